@@ -1,0 +1,100 @@
+// The error taxonomy: one type per kind of failure, one exit code per type.
+#pragma once
+
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+namespace lockstep {
+
+/// What a program of this library ends with. 2 and up say who has to act: the user, or whoever runs the cluster.
+enum class ExitCode : int {
+  done = 0,
+  failure = 1,
+  user_input = 2,
+  mismatch = 3,
+  peer_failed = 4,
+  stall = 5,
+  replicas_differ = 6,
+  checkpoint = 7,
+};
+
+/// Base of everything the library throws on purpose.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The user's files and flags. The message names the file or flag, the key and what was expected.
+class ConfigError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The right method in the wrong context (replica, cross-replica, none, another strategy's).
+class ContextError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An argument outside a method's contract.
+class InvalidArgument : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The ranks disagree on what to do next. Thrown on every rank with the same message, which says who is where.
+class MismatchError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A rank did not arrive within the stall timeout.
+class StallError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An MPI or NCCL call failed; carries the call's own text.
+class CommError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A device call failed, or the device asked for is not there.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A checkpoint could not be written or read.
+class CheckpointError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Replicas that should be equal are not.
+class AttestationError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Another rank failed. `what()` carries that rank's own words.
+class PeerError : public Error {
+ public:
+  /// `cause` is the exit code that the failing rank's own exception stands for.
+  PeerError(int rank, const std::string& what, ExitCode cause = ExitCode::peer_failed)
+      : Error{what}, rank_{rank}, cause_{cause} {}
+
+  int rank() const { return rank_; }
+  ExitCode cause() const { return cause_; }
+
+ private:
+  int rank_;
+  ExitCode cause_;
+};
+
+/// The exit code that `error` stands for; `ExitCode::failure` for types that are not ours.
+ExitCode exit_code_of(const std::exception& error);
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// Random numbers that are a function of what they are for, never of who asks: Philox4x32-10, a counter-based
+// generator (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace lockstep {
+
+/// What a random number is for. Streams of different purposes never overlap.
+enum class RandomPurpose : std::uint8_t { initial_value = 1, sample_order = 2, dropout = 3 };
+
+/// One round-trip through Philox4x32-10: 128 random bits for a 128-bit counter under a 64-bit key.
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+
+/// The random numbers of one (seed, purpose, step): a pure function of the global index. The same on every rank.
+class RandomStream {
+ public:
+  /// `step` is the epoch, the step or the ordinal of a variable, whatever numbers the streams of this purpose
+  /// (below 2^56).
+  RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t step);
+
+  /// 64 uniform random bits for `index`.
+  std::uint64_t bits(std::uint64_t index) const;
+
+  /// Uniform in [0, 1), a multiple of 2^-24: exact in float, so the same number at every precision.
+  double uniform(std::uint64_t index) const;
+
+  /// Uniform in [0, bound), without bias (Lemire: "Fast random integer generation in an interval", 2019, with the
+  /// rejected draws taken from further counters of the same index). `bound` is positive.
+  std::uint64_t below(std::uint64_t bound, std::uint64_t index) const;
+
+ private:
+  std::array<std::uint32_t, 4> block(std::uint64_t index, std::uint32_t attempt) const;
+
+  std::array<std::uint32_t, 2> key_;
+  std::uint64_t stream_;
+};
+
+}  // namespace lockstep

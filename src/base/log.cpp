@@ -1,0 +1,57 @@
+#include <lockstep/base/log.hpp>
+
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep::log {
+namespace {
+
+// The process's one log. spdlog's own registry would share its default logger with the user's program.
+spdlog::logger& logger() {
+  static spdlog::logger instance = [] {
+    spdlog::logger made{"lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
+    made.set_pattern("[lockstep] %l: %v");
+    made.flush_on(spdlog::level::trace);
+    return made;
+  }();
+  return instance;
+}
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::trace: return spdlog::level::trace;
+    case Level::debug: return spdlog::level::debug;
+    case Level::info: return spdlog::level::info;
+    case Level::warning: return spdlog::level::warn;
+    case Level::error: return spdlog::level::err;
+    case Level::off: return spdlog::level::off;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+void set_rank(int rank) { logger().set_pattern(fmt::format("[rank {}] %l: %v", rank)); }
+
+void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+
+Level parse_level(std::string_view name) {
+  if (name == "trace") return Level::trace;
+  if (name == "debug") return Level::debug;
+  if (name == "info") return Level::info;
+  if (name == "warning") return Level::warning;
+  if (name == "error") return Level::error;
+  if (name == "off") return Level::off;
+  throw ConfigError{
+      fmt::format("log level '{}': expected trace, debug, info, warning, error or off", name)};
+}
+
+void debug(std::string_view line) { logger().debug(line); }
+void info(std::string_view line) { logger().info(line); }
+void warning(std::string_view line) { logger().warn(line); }
+void error(std::string_view line) { logger().error(line); }
+
+}  // namespace lockstep::log

@@ -1,0 +1,55 @@
+#include <lockstep/base/philox.hpp>
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint32_t multiplier_0 = 0xD2511F53, multiplier_1 = 0xCD9E8D57;
+constexpr std::uint32_t weyl_0 = 0x9E3779B9, weyl_1 = 0xBB67AE85;
+constexpr int rounds = 10;
+
+__extension__ using Wide = unsigned __int128;
+
+constexpr std::uint32_t high(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
+constexpr std::uint32_t low(std::uint64_t x) { return static_cast<std::uint32_t>(x); }
+
+}  // namespace
+
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t product_0 = std::uint64_t{multiplier_0} * counter[0];
+    const std::uint64_t product_1 = std::uint64_t{multiplier_1} * counter[2];
+    counter = {high(product_1) ^ counter[1] ^ key[0], low(product_1), high(product_0) ^ counter[3] ^ key[1],
+               low(product_0)};
+    key[0] += weyl_0;
+    key[1] += weyl_1;
+  }
+  return counter;
+}
+
+RandomStream::RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t step)
+    : key_{low(seed), high(seed)}, stream_{std::uint64_t{static_cast<std::uint8_t>(purpose)} << 56 | step} {}
+
+std::array<std::uint32_t, 4> RandomStream::block(std::uint64_t index, std::uint32_t attempt) const {
+  // The attempt goes into the key: (seed, attempt 0) is the plain stream, and no counter bits are spent on it.
+  return philox4x32({low(index), high(index), low(stream_), high(stream_)}, {key_[0], key_[1] ^ attempt});
+}
+
+std::uint64_t RandomStream::bits(std::uint64_t index) const {
+  const auto words = block(index, 0);
+  return std::uint64_t{words[1]} << 32 | words[0];
+}
+
+double RandomStream::uniform(std::uint64_t index) const {
+  return static_cast<double>(block(index, 0)[0] >> 8) * 0x1p-24;
+}
+
+std::uint64_t RandomStream::below(std::uint64_t bound, std::uint64_t index) const {
+  const std::uint64_t rejected = -bound % bound;  // 2^64 mod bound
+  for (std::uint32_t attempt = 0;; ++attempt) {
+    const auto words = block(index, attempt);
+    const Wide product = Wide{std::uint64_t{words[1]} << 32 | words[0]} * bound;
+    if (static_cast<std::uint64_t>(product) >= rejected) return static_cast<std::uint64_t>(product >> 64);
+  }
+}
+
+}  // namespace lockstep

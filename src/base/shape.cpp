@@ -1,0 +1,22 @@
+#include <lockstep/base/shape.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep {
+
+std::int64_t element_count(const Shape& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) throw InvalidArgument{fmt::format("shape {} has a negative extent", to_string(shape))};
+    if (__builtin_mul_overflow(count, extent, &count))
+      throw InvalidArgument{fmt::format("shape {} has more elements than 64 bits can count", to_string(shape))};
+  }
+  return count;
+}
+
+std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/device/device.hpp>
+
+namespace lockstep {
+namespace {
+
+void* allocate_aligned(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const std::size_t padded = (bytes + Buffer::alignment - 1) / Buffer::alignment * Buffer::alignment;
+  void* const data = padded >= bytes ? std::aligned_alloc(Buffer::alignment, padded) : nullptr;
+  if (!data) throw DeviceError{fmt::format("the host has no {} bytes of memory left", bytes)};
+  return data;
+}
+
+void release_aligned(void* data) noexcept { std::free(data); }
+
+class HostEvent final : public Event {
+ public:
+  void synchronize() override {}
+};
+
+class HostStream final : public Stream {
+ public:
+  std::unique_ptr<Event> record() override { return std::make_unique<HostEvent>(); }
+  void wait(const Event&) override {}
+  void synchronize() override {}
+};
+
+class HostDevice final : public Device {
+ public:
+  DeviceKind kind() const override { return DeviceKind::cpu; }
+  std::string name() const override { return "cpu"; }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<HostStream>(); }
+
+  Buffer allocate(std::size_t bytes, Stream&) override {
+    return {allocate_aligned(bytes), bytes, DeviceKind::cpu, release_aligned};
+  }
+  void copy(void* to, const void* from, std::size_t bytes, Stream&) override {
+    if (bytes) std::memcpy(to, from, bytes);
+  }
+  void fill_zero(void* to, std::size_t bytes, Stream&) override {
+    if (bytes) std::memset(to, 0, bytes);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_host_device() { return std::make_unique<HostDevice>(); }
+
+Buffer allocate_host(std::size_t bytes) {
+  Buffer buffer{allocate_aligned(bytes), bytes, DeviceKind::cpu, release_aligned};
+  if (bytes) std::memset(buffer.data(), 0, bytes);
+  return buffer;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,13 @@
+// The GPU backend of a build without one.
+#include <lockstep/base/error.hpp>
+#include <lockstep/device/device.hpp>
+
+namespace lockstep {
+
+int cuda_device_count() { return 0; }
+
+std::unique_ptr<Device> make_cuda_device(int) {
+  throw DeviceError{"this build has no GPU backend"};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#include <lockstep/tensor/tensor.hpp>
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep {
+
+TensorView::TensorView(std::byte* data, Shape shape, DType dtype, DeviceKind device)
+    : data_{data}, shape_{std::move(shape)}, dtype_{dtype}, device_{device}, count_{element_count(shape_)} {}
+
+TensorView TensorView::slice(std::int64_t first, std::int64_t count) const {
+  if (first < 0 || count < 0 || first > count_ - count)
+    throw InvalidArgument{
+        fmt::format("slice [{}, {}) is outside of {}", first, first + count, describe(*this))};
+  return {data_ + static_cast<std::size_t>(first) * size_of(dtype_), {count}, dtype_, device_};
+}
+
+TensorView TensorView::reshaped(Shape shape) const {
+  if (element_count(shape) != count_)
+    throw InvalidArgument{fmt::format("{} cannot take the shape {}", describe(*this), to_string(shape))};
+  return {data_, std::move(shape), dtype_, device_};
+}
+
+void TensorView::require_host(DType wanted) const {
+  if (dtype_ != wanted)
+    throw InvalidArgument{fmt::format("{} was read as {}", describe(*this), name_of(wanted))};
+  if (device_ != DeviceKind::cpu)
+    throw InvalidArgument{fmt::format("{} is in the memory of a {} device, not the host's", describe(*this),
+                                      name_of(device_))};
+}
+
+std::string describe(const TensorView& view) {
+  return fmt::format("{}{}", name_of(view.dtype()), to_string(view.shape()));
+}
+
+void copy(const TensorView& from, const TensorView& to) {
+  if (from.shape() != to.shape() || from.dtype() != to.dtype())
+    throw InvalidArgument{fmt::format("cannot copy {} to {}", describe(from), describe(to))};
+  if (from.device() != DeviceKind::cpu || to.device() != DeviceKind::cpu)
+    throw InvalidArgument{"copying between devices needs a stream"};
+  if (from.data() != to.data() && from.bytes() > 0) std::memcpy(to.data(), from.data(), from.bytes());
+}
+
+Tensor::Tensor(std::shared_ptr<const Buffer> buffer, TensorView view)
+    : buffer_{std::move(buffer)}, view_{std::move(view)} {}
+
+Tensor Tensor::zeros(DType dtype, Shape shape) {
+  const auto bytes = static_cast<std::size_t>(element_count(shape)) * size_of(dtype);
+  auto buffer = std::make_shared<const Buffer>(allocate_host(bytes));
+  TensorView view{buffer->data(), std::move(shape), dtype};
+  return {std::move(buffer), std::move(view)};
+}
+
+Tensor Tensor::copy_of(const TensorView& view) {
+  Tensor made = zeros(view.dtype(), view.shape());
+  copy(view, made.view());
+  return made;
+}
+
+Tensor Tensor::from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape) {
+  if (static_cast<std::size_t>(element_count(shape)) * size_of(dtype) != bytes.size())
+    throw InvalidArgument{fmt::format("{} values of {} cannot fill the shape {}", bytes.size() / size_of(dtype),
+                                      name_of(dtype), to_string(shape))};
+  Tensor made = zeros(dtype, std::move(shape));
+  if (!bytes.empty()) std::memcpy(made.view().data(), bytes.data(), bytes.size());
+  return made;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include <cmath>
+#include <set>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/dtype.hpp>
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/base/philox.hpp>
+#include <lockstep/base/shape.hpp>
+
+using namespace lockstep;
+
+TEST_CASE("every error stands for its exit code") {
+  CHECK(exit_code_of(ConfigError{""}) == ExitCode::user_input);
+  CHECK(exit_code_of(MismatchError{""}) == ExitCode::mismatch);
+  CHECK(exit_code_of(PeerError{1, ""}) == ExitCode::peer_failed);
+  CHECK(exit_code_of(StallError{""}) == ExitCode::stall);
+  CHECK(exit_code_of(AttestationError{""}) == ExitCode::replicas_differ);
+  CHECK(exit_code_of(CheckpointError{""}) == ExitCode::checkpoint);
+  CHECK(exit_code_of(ContextError{""}) == ExitCode::failure);
+  CHECK(exit_code_of(std::runtime_error{""}) == ExitCode::failure);
+}
+
+TEST_CASE("a peer's bad input is the user's input, any other failure of a peer is a failed peer") {
+  CHECK(exit_code_of(PeerError{1, "", ExitCode::user_input}) == ExitCode::user_input);
+  CHECK(exit_code_of(PeerError{1, "", ExitCode::failure}) == ExitCode::peer_failed);
+  CHECK(PeerError{3, "x"}.rank() == 3);
+}
+
+TEST_CASE("element counts multiply, and refuse what cannot be counted") {
+  CHECK(element_count({}) == 1);
+  CHECK(element_count({3, 4}) == 12);
+  CHECK(element_count({3, 0, 4}) == 0);
+  CHECK_THROWS_AS(element_count({2, -1}), InvalidArgument);
+  CHECK_THROWS_AS(element_count({std::int64_t{1} << 32, std::int64_t{1} << 32}), InvalidArgument);
+  CHECK(to_string(Shape{512, 784}) == "[512, 784]");
+  CHECK(to_string(Shape{}) == "[]");
+}
+
+TEST_CASE("types know their size and name") {
+  CHECK(size_of(DType::bf16) == 2);
+  CHECK(size_of(dtype_of<double>) == 8);
+  CHECK(name_of(dtype_of<std::uint8_t>) == "u8");
+  CHECK(is_floating_point(DType::bf16));
+  CHECK_FALSE(is_floating_point(DType::i64));
+}
+
+TEST_CASE("Philox gives the known answers of its authors' test vectors") {
+  using Block = std::array<std::uint32_t, 4>;
+  CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  CHECK(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) == Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+        Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("a stream depends on seed, purpose, step and index") {
+  std::set<std::uint64_t> seen;
+  for (const std::uint64_t seed : {0, 1})
+    for (const auto purpose : {RandomPurpose::initial_value, RandomPurpose::sample_order})
+      for (const std::uint64_t step : {0, 1})
+        for (const std::uint64_t index : {0, 1}) seen.insert(RandomStream{seed, purpose, step}.bits(index));
+  CHECK(seen.size() == 16);
+  CHECK(RandomStream{7, RandomPurpose::dropout, 3}.bits(5) == RandomStream{7, RandomPurpose::dropout, 3}.bits(5));
+}
+
+TEST_CASE("uniform numbers are in [0, 1), exact in float and centred") {
+  const RandomStream stream{1, RandomPurpose::initial_value, 0};
+  double sum = 0;
+  for (std::uint64_t index = 0; index < 10'000; ++index) {
+    const double x = stream.uniform(index);
+    REQUIRE((x >= 0 && x < 1));
+    REQUIRE(static_cast<double>(static_cast<float>(x)) == x);
+    sum += x;
+  }
+  CHECK(std::abs(sum / 10'000 - 0.5) < 4 * 0.2887 / 100);  // four standard errors
+}
+
+TEST_CASE("bounded numbers stay below the bound and reach every value") {
+  const RandomStream stream{2, RandomPurpose::sample_order, 0};
+  std::set<std::uint64_t> seen;
+  for (std::uint64_t index = 0; index < 200; ++index) seen.insert(stream.below(7, index));
+  CHECK(seen == std::set<std::uint64_t>{0, 1, 2, 3, 4, 5, 6});
+  CHECK(stream.below(1, 9) == 0);
+}
+
+TEST_CASE("a digest is xxHash64 of the bytes, however they came") {
+  CHECK(to_hex(digest_of("")) == "ef46db3751d8e999");  // the published value for no input and seed 0
+  CHECK(Digest{}.update("lock").update("").update("step").value() == digest_of("lockstep"));
+  CHECK(digest_of("lockstep") != digest_of("lockstop"));
+}
+
+TEST_CASE("log levels are known by name") {
+  CHECK(log::parse_level("warning") == log::Level::warning);
+  CHECK_THROWS_WITH(log::parse_level("loud"), Catch::Contains("'loud'") && Catch::Contains("trace, debug, info"));
+}

@@ -1,0 +1,59 @@
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+using namespace lockstep;
+
+TEST_CASE("a tensor holds the values it was made from") {
+  const Tensor t = Tensor::from({1.f, 2.f, 3.f, 4.f, 5.f, 6.f}, {2, 3});
+  CHECK(t.shape() == Shape{2, 3});
+  CHECK(t.dtype() == DType::f32);
+  CHECK(t.to_vector<float>() == std::vector<float>{1, 2, 3, 4, 5, 6});
+  CHECK(describe(t.view()) == "f32[2, 3]");
+  CHECK(Tensor::scalar(std::int64_t{7}).to_vector<std::int64_t>() == std::vector<std::int64_t>{7});
+  CHECK(Tensor::zeros(DType::u8, {2}).to_vector<std::uint8_t>() == std::vector<std::uint8_t>{0, 0});
+}
+
+TEST_CASE("a tensor of no elements is a tensor") {
+  CHECK(Tensor::zeros(DType::f32, {0, 5}).to_vector<float>().empty());
+  CHECK(Tensor{}.count() == 0);
+  CHECK(Tensor::copy_of(Tensor{}.view()).count() == 0);
+}
+
+TEST_CASE("values that do not fill the shape, and reads of another type, are refused") {
+  CHECK_THROWS_WITH(Tensor::from({1.f, 2.f}, {3}), Catch::Contains("2 values of f32") && Catch::Contains("[3]"));
+  CHECK_THROWS_AS(Tensor::scalar(1.f).to_vector<double>(), InvalidArgument);
+}
+
+TEST_CASE("copies of a tensor share its elements, copy_of does not") {
+  const Tensor t = Tensor::from({1, 2}, {2});
+  const Tensor same = t;
+  const Tensor other = Tensor::copy_of(t.view());
+  t.view().elements<std::int32_t>()[0] = 9;
+  CHECK(same.to_vector<std::int32_t>() == std::vector<std::int32_t>{9, 2});
+  CHECK(other.to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 2});
+}
+
+TEST_CASE("slices and other shapes are views of the same elements") {
+  const Tensor t = Tensor::from({1., 2., 3., 4.}, {2, 2});
+  CHECK(t.view().slice(1, 2).to_vector<double>() == std::vector<double>{2, 3});
+  CHECK(t.view().reshaped({4, 1}).shape() == Shape{4, 1});
+  CHECK_THROWS_AS(t.view().slice(3, 2), InvalidArgument);
+  CHECK_THROWS_AS(t.view().reshaped({3}), InvalidArgument);
+}
+
+TEST_CASE("memory is aligned and freed once") {
+  Buffer a = allocate_host(10);
+  CHECK(reinterpret_cast<std::uintptr_t>(a.data()) % Buffer::alignment == 0);
+  Buffer b = std::move(a);
+  CHECK(a.data() == nullptr);
+  CHECK(b.bytes() == 10);
+  b = Buffer{};
+  CHECK(b.data() == nullptr);
+}
+
+TEST_CASE("a build without a GPU backend finds no GPUs and says why it binds none") {
+  CHECK(cuda_device_count() == 0);
+  CHECK_THROWS_WITH(make_cuda_device(0), Catch::Contains("no GPU backend"));
+}
