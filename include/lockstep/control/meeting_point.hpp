@@ -1,0 +1,93 @@
+// The one place where ranks meet: before any of them starts a collective, all of them agree that each is about to start
+// the same one. Disagreement and failure become the same verdict on every rank.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/control/channel.hpp>
+#include <lockstep/control/tag.hpp>
+#include <lockstep/control/verdict.hpp>
+
+namespace lockstep {
+
+class PhaseTable;
+
+/// A failure that every rank knows of.
+struct AgreedFailure {
+  std::exception_ptr exception;  ///< what this rank throws
+  int rank = 0;                  ///< to blame
+  ExitCode code = ExitCode::failure;
+  std::string line;              ///< for stderr, once per job: the same on every rank
+};
+
+/// All agreements of a process, whichever strategy asks, are one sequence on one channel.
+///
+/// An agreement costs one blocking all-reduce of 16 bytes: the tags agree exactly when max(h) = ~max(~h) for their
+/// digests h. Only when they do not, the tags themselves are gathered and judged.
+///
+/// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
+/// that swallowed it cannot leave the others waiting. The next outermost run starts afresh.
+class MeetingPoint {
+ public:
+  /// `names[r]` is how messages call rank r. `phases`, where there is one, must outlive this object.
+  MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases = nullptr);
+  ~MeetingPoint();
+
+  int rank() const { return channel_->rank(); }
+  int size() const { return channel_->size(); }
+  ControlChannel& channel() { return *channel_; }
+
+  /// Messages say "replica r" until the ranks know each other's task and host.
+  void set_names(std::vector<std::string> names) { names_ = std::move(names); }
+  void set_phases(PhaseTable* phases) { phases_ = phases; }
+
+  /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`; throws
+  /// MismatchError on every rank when they are not, PeerError when a rank announced a failure instead.
+  void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {});
+
+  /// COLL. A rank whose attempt at a collective failed before it began says so in the place of `agree`. Throws
+  /// `exception` on this rank, PeerError on those that were in `agree`.
+  [[noreturn]] void fail(std::exception_ptr exception);
+
+  /// Not collective: counts how deep in runs this rank is. An outermost one restarts the counters.
+  void enter_run();
+
+  /// COLL. The end of a run: agreed, so a rank that made fewer merge_calls is found here.
+  void leave_run(int strategy, const Here& here);
+
+  /// COLL. The end of a run by an exception: announced, unless every rank knows already. Throws.
+  [[noreturn]] void leave_failed_run(std::exception_ptr exception);
+
+  int depth() const { return depth_; }
+
+  /// The last verdict, until the next agreement that succeeds or the next outermost run.
+  const std::optional<AgreedFailure>& failure() const { return failure_; }
+
+  /// Agreements so far.
+  std::uint64_t meetings() const { return meetings_; }
+
+ private:
+  void meet(const Tag& tag, std::exception_ptr own);
+  Tag make_tag(TagKind kind, int strategy) const;
+  std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
+
+  std::unique_ptr<ControlChannel> channel_;
+  std::vector<std::string> names_;
+  PhaseTable* phases_;
+  int depth_ = 0;
+  std::uint64_t run_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t meetings_ = 0;
+  std::optional<AgreedFailure> failure_;
+};
+
+/// The message of an exception, on one line; "an exception of an unknown type" where it has none.
+std::string message_of(const std::exception_ptr& exception);
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// What each rank of a node is doing, in memory that all of them see. Written by the main thread and its watchdog, read
+// by the watchdogs of the others when something looks wrong.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <lockstep/control/tag.hpp>
+
+namespace lockstep {
+
+enum class Phase : std::uint32_t {
+  absent,     ///< not there yet
+  computing,  ///< on its own: replica code, or a data collective that all have agreed on
+  meeting,    ///< waiting for the others in an agreement
+  alone,      ///< work that only this rank does and the others wait for (a checkpoint, an evaluation)
+  leaving,    ///< ending; its process may go
+};
+
+/// Memory that other processes of the node can map. It has no name, so nothing is left behind however they end.
+class SharedMemory {
+ public:
+  /// How another process of this node finds it, for as long as the creator keeps it.
+  struct Handle {
+    std::int32_t process = 0;
+    std::int32_t descriptor = -1;
+  };
+
+  /// Zeroed. CommError where the system refuses.
+  static SharedMemory create(std::size_t bytes);
+  static SharedMemory open(const Handle& handle, std::size_t bytes);
+
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&&) = delete;
+  ~SharedMemory();
+
+  Handle handle() const;
+  void* data() const { return data_; }
+
+ private:
+  SharedMemory(int descriptor, std::size_t bytes);
+
+  int descriptor_ = -1;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// One row a rank of this node. Every field is an atomic of its own: a reader may see half an update, never a torn word.
+class PhaseTable {
+ public:
+  /// What a reader finds in a row.
+  struct Snapshot {
+    Phase phase = Phase::absent;
+    std::int32_t process = 0;
+    std::uint64_t heartbeat = 0;
+    std::uint64_t meeting = 0;  ///< agreements entered so far
+    Tag last;                   ///< kind, sequence, depth and site of the last of them
+  };
+
+  static std::size_t bytes_for(int rows);
+
+  /// Over memory of `bytes_for(rows)` bytes that began as zeros. This process writes `row`.
+  PhaseTable(SharedMemory memory, int rows, int row);
+
+  int rows() const { return rows_; }
+  int row() const { return row_; }
+
+  void enter(Phase phase);
+  void enter_meeting(std::uint64_t meeting, const Tag& tag);
+  void leave_meeting() { enter(Phase::computing); }
+  void beat();
+
+  Snapshot read(int row) const;
+
+  /// True for the first caller on the node: whoever gets it prints.
+  bool claim_report();
+
+ private:
+  struct Row;
+  struct Header;
+  Header& header() const;
+  Row& row_at(int row) const;
+
+  SharedMemory memory_;
+  int rows_;
+  int row_;
+};
+
+/// "is computing, after merge_call #5 (trainer.cpp:120)": what a row says its rank is doing.
+std::string describe(const PhaseTable::Snapshot& row);
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+// The methods of cross-replica context: reductions, broadcasts and updates.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/control/tag.hpp>
+#include <lockstep/strategy/variable.hpp>
+#include <lockstep/values/locality.hpp>
+#include <lockstep/values/nest.hpp>
+
+namespace lockstep {
+
+class Strategy;
+
+/// A destination: the replica that alone gets the result.
+struct OneReplica {
+  int id;
+};
+
+/// Every method requires this strategy's cross-replica context, or the default one; ContextError otherwise, before any
+/// communication. Reductions are agreed: MismatchError on every rank when operations, shapes or types differ.
+class StrategyExtended {
+ public:
+  StrategyExtended(const StrategyExtended&) = delete;
+  StrategyExtended& operator=(const StrategyExtended&) = delete;
+
+  /// COLL, blocking. Every leaf reduced over the replicas, on every rank.
+  template <Reducible T>
+  Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, Here here = Here::current()) {
+    return detail::MirroredAccess::make(combine(value, [&](std::vector<Tensor>& leaves) {
+      all_reduce(op, leaves, here);
+    }));
+  }
+
+  /// COLL, blocking. The same, to wherever `destination` lives: every rank has a component of it.
+  template <Reducible T>
+  Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, const Variable& destination,
+                        Here here = Here::current()) {
+    require_own(destination);
+    return reduce_to(op, value, here);
+  }
+
+  /// COLL, blocking. The result on one replica, nothing on the others. InvalidArgument if there is no such replica.
+  template <Reducible T>
+  std::optional<T> reduce_to(ReduceOp op, const PerReplica<T>& value, OneReplica destination,
+                             Here here = Here::current()) {
+    bool here_it_is = false;
+    T result = combine(value, [&](std::vector<Tensor>& leaves) {
+      here_it_is = reduce_to_one(op, leaves, destination, here);
+    });
+    return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
+  }
+
+  /// COLL, blocking, one agreement for all. Each value reduced to wherever its variable lives.
+  std::vector<Mirrored<Tensor>> batch_reduce_to(ReduceOp op,
+                                                std::span<const std::pair<PerReplica<Tensor>, Variable>> pairs,
+                                                Here here = Here::current());
+
+  /// COLL, blocking. Replica 0's value on every rank.
+  template <Reducible T>
+  Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) {
+    return detail::MirroredAccess::make(
+        combine(value, [&](std::vector<Tensor>& leaves) { broadcast(leaves, here); }));
+  }
+
+  /// LOCAL. Calls `fn(variable, …)` on this rank's component, in update context: there an assignment goes straight to the
+  /// component. Every rank must make the same update; arguments that may differ by rank do not compile.
+  template <class Fn, SameOnEveryReplica... T>
+  auto update(const Variable& variable, Fn&& fn, const T&... arguments)
+      -> std::invoke_result_t<Fn, const Variable&, local_t<T>...> {
+    require_own(variable);
+    const Update update{*strategy_};
+    return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
+  }
+
+  /// LOCAL. Calls `fn(…)` in update context, for state that is no variable.
+  template <class Fn, SameOnEveryReplica... T>
+  auto update_non_slot(std::span<const Variable>, Fn&& fn, const T&... arguments)
+      -> std::invoke_result_t<Fn, local_t<T>...> {
+    const Update update{*strategy_};
+    return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
+  }
+
+  /// LOCAL. A copy of a mirrored variable's value.
+  Tensor read_var(const Variable& variable, Here here = Here::current());
+
+  /// LOCAL. No context needed.
+  bool variable_created_in_scope(const Variable& variable) const;
+
+  /// LOCAL. True on the chief: the one rank that writes checkpoints and summaries.
+  bool should_checkpoint() const;
+  bool should_save_summary() const;
+
+ private:
+  friend class Strategy;
+  explicit StrategyExtended(Strategy& strategy) : strategy_{&strategy} {}
+
+  /// Update context, for as long as it lives.
+  class Update {
+   public:
+    explicit Update(Strategy& strategy);
+    Update(const Update&) = delete;
+    ~Update();
+  };
+
+  /// Takes `value` apart, lets `collective` replace its leaves, and puts it together again.
+  template <Reducible T, class Collective>
+  T combine(const PerReplica<T>& value, Collective&& collective) {
+    std::vector<Tensor> leaves;
+    detail::flatten(value.local(), leaves);
+    collective(leaves);
+    std::span<const Tensor> rest{leaves};
+    return detail::unflatten(value.local(), rest);
+  }
+
+  void require_own(const Variable& variable) const;
+  void all_reduce(ReduceOp op, std::vector<Tensor>& leaves, const Here& here);
+  bool reduce_to_one(ReduceOp op, std::vector<Tensor>& leaves, OneReplica destination, const Here& here);
+  void broadcast(std::vector<Tensor>& leaves, const Here& here);
+
+  Strategy* strategy_;  ///< follows the strategy when that is moved
+};
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+// What replica code sees of its strategy.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/control/tag.hpp>
+#include <lockstep/reduce/cross_device_ops.hpp>
+#include <lockstep/strategy/signature.hpp>
+#include <lockstep/values/locality.hpp>
+#include <lockstep/values/nest.hpp>
+
+namespace lockstep {
+
+class Strategy;
+
+/// Exists inside Strategy::run only, and is current except while a merge function runs. Its methods throw ContextError
+/// when it is not the current one (a context kept from an earlier run, or used in a merge function).
+class ReplicaContext {
+ public:
+  ReplicaContext(const ReplicaContext&) = delete;
+  ReplicaContext& operator=(const ReplicaContext&) = delete;
+
+  /// This rank, in [0, num_replicas_in_sync()).
+  int replica_id_in_sync_group() const;
+  int num_replicas_in_sync() const;
+  Strategy& strategy() const { return strategy_; }
+
+  /// COLL, blocking. Leaves replica context, calls `fn(strategy, …)` on every rank in cross-replica context, and returns
+  /// its result unwrapped (this rank's component of a PerReplica, the value of a Mirrored). Variables and Mirrored
+  /// arguments reach `fn` as they are, every other leaf as PerReplica.
+  ///
+  /// Every rank must call it equally often, in the same order, at the same place in the program, with arguments of the
+  /// same structure: otherwise MismatchError on all of them. If a rank fails instead, the others get PeerError.
+  template <class Fn, class... T>
+    requires std::invocable<Fn, Strategy&, merged_t<T>...>
+  auto merge_call(Fn&& fn, Args<T...> arguments = {}, Here here = Here::current())
+      -> local_t<std::invoke_result_t<Fn, Strategy&, merged_t<T>...>> {
+    using Merged = std::invoke_result_t<Fn, Strategy&, merged_t<T>...>;
+    const std::string operands = detail::signature_of(arguments.values);
+    const auto call = [&](Strategy& strategy) -> Merged {
+      return std::apply(
+          [&](T&... each) -> Merged {
+            return std::invoke(std::forward<Fn>(fn), strategy, Locality<T>::to_merged(std::move(each))...);
+          },
+          arguments.values);
+    };
+    if constexpr (std::is_void_v<local_t<Merged>>) {
+      merge(operands, here, [&](Strategy& strategy) { call(strategy); });
+    } else {
+      std::optional<std::remove_cvref_t<Merged>> result;
+      merge(operands, here, [&](Strategy& strategy) { result.emplace(call(strategy)); });
+      return Locality<std::remove_cvref_t<Merged>>::to_local(*std::move(result));
+    }
+  }
+
+  /// COLL, blocking: one merge_call that reduces every leaf of `nest` over the replicas. The same structure and shapes on
+  /// every rank, else MismatchError. InvalidArgument for the mean of integers.
+  template <Reducible Nest>
+  Nest all_reduce(ReduceOp op, const Nest& nest, Here here = Here::current()) {
+    std::vector<Tensor> leaves;
+    detail::flatten(nest, leaves);
+    leaves = all_reduce_leaves(op, std::move(leaves), here);
+    std::span<const Tensor> rest{leaves};
+    return detail::unflatten(nest, rest);
+  }
+
+  /// COLL, blocking. A merge_call for library code that knows beforehand what it will reduce, so that one agreement
+  /// covers both: `batch` says what (the ranks compare it), and `fn` carries out just that on `CrossDeviceOps`, before
+  /// anything that may throw. Runs in cross-replica context.
+  void declared_merge(std::string_view batch, const std::function<void(CrossDeviceOps&)>& fn,
+                      Here here = Here::current());
+
+ private:
+  friend class Strategy;
+  explicit ReplicaContext(Strategy& strategy) : strategy_{strategy} {}
+
+  void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);
+  std::vector<Tensor> all_reduce_leaves(ReduceOp op, std::vector<Tensor> leaves, const Here& here);
+
+  Strategy& strategy_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// Host values as the bytes that ranks compare.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep::detail {
+
+/// "5", "0.1", "'adam'", or the type and a digest for what does not fit into a sentence: equal texts for equal values.
+std::string comparable_text(double value);
+std::string comparable_text(long long value);
+std::string comparable_text(std::string_view value);
+std::string comparable_text(const Tensor& value);
+std::string comparable_digest(std::string_view type, std::uint64_t digest);
+
+template <class T>
+std::string comparable(const T& value) {
+  if constexpr (std::floating_point<T>) {
+    return comparable_text(static_cast<double>(value));
+  } else if constexpr (std::integral<T> || std::is_enum_v<T>) {
+    return comparable_text(static_cast<long long>(value));
+  } else if constexpr (std::convertible_to<const T&, std::string_view>) {
+    return comparable_text(std::string_view{value});
+  } else if constexpr (std::same_as<T, Tensor>) {
+    return comparable_text(value);
+  } else if constexpr (requires { value.begin(), value.end(); }) {
+    std::string all;
+    for (const auto& each : value) (all += comparable(each)) += ' ';
+    return all.size() < 100 ? all : comparable_digest("values", digest_of(all));
+  } else {
+    static_assert(std::has_unique_object_representations_v<T>,
+                  "same_on_all compares bytes: give it numbers, strings, tensors, containers of those, or plain structs "
+                  "without padding");
+    return comparable_digest("value", digest_of(std::as_bytes(std::span{&value, 1})));
+  }
+}
+
+}  // namespace lockstep::detail

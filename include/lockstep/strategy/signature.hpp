@@ -1,0 +1,111 @@
+// What a merge_call was given, as text that the ranks compare: the structure and the types, not the values.
+#pragma once
+
+#include <concepts>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include <lockstep/strategy/variable.hpp>
+#include <lockstep/values/locality.hpp>
+#include <lockstep/values/nest.hpp>
+
+namespace lockstep::detail {
+
+template <class T>
+struct Signature {
+  static void append(const T& value, std::string& text) {
+    if constexpr (ReducibleNumber<T>) {
+      text += name_of(dtype_of<carrier_t<T>>);
+    } else if constexpr (std::same_as<T, Tensor>) {
+      text += name_of(value.dtype());
+      text += " tensor";
+    } else if constexpr (std::derived_from<T, Variable>) {
+      text += "variable '";
+      text += value.name();
+      text += '\'';
+    } else {
+      text += typeid(T).name();
+    }
+  }
+};
+
+template <class T>
+void append_signature(const T& value, std::string& text) {
+  Signature<T>::append(value, text);
+}
+
+template <class T>
+struct Signature<PerReplica<T>> {
+  static void append(const PerReplica<T>& value, std::string& text) { append_signature(value.local(), text); }
+};
+template <class T>
+struct Signature<Mirrored<T>> {
+  static void append(const Mirrored<T>& value, std::string& text) {
+    text += "mirrored ";
+    append_signature(value.value(), text);
+  }
+};
+template <class T>
+struct Signature<std::vector<T>> {
+  static void append(const std::vector<T>& nest, std::string& text) {
+    text += '[';
+    for (const T& leaf : nest) {
+      append_signature(leaf, text);
+      text += ' ';
+    }
+    text += ']';
+  }
+};
+template <class T>
+struct Signature<std::optional<T>> {
+  static void append(const std::optional<T>& nest, std::string& text) {
+    if (nest) return append_signature(*nest, text);
+    text += "nothing";
+  }
+};
+template <class K, class T>
+struct Signature<std::map<K, T>> {
+  static void append(const std::map<K, T>& nest, std::string& text) {
+    text += '{';
+    for (const auto& [key, leaf] : nest) {
+      if constexpr (std::convertible_to<K, std::string>) {
+        text += std::string{key};
+      } else if constexpr (std::integral<K>) {
+        text += std::to_string(key);
+      }
+      text += ": ";
+      append_signature(leaf, text);
+      text += ' ';
+    }
+    text += '}';
+  }
+};
+template <class... T>
+struct Signature<std::tuple<T...>> {
+  static void append(const std::tuple<T...>& nest, std::string& text) {
+    std::apply([&](const T&... leaf) { ((append_signature(leaf, text), text += ' '), ...); }, nest);
+  }
+};
+template <class A, class B>
+struct Signature<std::pair<A, B>> {
+  static void append(const std::pair<A, B>& nest, std::string& text) {
+    append_signature(nest.first, text);
+    text += ' ';
+    append_signature(nest.second, text);
+  }
+};
+
+/// Empty for no arguments.
+template <class... T>
+std::string signature_of(const std::tuple<T...>& arguments) {
+  std::string text;
+  append_signature(arguments, text);
+  return text;
+}
+
+}  // namespace lockstep::detail

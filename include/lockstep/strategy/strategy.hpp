@@ -1,0 +1,115 @@
+// The strategy: one program, one replica of it a rank, in lockstep.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/strategy/context.hpp>
+#include <lockstep/strategy/extended.hpp>
+#include <lockstep/strategy/replica_context.hpp>
+#include <lockstep/strategy/replica_group.hpp>
+#include <lockstep/strategy/same_on_all.hpp>
+#include <lockstep/strategy/variable.hpp>
+#include <lockstep/strategy/variable_store.hpp>
+
+namespace lockstep {
+
+/// Owns variables and says who computes with whom. Move-only: a copy would share ranks without sharing their order of
+/// collectives. Every rank makes its strategies in the same order. Not thread-safe.
+class Strategy {
+ public:
+  /// The strategy whose scope, run or merge function this is; outside of all, the default strategy: one replica, no
+  /// communication.
+  static Strategy& current();
+
+  /// On the ranks of `group`, which must outlive it.
+  explicit Strategy(ReplicaGroup& group);
+  Strategy(Strategy&&) noexcept;
+  Strategy& operator=(Strategy&&) = delete;
+  ~Strategy();
+
+  /// LOCAL. Cross-replica context until the result goes. ContextError in replica context or under another strategy.
+  Scope scope();
+
+  StrategyExtended& extended();
+  VariableStore& store();
+  ReplicaGroup& group();
+
+  int num_replicas_in_sync() const;
+
+  /// "strategy 0": how messages call it.
+  std::string name() const;
+
+  /// COLL, agreed. Calls `initial` on every rank; replica 0's value counts. Memory comes with the next `seal`.
+  /// MismatchError when name, shape, type or options differ between ranks; PeerError when `initial` threw on another.
+  /// InvalidArgument for options that no mirrored variable can have.
+  MirroredVariable create_variable(VariableOptions options, const std::function<Tensor()>& initial,
+                                   Here here = Here::current());
+
+  /// COLL, blocking. Gives the variables created since the last time their memory, and all ranks replica 0's initial
+  /// values. The first outermost `run` after a creation does it too.
+  void seal(Here here = Here::current());
+
+  /// COLL, blocking. Replica 0's values of every sealed variable on all ranks: after a failed step.
+  void rebroadcast(Here here = Here::current());
+
+  /// COLL at its end, which is agreed: calls `fn(context, …)` once on this rank, in replica context, with this rank's
+  /// component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank goes on there and is a
+  /// PeerError on the others. May be called again inside a merge function.
+  template <class Fn, class... T>
+    requires std::invocable<Fn, ReplicaContext&, local_t<T>...>
+  auto run(Fn&& fn, const T&... arguments) -> PerReplica<std::invoke_result_t<Fn, ReplicaContext&, local_t<T>...>> {
+    using Result = std::invoke_result_t<Fn, ReplicaContext&, local_t<T>...>;
+    if constexpr (std::is_void_v<Result>) {
+      run_replica([&](ReplicaContext& context) {
+        std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...);
+      });
+      return {};
+    } else {
+      std::optional<Result> result;
+      run_replica([&](ReplicaContext& context) {
+        result.emplace(std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...));
+      });
+      return PerReplica<Result>{*std::move(result)};
+    }
+  }
+
+  /// COLL, blocking. Every leaf of `value` reduced over the replicas; the result on every rank.
+  template <Reducible T>
+  T reduce(ReduceOp op, const PerReplica<T>& value, Here here = Here::current()) {
+    return extended().reduce_to(op, value, here).value();
+  }
+
+  /// COLL, one agreement. Proves that a host value is the same on every rank by comparing its digest; MismatchError that
+  /// names the rank when it is not. In any context of this strategy.
+  template <class T>
+    requires(!std::is_pointer_v<T>)
+  Mirrored<T> same_on_all(T value, Here here = Here::current()) {
+    compare(detail::comparable(value), here);
+    return detail::MirroredAccess::make(std::move(value));
+  }
+
+  /// LOCAL. The components that this process holds: one.
+  template <class T>
+  std::vector<T> local_results(const PerReplica<T>& value) const {
+    return {value.local()};
+  }
+
+ private:
+  friend class ReplicaContext;
+  friend class StrategyExtended;
+  struct Core;
+
+  void run_replica(const std::function<void(ReplicaContext&)>& fn);
+  void compare(const std::string& text, const Here& here);
+  void agree(TagKind kind, const Here& here, std::string_view text);
+
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+// Where the variables of a strategy live: flat memory, one offset for a variable, its gradient and its optimizer slots.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/strategy/variable.hpp>
+
+namespace lockstep {
+
+class VariableStore;
+
+namespace detail {
+
+/// Variables that were sealed together and have one dtype: one flat buffer for each of values, gradients and slots.
+struct StoreSegment {
+  DType dtype;
+  bool trainable;
+  std::int64_t count;
+  Tensor values;
+  Tensor gradients;                     ///< empty where nothing is trainable
+  std::map<std::string, Tensor> slots;  ///< by name, made when first asked for
+};
+
+struct VariableState {
+  std::string name;
+  Shape shape;
+  DType dtype;
+  bool trainable;
+  VariableAggregation aggregation;
+  const VariableStore* owner;             ///< the store of the strategy that made it; compared, never followed
+  Tensor initial;                         ///< until it is sealed
+  std::shared_ptr<StoreSegment> segment;  ///< from then on
+  std::int64_t offset = 0;                ///< in the segment, in elements
+};
+
+}  // namespace detail
+
+/// Neighbouring variables as one range of flat memory. Padding between them is zero in values, gradients and slots alike.
+struct FlatRange {
+  TensorView values;
+  TensorView gradients;
+  detail::StoreSegment* segment;
+  std::int64_t first;
+
+  /// The same range of the optimizer slot `name`; zeros when first asked for.
+  TensorView slot(std::string_view name) const;
+};
+
+/// The variables of one strategy. LOCAL throughout: what must be agreed, the strategy agrees on.
+class VariableStore {
+ public:
+  /// Alignment of every view into flat memory.
+  static constexpr std::size_t alignment_bytes = 256;
+
+  void add(std::shared_ptr<detail::VariableState> variable);
+
+  /// In the order of their creation.
+  const std::vector<std::shared_ptr<detail::VariableState>>& variables() const { return variables_; }
+
+  bool has_unsealed() const { return sealed_ < variables_.size(); }
+
+  /// Lays the unsealed variables out, in reverse order of creation (about the order in which a backward pass finishes),
+  /// and copies their initial values. Returns the flat values of what was laid out.
+  std::vector<TensorView> seal();
+
+  /// The flat values of everything sealed.
+  std::vector<TensorView> values() const;
+
+  /// Where the gradient of a trainable variable is to be written. ContextError before it is sealed.
+  TensorView gradient(const Variable& variable) const;
+
+  /// The variables as ranges of flat memory, as few as there are gaps between them, in the order of memory.
+  std::vector<FlatRange> ranges(std::span<const Variable> variables) const;
+
+ private:
+  std::vector<std::shared_ptr<detail::VariableState>> variables_;
+  std::vector<std::shared_ptr<detail::StoreSegment>> segments_;
+  std::size_t sealed_ = 0;
+};
+
+}  // namespace lockstep

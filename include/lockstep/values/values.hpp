@@ -1,0 +1,63 @@
+// Values whose locality is their type. A process holds its own component only.
+#pragma once
+
+#include <utility>
+
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep {
+
+/// A value that may differ on every rank. There is no way to another rank's component but a collective.
+template <class T>
+class PerReplica {
+ public:
+  explicit PerReplica(T local) : local_{std::move(local)} {}
+
+  /// This rank's component.
+  const T& local() const { return local_; }
+
+ private:
+  T local_;
+};
+
+/// What `Strategy::run` returns for a function without a result.
+template <>
+class PerReplica<void> {};
+
+namespace detail {
+struct MirroredAccess;
+}
+
+/// A value that is the same on every rank. Made by collectives and by `Strategy::same_on_all`, never by hand.
+template <class T>
+class Mirrored {
+ public:
+  const T& value() const { return value_; }
+
+ private:
+  friend struct detail::MirroredAccess;
+  explicit Mirrored(T value) : value_{std::move(value)} {}
+
+  T value_;
+};
+
+/// Rows of a larger dense tensor: `values[i]` stands at row `indices[i]`. An index may occur more than once, and its
+/// rows then add up.
+struct IndexedSlices {
+  Tensor values;   ///< [rows, …]
+  Tensor indices;  ///< i64 [rows]
+  Shape dense_shape;
+};
+
+namespace detail {
+
+/// The library's licence to call a value mirrored: whoever calls `make` has made it so.
+struct MirroredAccess {
+  template <class T>
+  static Mirrored<T> make(T value) {
+    return Mirrored<T>{std::move(value)};
+  }
+};
+
+}  // namespace detail
+}  // namespace lockstep

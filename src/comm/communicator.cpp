@@ -1,0 +1,24 @@
+#include <lockstep/comm/communicator.hpp>
+
+#include <algorithm>
+
+namespace lockstep {
+
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::mean: return "mean";
+  }
+  return "?";
+}
+
+std::vector<std::int64_t> even_slices(std::int64_t count, int slices, std::int64_t granule) {
+  const std::int64_t granules = (count + granule - 1) / granule;
+  std::vector<std::int64_t> bounds;
+  bounds.reserve(static_cast<std::size_t>(slices) + 1);
+  for (int slice = 0; slice <= slices; ++slice)
+    bounds.push_back(std::min(count, granules * slice / slices * granule));
+  return bounds;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+#include "comm/mpi/mpi_handle.hpp"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+
+namespace lockstep {
+namespace {
+
+std::string error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return fmt::format("MPI error {}", code);
+  return {text, static_cast<std::size_t>(length)};
+}
+
+}  // namespace
+
+void check_mpi(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw CommError{fmt::format("{}: {}", call, error_text(code))};
+}
+
+MpiComm MpiComm::duplicate(MPI_Comm parent) {
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(parent, &made), "MPI_Comm_dup");
+  MpiComm comm{made};
+  // The default handler aborts, which would make every check of a return code dead code.
+  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return comm;
+}
+
+MpiComm MpiComm::split_by_node(MPI_Comm parent) {
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made), "MPI_Comm_split_type");
+  MpiComm comm{made};
+  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return comm;
+}
+
+MpiComm::~MpiComm() {
+  if (handle_ == MPI_COMM_NULL) return;
+  int finalized = 0;
+  if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized) return;
+  if (const int code = MPI_Comm_free(&handle_); code != MPI_SUCCESS) {
+    try {
+      log::warning(fmt::format("MPI_Comm_free: {}", error_text(code)));
+    } catch (...) {  // A destructor has nobody left to tell.
+    }
+  }
+}
+
+int MpiComm::rank() const {
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(handle_, &rank), "MPI_Comm_rank");
+  return rank;
+}
+
+int MpiComm::size() const {
+  int size = 0;
+  check_mpi(MPI_Comm_size(handle_, &size), "MPI_Comm_size");
+  return size;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// MPI's handles and errors, owned and checked. Private to the folders that may include mpi.h.
+#pragma once
+
+#include <mpi.h>
+
+#include <utility>
+
+namespace lockstep {
+
+/// Throws CommError with MPI's own text unless `code` is MPI_SUCCESS. `call` names the MPI function.
+void check_mpi(int code, const char* call);
+
+/// An MPI communicator of our own: errors are returned, not fatal; freed with the object, unless MPI has ended.
+class MpiComm {
+ public:
+  MpiComm() = default;
+
+  /// Collective over `parent`: a duplicate, whose messages never meet those of another.
+  static MpiComm duplicate(MPI_Comm parent);
+
+  /// Collective over `parent`: the ranks that share this node's memory, ordered as in `parent`.
+  static MpiComm split_by_node(MPI_Comm parent);
+
+  MpiComm(MpiComm&& other) noexcept : handle_{std::exchange(other.handle_, MPI_COMM_NULL)} {}
+  MpiComm& operator=(MpiComm&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~MpiComm();
+
+  MPI_Comm get() const { return handle_; }
+  int rank() const;
+  int size() const;
+
+ private:
+  explicit MpiComm(MPI_Comm handle) : handle_{handle} {}
+
+  MPI_Comm handle_ = MPI_COMM_NULL;
+};
+
+}  // namespace lockstep

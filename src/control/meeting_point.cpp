@@ -1,0 +1,142 @@
+#include <lockstep/control/meeting_point.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <lockstep/control/phase_table.hpp>
+
+namespace lockstep {
+namespace {
+
+ExitCode code_of(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    return exit_code_of(error);
+  } catch (...) {
+    return ExitCode::failure;
+  }
+}
+
+/// A whole job fails with one code. Where some ranks failed and others did not, those have a failed peer, unless the
+/// failure has a code of its own; where all failed alike, there is nobody to blame but the program.
+ExitCode job_code(ExitCode cause, bool all_failed) {
+  return cause == ExitCode::failure && !all_failed ? ExitCode::peer_failed : cause;
+}
+
+}  // namespace
+
+std::string message_of(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    return one_line(error.what());
+  } catch (...) {
+    return "an exception of an unknown type";
+  }
+}
+
+MeetingPoint::MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases)
+    : channel_{std::move(channel)}, names_{std::move(names)}, phases_{phases} {}
+
+MeetingPoint::~MeetingPoint() = default;
+
+Tag MeetingPoint::make_tag(TagKind kind, int strategy) const {
+  Tag tag;
+  tag.kind = kind;
+  tag.depth = static_cast<std::uint8_t>(depth_);
+  tag.strategy = static_cast<std::uint16_t>(strategy);
+  tag.run = run_;
+  tag.sequence = sequence_;
+  return tag;
+}
+
+void MeetingPoint::agree(TagKind kind, int strategy, const Here& here, std::string_view text) {
+  if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
+  ++sequence_;
+  Tag tag = make_tag(kind, strategy);
+  tag.set_site(here);
+  tag.set_text(text);
+  meet(tag, nullptr);
+}
+
+void MeetingPoint::fail(std::exception_ptr exception) {
+  if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
+  ++sequence_;
+  Tag tag = make_tag(TagKind::error, 0);
+  // Not part of what must agree: two ranks that fail have both failed, wherever they are.
+  tag.depth = 0;
+  tag.cause = code_of(exception);
+  tag.set_text(message_of(exception));
+  meet(tag, exception);
+  std::rethrow_exception(exception);
+}
+
+void MeetingPoint::enter_run() {
+  if (depth_++ > 0) return;
+  failure_.reset();
+  ++run_;
+  sequence_ = 0;
+}
+
+void MeetingPoint::leave_run(int strategy, const Here& here) {
+  struct Leave {
+    int& depth;
+    ~Leave() { --depth; }
+  } const leave{depth_};
+  agree(TagKind::close, strategy, here);
+}
+
+void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
+  struct Leave {
+    int& depth;
+    ~Leave() { --depth; }
+  } const leave{depth_};
+  fail(std::move(exception));
+}
+
+void MeetingPoint::meet(const Tag& tag, std::exception_ptr own) {
+  failure_.reset();
+  ++meetings_;
+  const std::uint64_t digest = tag.digest();
+  if (phases_) phases_->enter_meeting(meetings_, tag);
+  const auto largest = channel_->max({digest, ~digest});
+  if (phases_) phases_->leave_meeting();
+  const bool agreed = largest[0] == ~largest[1];
+  if (agreed && !own) return;
+
+  std::vector<Tag> tags(static_cast<std::size_t>(channel_->size()), tag);
+  if (!agreed) channel_->all_gather(std::as_bytes(std::span{&tag, 1}), std::as_writable_bytes(std::span{tags}));
+  Verdict verdict = judge(tags, names_);
+  AgreedFailure failure{own, verdict.rank, verdict.code, {}};
+  if (verdict.failed) {
+    const Tag& culprit = tags[static_cast<std::size_t>(verdict.rank)];
+    const std::string text = agreed ? message_of(own) : full_text(verdict, culprit, own);
+    verdict.sentence = fmt::format("{} failed: {}", names_[static_cast<std::size_t>(verdict.rank)], text);
+    const bool all_failed =
+        std::all_of(tags.begin(), tags.end(), [](const Tag& each) { return each.kind == TagKind::error; });
+    failure.code = job_code(verdict.code, all_failed);
+    failure.line = all_failed || failure.code == ExitCode::user_input ? fmt::format("lockstep: error: {}", text)
+                                                                      : fmt::format("lockstep: {}", verdict.sentence);
+    // The failing rank's own exception goes on; where several failed, each has its own.
+    if (!own) failure.exception = std::make_exception_ptr(PeerError{verdict.rank, verdict.sentence, verdict.code});
+  } else {
+    failure.line = fmt::format("lockstep: {}", verdict.sentence);
+    failure.exception = std::make_exception_ptr(MismatchError{verdict.sentence});
+  }
+  failure_ = std::move(failure);
+  std::rethrow_exception(failure_->exception);
+}
+
+/// A message longer than a tag holds follows from the rank that has it: every rank sees the length in the tag.
+std::string MeetingPoint::full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own) {
+  constexpr std::uint64_t longest = 4096;
+  if (culprit.text_size <= Tag::text_capacity) return std::string{culprit.kept_text()};
+  std::string text = verdict.rank == rank() ? message_of(own) : std::string{};
+  text.resize(std::min(culprit.text_size, longest));
+  channel_->broadcast(std::as_writable_bytes(std::span{text}), verdict.rank);
+  return text;
+}
+
+}  // namespace lockstep

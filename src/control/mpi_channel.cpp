@@ -1,0 +1,37 @@
+#include <lockstep/control/channel.hpp>
+
+#include "comm/mpi/mpi_handle.hpp"
+
+namespace lockstep {
+namespace {
+
+class MpiChannel final : public ControlChannel {
+ public:
+  MpiChannel() : comm_{MpiComm::duplicate(MPI_COMM_WORLD)}, rank_{comm_.rank()}, size_{comm_.size()} {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::array<std::uint64_t, 2> max(std::array<std::uint64_t, 2> words) override {
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, words.data(), 2, MPI_UINT64_T, MPI_MAX, comm_.get()), "MPI_Allreduce");
+    return words;
+  }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    const int bytes = static_cast<int>(mine.size());
+    check_mpi(MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, comm_.get()), "MPI_Allgather");
+  }
+  void broadcast(std::span<std::byte> bytes, int root) override {
+    check_mpi(MPI_Bcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, root, comm_.get()), "MPI_Bcast");
+  }
+
+ private:
+  MpiComm comm_;
+  int rank_;
+  int size_;
+};
+
+}  // namespace
+
+std::unique_ptr<ControlChannel> make_mpi_channel() { return std::make_unique<MpiChannel>(); }
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#include <lockstep/control/tag.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/digest.hpp>
+
+namespace lockstep {
+namespace {
+
+std::string_view fixed_text(const char* data, std::size_t capacity) {
+  return {data, strnlen(data, capacity)};
+}
+
+/// Appends to a fixed field without ever passing its end; what is left stays zero.
+void append(char* field, std::size_t capacity, std::string_view text) {
+  const std::size_t used = strnlen(field, capacity);
+  std::copy_n(text.data(), std::min(text.size(), capacity - used), field + used);
+}
+
+}  // namespace
+
+std::string one_line(std::string_view text) {
+  std::string line{text};
+  std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return line;
+}
+
+void Tag::set_site(const Here& here) {
+  std::string_view file = here.file_name();
+  file.remove_prefix(file.find_last_of('/') + 1);  // npos + 1 is 0
+  char line[16];
+  const auto end = fmt::format_to_n(line, sizeof line, ":{}", here.line()).out;
+  const std::string_view number{line, static_cast<std::size_t>(end - line)};
+  std::memset(site, 0, sizeof site);
+  append(site, sizeof site, file.substr(0, sizeof site - number.size()));
+  append(site, sizeof site, number);
+}
+
+void Tag::set_text(std::string_view full) {
+  text_digest = full.empty() ? 0 : digest_of(full);
+  text_size = full.size();
+  std::memset(text, 0, sizeof text);
+  append(text, sizeof text, full);
+}
+
+std::string_view Tag::site_text() const { return fixed_text(site, sizeof site); }
+std::string_view Tag::kept_text() const { return fixed_text(text, sizeof text); }
+
+std::uint64_t Tag::digest() const {
+  static_assert(std::has_unique_object_representations_v<Tag>, "padding would put chance into the digest");
+  return digest_of(std::as_bytes(std::span{this, 1}));
+}
+
+std::string describe(const Tag& tag) {
+  const auto call = [&](std::string_view name) {
+    return fmt::format("{} #{} ({})", name, tag.sequence, tag.site_text());
+  };
+  switch (tag.kind) {
+    case TagKind::start: return "the start of the job";
+    case TagKind::create: return fmt::format("the creation of a variable ({})", tag.site_text());
+    case TagKind::seal: return fmt::format("the sealing of the variables ({})", tag.site_text());
+    case TagKind::compare: return call("same_on_all");
+    case TagKind::reduce: return call("reduction");
+    case TagKind::merge: return call("merge_call");
+    case TagKind::close: return "the end of the step";
+    case TagKind::error: return "a failure";
+    case TagKind::leave: return "the end of the job";
+  }
+  return "?";
+}
+
+}  // namespace lockstep

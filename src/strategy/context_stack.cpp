@@ -1,0 +1,71 @@
+#include "strategy/context_stack.hpp"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+namespace lockstep {
+namespace detail {
+namespace {
+
+std::vector<Frame>& stack() {
+  thread_local std::vector<Frame> frames;
+  return frames;
+}
+
+std::string mixing(const Strategy& wanted, const Strategy& current) {
+  return fmt::format("Mixing different Strategy objects: {} is not {}", wanted.name(), current.name());
+}
+
+}  // namespace
+
+void push(const Frame& frame) { stack().push_back(frame); }
+void pop() { stack().pop_back(); }
+
+const Frame* current_frame() { return stack().empty() ? nullptr : &stack().back(); }
+
+void require_not_another(const Strategy& strategy) {
+  const Frame* const frame = current_frame();
+  if (frame && frame->strategy != &strategy) throw ContextError{mixing(strategy, *frame->strategy)};
+}
+
+void require_cross_replica(const Strategy& strategy) {
+  require_not_another(strategy);
+  const Frame* const frame = current_frame();
+  if (frame && frame->mode == Mode::replica)
+    throw ContextError{"Method requires being in cross-replica context, use replica_context()->merge_call()"};
+}
+
+void require_current(const ReplicaContext& context) {
+  const Frame* const frame = current_frame();
+  if (!frame || frame->mode != Mode::replica) throw ContextError{"Need to be inside `Strategy::run()`"};
+  if (frame->replica == &context) return;
+  // `context` may be one kept from a run that is over: nothing of it but its address may be looked at.
+  throw ContextError{"Mismatching ReplicaContext."};
+}
+
+}  // namespace detail
+
+Scope::Scope(Strategy& strategy) {
+  detail::require_cross_replica(strategy);
+  detail::push({detail::Mode::cross_replica, &strategy});
+}
+
+Scope::~Scope() { detail::pop(); }
+
+bool has_strategy() { return detail::current_frame() != nullptr; }
+
+bool in_cross_replica_context() {
+  const detail::Frame* const frame = detail::current_frame();
+  return frame && frame->mode != detail::Mode::replica;
+}
+
+ReplicaContext* replica_context() {
+  const detail::Frame* const frame = detail::current_frame();
+  return frame ? frame->replica : nullptr;
+}
+
+}  // namespace lockstep

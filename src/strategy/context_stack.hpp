@@ -1,0 +1,41 @@
+// The thread's stack of contexts, and the checks of who may call what where.
+#pragma once
+
+#include <lockstep/strategy/context.hpp>
+
+namespace lockstep::detail {
+
+enum class Mode { cross_replica, replica, update };
+
+struct Frame {
+  Mode mode;
+  Strategy* strategy;
+  ReplicaContext* replica = nullptr;  ///< in Mode::replica
+};
+
+/// For the classes whose constructor pushes and whose destructor pops.
+void push(const Frame& frame);
+void pop();
+
+/// Pushes a frame for as long as it lives.
+class PushedFrame {
+ public:
+  explicit PushedFrame(const Frame& frame) { push(frame); }
+  PushedFrame(const PushedFrame&) = delete;
+  ~PushedFrame() { pop(); }
+};
+
+/// The innermost frame; null in the default context.
+const Frame* current_frame();
+
+/// ContextError unless `strategy`'s methods for cross-replica context may be called here: in its cross-replica context,
+/// or in the default one.
+void require_cross_replica(const Strategy& strategy);
+
+/// ContextError unless `context` is the current replica context.
+void require_current(const ReplicaContext& context);
+
+/// ContextError in another strategy's context.
+void require_not_another(const Strategy& strategy);
+
+}  // namespace lockstep::detail

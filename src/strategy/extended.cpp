@@ -1,0 +1,78 @@
+#include <lockstep/strategy/extended.hpp>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "strategy/batch.hpp"
+#include "strategy/context_stack.hpp"
+#include "strategy/strategy_core.hpp"
+
+namespace lockstep {
+
+StrategyExtended::Update::Update(Strategy& strategy) {
+  detail::require_cross_replica(strategy);
+  detail::push({detail::Mode::update, &strategy});
+}
+
+StrategyExtended::Update::~Update() { detail::pop(); }
+
+void StrategyExtended::require_own(const Variable& variable) const {
+  if (!variable_created_in_scope(variable))
+    throw InvalidArgument{fmt::format("variable '{}' was not created by {}", variable.name(), strategy_->name())};
+}
+
+void StrategyExtended::all_reduce(ReduceOp op, std::vector<Tensor>& leaves, const Here& here) {
+  detail::require_cross_replica(*strategy_);
+  const detail::Batch batch{op, leaves};
+  strategy_->agree(TagKind::reduce, here, batch.text("reduce_to"));
+  batch.all_reduce(strategy_->group().reductions());
+}
+
+bool StrategyExtended::reduce_to_one(ReduceOp op, std::vector<Tensor>& leaves, OneReplica destination,
+                                     const Here& here) {
+  detail::require_cross_replica(*strategy_);
+  const int replicas = strategy_->num_replicas_in_sync();
+  if (destination.id < 0 || destination.id >= replicas)
+    throw InvalidArgument{fmt::format("destination: replica {} is not one of the {} replicas, 0 to {}", destination.id,
+                                      replicas, replicas - 1)};
+  const detail::Batch batch{op, leaves};
+  strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id)));
+  batch.reduce_to_one(strategy_->group().reductions(), destination.id);
+  return strategy_->group().rank() == destination.id;
+}
+
+void StrategyExtended::broadcast(std::vector<Tensor>& leaves, const Here& here) {
+  detail::require_cross_replica(*strategy_);
+  const detail::Batch batch{ReduceOp::sum, leaves};
+  strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to"));
+  batch.broadcast(strategy_->group().reductions(), 0);
+}
+
+std::vector<Mirrored<Tensor>> StrategyExtended::batch_reduce_to(
+    ReduceOp op, std::span<const std::pair<PerReplica<Tensor>, Variable>> pairs, Here here) {
+  std::vector<Tensor> leaves;
+  for (const auto& [value, destination] : pairs) {
+    require_own(destination);
+    leaves.push_back(value.local());
+  }
+  all_reduce(op, leaves, here);
+  std::vector<Mirrored<Tensor>> results;
+  for (Tensor& leaf : leaves) results.push_back(detail::MirroredAccess::make(std::move(leaf)));
+  return results;
+}
+
+Tensor StrategyExtended::read_var(const Variable& variable, Here) {
+  detail::require_cross_replica(*strategy_);
+  require_own(variable);
+  return Tensor::copy_of(variable.local());
+}
+
+bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {
+  return variable.state().owner == &strategy_->store();
+}
+
+bool StrategyExtended::should_checkpoint() const { return strategy_->group().rank() == 0; }
+bool StrategyExtended::should_save_summary() const { return strategy_->group().rank() == 0; }
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#include <lockstep/strategy/replica_context.hpp>
+
+#include <fmt/format.h>
+
+#include "strategy/batch.hpp"
+#include "strategy/context_stack.hpp"
+#include "strategy/strategy_core.hpp"
+
+namespace lockstep {
+
+int ReplicaContext::replica_id_in_sync_group() const {
+  detail::require_current(*this);
+  return strategy_.core_->group.rank();
+}
+
+int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
+
+void ReplicaContext::merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn) {
+  detail::require_current(*this);
+  strategy_.agree(TagKind::merge, here, operands);
+  const detail::PushedFrame frame{{detail::Mode::cross_replica, &strategy_}};
+  fn(strategy_);
+}
+
+void ReplicaContext::declared_merge(std::string_view batch, const std::function<void(CrossDeviceOps&)>& fn, Here here) {
+  detail::require_current(*this);
+  strategy_.agree(TagKind::merge, here, batch);
+  const detail::PushedFrame frame{{detail::Mode::cross_replica, &strategy_}};
+  fn(strategy_.group().reductions());
+}
+
+std::vector<Tensor> ReplicaContext::all_reduce_leaves(ReduceOp op, std::vector<Tensor> leaves, const Here& here) {
+  detail::require_current(*this);
+  detail::Batch batch{op, leaves};
+  declared_merge(batch.text("all_reduce"), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
+  return leaves;
+}
+
+}  // namespace lockstep

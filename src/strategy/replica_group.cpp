@@ -1,0 +1,56 @@
+#include <lockstep/strategy/replica_group.hpp>
+
+namespace lockstep {
+namespace {
+
+/// Reductions whose failure nobody can catch.
+class GuardedOps final : public CrossDeviceOps {
+ public:
+  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, ReplicaGroup::EndJob end_job)
+      : ops_{std::move(ops)}, end_job_{std::move(end_job)} {}
+
+  std::string_view name() const override { return ops_->name(); }
+  void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
+    guard([&] { ops_->all_reduce(op, tensors); });
+  }
+  void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
+    guard([&] { ops_->reduce_to_one(op, tensors, root); });
+  }
+  void broadcast(std::span<const TensorView> tensors, int root) override {
+    guard([&] { ops_->broadcast(tensors, root); });
+  }
+
+ private:
+  template <class Collective>
+  void guard(Collective&& collective) {
+    try {
+      collective();
+    } catch (...) {
+      end_job_(std::current_exception());
+    }
+  }
+
+  std::unique_ptr<CrossDeviceOps> ops_;
+  ReplicaGroup::EndJob end_job_;
+};
+
+// std::terminate with the exception in flight, so that the handler can say what it was.
+void terminate_with(std::exception_ptr exception) noexcept { std::rethrow_exception(std::move(exception)); }
+
+}  // namespace
+
+ReplicaGroup::ReplicaGroup(std::unique_ptr<Communicator> data, std::unique_ptr<ControlChannel> control,
+                           std::vector<std::string> replica_names, EndJob end_job)
+    : data_{std::move(data)},
+      meeting_{std::move(control), std::move(replica_names)},
+      guarded_{std::make_unique<GuardedOps>(make_fixed_order_ops(*data_),
+                                            end_job ? std::move(end_job) : EndJob{terminate_with})} {}
+
+ReplicaGroup::~ReplicaGroup() = default;
+
+std::unique_ptr<ReplicaGroup> make_local_group() {
+  return std::make_unique<ReplicaGroup>(make_local_communicator(), make_local_channel(),
+                                        std::vector<std::string>{"replica 0"});
+}
+
+}  // namespace lockstep

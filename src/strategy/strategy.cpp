@@ -1,0 +1,126 @@
+#include <lockstep/strategy/strategy.hpp>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "strategy/context_stack.hpp"
+#include "strategy/strategy_core.hpp"
+
+namespace lockstep {
+namespace {
+
+/// What the default context offers. One a thread, as the context is.
+Strategy& default_strategy() {
+  thread_local const std::unique_ptr<ReplicaGroup> group = make_local_group();
+  thread_local Strategy strategy{*group};
+  return strategy;
+}
+
+void require_mirrored_options(const VariableOptions& options) {
+  switch (options.synchronization) {
+    case VariableSynchronization::automatic:
+    case VariableSynchronization::on_write: return;
+    case VariableSynchronization::none:
+      throw InvalidArgument{fmt::format(
+          "`none` variable synchronization is not supported: every replica has a component of each variable. Please "
+          "change the `synchronization` for variable: {}",
+          options.name)};
+    case VariableSynchronization::on_read:
+      throw InvalidArgument{fmt::format(
+          "variable '{}': `on_read` is not a mirrored variable's synchronization; create_variable makes those",
+          options.name)};
+  }
+  throw InvalidArgument{fmt::format("Invalid variable synchronization mode: {} for variable: {}",
+                                    static_cast<int>(options.synchronization), options.name)};
+}
+
+void require_aggregation(const VariableOptions& options) {
+  if (options.aggregation > VariableAggregation::only_first_replica)
+    throw InvalidArgument{fmt::format("Invalid variable aggregation mode: {} for variable: {}",
+                                      static_cast<int>(options.aggregation), options.name)};
+}
+
+}  // namespace
+
+Strategy& Strategy::current() {
+  const detail::Frame* const frame = detail::current_frame();
+  return frame ? *frame->strategy : default_strategy();
+}
+
+Strategy::Strategy(ReplicaGroup& group) : core_{std::make_unique<Core>(group, *this)} {}
+
+Strategy::Strategy(Strategy&& other) noexcept : core_{std::move(other.core_)} {
+  if (core_) core_->extended.strategy_ = this;
+}
+
+Strategy::~Strategy() = default;
+
+Scope Strategy::scope() { return Scope{*this}; }
+StrategyExtended& Strategy::extended() { return core_->extended; }
+VariableStore& Strategy::store() { return core_->store; }
+ReplicaGroup& Strategy::group() { return core_->group; }
+int Strategy::num_replicas_in_sync() const { return core_->group.size(); }
+std::string Strategy::name() const { return fmt::format("strategy {}", core_->id); }
+
+void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
+  core_->group.meeting().agree(kind, core_->id, here, text);
+}
+
+MirroredVariable Strategy::create_variable(VariableOptions options, const std::function<Tensor()>& initial, Here here) {
+  detail::require_not_another(*this);
+  require_mirrored_options(options);
+  require_aggregation(options);
+  auto state = std::make_shared<detail::VariableState>();
+  try {
+    state->initial = Tensor::copy_of(initial().view());
+  } catch (...) {
+    core_->group.meeting().fail(std::current_exception());
+  }
+  state->shape = state->initial.shape();
+  state->dtype = state->initial.dtype();
+  state->trainable = options.trainable;
+  state->aggregation = options.aggregation;
+  state->owner = &core_->store;
+  agree(TagKind::create, here,
+        fmt::format("variable '{}' {} ({}, aggregation {})", options.name, describe(state->initial.view()),
+                    options.trainable ? "trainable" : "not trainable", name_of(options.aggregation)));
+  state->name = std::move(options.name);
+  core_->store.add(state);
+  return MirroredVariable{std::move(state)};
+}
+
+void Strategy::seal(Here here) {
+  detail::require_cross_replica(*this);
+  agree(TagKind::seal, here, {});
+  if (const auto values = core_->store.seal(); !values.empty()) core_->group.reductions().broadcast(values, 0);
+}
+
+void Strategy::rebroadcast(Here here) {
+  detail::require_cross_replica(*this);
+  agree(TagKind::seal, here, "rebroadcast");
+  if (const auto values = core_->store.values(); !values.empty()) core_->group.reductions().broadcast(values, 0);
+}
+
+void Strategy::run_replica(const std::function<void(ReplicaContext&)>& fn) {
+  detail::require_cross_replica(*this);
+  MeetingPoint& meeting = core_->group.meeting();
+  const Here here = Here::current();
+  if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(here);
+  meeting.enter_run();
+  try {
+    ReplicaContext context{*this};
+    const detail::PushedFrame frame{{detail::Mode::replica, this, &context}};
+    fn(context);
+  } catch (...) {
+    meeting.leave_failed_run(std::current_exception());
+  }
+  meeting.leave_run(core_->id, here);
+}
+
+void Strategy::compare(const std::string& text, const Here& here) {
+  detail::require_not_another(*this);
+  agree(TagKind::compare, here, text);
+}
+
+}  // namespace lockstep

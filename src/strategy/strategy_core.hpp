@@ -1,0 +1,18 @@
+// What a strategy holds, for the sources of this layer.
+#pragma once
+
+#include <lockstep/strategy/strategy.hpp>
+
+namespace lockstep {
+
+struct Strategy::Core {
+  ReplicaGroup& group;
+  int id;
+  VariableStore store;
+  StrategyExtended extended;
+
+  Core(ReplicaGroup& its_group, Strategy& handle)
+      : group{its_group}, id{its_group.next_strategy()}, extended{handle} {}
+};
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+#include <lockstep/strategy/variable.hpp>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+#include "strategy/context_stack.hpp"
+
+namespace lockstep {
+namespace {
+
+enum class Assignment { set, add, subtract };
+
+template <class T>
+void apply(Assignment assignment, std::span<const T> value, std::span<T> target) {
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    switch (assignment) {
+      case Assignment::set: target[i] = value[i]; break;
+      case Assignment::add: target[i] = static_cast<T>(target[i] + value[i]); break;
+      case Assignment::subtract: target[i] = static_cast<T>(target[i] - value[i]); break;
+    }
+  }
+}
+
+void apply(Assignment assignment, const TensorView& value, const TensorView& target) {
+  switch (target.dtype()) {
+    case DType::f32: return apply<float>(assignment, value.elements<float>(), target.elements<float>());
+    case DType::f64: return apply<double>(assignment, value.elements<double>(), target.elements<double>());
+    case DType::i32:
+      return apply<std::int32_t>(assignment, value.elements<std::int32_t>(), target.elements<std::int32_t>());
+    case DType::i64:
+      return apply<std::int64_t>(assignment, value.elements<std::int64_t>(), target.elements<std::int64_t>());
+    case DType::u8:
+      return apply<std::uint8_t>(assignment, value.elements<std::uint8_t>(), target.elements<std::uint8_t>());
+    case DType::f16:
+    case DType::bf16: break;
+  }
+  throw InvalidArgument{fmt::format("{} variables cannot be assigned on the host", name_of(target.dtype()))};
+}
+
+/// In replica context: the replicas' values become one, in one merge_call.
+void assign_in_replica(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
+  const VariableAggregation aggregation = variable.state().aggregation;
+  if (aggregation == VariableAggregation::none)
+    throw InvalidArgument{fmt::format(
+        "You must specify an aggregation method to update a MirroredVariable in Replica Context: variable '{}' has none",
+        variable.name())};
+  if (aggregation == VariableAggregation::mean) require_reducible(ReduceOp::mean, value.dtype());
+  replica_context()->merge_call(
+      [&](Strategy& strategy, const PerReplica<Tensor>& values) {
+        StrategyExtended& extended = strategy.extended();
+        const Mirrored<Tensor> merged = [&] {
+          switch (aggregation) {
+            case VariableAggregation::sum: return extended.reduce_to(ReduceOp::sum, values, variable, here);
+            case VariableAggregation::mean: return extended.reduce_to(ReduceOp::mean, values, variable, here);
+            case VariableAggregation::only_first_replica:
+            case VariableAggregation::none: break;
+          }
+          return extended.broadcast_to(values, here);
+        }();
+        extended.update(
+            variable,
+            [&](const Variable& component, const Tensor& one) { apply(assignment, one.view(), component.local()); },
+            merged);
+      },
+      args(value), here);
+}
+
+void assign(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
+  if (value.shape() != variable.shape() || value.dtype() != variable.dtype())
+    throw InvalidArgument{fmt::format("variable '{}' is {}{}; it cannot take {}", variable.name(),
+                                      name_of(variable.dtype()), to_string(variable.shape()), describe(value.view()))};
+  const TensorView target = variable.local();
+  const detail::Frame* const frame = detail::current_frame();
+  if (frame && !frame->strategy->extended().variable_created_in_scope(variable))
+    throw ContextError{fmt::format("Mixing different Strategy objects: variable '{}' was not created by {}",
+                                   variable.name(), frame->strategy->name())};
+  if (frame && frame->mode == detail::Mode::replica) return assign_in_replica(variable, assignment, value, here);
+  apply(assignment, value.view(), target);
+}
+
+}  // namespace
+
+std::string_view name_of(VariableSynchronization synchronization) {
+  switch (synchronization) {
+    case VariableSynchronization::automatic: return "automatic";
+    case VariableSynchronization::none: return "none";
+    case VariableSynchronization::on_write: return "on_write";
+    case VariableSynchronization::on_read: return "on_read";
+  }
+  return "?";
+}
+
+std::string_view name_of(VariableAggregation aggregation) {
+  switch (aggregation) {
+    case VariableAggregation::none: return "none";
+    case VariableAggregation::sum: return "sum";
+    case VariableAggregation::mean: return "mean";
+    case VariableAggregation::only_first_replica: return "only_first_replica";
+  }
+  return "?";
+}
+
+void Variable::assign(const Tensor& value, Here here) const {
+  lockstep::assign(*this, Assignment::set, value, here);
+}
+void Variable::assign_add(const Tensor& value, Here here) const {
+  lockstep::assign(*this, Assignment::add, value, here);
+}
+void Variable::assign_sub(const Tensor& value, Here here) const {
+  lockstep::assign(*this, Assignment::subtract, value, here);
+}
+
+}  // namespace lockstep

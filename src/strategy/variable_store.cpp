@@ -1,0 +1,123 @@
+#include <lockstep/strategy/variable_store.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep {
+namespace {
+
+using detail::StoreSegment;
+using detail::VariableState;
+
+std::int64_t padded(std::int64_t count, DType dtype) {
+  const auto granule = static_cast<std::int64_t>(VariableStore::alignment_bytes / size_of(dtype));
+  return (count + granule - 1) / granule * granule;
+}
+
+void require_sealed(const VariableState& variable) {
+  if (!variable.segment)
+    throw ContextError{fmt::format(
+        "variable '{}' has no memory yet: call seal() after the last variable is created, or run() first", variable.name)};
+}
+
+}  // namespace
+
+TensorView FlatRange::slot(std::string_view name) const {
+  Tensor& slot = segment->slots[std::string{name}];
+  if (slot.count() != segment->count) slot = Tensor::zeros(segment->dtype, {segment->count});
+  return slot.view().slice(first, values.count());
+}
+
+void VariableStore::add(std::shared_ptr<VariableState> variable) { variables_.push_back(std::move(variable)); }
+
+std::vector<TensorView> VariableStore::seal() {
+  std::vector<std::shared_ptr<StoreSegment>> made;
+  for (std::size_t i = variables_.size(); i-- > sealed_;) {
+    VariableState& variable = *variables_[i];
+    auto found = std::find_if(made.begin(), made.end(), [&](const auto& segment) {
+      return segment->dtype == variable.dtype && segment->trainable == variable.trainable;
+    });
+    if (found == made.end())
+      found = made.insert(found, std::make_shared<StoreSegment>(
+                                     StoreSegment{variable.dtype, variable.trainable, 0, {}, {}, {}}));
+    variable.segment = *found;
+    variable.offset = (*found)->count;
+    (*found)->count += padded(variable.initial.count(), variable.dtype);
+  }
+  std::vector<TensorView> values;
+  for (const auto& segment : made) {
+    segment->values = Tensor::zeros(segment->dtype, {segment->count});
+    if (segment->trainable) segment->gradients = Tensor::zeros(segment->dtype, {segment->count});
+    values.push_back(segment->values.view());
+  }
+  for (; sealed_ < variables_.size(); ++sealed_) {
+    VariableState& variable = *variables_[sealed_];
+    const TensorView home = variable.segment->values.view().slice(variable.offset, variable.initial.count());
+    copy(variable.initial.view(), home.reshaped(variable.shape));
+    variable.initial = {};
+  }
+  segments_.insert(segments_.end(), made.begin(), made.end());
+  return values;
+}
+
+std::vector<TensorView> VariableStore::values() const {
+  std::vector<TensorView> all;
+  for (const auto& segment : segments_) all.push_back(segment->values.view());
+  return all;
+}
+
+TensorView VariableStore::gradient(const Variable& variable) const {
+  const VariableState& state = variable.state();
+  if (!state.trainable) throw InvalidArgument{fmt::format("variable '{}' is not trainable", state.name)};
+  require_sealed(state);
+  return state.segment->gradients.view().slice(state.offset, element_count(state.shape)).reshaped(state.shape);
+}
+
+std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables) const {
+  std::vector<const VariableState*> order;
+  for (const Variable& variable : variables) {
+    require_sealed(variable.state());
+    order.push_back(&variable.state());
+  }
+  const auto segment_index = [&](const VariableState* variable) {
+    return std::find(segments_.begin(), segments_.end(), variable->segment) - segments_.begin();
+  };
+  std::sort(order.begin(), order.end(), [&](const VariableState* a, const VariableState* b) {
+    return std::pair{segment_index(a), a->offset} < std::pair{segment_index(b), b->offset};
+  });
+
+  std::vector<FlatRange> ranges;
+  const VariableState* previous = nullptr;
+  std::int64_t first = 0;
+  for (const VariableState* variable : order) {
+    const std::int64_t end = variable->offset + padded(element_count(variable->shape), variable->dtype);
+    StoreSegment& segment = *variable->segment;
+    const bool adjacent = previous && previous->segment == variable->segment &&
+                          previous->offset + padded(element_count(previous->shape), previous->dtype) == variable->offset;
+    if (adjacent) {
+      ranges.pop_back();
+    } else {
+      first = variable->offset;
+    }
+    ranges.push_back({segment.values.view().slice(first, end - first),
+                      segment.trainable ? segment.gradients.view().slice(first, end - first) : TensorView{}, &segment,
+                      first});
+    previous = variable;
+  }
+  return ranges;
+}
+
+std::string_view Variable::name() const { return state_->name; }
+const Shape& Variable::shape() const { return state_->shape; }
+DType Variable::dtype() const { return state_->dtype; }
+bool Variable::trainable() const { return state_->trainable; }
+
+TensorView Variable::local() const {
+  require_sealed(*state_);
+  return state_->segment->values.view().slice(state_->offset, element_count(state_->shape)).reshaped(state_->shape);
+}
+
+}  // namespace lockstep
