@@ -200,6 +200,7 @@ void update(Digest& digest, const ImageSet& set) {
 
 ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
   if (classes < 1) throw ConfigError{fmt::format("--classes is {}; expected 1 or more", classes)};
+  if (directory.empty()) throw ConfigError{"--data is empty; expected a directory of IDX files"};
   if (!is_there(directory)) fail(directory, "does not exist; expected a directory of IDX files (--data)");
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored))

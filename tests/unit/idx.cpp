@@ -188,6 +188,7 @@ TEST_CASE("a data directory that is not there, or is a file, is refused by name"
   const fs::path missing = data.path() / "nowhere";
   CHECK_THAT(refusal(missing),
              Contains(missing.string()) && Contains("does not exist") && Contains("--data"));
+  CHECK_THAT(refusal(fs::path{}), Contains("--data is empty"));
   const fs::path file = data.path() / train_images;
   CHECK_THAT(refusal(file), Contains(file.string()) && Contains("is not a directory"));
 }
@@ -273,6 +274,8 @@ TEST_CASE("no images, images of no pixels and absurd sizes are refused before me
   CHECK_THAT(refusal_of_train_images(images(12, 0, 2)), Contains("12 images of 0 x 2; expected"));
   CHECK_THAT(refusal_of_train_images(header(0x803, {~0u, ~0u, ~0u})),
              Contains("4294967295 images of 4294967295 x 4294967295") && Contains("at most 2^40"));
+  CHECK_THAT(refusal_of_train_images(header(0x803, {(1u << 20) + 1, 1u << 10, 1u << 10})),
+             Contains("at most 2^40"));
   // 2^40 bytes are allowed, but this file does not hold them.
   CHECK_THAT(refusal_of_train_images(header(0x803, {1u << 20, 1u << 10, 1u << 10}) + "abc"),
              Contains("truncated: expected 1099511627792 bytes") && Contains("found 19"));
