@@ -1,0 +1,33 @@
+// Batches: samples as tensors that kernels take.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <lockstep/base/dtype.hpp>
+#include <lockstep/input/idx.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep {
+
+/// Up to `capacity` samples. The tensors keep their shape however many samples there are, because a kernel
+/// may give a row other bits at another number of rows: rows from `samples` on are zero, and whoever sums
+/// over rows leaves them out.
+struct Batch {
+  /// [capacity, features], f32 or f64, scaled to [0, 1].
+  Tensor inputs;
+  /// [capacity], i32.
+  Tensor labels;
+  std::int64_t samples = 0;
+};
+
+/// An empty batch on the host. InvalidArgument unless `dtype` is f32 or f64 and both numbers are positive.
+Batch make_batch(std::int64_t capacity, std::int64_t features, DType dtype);
+
+/// Makes row i the image and label of sample `sample_indices[i]`, and zeroes the rows after the last. Writes
+/// into the memory of `batch`, which copies of its tensors share. InvalidArgument, with `batch` as it was,
+/// where there are more samples than rows, a sample is not in `images`, or the images have another number of
+/// pixels.
+void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_indices, Batch& batch);
+
+}  // namespace lockstep

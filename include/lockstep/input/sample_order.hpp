@@ -1,0 +1,15 @@
+// The order in which an epoch visits the samples.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+/// A uniform permutation of 0, 1, … count - 1: element p is the sample at position p of the epoch. A function
+/// of the three arguments alone, so every rank computes the same one and nobody sends it; and of nothing that
+/// a resumed run would have to remember. InvalidArgument where `count` is negative or `epoch` is outside [0,
+/// 2^56).
+std::vector<std::int64_t> sample_order(std::int64_t count, std::uint64_t seed, std::int64_t epoch);
+
+}  // namespace lockstep

@@ -1,0 +1,100 @@
+#include "file_bytes.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <new>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t buffer_bytes = 64 << 10;
+constexpr std::uint8_t gzip_magic[] = {0x1f, 0x8b};
+constexpr int largest_window_gzip_only = 15 + 16;  // what zlib calls windowBits
+
+}  // namespace
+
+FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(buffer_bytes) {
+  std::error_code error;
+  // A pipe would be waited for without end.
+  if (!std::filesystem::is_regular_file(path, error))
+    fail(error ? fmt::format("cannot be read: {}", error.message()) : "is not a regular file");
+  file_.reset(std::fopen(path.c_str(), "rb"));
+  if (!file_) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+
+  refill();
+  // No IDX file begins like this.
+  packed_ = stream_.avail_in >= std::size(gzip_magic) &&
+            std::equal(std::begin(gzip_magic), std::end(gzip_magic), stream_.next_in);
+  if (packed_ && inflateInit2(&stream_, largest_window_gzip_only) != Z_OK) throw std::bad_alloc{};
+}
+
+FileBytes::~FileBytes() {
+  if (packed_) inflateEnd(&stream_);
+}
+
+std::size_t FileBytes::read(std::span<std::uint8_t> to) {
+  return packed_ ? read_packed(to) : read_plain(to);
+}
+
+void FileBytes::refill() {
+  stream_.next_in = buffer_.data();
+  stream_.avail_in = static_cast<uInt>(std::fread(buffer_.data(), 1, buffer_.size(), file_.get()));
+  if (std::ferror(file_.get())) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+}
+
+std::size_t FileBytes::read_plain(std::span<std::uint8_t> to) {
+  std::size_t done = 0;
+  while (done < to.size()) {
+    if (stream_.avail_in == 0) refill();
+    const std::size_t taken = std::min<std::size_t>(stream_.avail_in, to.size() - done);
+    if (taken == 0) break;
+    std::memcpy(to.data() + done, stream_.next_in, taken);
+    stream_.next_in += taken;
+    stream_.avail_in -= static_cast<uInt>(taken);
+    done += taken;
+  }
+  return done;
+}
+
+std::size_t FileBytes::read_packed(std::span<std::uint8_t> to) {
+  std::size_t done = 0;
+  while (done < to.size() && !ended_) {
+    if (stream_.avail_in == 0) refill();
+    if (stream_.avail_in == 0) fail("truncated: its packed (gzip) data ends early");
+    const auto room =
+        static_cast<uInt>(std::min<std::size_t>(to.size() - done, std::numeric_limits<uInt>::max()));
+    stream_.next_out = to.data() + done;
+    stream_.avail_out = room;
+    const int result = inflate(&stream_, Z_NO_FLUSH);
+    done += room - stream_.avail_out;
+    if (result == Z_STREAM_END)
+      end_or_next_piece();
+    else if (result != Z_OK)
+      fail(fmt::format("its packed (gzip) data is corrupt: {}", stream_.msg ? stream_.msg : zError(result)));
+  }
+  return done;
+}
+
+void FileBytes::end_or_next_piece() {
+  if (stream_.avail_in == 0) refill();
+  if (stream_.avail_in == 0)
+    ended_ = true;
+  else if (stream_.next_in[0] != gzip_magic[0])
+    fail("has trailing bytes after its packed (gzip) data");
+  else
+    inflateReset(&stream_);
+}
+
+void FileBytes::fail(const std::string& what) const {
+  throw ConfigError{fmt::format("{}: {}", path_.string(), what)};
+}
+
+}  // namespace lockstep

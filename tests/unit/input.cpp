@@ -1,0 +1,298 @@
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/input/batch.hpp>
+#include <lockstep/input/batch_schedule.hpp>
+#include <lockstep/input/input_context.hpp>
+#include <lockstep/input/sample_order.hpp>
+#include <lockstep/input/shards.hpp>
+
+using namespace lockstep;
+using Catch::Contains;
+
+namespace {
+
+constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+
+ShardRequest exactly(int count) {
+  return {ShardRequest::Kind::count, count};
+}
+constexpr ShardRequest per_rank{ShardRequest::Kind::per_rank};
+
+}  // namespace
+
+TEST_CASE("the shards of a batch are a balanced partition of it, in order") {
+  for (const std::int64_t batch : {0, 1, 2, 3, 7, 8, 9, 31, 250, 256, 1000, 6000})
+    for (const int shards : {1, 2, 3, 4, 5, 8, 16, 64, 1024}) {
+      std::int64_t next = 0;
+      for (int shard = 0; shard < shards; ++shard) {
+        const Range range = shard_range(batch, shards, shard);
+        REQUIRE(range.first == next);
+        REQUIRE(range.size() >= batch / shards);
+        REQUIRE(range.size() <= shard_capacity(batch, shards));
+        next = range.last;
+      }
+      REQUIRE(next == batch);
+    }
+}
+
+TEST_CASE("shards are cut at floor(i B / V), also where that product overflows") {
+  CHECK(shard_range(7, 8, 0) == Range{0, 0});  // empty
+  CHECK(shard_range(7, 8, 1) == Range{0, 1});
+  CHECK(shard_range(250, 8, 3) == Range{93, 125});
+  CHECK(shard_range(largest, 1024, 1023).last == largest);
+  CHECK(shard_range(largest, 2, 1) == Range{largest / 2, largest});
+  CHECK_THROWS_AS(shard_range(8, 8, 8), InvalidArgument);
+  CHECK_THROWS_AS(shard_range(8, 8, -1), InvalidArgument);
+  CHECK_THROWS_AS(shard_range(-1, 8, 0), InvalidArgument);
+  CHECK_THROWS_AS(shard_range(8, 0, 0), InvalidArgument);
+}
+
+TEST_CASE("the capacity of a shard is that of the largest one") {
+  CHECK(shard_capacity(256, 8) == 32);
+  CHECK(shard_capacity(250, 8) == 32);
+  CHECK(shard_capacity(7, 8) == 1);
+  CHECK(shard_capacity(largest, 2) == largest / 2 + 1);
+  CHECK_THROWS_AS(shard_capacity(-1, 8), InvalidArgument);
+}
+
+TEST_CASE("the ranks share all shards equally, in order") {
+  for (const int shards : {8, 16, 1024})
+    for (const int ranks : {1, 2, 4, 8}) {
+      std::int64_t next = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Range mine = shards_of_rank(shards, ranks, rank);
+        REQUIRE(mine.first == next);
+        REQUIRE(mine.size() == shards / ranks);
+        REQUIRE(mine.first % mine.size() == 0);  // a whole subtree
+        next = mine.last;
+      }
+      REQUIRE(next == shards);
+    }
+  CHECK(shards_of_rank(3, 3, 2) == Range{2, 3});
+  CHECK_THROWS_AS(shards_of_rank(8, 3, 0), InvalidArgument);
+  CHECK_THROWS_AS(shards_of_rank(8, 2, 2), InvalidArgument);
+  CHECK_THROWS_AS(shards_of_rank(8, 0, 0), InvalidArgument);
+}
+
+TEST_CASE("a job that asks for nothing has 8 shards, or one a rank and a line that says so") {
+  for (const int ranks : {1, 2, 4, 8}) {
+    CHECK(resolve_shards({}, ranks).shards == 8);
+    CHECK(resolve_shards({}, ranks).note.empty());
+  }
+  for (const int ranks : {3, 5, 6, 12, 16, 1500}) {
+    CHECK(resolve_shards({}, ranks).shards == ranks);
+    CHECK_THAT(resolve_shards({}, ranks).note,
+               Contains("8 shards") && Contains(std::to_string(ranks) + " ranks") && !Contains("\n"));
+  }
+  CHECK_THROWS_AS(resolve_shards({}, 0), InvalidArgument);
+}
+
+TEST_CASE("an explicit number of shards is taken where it fits") {
+  CHECK(resolve_shards(exactly(16), 4).shards == 16);
+  CHECK(resolve_shards(exactly(4), 4).shards == 4);
+  CHECK(resolve_shards(exactly(1), 1).shards == 1);
+  CHECK(resolve_shards(exactly(3), 3).shards == 3);
+  CHECK(resolve_shards(exactly(1024), 8).shards == 1024);
+  CHECK(resolve_shards(exactly(1500), 1500).shards == 1500);
+  CHECK(resolve_shards(per_rank, 3).shards == 3);
+  CHECK(resolve_shards(per_rank, 4).shards == 4);
+  CHECK(resolve_shards(per_rank, 3).note.empty());
+}
+
+TEST_CASE("an explicit number of shards that does not fit is refused with those that do") {
+  const auto refusal = [](int shards, int ranks) {
+    try {
+      resolve_shards(exactly(shards), ranks);
+      return std::string{};
+    } catch (const ConfigError& error) {
+      return std::string{error.what()};
+    }
+  };
+  CHECK_THAT(refusal(8, 3), Contains("--shards is 8") && Contains("3 ranks; expected 3, or 'ranks'"));
+  CHECK_THAT(refusal(6, 4), Contains("expected 4, 8, 16, 32, 64, 128, 256, 512, 1024, or 'ranks'"));
+  CHECK_THAT(refusal(2, 4), Contains("--shards is 2"));
+  CHECK_THAT(refusal(6, 3), Contains("expected 3, or"));
+  CHECK_THAT(refusal(3, 1), Contains("1 rank; expected 1, 2, 4"));
+  CHECK_THAT(refusal(2048, 4), Contains("expected 4, 8"));
+  CHECK_THAT(refusal(0, 2), Contains("--shards is 0"));
+  CHECK_THAT(refusal(-2, 2), Contains("--shards is -2"));
+}
+
+TEST_CASE("--shards is a positive number or the word ranks") {
+  CHECK(parse_shards("ranks").kind == ShardRequest::Kind::per_rank);
+  CHECK(parse_shards("16").kind == ShardRequest::Kind::count);
+  CHECK(parse_shards("16").count == 16);
+  for (const char* text : {"", "0", "-8", "8.0", "1e3", " 8", "8 ", "rank", "eight", "99999999999999999999"})
+    CHECK_THROWS_WITH(parse_shards(text),
+                      Contains("--shards is '" + std::string{text} + "'; expected a power of two"));
+  CHECK_THROWS_AS(parse_shards("0"), ConfigError);
+}
+
+TEST_CASE("a sample order visits every sample once, in another order every epoch and for every seed") {
+  for (const std::int64_t count : {0, 1, 2, 7, 1000}) {
+    std::vector<std::int64_t> order = sample_order(count, 1, 0);
+    std::sort(order.begin(), order.end());
+    std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+    std::iota(all.begin(), all.end(), 0);
+    CHECK(order == all);
+  }
+  const auto order = sample_order(1000, 1, 0);
+  CHECK(sample_order(1000, 1, 0) == order);
+  CHECK(sample_order(1000, 1, 1) != order);
+  CHECK(sample_order(1000, 2, 0) != order);
+  CHECK_THROWS_AS(sample_order(-1, 1, 0), InvalidArgument);
+  CHECK_THROWS_AS(sample_order(1, 1, -1), InvalidArgument);
+  CHECK_THROWS_AS(sample_order(1, 1, std::int64_t{1} << 56), InvalidArgument);
+}
+
+TEST_CASE("every order of three samples comes up about as often as the others") {
+  std::vector<std::vector<std::int64_t>> orders;
+  for (std::int64_t epoch = 0; epoch < 6000; ++epoch) orders.push_back(sample_order(3, 1, epoch));
+  std::vector<std::int64_t> order{0, 1, 2};
+  do {
+    const auto times = std::count(orders.begin(), orders.end(), order);
+    CHECK(std::abs(times - 1000) < 4 * 29);  // four standard deviations
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("the sample order is the one that earlier runs had") {
+  // Computed by another program from the algorithm. Whoever has to change them makes every published digest
+  // and every resumable run wrong.
+  const auto first_of = [](const std::vector<std::int64_t>& order) {
+    return std::vector<std::int64_t>(order.begin(), order.begin() + 6);
+  };
+  CHECK(first_of(sample_order(60'000, 1, 0)) ==
+        std::vector<std::int64_t>{26095, 19849, 46618, 34868, 4679, 10731});
+  CHECK(first_of(sample_order(60'000, 1, 1)) ==
+        std::vector<std::int64_t>{10403, 15379, 35102, 11653, 36171, 43960});
+  CHECK(first_of(sample_order(10, 0, 0)) == std::vector<std::int64_t>{8, 2, 0, 5, 3, 1});
+}
+
+TEST_CASE("a schedule covers each epoch exactly once, and its last batch is what is left") {
+  for (const std::int64_t samples : {1, 6, 7, 250, 1000, 6000})
+    for (const std::int64_t global_batch : {1, 6, 7, 250, 256, 7000}) {
+      const BatchSchedule schedule{samples, global_batch};
+      std::int64_t step = 0;
+      for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+        std::int64_t next = 0;
+        while (next < samples) {
+          const ScheduledBatch batch = schedule.batch(step++);
+          REQUIRE(batch.epoch == epoch);
+          REQUIRE(batch.positions.first == next);
+          REQUIRE(batch.positions.size() == std::min(global_batch, samples - next));
+          REQUIRE(batch.positions.size() <= schedule.largest_batch());
+          next = batch.positions.last;
+          REQUIRE(batch.ends_epoch == (next == samples));
+        }
+        REQUIRE(step == schedule.total_steps(epoch + 1));
+      }
+    }
+}
+
+TEST_CASE("a schedule counts without overflow and refuses what it cannot count") {
+  const BatchSchedule all_at_once{10, largest};
+  CHECK(all_at_once.steps_per_epoch() == 1);
+  CHECK(all_at_once.largest_batch() == 10);
+  CHECK(all_at_once.batch(largest).epoch == largest);
+  const BatchSchedule huge{largest, largest - 1};
+  CHECK(huge.steps_per_epoch() == 2);
+  CHECK(huge.batch(1).positions == Range{largest - 1, largest});
+  CHECK_THROWS_WITH(huge.total_steps(largest), Contains("--epochs") && Contains("at most"));
+  CHECK_THROWS_AS(huge.total_steps(largest), ConfigError);
+  CHECK(huge.total_steps(largest / 2) == largest - 1);
+  CHECK(huge.total_steps(0) == 0);
+  CHECK_THROWS_AS(huge.total_steps(-1), InvalidArgument);
+  CHECK_THROWS_AS(huge.batch(-1), InvalidArgument);
+  CHECK_THROWS_AS(BatchSchedule(0, 1), InvalidArgument);
+  CHECK_THROWS_AS(BatchSchedule(1, 0), InvalidArgument);
+}
+
+TEST_CASE("a batch holds its samples scaled to [0, 1], and zeros behind them") {
+  const ImageSet images{1, 2, {0, 255, 51, 102, 1, 254}, {7, 8, 9}};
+  Batch batch = make_batch(3, 2, DType::f64);
+  CHECK(batch.samples == 0);
+  fill_batch(images, std::vector<std::int64_t>{2, 0, 1}, batch);
+  CHECK(batch.samples == 3);
+  CHECK(batch.inputs.to_vector<double>() ==
+        std::vector<double>{1 / 255., 254 / 255., 0, 1, 51 / 255., 102 / 255.});
+  CHECK(batch.labels.to_vector<std::int32_t>() == std::vector<std::int32_t>{9, 7, 8});
+
+  const std::byte* const memory = batch.inputs.view().data();
+  fill_batch(images, std::vector<std::int64_t>{1}, batch);
+  CHECK(batch.inputs.view().data() == memory);
+  CHECK(batch.samples == 1);
+  CHECK(batch.inputs.to_vector<double>() == std::vector<double>{51 / 255., 102 / 255., 0, 0, 0, 0});
+  CHECK(batch.labels.to_vector<std::int32_t>() == std::vector<std::int32_t>{8, 0, 0});
+
+  fill_batch(images, {}, batch);  // an empty shard
+  CHECK(batch.samples == 0);
+  CHECK(batch.inputs.to_vector<double>() == std::vector<double>(6, 0.));
+}
+
+TEST_CASE("a batch of floats is the rounded quotient, for every value of a pixel") {
+  ImageSet images{1, 256, {}, {0}};
+  for (int pixel = 0; pixel < 256; ++pixel) images.pixels.push_back(static_cast<std::uint8_t>(pixel));
+  Batch batch = make_batch(1, 256, DType::f32);
+  fill_batch(images, std::vector<std::int64_t>{0}, batch);
+  const auto inputs = batch.inputs.to_vector<float>();
+  for (int pixel = 0; pixel < 256; ++pixel)
+    CHECK(inputs[static_cast<std::size_t>(pixel)] == float(pixel / 255.));
+}
+
+TEST_CASE("a batch that cannot be made or filled is refused, and left as it was") {
+  CHECK_THROWS_WITH(make_batch(1, 1, DType::i32), Contains("i32") && Contains("expected f32 or f64"));
+  CHECK_THROWS_AS(make_batch(0, 1, DType::f32), InvalidArgument);
+  CHECK_THROWS_AS(make_batch(1, 0, DType::f32), InvalidArgument);
+
+  const ImageSet images{1, 2, {10, 20, 30, 40}, {1, 2}};
+  Batch batch = make_batch(2, 2, DType::f32);
+  fill_batch(images, std::vector<std::int64_t>{0}, batch);
+  const auto before = batch.inputs.to_vector<float>();
+  const auto refused = [&](const ImageSet& from, std::vector<std::int64_t> samples, const char* why) {
+    CHECK_THROWS_WITH(fill_batch(from, samples, batch), Contains(why));
+    CHECK_THROWS_AS(fill_batch(from, samples, batch), InvalidArgument);
+    CHECK(batch.inputs.to_vector<float>() == before);
+    CHECK(batch.samples == 1);
+  };
+  refused(images, {0, 1, 0}, "3 samples do not fit into a batch of 2 rows");
+  refused(images, {1, 2}, "sample 2 is outside of [0, 2)");
+  refused(images, {1, -1}, "sample -1 is outside");
+  refused({1, 3, {1, 2, 3}, {0}}, {0}, "1 x 3 pixels");
+  refused({1, 2, {1, 2, 3}, {0, 0}}, {0}, "3 pixels are not 2 images");
+}
+
+TEST_CASE("an input context knows its pipeline") {
+  CHECK(InputContext{}.num_input_pipelines() == 1);
+  CHECK(InputContext{}.input_pipeline_id() == 0);
+  CHECK(InputContext{}.num_replicas_in_sync() == 1);
+  const InputContext context{{.num_input_pipelines = 3, .input_pipeline_id = 2, .num_replicas_in_sync = 6}};
+  CHECK(context.num_input_pipelines() == 3);
+  CHECK(context.input_pipeline_id() == 2);
+  CHECK(context.num_replicas_in_sync() == 6);
+}
+
+TEST_CASE("an input pipeline outside of its range is refused") {
+  const auto make = [](int pipelines, int id, int replicas) {
+    return InputContext{{pipelines, id, replicas}};
+  };
+  CHECK_THROWS_AS(make(2, 2, 1), InvalidArgument);
+  CHECK_THROWS_WITH(make(2, 2, 1), Contains("`input_pipeline_id` is 2; expected one in [0, 2)"));
+  CHECK_THROWS_WITH(make(2, -1, 1), Contains("`input_pipeline_id` is -1"));
+  CHECK_THROWS_WITH(make(0, 0, 1), Contains("`num_input_pipelines` is 0"));
+  CHECK_THROWS_WITH(make(1, 0, 0), Contains("`num_replicas_in_sync` is 0"));
+}
+
+TEST_CASE("a global batch is divided among the replicas where that comes out even") {
+  const InputContext context{{.num_replicas_in_sync = 2}};
+  CHECK(context.per_replica_batch_size(8) == 4);
+  CHECK_THROWS_AS(context.per_replica_batch_size(7), InvalidArgument);
+  CHECK_THROWS_WITH(context.per_replica_batch_size(7),
+                    "The `global_batch_size` 7 is not divisible by `num_replicas_in_sync` 2");
+  CHECK_THROWS_WITH(context.per_replica_batch_size(0), Contains("`global_batch_size` is 0"));
+}
