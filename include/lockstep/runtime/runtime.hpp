@@ -1,0 +1,84 @@
+// The composition root: from a process under mpirun to a strategy, and back in reverse.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <lockstep/cluster/rank_map.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+namespace lockstep {
+
+struct RuntimeOptions {
+  /// The cluster-spec file, read by rank 0. Empty: TF_CONFIG; without that, one task a rank.
+  std::filesystem::path cluster_spec;
+  /// "auto", "cpu" or "cuda".
+  std::string device = "auto";
+  /// A rank that is silent, or late for the others, for so long ends the job.
+  std::chrono::duration<double> stall_timeout{60};
+  /// Whatever else must be the same on every rank: the program's own options, as text.
+  std::string program_options;
+};
+
+/// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. One a process.
+///
+/// Constructor and destructor are collective over the job. The constructor throws on every rank if it throws on one:
+/// ConfigError for the user's input. It takes MPI's own arguments out of `argc` and `argv`.
+///
+/// While it lives, an exception that nothing catches ends the whole job with one line on stderr and the exit code of
+/// its type, and a rank that dies, stops or stays away is found by its peers (watchdog.hpp).
+class Runtime {
+ public:
+  Runtime(int& argc, char**& argv, RuntimeOptions options = {});
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+  ~Runtime();
+
+  Strategy& strategy();
+
+  /// COLL, agreed: another strategy on the same ranks, with a store of its own. It must not outlive the runtime.
+  Strategy make_strategy(Here here = Here::current());
+
+  int rank() const;
+  int size() const;
+  bool is_chief() const { return rank() == RankMap::chief_rank(); }
+
+  /// Which task each rank is.
+  const RankMap& ranks() const;
+
+  /// The device that this process owns.
+  Device& device();
+
+  /// The work of one rank that the others wait for (writing a file): while the result lives, its absence from an
+  /// agreement is no stall.
+  class [[nodiscard]] Alone {
+   public:
+    Alone(const Alone&) = delete;
+    ~Alone();
+
+   private:
+    friend class Runtime;
+    explicit Alone(Runtime& runtime);
+    Runtime& runtime_;
+  };
+  Alone working_alone() { return Alone{*this}; }
+
+ private:
+  friend int run_program(int&, char**&, const std::function<RuntimeOptions()>&,
+                         const std::function<void(Runtime&)>&);
+  struct Impl;
+  explicit Runtime(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The body of a `main`: makes the options and the runtime, calls `body`, and turns every way to fail into one line on
+/// stderr for the job and the exit code that it stands for (ExitCode). Where the ranks know of a failure alike they end
+/// in order; where one rank fails on its own it ends the job.
+int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
+                const std::function<void(Runtime&)>& body);
+
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+#include "runtime/job_end.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "comm/mpi/mpi_handle.hpp"
+#include "runtime/mpi_session.hpp"
+
+namespace lockstep {
+namespace {
+
+// A terminate handler can reach nothing but a global.
+std::atomic<JobEnd*> current{nullptr};
+
+ExitCode code_of(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    return exit_code_of(error);
+  } catch (...) {
+    return ExitCode::failure;
+  }
+}
+
+}  // namespace
+
+void print_line(std::string line) {
+  line += '\n';
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+}
+
+JobEnd::JobEnd(MeetingPoint& meeting, std::string name)
+    : meeting_{meeting}, name_{std::move(name)}, previous_{std::set_terminate(on_terminate)} {
+  current = this;
+}
+
+JobEnd::~JobEnd() {
+  current = nullptr;
+  std::set_terminate(previous_);
+}
+
+ExitCode JobEnd::after(const std::exception_ptr& exception) {
+  const auto& failure = meeting_.failure();
+  if (!failure || failure->exception != exception) alone(message_of(exception), code_of(exception));
+  if (phases_) phases_->enter(Phase::leaving);
+  // Every rank has the same line; replica 0 is among them, or there would have been no verdict.
+  if (meeting_.rank() == 0) print_line(failure->line);
+  return failure->code;
+}
+
+void JobEnd::alone(const std::string& what, ExitCode cause) {
+  const bool single = meeting_.size() == 1;
+  if (!phases_ || phases_->claim_report()) {
+    print_line(single || cause == ExitCode::user_input ? fmt::format("lockstep: error: {}", what)
+                                                       : fmt::format("lockstep: {} failed: {}", name_, what));
+  } else {
+    std::this_thread::sleep_for(std::chrono::seconds{1});  // Whoever prints ends the job, us included.
+  }
+  const ExitCode code = cause == ExitCode::failure && !single ? ExitCode::peer_failed : cause;
+  MpiSession::abort_job(static_cast<int>(code));
+}
+
+void JobEnd::on_terminate() {
+  JobEnd* const end = current.exchange(nullptr);
+  const std::exception_ptr exception = std::current_exception();
+  // A second failure on the way out, or none of ours: the default is the best that is left.
+  if (!end || !exception) std::abort();
+  const ExitCode code = end->after(exception);
+  // The stack still stands, so nothing is destroyed; MPI ends here, in order, with the other ranks.
+  MPI_Finalize();
+  std::_Exit(static_cast<int>(code));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// How a job ends: one line on stderr, one exit code, nobody left.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/control/meeting_point.hpp>
+#include <lockstep/control/phase_table.hpp>
+
+namespace lockstep {
+
+/// The process's way out. While it lives it is also what std::terminate calls.
+class JobEnd {
+ public:
+  explicit JobEnd(MeetingPoint& meeting, std::string name);
+  JobEnd(const JobEnd&) = delete;
+  ~JobEnd();
+
+  /// Known later than the rest: this rank's full name, and where phases are shown.
+  void set_name(std::string name) { name_ = std::move(name); }
+  void set_phases(PhaseTable* phases) { phases_ = phases; }
+
+  /// Says why, once per job, and returns the exit code, if every rank knows of this failure: all of them come here and
+  /// may end in order. Otherwise ends the job at once and does not return.
+  ExitCode after(const std::exception_ptr& exception);
+
+  /// Ends the job because of something that only this rank knows. Does not return.
+  [[noreturn]] void alone(const std::string& what, ExitCode cause);
+
+ private:
+  static void on_terminate();
+
+  MeetingPoint& meeting_;
+  std::string name_;
+  PhaseTable* phases_ = nullptr;
+  std::terminate_handler previous_;
+};
+
+/// Writes `line` and a line break to stderr in one piece, whatever state the program is in.
+void print_line(std::string line);
+
+}  // namespace lockstep

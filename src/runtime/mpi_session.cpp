@@ -1,0 +1,40 @@
+#include "runtime/mpi_session.hpp"
+
+#include <cstdlib>
+
+#include <lockstep/base/error.hpp>
+
+#include "comm/mpi/mpi_handle.hpp"
+
+namespace lockstep {
+
+MpiSession::MpiSession(int& argc, char**& argv) {
+  int initialized = 0;
+  check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  int provided = MPI_THREAD_SINGLE;
+  if (initialized) {
+    check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+  } else {
+    check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    owned_ = true;
+  }
+  if (provided < MPI_THREAD_MULTIPLE)
+    throw CommError{
+        "this MPI library was started, or built, without MPI_THREAD_MULTIPLE: the watchdog must be able to end the job "
+        "while another thread waits in MPI"};
+}
+
+MpiSession::~MpiSession() {
+  if (owned_) MPI_Finalize();
+}
+
+void MpiSession::abort_job(int code) {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized && !finalized) MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,275 @@
+#include <lockstep/runtime/runtime.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/log.hpp>
+#include <lockstep/cluster/tf_config.hpp>
+#include <lockstep/control/watchdog.hpp>
+
+#include "runtime/job_end.hpp"
+#include "runtime/mpi_session.hpp"
+#include "runtime/node.hpp"
+
+namespace lockstep {
+namespace {
+
+std::vector<std::string> plain_names(int ranks) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks; ++rank) names.push_back(fmt::format("replica {}", rank));
+  return names;
+}
+
+std::unique_ptr<ReplicaGroup> make_mpi_group() {
+  auto control = make_mpi_channel();
+  auto names = plain_names(control->size());
+  return std::make_unique<ReplicaGroup>(make_mpi_communicator(), std::move(control), std::move(names));
+}
+
+/// COLL. Every rank's `text`, in rank order.
+std::vector<std::string> gather_texts(ControlChannel& channel, const std::string& text) {
+  const auto [longest, unused] = channel.max({text.size(), 0});
+  std::string mine = text;
+  mine.resize(longest + 1);
+  std::string all(mine.size() * static_cast<std::size_t>(channel.size()), '\0');
+  channel.all_gather(std::as_bytes(std::span{mine}), std::as_writable_bytes(std::span{all}));
+  std::vector<std::string> texts;
+  for (std::size_t first = 0; first < all.size(); first += mine.size()) texts.emplace_back(all.data() + first);
+  return texts;
+}
+
+/// COLL. Rank 0's `text` on every rank.
+std::string broadcast_text(ControlChannel& channel, std::string text) {
+  const auto [size, unused] = channel.max({channel.rank() == 0 ? text.size() : 0, 0});
+  text.resize(size);
+  channel.broadcast(std::as_writable_bytes(std::span{text}), 0);
+  return text;
+}
+
+DeviceKind kind_of(BoundKind kind) { return kind == BoundKind::cuda ? DeviceKind::cuda : DeviceKind::cpu; }
+
+std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
+  return kind_of(binding.kind) == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
+}
+
+}  // namespace
+
+/// Members in the order of acquisition; they go in reverse.
+struct Runtime::Impl {
+  MpiSession session;
+  std::unique_ptr<ReplicaGroup> group;
+  JobEnd end;
+  RuntimeOptions options;
+  Node node;
+  std::optional<RankMap> ranks;
+  std::vector<std::string> names;
+  std::optional<Watchdog> watchdog;
+  std::unique_ptr<Device> device;
+  std::optional<Strategy> strategy;
+  int exceptions_before = std::uncaught_exceptions();
+
+  Impl(int& argc, char**& argv)
+      : session{argc, argv},
+        group{make_mpi_group()},
+        end{group->meeting(), fmt::format("replica {}", group->rank())} {
+    log::set_rank(group->rank());
+  }
+
+  MeetingPoint& meeting() { return group->meeting(); }
+  ControlChannel& channel() { return group->meeting().channel(); }
+
+  /// COLL. `step` without collectives in it, on every rank; if it fails on one, it fails on all.
+  template <class Step>
+  void together(const char* name, Step&& step, Here here = Here::current()) {
+    try {
+      step();
+    } catch (...) {
+      meeting().fail(std::current_exception());
+    }
+    meeting().agree(TagKind::start, 0, here, name);
+  }
+
+  void start(const std::function<RuntimeOptions()>& make_options);
+  void watch();
+  void compare_options();
+  void read_cluster();
+  void bind();
+};
+
+void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
+  together("options", [&] {
+    options = make_options();
+    if (!(options.stall_timeout.count() > 0))
+      throw ConfigError{fmt::format("stall timeout {}: expected a positive number of seconds",
+                                    options.stall_timeout.count())};
+  });
+  node = find_node();
+  if (node.phases) {
+    meeting().set_phases(&*node.phases);
+    end.set_phases(&*node.phases);
+  }
+  names = plain_names(group->size());
+  watch();
+  compare_options();
+  read_cluster();
+  bind();
+  // From here on sentences name task and host.
+  watchdog.reset();
+  watch();
+  strategy.emplace(*group);
+}
+
+void Runtime::Impl::watch() {
+  if (!node.phases) return;
+  std::vector<std::string> of_rows;
+  for (const int rank : node.ranks) of_rows.push_back(names[static_cast<std::size_t>(rank)]);
+  watchdog.emplace(*node.phases, std::move(of_rows), WatchdogOptions{.stall_timeout = options.stall_timeout},
+                   [](ExitCode code) { MpiSession::abort_job(static_cast<int>(code)); });
+}
+
+void Runtime::Impl::compare_options() {
+  const auto all = gather_texts(
+      channel(), fmt::format("device {}, stall timeout {} s, {}", options.device, options.stall_timeout.count(),
+                             options.program_options));
+  together("comparing the options", [&] {
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      if (all[rank] != all[0])
+        throw ConfigError{fmt::format(
+            "replica {} was started with other options than replica 0: '{}' there, '{}' here; expected the same", rank,
+            all[rank], all[0])};
+  });
+}
+
+void Runtime::Impl::read_cluster() {
+  const char* const tf_config = std::getenv("TF_CONFIG");
+  const bool from_environment = options.cluster_spec.empty() && tf_config && *tf_config;
+  std::string text;
+  together("reading the cluster spec", [&] {
+    if (group->rank() != 0) return;
+    if (!options.cluster_spec.empty()) text = read_cluster_spec(options.cluster_spec);
+    if (from_environment) text = tf_config;
+  });
+  text = broadcast_text(channel(), std::move(text));
+  const auto hosts = gather_texts(channel(), host_name());
+
+  std::optional<TfConfig> own;  // what this rank's own environment says it is
+  together("parsing the cluster spec", [&] {
+    if (!options.cluster_spec.empty()) {
+      ranks.emplace(ClusterSpec::parse(text, options.cluster_spec.string()), group->size());
+    } else if (!text.empty()) {
+      ranks.emplace(parse_tf_config(text).cluster, group->size());
+      if (from_environment) own = parse_tf_config(tf_config);
+    } else {
+      ranks.emplace(ClusterSpec::one_task_per_rank(group->size()), group->size());
+    }
+    ranks->require_tasks_on_one_node(hosts);
+  });
+
+  const auto task_texts = gather_texts(
+      channel(), own && own->task ? fmt::format("{} {}", own->task->type, own->task->index) : std::string{});
+  together("matching tasks with ranks", [&] {
+    std::vector<std::optional<Task>> tasks;
+    for (const std::string& each : task_texts) {
+      const auto space = each.find(' ');
+      tasks.push_back(each.empty() ? std::nullopt
+                                   : std::optional{Task{each.substr(0, space), std::atoi(each.c_str() + space)}});
+    }
+    require_tasks_match_ranks(tasks, *ranks);
+  });
+
+  for (int rank = 0; rank < group->size(); ++rank)
+    names[static_cast<std::size_t>(rank)] = ranks->describe_replica(rank, hosts[static_cast<std::size_t>(rank)]);
+  meeting().set_names(names);
+  end.set_name(names[static_cast<std::size_t>(group->rank())]);
+}
+
+void Runtime::Impl::bind() {
+  together("binding the device", [&] {
+    NodePlace place;
+    place.requested = parse_device_request(options.device);
+    place.rank_in_node = node.place;
+    place.ranks_on_node = static_cast<int>(node.ranks.size());
+    place.gpus_on_node = place.requested == DeviceRequest::cpu ? 0 : cuda_device_count();
+    const DeviceBinding binding = bind_device(place);
+    device = make_device(binding);
+    if (place.requested == DeviceRequest::automatic && binding.kind == BoundKind::cpu && group->rank() == 0)
+      log::info("no GPU was found: training on the CPU");
+  });
+}
+
+Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
+    : Runtime{std::make_unique<Impl>(argc, argv)} {
+  impl_->start([&] { return options; });
+}
+
+Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
+
+Runtime::~Runtime() {
+  try {
+    if (std::uncaught_exceptions() > impl_->exceptions_before) {
+      // Unwinding: what it is cannot be seen from a destructor, only whether all ranks know of it.
+      if (const auto& failure = impl_->meeting().failure()) {
+        impl_->end.after(failure->exception);
+      } else {
+        impl_->end.alone("it left with an exception", ExitCode::failure);
+      }
+    } else {
+      impl_->meeting().agree(TagKind::leave, 0, Here::current());
+    }
+  } catch (...) {
+    // Others are elsewhere, and throw the same verdict there.
+    impl_->end.after(std::current_exception());
+  }
+  if (impl_->node.phases) impl_->node.phases->enter(Phase::leaving);
+}
+
+Strategy& Runtime::strategy() { return *impl_->strategy; }
+
+Strategy Runtime::make_strategy(Here here) {
+  impl_->meeting().agree(TagKind::create, 0, here, "a strategy");
+  return Strategy{*impl_->group};
+}
+
+int Runtime::rank() const { return impl_->group->rank(); }
+int Runtime::size() const { return impl_->group->size(); }
+const RankMap& Runtime::ranks() const { return *impl_->ranks; }
+Device& Runtime::device() { return *impl_->device; }
+
+Runtime::Alone::Alone(Runtime& runtime) : runtime_{runtime} {
+  if (auto& phases = runtime_.impl_->node.phases) phases->enter(Phase::alone);
+}
+
+Runtime::Alone::~Alone() {
+  if (auto& phases = runtime_.impl_->node.phases) phases->enter(Phase::computing);
+}
+
+int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
+                const std::function<void(Runtime&)>& body) {
+  std::unique_ptr<Runtime::Impl> impl;
+  try {
+    impl = std::make_unique<Runtime::Impl>(argc, argv);
+  } catch (const std::exception& error) {
+    print_line(fmt::format("lockstep: error: {}", one_line(error.what())));
+    MpiSession::abort_job(static_cast<int>(exit_code_of(error)));
+  }
+  Runtime::Impl& parts = *impl;
+  try {
+    parts.start(options);
+    Runtime runtime{std::move(impl)};
+    try {
+      body(runtime);
+    } catch (...) {
+      const ExitCode code = parts.end.after(std::current_exception());
+      return static_cast<int>(code);
+    }
+    return static_cast<int>(ExitCode::done);
+  } catch (...) {
+    return static_cast<int>(parts.end.after(std::current_exception()));
+  }
+}
+
+}  // namespace lockstep
