@@ -88,7 +88,9 @@ Json parse_object(std::string_view text, std::string_view source) {
   try {
     root = Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) {
       // The parser itself copes, but writing a value into a message recurses into it.
-      if (depth > deepest)
+      const bool opens =
+          event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+      if (opens && depth >= deepest)
         throw ConfigError{
             fmt::format("{}: nested more than {} levels deep; {}", source, deepest, expected_shape)};
       watch.see(event, parsed);

@@ -211,9 +211,13 @@ TEST_CASE("a deeply nested text is an error, not a crash") {
   const std::string close(open.size(), ']');
   for (const std::string& text : {open, open + close, "{\"cluster\": " + open + close + "}"})
     CHECK_THAT(message_about(text), Catch::Contains("nested more than 100 levels deep"));
-  // As deep as allowed, and in a key that nobody reads.
-  const std::string below = std::string(99, '[') + std::string(99, ']');
-  CHECK(message_about(R"({"cluster": {"worker": ["a:1"]}, "environment": )" + below + "}").empty());
+  // In a key that nobody reads: the outer object is the first level.
+  const auto with_arrays = [](std::size_t levels) {
+    return R"({"cluster": {"worker": ["a:1"]}, "environment": )" + std::string(levels, '[') + "1" +
+           std::string(levels, ']') + "}";
+  };
+  CHECK(message_about(with_arrays(99)).empty());
+  CHECK_THAT(message_about(with_arrays(100)), Catch::Contains("nested more than 100 levels deep"));
 }
 
 TEST_CASE("a spec that is no readable file is refused by its name") {
