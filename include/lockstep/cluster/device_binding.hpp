@@ -1,0 +1,42 @@
+// Which device a rank uses, as a pure function of what its node has.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace lockstep {
+
+/// What the user asked for. `automatic` takes GPUs where the node has any, and the CPU elsewhere.
+enum class DeviceRequest : std::uint8_t { automatic, cpu, cuda };
+
+/// "auto", "cpu" or "cuda"; ConfigError, listing them, for anything else. `source` is the option that held
+/// `text`.
+DeviceRequest parse_device_request(std::string_view text, std::string_view source = "--device");
+
+/// "auto", "cpu" or "cuda".
+const char* name_of(DeviceRequest request);
+
+/// What a rank is bound to.
+enum class BoundKind : std::uint8_t { cpu, cuda };
+
+struct NodePlace {
+  DeviceRequest requested = DeviceRequest::automatic;
+  int rank_in_node = 0;
+  int ranks_on_node = 1;
+  int gpus_on_node = 0;
+  bool allow_shared_gpu = false;  ///< for tests: ranks beyond the GPUs start over at GPU 0
+};
+
+struct DeviceBinding {
+  BoundKind kind = BoundKind::cpu;
+  int index = 0;  ///< of the GPU on its node; 0 for the CPU
+
+  friend bool operator==(const DeviceBinding&, const DeviceBinding&) = default;
+};
+
+/// One GPU for each rank of the node, in rank order. ConfigError on every rank of the node if GPUs are asked
+/// for and there are none, or fewer than ranks (unless they may be shared): two ranks on one GPU fail late
+/// and badly in NCCL.
+DeviceBinding bind_device(const NodePlace& place);
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// Numbers with their noun, for messages.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+/// "1 chief", "2 workers".
+inline std::string counted(int count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,298 @@
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/cluster/cluster_spec.hpp>
+#include <lockstep/cluster/device_binding.hpp>
+#include <lockstep/cluster/rank_map.hpp>
+#include <lockstep/cluster/tf_config.hpp>
+
+using namespace lockstep;
+using Tasks = std::vector<Task>;
+
+namespace {
+
+const std::string three_tasks =
+    R"({"cluster": {"worker": ["b:2222", "c:2222"], "chief": ["a:2222"]}, "replicas_per_task": 4})";
+
+RankMap twelve_ranks() {
+  return {ClusterSpec::parse(three_tasks, "cluster.json"), 12};
+}
+
+ClusterSpec workers(int count) {
+  return ClusterSpec::one_task_per_rank(count);
+}
+
+}  // namespace
+
+// --- the spec ---
+
+TEST_CASE("a spec lists its chief first, then its workers, whatever the order of the text") {
+  const ClusterSpec spec = ClusterSpec::parse(three_tasks);
+  CHECK(spec.tasks() == Tasks{{"chief", 0}, {"worker", 0}, {"worker", 1}});
+  CHECK(spec.has_chief());
+  CHECK(spec.num_workers() == 2);
+  CHECK(spec.num_tasks() == 3);
+  CHECK(spec.replicas_per_task() == 4);
+  CHECK(spec.world_size() == 12);
+  CHECK(spec.address({"chief", 0}) == "a:2222");
+  CHECK(spec.address({"worker", 1}) == "c:2222");
+  CHECK(to_string(Task{"worker", 3}) == "worker:3");
+}
+
+TEST_CASE("replicas_per_task is 1 unless given, and a job may do without a chief or without workers") {
+  const ClusterSpec no_chief = ClusterSpec::parse(R"({"cluster": {"worker": ["a:1", "b:1"]}})");
+  CHECK(no_chief.replicas_per_task() == 1);
+  CHECK_FALSE(no_chief.has_chief());
+  CHECK(no_chief.tasks() == Tasks{{"worker", 0}, {"worker", 1}});
+  const ClusterSpec only_chief = ClusterSpec::parse(R"({"cluster": {"chief": ["a:1"], "worker": []}})");
+  CHECK(only_chief.tasks() == Tasks{{"chief", 0}});
+}
+
+TEST_CASE("an evaluator has an address but is no rank") {
+  const ClusterSpec spec = ClusterSpec::parse(R"({"cluster": {"worker": ["a:1"], "evaluator": ["e:1"]}})");
+  CHECK(spec.has_evaluator());
+  CHECK(spec.tasks() == Tasks{{"worker", 0}});
+  CHECK(spec.world_size() == 1);
+  CHECK(spec.address({"evaluator", 0}) == "e:1");
+}
+
+TEST_CASE("a job by index is ordered by number: task 10 after task 2") {
+  std::string job;
+  for (const char* index : {"10", "9", "1", "0", "2", "11", "3", "8", "7", "6", "5", "4"})
+    job += std::string{job.empty() ? "" : ", "} + "\"" + index + "\": \"host-" + index + ":2222\"";
+  const ClusterSpec spec = ClusterSpec::parse(R"({"cluster": {"worker": {)" + job + "}}}");
+  CHECK(spec.num_workers() == 12);
+  CHECK(spec.tasks()[2] == Task{"worker", 2});
+  CHECK(spec.tasks()[10] == Task{"worker", 10});
+  CHECK(spec.address({"worker", 2}) == "host-2:2222");
+  CHECK(spec.address({"worker", 10}) == "host-10:2222");
+}
+
+TEST_CASE("names, IPv4 and bracketed IPv6 are addresses") {
+  const ClusterSpec spec = ClusterSpec::parse(
+      R"({"cluster": {"worker": ["localhost:1", "10.0.0.1:65535", "[::1]:22", "[fe80::1%eth0]:22",
+                                 "node_1.rack-2.example.org:2222", "localhost:2"]}})");
+  CHECK(spec.num_workers() == 6);
+  CHECK(spec.address({"worker", 3}) == "[fe80::1%eth0]:22");
+}
+
+TEST_CASE("the other keys of TF_CONFIG are accepted and change nothing") {
+  const ClusterSpec spec = ClusterSpec::parse(
+      R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}, "rpc_layer": "grpc",
+          "session_master": "", "environment": {"cloud": true}})");
+  CHECK(spec.world_size() == 1);
+}
+
+TEST_CASE("a job without a spec has one worker per rank") {
+  const ClusterSpec spec = workers(3);
+  CHECK(spec.tasks() == Tasks{{"worker", 0}, {"worker", 1}, {"worker", 2}});
+  CHECK(spec.world_size() == 3);
+  CHECK(spec.address({"worker", 0}) != spec.address({"worker", 1}));
+  CHECK(ClusterSpec::parse(spec.canonical()).tasks() == spec.tasks());
+  CHECK_THROWS_AS(workers(0), InvalidArgument);
+}
+
+TEST_CASE("a task that the spec does not have has no address") {
+  const ClusterSpec spec = ClusterSpec::parse(three_tasks, "cluster.json");
+  CHECK_THROWS_WITH(spec.address({"worker", 2}), "cluster.json: there is no task worker:2");
+  CHECK_THROWS_AS(spec.address({"worker", -1}), InvalidArgument);
+  CHECK_THROWS_AS(spec.address({"evaluator", 0}), InvalidArgument);
+  CHECK_THROWS_AS(spec.address({"ps", 0}), InvalidArgument);
+}
+
+TEST_CASE("specs that mean the same have one canonical text") {
+  const std::string canonical = ClusterSpec::parse(three_tasks).canonical();
+  const auto canonical_of = [](const std::string& text) {
+    return ClusterSpec::parse(text, "other").canonical();
+  };
+  CHECK(canonical_of(R"({"replicas_per_task":4,"rpc_layer":"grpc",
+                         "cluster":{"chief":["a:2222"],"worker":{"1":"c:2222","0":"b:2222"},"evaluator":[]}})") ==
+        canonical);
+  CHECK(canonical_of(canonical) == canonical);
+  CHECK(canonical_of(R"({"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"]}})") != canonical);
+  CHECK(canonical_of(R"({"cluster": {"chief": ["a:2222"], "worker": ["c:2222", "b:2222"]},
+                         "replicas_per_task": 4})") != canonical);
+}
+
+// --- ranks ---
+
+TEST_CASE("ranks are the chief, then workers by number, and inside a task by replica") {
+  const RankMap ranks = twelve_ranks();
+  CHECK(ranks.size() == 12);
+  CHECK(RankMap::chief_rank() == 0);
+  CHECK(ranks.task_of(0) == Task{"chief", 0});
+  CHECK(ranks.task_of(3) == Task{"chief", 0});
+  CHECK(ranks.task_of(4) == Task{"worker", 0});
+  CHECK(ranks.task_of(11) == Task{"worker", 1});
+  CHECK(ranks.replica_in_task(11) == 3);
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    CHECK(ranks.rank_of(ranks.task_of(rank), ranks.replica_in_task(rank)) == rank);
+}
+
+TEST_CASE("with eleven workers, worker 10 is rank 10 and worker 2 is rank 2") {
+  const RankMap ranks{workers(11), 11};
+  CHECK(ranks.rank_of({"worker", 10}, 0) == 10);
+  CHECK(ranks.rank_of({"worker", 2}, 0) == 2);
+}
+
+TEST_CASE("an evaluator leaves no gap in the ranks") {
+  const RankMap ranks{
+      ClusterSpec::parse(R"({"cluster": {"chief": ["a:1"], "evaluator": ["e:1"], "worker": ["b:1"]}})"), 2};
+  CHECK(ranks.task_of(1) == Task{"worker", 0});
+  CHECK_THROWS_AS(ranks.rank_of({"evaluator", 0}, 0), InvalidArgument);
+}
+
+TEST_CASE("another number of ranks than the spec makes is refused with both sides") {
+  const auto message = [](const std::string& text, int world_size) -> std::string {
+    try {
+      const RankMap ranks{ClusterSpec::parse(text, "cluster.json"), world_size};
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message(three_tasks, 3) ==
+        "cluster.json: 1 chief + 2 workers with 4 replicas each make 12 ranks, but the job has 3; expected "
+        "mpirun "
+        "-n 12");
+  CHECK(message(three_tasks, 13) != "");
+  CHECK(
+      message(R"({"cluster": {"worker": ["a:1"], "evaluator": ["b:1"]}})", 2) ==
+      "cluster.json: 1 worker makes 1 rank (the evaluator is none), but the job has 2; expected mpirun -n 1");
+  CHECK(message(R"({"cluster": {"chief": ["a:1"]}, "replicas_per_task": 2})", 1) ==
+        "cluster.json: 1 chief with 2 replicas makes 2 ranks, but the job has 1; expected mpirun -n 2");
+  CHECK(message(R"({"cluster": {"worker": ["a:1", "b:1"]}})", 0) ==
+        "cluster.json: 2 workers make 2 ranks, but the job has 0; expected mpirun -n 2");
+}
+
+TEST_CASE("a rank, task or replica outside the job is refused") {
+  const RankMap ranks = twelve_ranks();
+  CHECK_THROWS_WITH(ranks.task_of(12), "there is no rank 12 in a job of 12 ranks");
+  CHECK_THROWS_AS(ranks.replica_in_task(-1), InvalidArgument);
+  CHECK_THROWS_AS(ranks.device_name(12, BoundKind::cpu), InvalidArgument);
+  CHECK_THROWS_WITH(ranks.rank_of({"worker", 2}, 0), "worker:2 has no ranks in this job");
+  CHECK_THROWS_WITH(ranks.rank_of({"worker", 1}, 4),
+                    "there is no replica 4 in worker:1, which has 4 replicas");
+  CHECK_THROWS_AS(ranks.rank_of({"worker", 1}, -1), InvalidArgument);
+}
+
+TEST_CASE("a device is named by its task, a GPU also by its replica") {
+  const RankMap ranks = twelve_ranks();
+  CHECK(ranks.device_name(0, BoundKind::cuda) == "/job:chief/task:0/device:GPU:0");
+  CHECK(ranks.device_name(9, BoundKind::cuda) == "/job:worker/task:1/device:GPU:1");
+  CHECK(ranks.device_name(9, BoundKind::cpu) == "/job:worker/task:1/device:CPU:0");
+}
+
+TEST_CASE("a replica is described by rank, task and host") {
+  CHECK(twelve_ranks().describe_replica(9, "b") == "replica 9 (worker:1, host b)");
+  CHECK(RankMap{workers(4), 4}.describe_replica(3, "node-7") == "replica 3 (worker:3, host node-7)");
+}
+
+TEST_CASE("the replicas of a task must share a node, tasks may") {
+  const RankMap ranks{ClusterSpec::parse(R"({"cluster": {"worker": ["a:1", "b:1"]}, "replicas_per_task": 2})",
+                                         "cluster.json"),
+                      4};
+  using Hosts = std::vector<std::string>;
+  CHECK_NOTHROW(ranks.require_tasks_on_one_node(Hosts{"a", "a", "b", "b"}));
+  CHECK_NOTHROW(ranks.require_tasks_on_one_node(Hosts{"a", "a", "a", "a"}));
+  CHECK_THROWS_AS(ranks.require_tasks_on_one_node(Hosts{"a", "b", "a", "b"}), ConfigError);
+  CHECK_THROWS_WITH(
+      ranks.require_tasks_on_one_node(Hosts{"a", "a", "a", "b"}),
+      "cluster.json: worker:1 is spread over two hosts, rank 2 on a and rank 3 on b; expected all 2 "
+      "replicas of a task on one host");
+  CHECK_THROWS_AS(ranks.require_tasks_on_one_node(Hosts{"a", "a"}), InvalidArgument);
+}
+
+// --- TF_CONFIG ---
+
+TEST_CASE("TF_CONFIG holds a cluster and possibly a task, whose index may be text") {
+  const auto task_in = [](const std::string& task) {
+    return parse_tf_config(R"({"cluster": {"worker": ["a:1", "b:1"], "evaluator": ["e:1"]})" + task + "}")
+        .task;
+  };
+  CHECK(task_in(R"(, "task": {"type": "worker", "index": 1})") == Task{"worker", 1});
+  CHECK(task_in(R"(, "task": {"type": "worker", "index": "1", "trial": "x"})") == Task{"worker", 1});
+  CHECK(task_in(R"(, "task": {"type": "evaluator", "index": 0})") == Task{"evaluator", 0});
+  CHECK(task_in(R"(, "task": {})") == std::nullopt);
+  CHECK(task_in("") == std::nullopt);
+  CHECK(parse_tf_config(three_tasks).cluster.world_size() == 12);
+  CHECK_THROWS_WITH(parse_tf_config("{"), Catch::StartsWith("TF_CONFIG: "));
+}
+
+TEST_CASE("a task that is the same on all ranks means nothing, any other must match its rank") {
+  const RankMap ranks{
+      ClusterSpec::parse(R"({"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}})", "TF_CONFIG"), 3};
+  using Given = std::vector<std::optional<Task>>;
+  const Task chief{"chief", 0};
+  const Task first{"worker", 0};
+  const Task second{"worker", 1};
+  CHECK_NOTHROW(require_tasks_match_ranks(Given{first, first, first}, ranks));
+  CHECK_NOTHROW(require_tasks_match_ranks(Given{{}, {}, {}}, ranks));
+  CHECK_NOTHROW(require_tasks_match_ranks(Given{chief, first, second}, ranks));
+  CHECK_NOTHROW(require_tasks_match_ranks(Given{chief, {}, second}, ranks));
+  CHECK_THROWS_AS(require_tasks_match_ranks(Given{{}, {}, first}, ranks), ConfigError);
+  CHECK_THROWS_AS(require_tasks_match_ranks(Given{first, chief, second}, ranks), ConfigError);
+  CHECK_THROWS_WITH(
+      require_tasks_match_ranks(Given{chief, second, second}, ranks),
+      "TF_CONFIG: key \"task\": rank 1 was given worker:1; expected worker:0, or the same task on all "
+      "ranks");
+  CHECK_THROWS_AS(require_tasks_match_ranks(Given{chief}, ranks), InvalidArgument);
+}
+
+// --- devices ---
+
+TEST_CASE("each rank of a node takes the GPU of its number") {
+  for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda})
+    for (int rank = 0; rank < 4; ++rank)
+      CHECK(
+          bind_device({.requested = request, .rank_in_node = rank, .ranks_on_node = 4, .gpus_on_node = 4}) ==
+          DeviceBinding{BoundKind::cuda, rank});
+  // Fewer ranks than GPUs leave some idle.
+  CHECK(bind_device({.rank_in_node = 1, .ranks_on_node = 2, .gpus_on_node = 8}) ==
+        DeviceBinding{BoundKind::cuda, 1});
+}
+
+TEST_CASE("without GPUs auto takes the CPU and cuda is refused") {
+  CHECK(bind_device({.rank_in_node = 3, .ranks_on_node = 4}) == DeviceBinding{BoundKind::cpu, 0});
+  CHECK_THROWS_AS(bind_device({.requested = DeviceRequest::cuda}), ConfigError);
+  CHECK_THROWS_WITH(bind_device({.requested = DeviceRequest::cuda, .allow_shared_gpu = true}),
+                    Catch::StartsWith("--device cuda: ") && Catch::Contains("no GPU"));
+}
+
+TEST_CASE("the CPU is taken when asked for, however many GPUs and ranks there are") {
+  CHECK(bind_device(
+            {.requested = DeviceRequest::cpu, .rank_in_node = 3, .ranks_on_node = 4, .gpus_on_node = 2}) ==
+        DeviceBinding{BoundKind::cpu, 0});
+}
+
+TEST_CASE("more ranks than GPUs are refused on every rank of the node, unless GPUs may be shared") {
+  for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda})
+    for (int rank = 0; rank < 3; ++rank) {
+      NodePlace place{.requested = request, .rank_in_node = rank, .ranks_on_node = 3, .gpus_on_node = 2};
+      CHECK_THROWS_AS(bind_device(place), ConfigError);
+      place.allow_shared_gpu = true;
+      CHECK(bind_device(place) == DeviceBinding{BoundKind::cuda, rank % 2});
+    }
+  CHECK_THROWS_WITH(
+      bind_device({.ranks_on_node = 2, .gpus_on_node = 1}),
+      "--device auto: 2 ranks on this node, which has 1 GPU; expected one for each rank, or --device cpu");
+}
+
+TEST_CASE("a place that cannot be is refused") {
+  CHECK_THROWS_AS(bind_device({.rank_in_node = 2, .ranks_on_node = 2}), InvalidArgument);
+  CHECK_THROWS_AS(bind_device({.rank_in_node = -1}), InvalidArgument);
+  CHECK_THROWS_AS(bind_device({.ranks_on_node = 0}), InvalidArgument);
+  CHECK_THROWS_AS(bind_device({.gpus_on_node = -1}), InvalidArgument);
+}
+
+TEST_CASE("device requests are known by name") {
+  for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cpu, DeviceRequest::cuda})
+    CHECK(parse_device_request(name_of(request)) == request);
+  CHECK_THROWS_WITH(parse_device_request("gpu"), "--device: expected auto, cpu or cuda, got \"gpu\"");
+  CHECK_THROWS_AS(parse_device_request(""), ConfigError);
+  CHECK_THROWS_AS(parse_device_request("CPU"), ConfigError);
+}
