@@ -51,8 +51,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return pointers;
 }
 
-/// What happens between fork and exec: only calls that a child may make there. Returns only if it cannot go
-/// on.
+/// What happens between fork and exec: only calls that a child may make there. Returns only where one fails.
 void become(char* const* command, char* const* environment, int out, int err) {
   setpgid(0, 0);
   // A test that is interrupted or killed takes its job along.
@@ -133,8 +132,7 @@ std::string describe(pid_t process) {
   return fmt::format("{} {}", process, command);
 }
 
-/// Ends the run: mpirun first gets the chance to tear its ranks down, since those are not in its process
-/// group.
+/// Ends the run. First mpirun gets the chance to tear its ranks down: those are not in its process group.
 int end_by_force(pid_t child, std::string_view marker) {
   kill(-child, SIGTERM);
   std::optional<int> status = wait_until(child, Clock::now() + std::chrono::seconds{2});
