@@ -27,8 +27,8 @@ install_missing() {
   command -v dpkg-query > /dev/null || fail "this is not Debian: install what Debian calls $*, then use meson by hand"
   local package missing=()
   for package in "$@"; do
-    # An architecture is part of the answer where two are installed, hence the loop over single names.
-    [[ "$(dpkg-query -W -f='${db:Status-Status} ' "$package" 2> /dev/null)" == *installed\ * ]] || missing+=("$package")
+    # One word for each architecture; "not-installed" and "config-files" are others.
+    [[ " $(dpkg-query -W -f='${db:Status-Status} ' "$package" 2> /dev/null)" == *" installed "* ]] || missing+=("$package")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
 
