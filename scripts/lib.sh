@@ -44,8 +44,12 @@ install_missing() {
   say "Installing ${missing[*]}"
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive
     apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
-  "${apt[@]}" update || fail "apt-get update failed; without it these cannot be installed: ${missing[*]}"
-  "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" || fail "apt-get could not install: ${missing[*]}"
+  # dpkg tells of every package it unpacks; only a failure makes that worth reading.
+  local output
+  output=$("${apt[@]}" update 2>&1 && "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" 2>&1) || {
+    printf '%s\n' "$output" >&2
+    fail "apt-get could not install ${missing[*]}; what it said is above"
+  }
 }
 
 # configure FOLDER [MESON OPTION...]: makes the build folder unless it is there.
