@@ -1,4 +1,9 @@
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <string>
 #include <thread>
 
 #include <catch2/catch.hpp>
@@ -41,6 +46,14 @@ double error_of(const Kernels& kernels, DType dtype, const Product& p) {
       if (!(difference <= error)) error = difference;  // a NaN stays
     }
   return error;
+}
+
+/// The ids of this process's threads.
+std::set<std::string> threads_now() {
+  std::set<std::string> ids;
+  for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"})
+    ids.insert(task.path().filename().string());
+  return ids;
 }
 
 /// f32[rows, columns] at `offset` bytes behind an aligned address.
@@ -146,8 +159,43 @@ TEST_CASE("a row of the reference's product has the same bits among any number o
   }
 }
 
+TEST_CASE("the reference adds the terms of a product in ascending order, however its operands lie") {
+  const auto kernels = make_kernels(KernelChoice::reference);
+  const Tensor terms = f32({1e8f, -1e8f, 1}, {3});  // in any other order the 1 is lost
+  const Tensor ones = f32({1, 1, 1}, {3});
+  const Tensor sum = filled(DType::f32, {1, 1}, not_a_number);
+  for (const auto transpose_a : {Transpose::no, Transpose::yes})
+    for (const auto transpose_b : {Transpose::no, Transpose::yes}) {
+      kernels->matmul(terms.view().reshaped(transpose_a == Transpose::yes ? Shape{3, 1} : Shape{1, 3}),
+                      transpose_a,
+                      ones.view().reshaped(transpose_b == Transpose::yes ? Shape{1, 3} : Shape{3, 1}),
+                      transpose_b, sum.view());
+      CHECK(sum.to_vector<float>()[0] == 1);
+    }
+}
+
 TEST_CASE("more threads give a product that is as right") {
   const auto kernels = make_kernels(KernelChoice::automatic, Threads{2});
   CHECK(error_of(*kernels, DType::f32, {64, 128, 200}) <=
         200 * 200 * std::numeric_limits<float>::epsilon() / 2);
+}
+
+TEST_CASE("a product runs on as many threads as its kernels were told, on whichever thread it is called") {
+  // A caller that never multiplied before has no helpers yet; those it gets stay with it. Threads of earlier
+  // tests may still be on their way out, so ids are compared, not counts.
+  const auto helpers_of = [](Threads threads) {
+    const auto kernels = make_kernels(KernelChoice::automatic, threads);
+    std::set<std::string> helpers;
+    std::thread{[&] {
+      const auto before = threads_now();
+      error_of(*kernels, DType::f32, {256, 128, 128});
+      const auto after = threads_now();
+      std::set_difference(after.begin(), after.end(), before.begin(), before.end(),
+                          std::inserter(helpers, helpers.end()));
+    }}.join();
+    return helpers.size();
+  };
+  const bool library = make_kernels(KernelChoice::automatic)->name() == "oneDNN";
+  CHECK(helpers_of(Threads{1}) == 0);
+  CHECK(helpers_of(Threads{3}) == (library ? 2 : 0));
 }

@@ -5,11 +5,11 @@
 // rest with the same loops.
 //
 // The bits. Every kernel is a function of its operands' values and shapes, and of nothing else: not of the
-// rank, of the time, or of where the operands lie in memory. With one thread (the default) that holds for one
-// build on one instruction set; oneDNN may cut a product differently for another number of threads, so that
-// number is then one more thing that the bits depend on. The shape is part of the operands: a row of a
-// product may have other bits where the product has another number of rows (oneDNN has kernels of its own for
-// few rows; the reference has not).
+// rank, of the time, or of where the operands lie in memory. That holds for one build on one instruction set
+// with one thread (the default). oneDNN cuts some products differently for another number of threads, so that
+// number is then one more thing that the bits depend on. And the shape is part of the operands: a row of
+// oneDNN's product may have other bits where the product has another number of rows, mostly below 16. The
+// reference's has the same among any number.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,9 @@ class Kernels {
   /// library.
   virtual std::string fingerprint() const = 0;
 
-  /// c = op(a) · op(b). a, b and c are of two dimensions; op transposes where asked. c is overwritten.
+  /// c = op(a) · op(b). a, b and c are of two dimensions; op transposes where asked. c is overwritten. The
+  /// reference adds the terms of each element in ascending order, whatever the shapes: a row of c has the
+  /// same bits among any number of rows.
   virtual void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
                       const TensorView& c) const = 0;
 
@@ -106,7 +108,8 @@ enum class KernelChoice : std::uint8_t { automatic, reference, onednn };
 /// "auto", "reference" or "onednn"; ConfigError that lists them for anything else.
 KernelChoice parse_kernel_choice(std::string_view name);
 
-/// How many threads a kernel may run on: at least one. The reference kernels use one whatever is said here.
+/// How many threads a kernel may run on: at least one. It holds whichever thread calls, and OMP_NUM_THREADS
+/// has no say. The reference kernels use one in any case.
 struct Threads {
   int count = 1;
 };
