@@ -1,0 +1,16 @@
+// The oneDNN kernels of a build without oneDNN.
+#include <lockstep/base/error.hpp>
+
+#include "backends.hpp"
+
+namespace lockstep::ops {
+
+bool onednn_is_built_in() {
+  return false;
+}
+
+std::unique_ptr<Kernels> make_onednn_kernels(Threads) {
+  throw ConfigError{"this build has no oneDNN kernels: expected auto or reference"};
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,76 @@
+// Matrix products of f32 by oneDNN; all else is the reference's.
+#include <fmt/format.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "../backends.hpp"
+#include "../checks.hpp"
+#include "../reference/reference.hpp"
+
+namespace lockstep::ops {
+namespace {
+
+/// Sets OpenMP's number of threads while it lives. OpenMP keeps that number per calling thread, so setting it
+/// once where the kernels are made would not reach the threads that call them, and what OMP_NUM_THREADS says
+/// would win.
+class OpenMpThreads {
+ public:
+  explicit OpenMpThreads(Threads threads) : before_{omp_get_max_threads()} {
+    omp_set_num_threads(threads.count);
+  }
+  OpenMpThreads(const OpenMpThreads&) = delete;
+  OpenMpThreads& operator=(const OpenMpThreads&) = delete;
+  ~OpenMpThreads() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+class OneDnnKernels final : public ReferenceKernels {
+ public:
+  explicit OneDnnKernels(Threads threads) : threads_{threads} {}
+
+  std::string_view name() const override { return "oneDNN"; }
+
+  std::string fingerprint() const override {
+    const dnnl_version_t& version = *dnnl_version();
+    return fmt::format("oneDNN {}.{}.{}, instruction set {:#x}, {} thread{}", version.major, version.minor,
+                       version.patch, static_cast<unsigned>(dnnl_get_effective_cpu_isa()), threads_.count,
+                       threads_.count == 1 ? "" : "s");
+  }
+
+  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+              const TensorView& c) const override {
+    const MatmulSizes sizes = check_matmul(a, transpose_a, b, transpose_b, c);
+    // The library is not asked about nothing: it need not write a sum over no terms.
+    if (c.dtype() != DType::f32 || sizes.m == 0 || sizes.n == 0 || sizes.k == 0)
+      return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
+
+    const OpenMpThreads threads{threads_};
+    const dnnl_status_t status = dnnl_sgemm(
+        letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, 1.f, a.elements<float>().data(),
+        a.shape()[1], b.elements<float>().data(), b.shape()[1], 0.f, c.elements<float>().data(), sizes.n);
+    if (status != dnnl_success)
+      throw DeviceError{fmt::format("oneDNN failed with status {} on the product of {} and {}",
+                                    static_cast<int>(status), describe(a), describe(b))};
+  }
+
+ private:
+  static char letter(Transpose transpose) { return transpose == Transpose::yes ? 'T' : 'N'; }
+
+  Threads threads_;
+};
+
+}  // namespace
+
+bool onednn_is_built_in() {
+  return true;
+}
+
+std::unique_ptr<Kernels> make_onednn_kernels(Threads threads) {
+  return std::make_unique<OneDnnKernels>(threads);
+}
+
+}  // namespace lockstep::ops

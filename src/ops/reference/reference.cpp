@@ -1,0 +1,166 @@
+#include "reference.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "../backends.hpp"
+#include "../checks.hpp"
+#include "loops.hpp"
+#include "softmax.hpp"
+
+namespace lockstep::ops {
+namespace {
+
+/// Calls `fn` with a value of the C++ type of `dtype`, which the checks found to be f32 or f64.
+template <class Fn>
+auto with_type(DType dtype, Fn&& fn) {
+  return dtype == DType::f32 ? fn(float{}) : fn(double{});
+}
+
+template <class T>
+T* data(const TensorView& view) {
+  return view.elements<T>().data();
+}
+
+}  // namespace
+
+std::string_view ReferenceKernels::name() const {
+  return "reference";
+}
+
+std::string ReferenceKernels::fingerprint() const {
+  return "reference";
+}
+
+void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const TensorView& b,
+                              Transpose transpose_b, const TensorView& c) const {
+  const auto [m, n, k] = check_matmul(a, transpose_a, b, transpose_b, c);
+  const bool flip_a = transpose_a == Transpose::yes;
+  const std::int64_t a_row = flip_a ? 1 : k;
+  const std::int64_t a_column = flip_a ? m : 1;
+  with_type(c.dtype(), [&, m = m, n = n, k = k](auto zero) {
+    using T = decltype(zero);
+    if (transpose_b == Transpose::no)
+      return loops::matmul(m, n, k, data<T>(a), a_row, a_column, data<T>(b), data<T>(c));
+    // A copy of b costs one pass; reading b by columns would cost a stride in every step, or another order of
+    // the sum.
+    const std::vector<T> rows_of_b = loops::transposed(data<T>(b), n, k);
+    loops::matmul(m, n, k, data<T>(a), a_row, a_column, rows_of_b.data(), data<T>(c));
+  });
+}
+
+void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) const {
+  check_rows("add_bias", rows, bias);
+  with_type(rows.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t columns = bias.count();
+    for (std::int64_t row = 0; row < rows.shape()[0]; ++row)
+      loops::add(data<T>(rows) + row * columns, data<T>(bias), columns);
+  });
+}
+
+void ReferenceKernels::sum_rows(const TensorView& rows, const TensorView& out) const {
+  check_rows("sum_rows", rows, out);
+  with_type(rows.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t columns = out.count();
+    std::fill_n(data<T>(out), columns, zero);
+    for (std::int64_t row = 0; row < rows.shape()[0]; ++row)
+      loops::add(data<T>(out), data<T>(rows) + row * columns, columns);
+  });
+}
+
+void ReferenceKernels::relu(const TensorView& x, const TensorView& y) const {
+  check_same_or_apart("relu", x, y);
+  with_type(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    loops::relu(data<T>(x), data<T>(y), x.count());
+  });
+}
+
+void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const {
+  check_same_or_apart("relu_gradient", y, dx);
+  check_same_or_apart("relu_gradient", dy, dx);
+  with_type(y.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    loops::relu_gradient(data<T>(y), data<T>(dy), data<T>(dx), y.count());
+  });
+}
+
+CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                     std::int64_t samples, const TensorView& d_logits) const {
+  check_cross_entropy(logits, labels, samples, d_logits);
+  return with_type(logits.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t classes = logits.shape()[1];
+    const std::int32_t* const label = data<std::int32_t>(labels);
+    CrossEntropy total;
+    for (std::int64_t row = 0; row < samples; ++row) {
+      T* const d_row = data<T>(d_logits) + row * classes;
+      const auto entropy = loops::row_entropy(data<T>(logits) + row * classes, classes, label[row], d_row);
+      loops::row_gradient(d_row, classes, label[row], entropy.sum);
+      total.loss_sum += entropy.loss;
+      total.correct += entropy.correct;
+    }
+    std::fill_n(data<T>(d_logits) + samples * classes, d_logits.count() - samples * classes, zero);
+    return total;
+  });
+}
+
+CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                     std::int64_t samples) const {
+  check_cross_entropy(logits, labels, samples);
+  return with_type(logits.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t classes = logits.shape()[1];
+    const std::int32_t* const label = data<std::int32_t>(labels);
+    std::vector<T> exps(static_cast<std::size_t>(classes));
+    CrossEntropy total;
+    for (std::int64_t row = 0; row < samples; ++row) {
+      const auto entropy =
+          loops::row_entropy(data<T>(logits) + row * classes, classes, label[row], exps.data());
+      total.loss_sum += entropy.loss;
+      total.correct += entropy.correct;
+    }
+    return total;
+  });
+}
+
+void ReferenceKernels::add(const TensorView& sum, const TensorView& x) const {
+  check_apart("add", sum, x);
+  with_type(sum.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    loops::add(data<T>(sum), data<T>(x), sum.count());
+  });
+}
+
+void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient, double divisor,
+                           double learning_rate) const {
+  check_apart("sgd", values, gradient);
+  check_divisor("sgd", divisor);
+  with_type(values.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    loops::sgd(data<T>(values), data<T>(gradient), static_cast<T>(divisor), static_cast<T>(learning_rate),
+               values.count());
+  });
+}
+
+void ReferenceKernels::momentum(const TensorView& values, const TensorView& gradient,
+                                const TensorView& velocity, double divisor, double learning_rate,
+                                double momentum) const {
+  check_apart("momentum", values, gradient);
+  check_apart("momentum", values, velocity);
+  check_apart("momentum", gradient, velocity);
+  check_divisor("momentum", divisor);
+  with_type(values.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    loops::momentum(data<T>(values), data<T>(gradient), data<T>(velocity), static_cast<T>(divisor),
+                    static_cast<T>(learning_rate), static_cast<T>(momentum), values.count());
+  });
+}
+
+std::unique_ptr<Kernels> make_reference_kernels() {
+  return std::make_unique<ReferenceKernels>();
+}
+
+}  // namespace lockstep::ops

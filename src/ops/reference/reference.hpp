@@ -1,0 +1,29 @@
+// The kernels as plain loops: f32 and f64, one thread, one order of every sum.
+#pragma once
+
+#include <lockstep/ops/kernels.hpp>
+
+namespace lockstep::ops {
+
+class ReferenceKernels : public Kernels {
+ public:
+  std::string_view name() const override;
+  std::string fingerprint() const override;
+  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+              const TensorView& c) const override;
+  void add_bias(const TensorView& rows, const TensorView& bias) const override;
+  void sum_rows(const TensorView& rows, const TensorView& out) const override;
+  void relu(const TensorView& x, const TensorView& y) const override;
+  void relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const override;
+  CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                     const TensorView& d_logits) const override;
+  CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                     std::int64_t samples) const override;
+  void add(const TensorView& sum, const TensorView& x) const override;
+  void sgd(const TensorView& values, const TensorView& gradient, double divisor,
+           double learning_rate) const override;
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                double divisor, double learning_rate, double momentum) const override;
+};
+
+}  // namespace lockstep::ops

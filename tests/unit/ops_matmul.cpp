@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <string>
+#include <thread>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/ops/kernels.hpp>
+
+#include "ops_support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::ops;
+
+namespace {
+
+struct Product {
+  std::int64_t m, n, k;
+  Transpose transpose_a = Transpose::no;
+  Transpose transpose_b = Transpose::no;
+
+  Shape a() const { return transpose_a == Transpose::yes ? Shape{k, m} : Shape{m, k}; }
+  Shape b() const { return transpose_b == Transpose::yes ? Shape{n, k} : Shape{k, n}; }
+};
+
+/// The largest difference from three naive loops in double.
+double error_of(const Kernels& kernels, DType dtype, const Product& p) {
+  const Tensor a = noise(dtype, p.a(), 1);
+  const Tensor b = noise(dtype, p.b(), 2);
+  const Tensor c = filled(dtype, {p.m, p.n}, not_a_number);  // overwritten: what was there must not show
+  kernels.matmul(a.view(), p.transpose_a, b.view(), p.transpose_b, c.view());
+  const auto x = in_double(a);
+  const auto y = in_double(b);
+  const auto z = in_double(c);
+  double error = 0;
+  for (std::int64_t i = 0; i < p.m; ++i)
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < p.k; ++l)
+        sum += x[static_cast<std::size_t>(p.transpose_a == Transpose::yes ? l * p.m + i : i * p.k + l)] *
+               y[static_cast<std::size_t>(p.transpose_b == Transpose::yes ? j * p.k + l : l * p.n + j)];
+      const double difference = std::abs(z[static_cast<std::size_t>(i * p.n + j)] - sum);
+      if (!(difference <= error)) error = difference;  // a NaN stays
+    }
+  return error;
+}
+
+/// The ids of this process's threads.
+std::set<std::string> threads_now() {
+  std::set<std::string> ids;
+  for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"})
+    ids.insert(task.path().filename().string());
+  return ids;
+}
+
+/// f32[rows, columns] at `offset` bytes behind an aligned address.
+class AtOffset {
+ public:
+  AtOffset(const Tensor& values, std::size_t offset)
+      : buffer_{allocate_host(values.view().bytes() + offset)},
+        view_{buffer_.data() + offset, values.shape(), values.dtype()} {
+    copy(values.view(), view_);
+  }
+  const TensorView& view() const { return view_; }
+
+ private:
+  Buffer buffer_;
+  TensorView view_;
+};
+
+}  // namespace
+
+TEST_CASE("products of every transposition and odd shapes are those of three naive loops") {
+  for (const auto& kernels : all_kernels())
+    for (const auto transpose_a : {Transpose::no, Transpose::yes})
+      for (const auto transpose_b : {Transpose::no, Transpose::yes})
+        for (Product p : {Product{1, 1, 1}, Product{1, 10, 512}, Product{3, 7, 5}, Product{32, 10, 65},
+                          Product{17, 33, 129}, Product{64, 128, 200}}) {
+          p.transpose_a = transpose_a;
+          p.transpose_b = transpose_b;
+          INFO(kernels->name() << ' ' << p.m << 'x' << p.n << 'x' << p.k << " transposed "
+                               << (transpose_a == Transpose::yes) << (transpose_b == Transpose::yes));
+          // A sum of k products of numbers below 1, in any order and with or without fused additions, is off
+          // by at most k rounding errors of at most k times half an epsilon.
+          const double terms = static_cast<double>(p.k);
+          CHECK(error_of(*kernels, DType::f32, p) <=
+                terms * terms * std::numeric_limits<float>::epsilon() / 2);
+          CHECK(error_of(*kernels, DType::f64, p) <= terms * terms * std::numeric_limits<double>::epsilon());
+        }
+}
+
+TEST_CASE("the library's products are close to the reference's, and its f64 is the reference's") {
+  const auto reference = make_kernels(KernelChoice::reference);
+  const auto automatic = make_kernels(KernelChoice::automatic);
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor a = noise(dtype, {32, 784}, 1);
+    const Tensor b = noise(dtype, {784, 64}, 2);
+    const Tensor expected = Tensor::zeros(dtype, {32, 64});
+    const Tensor got = Tensor::zeros(dtype, {32, 64});
+    reference->matmul(a.view(), Transpose::no, b.view(), Transpose::no, expected.view());
+    automatic->matmul(a.view(), Transpose::no, b.view(), Transpose::no, got.view());
+    if (dtype == DType::f64) {
+      CHECK(same_bits(expected.view(), got.view()));
+      continue;
+    }
+    // Errors of a sum of 784 random terms grow like the root of their number, on partial sums of about
+    // sqrt(784 / 9): 28 * 9.3 * 6e-8 = 1.6e-5 is one standard deviation's bound on either side; four of both
+    // are allowed.
+    const auto x = in_double(expected);
+    const auto y = in_double(got);
+    for (std::size_t i = 0; i < x.size(); ++i) REQUIRE(std::abs(x[i] - y[i]) <= 1.3e-4);
+  }
+}
+
+TEST_CASE("products without rows, columns or terms are empty or zero") {
+  for (const auto& kernels : all_kernels())
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      CHECK(error_of(*kernels, dtype, {0, 4, 3}) == 0);
+      CHECK(error_of(*kernels, dtype, {4, 0, 3, Transpose::yes, Transpose::yes}) == 0);
+      CHECK(error_of(*kernels, dtype, {4, 3, 0}) == 0);
+      CHECK(error_of(*kernels, dtype, {4, 3, 0, Transpose::yes, Transpose::yes}) == 0);
+    }
+}
+
+TEST_CASE("a product has the same bits wherever its operands lie, whenever and on whichever thread it runs") {
+  for (const auto& kernels : all_kernels())
+    for (const Product& p : {Product{32, 48, 100}, Product{64, 10, 32, Transpose::yes}, Product{1, 33, 70},
+                             Product{32, 40, 10, Transpose::no, Transpose::yes}}) {
+      const Tensor a = noise(DType::f32, p.a(), 3);
+      const Tensor b = noise(DType::f32, p.b(), 4);
+      const Tensor first = Tensor::zeros(DType::f32, {p.m, p.n});
+      kernels->matmul(a.view(), p.transpose_a, b.view(), p.transpose_b, first.view());
+      for (const std::size_t offset : {0, 4, 16, 64, 100}) {
+        const AtOffset x{a, offset};
+        const AtOffset y{b, offset / 2 / 4 * 4};
+        const AtOffset z{filled(DType::f32, {p.m, p.n}, not_a_number), 104 - offset};
+        std::thread{[&] {
+          kernels->matmul(x.view(), p.transpose_a, y.view(), p.transpose_b, z.view());
+        }}.join();
+        CHECK(same_bits(first.view(), z.view()));
+      }
+    }
+}
+
+TEST_CASE("a row of the reference's product has the same bits among any number of rows") {
+  const auto kernels = make_kernels(KernelChoice::reference);
+  const Tensor a = noise(DType::f32, {33, 50}, 5);
+  const Tensor b = noise(DType::f32, {50, 21}, 6);
+  const Tensor c = Tensor::zeros(DType::f32, {33, 21});
+  kernels->matmul(a.view(), Transpose::no, b.view(), Transpose::no, c.view());
+  for (const std::int64_t rows : {1, 3, 8, 32}) {
+    const Tensor part = Tensor::zeros(DType::f32, {rows, 21});
+    kernels->matmul(a.view().slice(0, rows * 50).reshaped({rows, 50}), Transpose::no, b.view(), Transpose::no,
+                    part.view());
+    CHECK(same_bits(part.view(), c.view().slice(0, rows * 21)));
+  }
+}
+
+TEST_CASE("the reference adds the terms of a product in ascending order, however its operands lie") {
+  const auto kernels = make_kernels(KernelChoice::reference);
+  const Tensor terms = f32({1e8f, -1e8f, 1}, {3});  // in any other order the 1 is lost
+  const Tensor ones = f32({1, 1, 1}, {3});
+  const Tensor sum = filled(DType::f32, {1, 1}, not_a_number);
+  for (const auto transpose_a : {Transpose::no, Transpose::yes})
+    for (const auto transpose_b : {Transpose::no, Transpose::yes}) {
+      kernels->matmul(terms.view().reshaped(transpose_a == Transpose::yes ? Shape{3, 1} : Shape{1, 3}),
+                      transpose_a,
+                      ones.view().reshaped(transpose_b == Transpose::yes ? Shape{1, 3} : Shape{3, 1}),
+                      transpose_b, sum.view());
+      CHECK(sum.to_vector<float>()[0] == 1);
+    }
+}
+
+TEST_CASE("more threads give a product that is as right") {
+  const auto kernels = make_kernels(KernelChoice::automatic, Threads{2});
+  CHECK(error_of(*kernels, DType::f32, {64, 128, 200}) <=
+        200 * 200 * std::numeric_limits<float>::epsilon() / 2);
+}
+
+TEST_CASE("a product runs on as many threads as its kernels were told, on whichever thread it is called") {
+  // A caller that never multiplied before has no helpers yet; those it gets stay with it. Threads of earlier
+  // tests may still be on their way out, so ids are compared, not counts.
+  const auto helpers_of = [](Threads threads) {
+    const auto kernels = make_kernels(KernelChoice::automatic, threads);
+    std::set<std::string> helpers;
+    std::thread{[&] {
+      const auto before = threads_now();
+      error_of(*kernels, DType::f32, {256, 128, 128});
+      const auto after = threads_now();
+      std::set_difference(after.begin(), after.end(), before.begin(), before.end(),
+                          std::inserter(helpers, helpers.end()));
+    }}.join();
+    return helpers.size();
+  };
+  const bool library = make_kernels(KernelChoice::automatic)->name() == "oneDNN";
+  CHECK(helpers_of(Threads{1}) == 0);
+  CHECK(helpers_of(Threads{3}) == (library ? 2 : 0));
+}

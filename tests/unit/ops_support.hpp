@@ -1,0 +1,68 @@
+// Operands for the tests of the kernels.
+#pragma once
+
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include <lockstep/base/philox.hpp>
+#include <lockstep/ops/kernels.hpp>
+
+namespace lockstep::ops {
+
+inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// The reference, and the library's kernels where this build has them (the reference again where not).
+inline std::vector<std::unique_ptr<Kernels>> all_kernels() {
+  std::vector<std::unique_ptr<Kernels>> all;
+  all.push_back(make_kernels(KernelChoice::reference));
+  all.push_back(make_kernels(KernelChoice::automatic));
+  return all;
+}
+
+inline Tensor f32(std::initializer_list<float> values, Shape shape) {
+  return Tensor::from(values, std::move(shape));
+}
+inline Tensor f64(std::initializer_list<double> values, Shape shape) {
+  return Tensor::from(values, std::move(shape));
+}
+inline Tensor i32(std::initializer_list<std::int32_t> values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+}
+
+/// Element i is value(i), rounded to the type.
+template <class Fn>
+Tensor generate(DType dtype, Shape shape, Fn&& value) {
+  const Tensor made = Tensor::zeros(dtype, std::move(shape));
+  for (std::int64_t i = 0; i < made.count(); ++i)
+    if (dtype == DType::f32)
+      made.view().elements<float>()[static_cast<std::size_t>(i)] = static_cast<float>(value(i));
+    else
+      made.view().elements<double>()[static_cast<std::size_t>(i)] = value(i);
+  return made;
+}
+
+/// Numbers in [-1, 1), the same for the same seed.
+inline Tensor noise(DType dtype, Shape shape, std::uint64_t seed) {
+  const RandomStream stream{seed, RandomPurpose::initial_value, 0};
+  return generate(dtype, std::move(shape),
+                  [&](std::int64_t i) { return 2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1; });
+}
+
+inline Tensor filled(DType dtype, Shape shape, double value) {
+  return generate(dtype, std::move(shape), [&](std::int64_t) { return value; });
+}
+
+inline std::vector<double> in_double(const Tensor& t) {
+  if (t.dtype() == DType::f64) return t.to_vector<double>();
+  const auto values = t.to_vector<float>();
+  return {values.begin(), values.end()};
+}
+
+inline bool same_bits(const TensorView& a, const TensorView& b) {
+  return a.bytes() == b.bytes() && (a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
+}
+
+}  // namespace lockstep::ops
