@@ -47,6 +47,13 @@ SharedMemory::SharedMemory(SharedMemory&& other) noexcept
       data_{std::exchange(other.data_, nullptr)},
       bytes_{std::exchange(other.bytes_, 0)} {}
 
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
 SharedMemory::~SharedMemory() {
   if (data_) ::munmap(data_, bytes_);
   if (descriptor_ >= 0) ::close(descriptor_);

@@ -34,7 +34,7 @@ class SharedMemory {
   static SharedMemory open(const Handle& handle, std::size_t bytes);
 
   SharedMemory(SharedMemory&& other) noexcept;
-  SharedMemory& operator=(SharedMemory&&) = delete;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
   Handle handle() const;

@@ -1,0 +1,230 @@
+// Disagreement and failure: the same verdict on every rank, and a job that goes on afterwards.
+#include <stdexcept>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "support/mpi_main.hpp"
+
+using namespace lockstep;
+using lockstep::test::runtime;
+
+namespace {
+
+int ranks() { return runtime().size(); }
+int rank() { return runtime().rank(); }
+int last() { return ranks() - 1; }
+
+/// What `body` throws on this rank; empty if nothing.
+template <class Expected, class Body>
+std::string message_of(Body&& body) {
+  try {
+    body();
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  return {};
+}
+
+void expect_in_step() { CHECK(runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks()); }
+
+}  // namespace
+
+TEST_CASE("an exception in replica code goes on where it was thrown, and is a PeerError elsewhere") {
+  for (int culprit = 0; culprit < ranks(); ++culprit) {
+    const auto step = [&] {
+      runtime().strategy().run([&](ReplicaContext& context) {
+        if (rank() == culprit) throw std::out_of_range{"the cat ate sample 7"};
+        (void)context.all_reduce(ReduceOp::sum, 1.0);
+      });
+    };
+    if (rank() == culprit) {
+      CHECK_THROWS_AS(step(), std::out_of_range);
+    } else {
+      try {
+        step();
+        FAIL("no error");
+      } catch (const PeerError& error) {
+        CHECK(error.rank() == culprit);
+        CHECK_THAT(error.what(), Catch::StartsWith("replica " + std::to_string(culprit) + " (worker:") &&
+                                     Catch::EndsWith("failed: the cat ate sample 7"));
+      }
+    }
+    expect_in_step();
+  }
+}
+
+TEST_CASE("a long message reaches every rank whole, on one line") {
+  if (ranks() == 1) return;
+  const std::string text(3000, 'x');
+  const auto step = [&] {
+    runtime().strategy().run([&](ReplicaContext&) {
+      if (rank() == last()) throw std::runtime_error{"begin\n" + text + "end"};
+    });
+  };
+  if (rank() == last()) {
+    CHECK_THROWS_AS(step(), std::runtime_error);
+  } else {
+    CHECK_THAT(message_of<PeerError>(step), Catch::Contains("begin " + text + "end"));
+  }
+  expect_in_step();
+}
+
+TEST_CASE("a rank that makes one merge_call fewer is named on every rank") {
+  if (ranks() == 1) return;
+  const std::string message = message_of<MismatchError>([&] {
+    runtime().strategy().run([&](ReplicaContext& context) {
+      if (rank() != last()) context.merge_call([](Strategy&) {});
+    });
+  });
+  CHECK_THAT(message, Catch::StartsWith("replica " + std::to_string(last()) + " ("));
+  CHECK_THAT(message, Catch::Contains("has finished the step"));
+  CHECK_THAT(message, Catch::Contains("merge_call #1 (failures.cpp:"));
+  CHECK_THAT(message, Catch::Contains("different number of merge_call() calls"));
+  expect_in_step();
+}
+
+TEST_CASE("another merge function at the same count is a mismatch") {
+  if (ranks() == 1) return;
+  const std::string message = message_of<MismatchError>([&] {
+    runtime().strategy().run([&](ReplicaContext& context) {
+      if (rank() == last()) {
+        context.merge_call([](Strategy&) {});
+      } else {
+        context.merge_call([](Strategy&) {});
+      }
+    });
+  });
+  CHECK_THAT(message, Catch::StartsWith("replica " + std::to_string(last()) + " ("));
+  expect_in_step();
+}
+
+TEST_CASE("another shape, type, operation or destination is a mismatch that shows both sides") {
+  if (ranks() == 1) return;
+  Strategy& strategy = runtime().strategy();
+  const bool odd = rank() == last();
+  const auto shape = message_of<MismatchError>(
+      [&] { (void)strategy.reduce(ReduceOp::sum, PerReplica<Tensor>{Tensor::zeros(DType::f32, {odd ? 3 : 4})}); });
+  CHECK_THAT(shape, Catch::Contains("f32[3]") && Catch::Contains("f32[4]"));
+  const auto type = message_of<MismatchError>([&] {
+    (void)strategy.reduce(ReduceOp::sum, PerReplica<Tensor>{Tensor::zeros(odd ? DType::f64 : DType::f32, {2})});
+  });
+  CHECK_THAT(type, Catch::Contains("f64[2]") && Catch::Contains("f32[2]"));
+  const auto op = message_of<MismatchError>(
+      [&] { (void)strategy.reduce(odd ? ReduceOp::mean : ReduceOp::sum, PerReplica<double>{1}); });
+  CHECK_THAT(op, Catch::Contains("mean of f64[]") && Catch::Contains("sum of f64[]"));
+  const auto destination = message_of<MismatchError>(
+      [&] { (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{odd ? 1 : 0}); });
+  CHECK_THAT(destination, Catch::Contains("replica 1: sum") && Catch::Contains("replica 0: sum"));
+  expect_in_step();
+}
+
+TEST_CASE("same_on_all refuses what differs and names the rank") {
+  if (ranks() == 1) return;
+  const auto message =
+      message_of<MismatchError>([&] { (void)runtime().strategy().same_on_all(rank() == last() ? 0.2 : 0.1); });
+  CHECK_THAT(message, Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::Contains("with 0.2") &&
+                          Catch::Contains("with 0.1"));
+  CHECK(runtime().strategy().same_on_all(std::string{"adam"}).value() == "adam");
+}
+
+TEST_CASE("variables that differ between ranks are refused at their creation") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  const auto name = message_of<MismatchError>([&] {
+    strategy.create_variable({.name = rank() == last() ? "weight" : "weights"}, [] { return Tensor::scalar(1.f); });
+  });
+  CHECK_THAT(name, Catch::Contains("'weight'") && Catch::Contains("'weights'"));
+  const auto shape = message_of<MismatchError>([&] {
+    strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {rank() == last() ? 2 : 1}); });
+  });
+  CHECK_THAT(shape, Catch::Contains("f32[2]") && Catch::Contains("f32[1]"));
+  CHECK_FALSE(strategy.store().has_unsealed());
+}
+
+TEST_CASE("an initial value that throws on one rank fails the creation on all") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  const auto create = [&] {
+    strategy.create_variable({.name = "w"}, [] {
+      if (rank() == last()) throw std::domain_error{"no such file"};
+      return Tensor::scalar(1.f);
+    });
+  };
+  if (rank() == last()) {
+    CHECK_THROWS_AS(create(), std::domain_error);
+  } else {
+    CHECK_THAT(message_of<PeerError>(create), Catch::EndsWith("failed: no such file"));
+  }
+}
+
+TEST_CASE("a verdict is sticky until the outermost run is over") {
+  if (ranks() == 1) return;
+  int swallowed = 0;
+  const auto step = [&] {
+    runtime().strategy().run([&](ReplicaContext& context) {
+      if (rank() == last()) throw std::runtime_error{"first"};
+      for (int i = 0; i < 3; ++i) {
+        try {
+          (void)context.all_reduce(ReduceOp::sum, 1.0);
+        } catch (const PeerError&) {
+          ++swallowed;
+        }
+      }
+    });
+  };
+  if (rank() == last()) {
+    CHECK_THROWS_WITH(step(), "first");
+  } else {
+    CHECK_THROWS_AS(step(), PeerError);  // though replica code swallowed it
+    CHECK(swallowed == 3);
+  }
+  expect_in_step();
+}
+
+TEST_CASE("a merge function that throws on one rank is a failure of that rank") {
+  if (ranks() == 1) return;
+  const auto step = [&] {
+    runtime().strategy().run([&](ReplicaContext& context) {
+      context.merge_call([&](Strategy& strategy) {
+        if (rank() == 0) throw std::runtime_error{"in the merge"};
+        (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1});
+      });
+    });
+  };
+  if (rank() == 0) {
+    CHECK_THROWS_WITH(step(), "in the merge");
+  } else {
+    CHECK_THAT(message_of<PeerError>(step), Catch::StartsWith("replica 0 ("));
+  }
+  expect_in_step();
+}
+
+TEST_CASE("a failure in a run inside a merge function leaves both runs") {
+  if (ranks() == 1) return;
+  const auto step = [&] {
+    runtime().strategy().run([&](ReplicaContext& context) {
+      context.merge_call([&](Strategy& strategy) {
+        strategy.run([&](ReplicaContext&) {
+          if (rank() == last()) throw std::runtime_error{"deep"};
+        });
+      });
+    });
+  };
+  if (rank() == last()) {
+    CHECK_THROWS_WITH(step(), "deep");
+  } else {
+    CHECK_THAT(message_of<PeerError>(step), Catch::EndsWith("failed: deep"));
+  }
+  CHECK(runtime().strategy().group().meeting().depth() == 0);
+  CHECK_FALSE(has_strategy());
+  expect_in_step();
+}
+
+TEST_CASE("where every rank fails alike, each has its own exception") {
+  CHECK_THROWS_WITH(runtime().strategy().run([](ReplicaContext&) { throw std::runtime_error{"all of us"}; }),
+                    "all of us");
+  expect_in_step();
+}

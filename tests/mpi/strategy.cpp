@@ -1,0 +1,289 @@
+// The programming model across processes. Inputs differ on every rank; sums are exact in every type.
+#include <map>
+#include <string>
+#include <tuple>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "support/mpi_main.hpp"
+
+using namespace lockstep;
+using lockstep::test::runtime;
+
+namespace {
+
+int ranks() { return runtime().size(); }
+int rank() { return runtime().rank(); }
+
+/// 1 + 2 + … + ranks.
+int triangle() { return ranks() * (ranks() + 1) / 2; }
+
+Tensor of(std::initializer_list<float> values) { return Tensor::from(values, {static_cast<std::int64_t>(values.size())}); }
+
+std::vector<float> times(float factor, std::vector<float> values) {
+  for (float& value : values) value *= factor;
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("each replica knows its id and how many there are") {
+  const PerReplica<int> id = runtime().strategy().run([](ReplicaContext& context) {
+    CHECK(context.num_replicas_in_sync() == ranks());
+    return context.replica_id_in_sync_group();
+  });
+  CHECK(id.local() == rank());
+  CHECK(runtime().strategy().local_results(id) == std::vector<int>{rank()});
+}
+
+TEST_CASE("run hands each replica its own component and keeps the result's type") {
+  Strategy& strategy = runtime().strategy();
+  const PerReplica<int> mine{rank() + 1};
+  const Mirrored<double> alike = strategy.same_on_all(2.5);
+  const auto result = strategy.run(
+      [](ReplicaContext&, int component, double same, const std::string& plain) {
+        return std::pair{component * same, plain};
+      },
+      mine, alike, std::string{"text"});
+  CHECK(result.local() == std::pair{(rank() + 1) * 2.5, std::string{"text"}});
+  strategy.run([](ReplicaContext&) {});
+}
+
+TEST_CASE("merge_call runs its function on every rank, in cross-replica context") {
+  Strategy& strategy = runtime().strategy();
+  const auto sum = strategy.run([&](ReplicaContext& context) {
+    CHECK(replica_context() == &context);
+    const int result = context.merge_call(
+        [&](Strategy& merged, const PerReplica<int>& value) {
+          CHECK(&merged == &strategy);
+          CHECK(in_cross_replica_context());
+          CHECK(replica_context() == nullptr);
+          CHECK(value.local() == rank() + 1);
+          return merged.extended().reduce_to(ReduceOp::sum, value);
+        },
+        args(rank() + 1));
+    CHECK(replica_context() == &context);
+    return result;
+  });
+  CHECK(sum.local() == triangle());
+}
+
+TEST_CASE("merge_call keeps the locality of its arguments, in nests too") {
+  Strategy& strategy = runtime().strategy();
+  const MirroredVariable variable = strategy.create_variable({.name = "kept"}, [] { return of({1}); });
+  strategy.run([&](ReplicaContext& context) {
+    const Mirrored<int> mirrored = strategy.same_on_all(7);
+    context.merge_call(
+        [](Strategy&, Mirrored<int> m, MirroredVariable v, std::vector<PerReplica<int>> list,
+           std::map<std::string, PerReplica<float>> map, std::tuple<PerReplica<int>, Mirrored<int>> pair) {
+          CHECK(m.value() == 7);
+          CHECK(v.name() == "kept");
+          CHECK(list.at(1).local() == 10 + rank());
+          CHECK(map.at("a").local() == 0.5f);
+          CHECK(std::get<1>(pair).value() == 7);
+        },
+        args(mirrored, variable, std::vector<int>{1, 10 + rank()}, std::map<std::string, float>{{"a", 0.5f}},
+             std::tuple{1, mirrored}));
+  });
+}
+
+TEST_CASE("any number of merge_calls, also in runs inside merge functions") {
+  Strategy& strategy = runtime().strategy();
+  strategy.run([&](ReplicaContext& context) {
+    for (int i = 1; i <= 3; ++i) {
+      const int nested = context.merge_call([&](Strategy& merged) {
+        return merged.run([&](ReplicaContext& inner) {
+          return inner.merge_call(
+              [](Strategy& innermost, const PerReplica<int>& value) {
+                return innermost.extended().reduce_to(ReduceOp::sum, value);
+              },
+              args(i * (rank() + 1)));
+        });
+      });
+      CHECK(nested == i * triangle());
+    }
+  });
+}
+
+TEST_CASE("all_reduce keeps the structure of its nest") {
+  runtime().strategy().run([](ReplicaContext& context) {
+    const std::map<std::string, std::vector<double>> nest{{"a", {1. * rank()}}, {"b", {40., 1. + rank()}}};
+    const auto sum = context.all_reduce(ReduceOp::sum, nest);
+    CHECK(sum.at("a") == std::vector<double>{1. * triangle() - ranks()});
+    CHECK(sum.at("b") == std::vector<double>{40. * ranks(), 1. * triangle()});
+    const auto mean = context.all_reduce(ReduceOp::mean, nest);
+    CHECK(mean.at("b")[0] == 40.);
+    const auto mixed = context.all_reduce(ReduceOp::sum, std::tuple{1, std::int64_t{rank()} << 40, of({1, 2})});
+    CHECK(std::get<0>(mixed) == ranks());
+    CHECK(std::get<1>(mixed) == std::int64_t{triangle() - ranks()} << 40);
+    CHECK(std::get<2>(mixed).to_vector<float>() == times(static_cast<float>(ranks()), {1, 2}));
+  });
+}
+
+TEST_CASE("reduce gives the result to every rank, sums of integers stay integers") {
+  Strategy& strategy = runtime().strategy();
+  CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{rank() + 1}) == triangle());
+  CHECK(strategy.reduce(ReduceOp::mean, PerReplica<double>{2. * rank()}) == ranks() - 1.);
+  CHECK_THROWS_AS(strategy.reduce(ReduceOp::mean, PerReplica<int>{1}), InvalidArgument);
+  CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());  // the refusal left no one behind
+}
+
+TEST_CASE("large tensors reduce exactly, whatever their length") {
+  Strategy& strategy = runtime().strategy();
+  for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, std::int64_t{63}, std::int64_t{4097},
+                                   std::int64_t{1} << 21, (std::int64_t{1} << 21) + 17}) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i % 1000) * (rank() + 1));
+    const Tensor sum = strategy.reduce(ReduceOp::sum, PerReplica<Tensor>{Tensor::from(values, {count})});
+    const auto got = sum.to_vector<float>();
+    REQUIRE(got.size() == values.size());
+    bool exact = true;
+    for (std::size_t i = 0; i < got.size(); ++i) exact &= got[i] == static_cast<float>((i % 1000) * triangle());
+    CHECK(exact);
+  }
+}
+
+TEST_CASE("reduce_to one replica gives it to that one alone") {
+  Strategy& strategy = runtime().strategy();
+  for (int root = 0; root < ranks(); ++root) {
+    const auto got = strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1.f + rank(), 2})}, OneReplica{root});
+    REQUIRE(got.has_value() == (rank() == root));
+    if (got) CHECK(got->to_vector<float>() == std::vector<float>{1.f * triangle(), 2.f * ranks()});
+  }
+  CHECK_THROWS_AS(strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{ranks()}), InvalidArgument);
+}
+
+TEST_CASE("a reduction leaves the value it was given alone") {
+  const Tensor mine = of({1, 2});
+  (void)runtime().strategy().reduce(ReduceOp::sum, PerReplica<Tensor>{mine});
+  CHECK(mine.to_vector<float>() == std::vector<float>{1, 2});
+}
+
+TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed") {
+  Strategy strategy = runtime().make_strategy();
+  const Variable a = strategy.create_variable({.name = "a"}, [] { return of({0, 0}); });
+  const Variable b = strategy.create_variable({.name = "b"}, [] { return Tensor::scalar(std::int64_t{0}); });
+  const std::vector<std::pair<PerReplica<Tensor>, Variable>> batch{
+      {PerReplica<Tensor>{of({1.f * rank(), 1})}, a}, {PerReplica<Tensor>{Tensor::scalar(std::int64_t{rank()})}, b}};
+  const auto sums = strategy.extended().batch_reduce_to(ReduceOp::sum, batch);
+  REQUIRE(sums.size() == 2);
+  CHECK(sums[0].value().to_vector<float>() == std::vector<float>{1.f * (triangle() - ranks()), 1.f * ranks()});
+  CHECK(sums[1].value().to_vector<std::int64_t>() == std::vector<std::int64_t>{triangle() - ranks()});
+}
+
+TEST_CASE("broadcast_to gives everyone replica 0's value") {
+  Strategy& strategy = runtime().strategy();
+  const auto all = strategy.extended().broadcast_to(PerReplica<std::vector<int>>{{10 * (rank() + 1), rank()}});
+  CHECK(all.value() == std::vector<int>{10, 0});
+}
+
+TEST_CASE("a variable has replica 0's initial value on every rank") {
+  Strategy strategy = runtime().make_strategy();
+  const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1.f * rank(), 5}); });
+  const MirroredVariable v = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(rank() + 1); });
+  CHECK_THROWS_AS(w.local(), ContextError);
+  strategy.seal();
+  CHECK(w.local().to_vector<float>() == std::vector<float>{0, 5});
+  CHECK(v.local().to_vector<std::int32_t>() == std::vector<std::int32_t>{1});
+  CHECK(reinterpret_cast<std::uintptr_t>(w.local().data()) % 256 == 0);
+  CHECK(strategy.extended().variable_created_in_scope(w));
+  CHECK_FALSE(runtime().strategy().extended().variable_created_in_scope(w));
+}
+
+TEST_CASE("variables created after a seal are laid out by the next run, and the others keep their memory") {
+  Strategy strategy = runtime().make_strategy();
+  const MirroredVariable first = strategy.create_variable({.name = "first"}, [] { return of({1}); });
+  strategy.seal();
+  const std::byte* const home = first.local().data();
+  const MirroredVariable second = strategy.create_variable({.name = "second"}, [] { return of({2.f + rank()}); });
+  strategy.run([](ReplicaContext&) {});
+  CHECK(second.local().to_vector<float>() == std::vector<float>{2});
+  CHECK(first.local().data() == home);
+}
+
+TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values count again") {
+  Strategy strategy = runtime().make_strategy();
+  const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1, 2}); });
+  strategy.seal();
+  const Mirrored<Tensor> sum = strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1, 1.f + rank()})}, w);
+  strategy.extended().update(w, [](const Variable& v, const Tensor& delta) { v.assign_add(delta); }, sum);
+  CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + ranks(), 2.f + triangle()});
+  w.local().elements<float>()[0] += rank();  // replicas drift
+  strategy.rebroadcast();
+  CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + ranks(), 2.f + triangle()});
+}
+
+TEST_CASE("an assignment in replica context follows the variable's aggregation") {
+  Strategy strategy = runtime().make_strategy();
+  const auto make = [&](const char* name, VariableAggregation aggregation) {
+    return strategy.create_variable({.name = name, .aggregation = aggregation}, [] { return of({100}); });
+  };
+  const MirroredVariable none = make("none", VariableAggregation::none);
+  const MirroredVariable sum = make("sum", VariableAggregation::sum);
+  const MirroredVariable mean = make("mean", VariableAggregation::mean);
+  const MirroredVariable first = make("first", VariableAggregation::only_first_replica);
+  strategy.run([&](ReplicaContext&) {
+    const Tensor value = of({2.f * (rank() + 1)});
+    CHECK_THROWS_WITH(none.assign(value), Catch::Contains("You must specify an aggregation method"));
+    sum.assign(value);
+    mean.assign_add(value);
+    first.assign_sub(value);
+  });
+  CHECK(sum.local().to_vector<float>() == std::vector<float>{2.f * triangle()});
+  CHECK(mean.local().to_vector<float>() == std::vector<float>{100.f + ranks() + 1});
+  CHECK(first.local().to_vector<float>() == std::vector<float>{98});
+}
+
+TEST_CASE("scopes make a strategy current, and nest") {
+  CHECK_FALSE(has_strategy());
+  CHECK(Strategy::current().num_replicas_in_sync() == 1);
+  Strategy& strategy = runtime().strategy();
+  {
+    const Scope scope = strategy.scope();
+    CHECK(has_strategy());
+    CHECK(in_cross_replica_context());
+    CHECK(&Strategy::current() == &strategy);
+    const Scope again = strategy.scope();
+    CHECK(&Strategy::current() == &strategy);
+  }
+  CHECK_FALSE(has_strategy());
+}
+
+TEST_CASE("the right method in the wrong context is a ContextError, and leaves the ranks in step") {
+  Strategy& strategy = runtime().strategy();
+  Strategy other = runtime().make_strategy();
+  strategy.run([&](ReplicaContext& context) {
+    CHECK_THROWS_WITH(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}),
+                      Catch::Contains("Method requires being in cross-replica context"));
+    CHECK_THROWS_AS(strategy.scope(), ContextError);
+    CHECK_THROWS_WITH(other.scope(), Catch::Contains("Mixing different Strategy objects"));
+    context.merge_call([&](Strategy&) {
+      CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), Catch::Contains("Need to be inside `Strategy::run()`"));
+    });
+    strategy.group().meeting();
+  });
+  const Scope scope = other.scope();
+  CHECK_THROWS_WITH(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}), Catch::Contains("Mixing different Strategy"));
+}
+
+TEST_CASE("two strategies of one process have stores of their own and share the ranks") {
+  Strategy a = runtime().make_strategy();
+  Strategy b = runtime().make_strategy();
+  const MirroredVariable in_a = a.create_variable({.name = "w"}, [] { return of({1}); });
+  const MirroredVariable in_b = b.create_variable({.name = "w"}, [] { return of({2}); });
+  a.seal();
+  b.seal();
+  CHECK(in_a.local().to_vector<float>() != in_b.local().to_vector<float>());
+  CHECK_THROWS_AS(a.extended().update(in_b, [](const Variable&) {}), InvalidArgument);
+  Strategy moved = std::move(b);
+  CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
+}
+
+TEST_CASE("a run with one declared merge costs two agreements") {
+  Strategy& strategy = runtime().strategy();
+  const auto before = strategy.group().meeting().meetings();
+  strategy.run([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, 1.0); });
+  CHECK(strategy.group().meeting().meetings() - before == 2);
+}
