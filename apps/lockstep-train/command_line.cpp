@@ -38,8 +38,8 @@ std::vector<std::int64_t> parse_sizes(const std::string& option, const std::stri
   std::vector<std::int64_t> sizes;
   for (std::size_t first = 0; first <= text.size();) {
     const std::size_t comma = std::min(text.find(',', first), text.size());
-    sizes.push_back(parse_number<std::int64_t>(fmt::format("{} {}:", option, text), text.substr(first, comma - first), 1,
-                                               "sizes from 1, separated by commas, such as 512,512"));
+    sizes.push_back(parse_number<std::int64_t>(fmt::format("{} {}:", option, text), text.substr(first, comma - first),
+                                               1, "sizes from 1, separated by commas, such as 512,512"));
     if (sizes.back() > 1 << 20)
       throw ConfigError{fmt::format("{} {}: expected at most {} a layer", option, text, 1 << 20)};
     first = comma + 1;
@@ -128,22 +128,24 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   parse_choice<int>(option, text, {{"mlp", 0}});
                 });
-  parser.option("--hidden", "N,N,…", "Sizes of its hidden layers (default 512,512)",
-                [&](const std::string& option, const std::string& text) { training.hidden = parse_sizes(option, text); });
+  parser.option(
+      "--hidden", "N,N,…", "Sizes of its hidden layers (default 512,512)",
+      [&](const std::string& option, const std::string& text) { training.hidden = parse_sizes(option, text); });
   parser.option("--dtype", "f32|f64", "Type of weights and arithmetic (default f32)",
                 [&](const std::string& option, const std::string& text) {
                   training.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
                 });
 
   parser.group("Training");
-  parser.option("--epochs", "N", "Times through the training set (default 5)",
-                [&](const std::string& option, const std::string& text) { training.epochs = parse_count(option, text); });
-  parser.option("--steps", "N", "Steps instead of epochs; they run on over epochs",
-                [&](const std::string& option, const std::string& text) { training.steps = parse_count(option, text); });
-  parser.option("--global-batch", "N", "Samples of a step over all ranks; any number from 1 (default 256)",
-                [&](const std::string& option, const std::string& text) {
-                  training.global_batch = parse_count(option, text);
-                });
+  parser.option(
+      "--epochs", "N", "Times through the training set (default 5)",
+      [&](const std::string& option, const std::string& text) { training.epochs = parse_count(option, text); });
+  parser.option(
+      "--steps", "N", "Steps instead of epochs; they run on over epochs",
+      [&](const std::string& option, const std::string& text) { training.steps = parse_count(option, text); });
+  parser.option(
+      "--global-batch", "N", "Samples of a step over all ranks; any number from 1 (default 256)",
+      [&](const std::string& option, const std::string& text) { training.global_batch = parse_count(option, text); });
   parser.option("--optimizer", "sgd|momentum", "How gradients become steps (default momentum)",
                 [&](const std::string& option, const std::string& text) {
                   training.optimizer = parse_choice<OptimizerKind>(
@@ -164,10 +166,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   training.seed =
                       parse_number<std::uint64_t>(option, text, 0, "a whole number from 0 to 18446744073709551615");
                 });
-  parser.option("--eval-every", "K", "Steps between evaluations (default: one at the end of each epoch)",
-                [&](const std::string& option, const std::string& text) {
-                  training.evaluate_every = parse_count(option, text);
-                });
+  parser.option(
+      "--eval-every", "K", "Steps between evaluations (default: one at the end of each epoch)",
+      [&](const std::string& option, const std::string& text) { training.evaluate_every = parse_count(option, text); });
 
   parser.group("Ranks and devices");
   parser.option("--cluster-spec", "FILE",
@@ -191,10 +192,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   if (training.threads > 1024)
                     throw ConfigError{fmt::format("{} {}: expected a whole number from 1 to 1024", option, text)};
                 });
-  parser.option("--kernels", "auto|reference|onednn", "Which kernels compute on the CPU (default auto)",
-                [&](const std::string&, const std::string& text) {
-                  training.kernels = ops::parse_kernel_choice(text);
-                });
+  parser.option(
+      "--kernels", "auto|reference|onednn", "Which kernels compute on the CPU (default auto)",
+      [&](const std::string&, const std::string& text) { training.kernels = ops::parse_kernel_choice(text); });
   parser.option("--stall-timeout", "SECONDS", "How long a rank may be silent or late before the job ends (default 60)",
                 [&](const std::string& option, const std::string& text) {
                   line.runtime.stall_timeout = std::chrono::duration<double>{parse_positive(option, text)};

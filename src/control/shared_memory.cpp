@@ -1,12 +1,11 @@
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/control/phase_table.hpp>
@@ -59,6 +58,8 @@ SharedMemory::~SharedMemory() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-SharedMemory::Handle SharedMemory::handle() const { return {static_cast<std::int32_t>(::getpid()), descriptor_}; }
+SharedMemory::Handle SharedMemory::handle() const {
+  return {static_cast<std::int32_t>(::getpid()), descriptor_};
+}
 
 }  // namespace lockstep

@@ -1,5 +1,3 @@
-#include <lockstep/control/tag.hpp>
-
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -8,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/digest.hpp>
+#include <lockstep/control/tag.hpp>
 
 namespace lockstep {
 namespace {
@@ -26,7 +25,8 @@ void append(char* field, std::size_t capacity, std::string_view text) {
 
 std::string one_line(std::string_view text) {
   std::string line{text};
-  std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   while (!line.empty() && line.back() == ' ') line.pop_back();
   return line;
 }
@@ -49,8 +49,12 @@ void Tag::set_text(std::string_view full) {
   append(text, sizeof text, full);
 }
 
-std::string_view Tag::site_text() const { return fixed_text(site, sizeof site); }
-std::string_view Tag::kept_text() const { return fixed_text(text, sizeof text); }
+std::string_view Tag::site_text() const {
+  return fixed_text(site, sizeof site);
+}
+std::string_view Tag::kept_text() const {
+  return fixed_text(text, sizeof text);
+}
 
 std::uint64_t Tag::digest() const {
   static_assert(std::has_unique_object_representations_v<Tag>, "padding would put chance into the digest");

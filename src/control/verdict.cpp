@@ -1,10 +1,10 @@
-#include <lockstep/control/verdict.hpp>
-
 #include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <lockstep/control/verdict.hpp>
 
 namespace lockstep {
 namespace {
@@ -87,8 +87,8 @@ Verdict judge(std::span<const Tag> tags, std::span<const std::string> names) {
     const std::vector<int> others{blamed.ranks.begin() + 1, blamed.ranks.end()};
     sentence += fmt::format(" and replica{} {}", others.size() > 1 ? "s" : "", fmt::join(others, ", "));
   }
-  const bool alike = std::all_of(groups.begin(), groups.end(),
-                                 [&](const Group& group) { return same_call(group.tag, blamed.tag); });
+  const bool alike =
+      std::all_of(groups.begin(), groups.end(), [&](const Group& group) { return same_call(group.tag, blamed.tag); });
   sentence += ' ' + predicate(blamed, alike);
   for (std::size_t g = 1; g < groups.size(); ++g)
     sentence += fmt::format("; {} {}", subject(groups[g], names), predicate(groups[g], alike));

@@ -1,10 +1,3 @@
-#include <lockstep/control/watchdog.hpp>
-
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -16,8 +9,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <lockstep/base/log.hpp>
+#include <lockstep/control/watchdog.hpp>
 
 namespace lockstep {
 namespace {
@@ -46,8 +44,7 @@ std::atomic<int> terminate_descriptor{-1};
 void on_terminate(int) {
   const int saved = errno;
   const std::uint64_t one = 1;
-  if (const int descriptor = terminate_descriptor.load(); descriptor >= 0)
-    (void)!::write(descriptor, &one, sizeof one);
+  if (const int descriptor = terminate_descriptor.load(); descriptor >= 0) (void)!::write(descriptor, &one, sizeof one);
   errno = saved;
 }
 
@@ -165,8 +162,9 @@ class Watchdog::Thread {
     peer.heartbeat = seen.heartbeat;
     const double seconds = options_.stall_timeout.count();
     if (peer.silent_ticks >= stall_ticks_)
-      return Finding{fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
-                     ExitCode::stall};
+      return Finding{
+          fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
+          ExitCode::stall};
     if (waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
       return Finding{fmt::format("{} is late: {} was waited for {:g} s; it runs, and {}", name(row),
                                  describe(table_.read(table_.row()).last), seconds, describe(seen)),
@@ -192,7 +190,8 @@ class Watchdog::Thread {
   [[noreturn]] void die_of_sigterm() {
     ::sigaction(SIGTERM, &previous_action_, nullptr);
     ::kill(::getpid(), SIGTERM);
-    std::this_thread::sleep_for(std::chrono::seconds{1});  // Delivery is the kernel's business; it does not return here.
+    std::this_thread::sleep_for(
+        std::chrono::seconds{1});  // Delivery is the kernel's business; it does not return here.
     std::_Exit(128 + SIGTERM);
   }
 

@@ -11,14 +11,12 @@ namespace {
 
 template <class Real>
 void fill_uniform(std::span<Real> values, double limit, const RandomStream& stream) {
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<Real>((2 * stream.uniform(i) - 1) * limit);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<Real>((2 * stream.uniform(i) - 1) * limit);
 }
 
 void require_float(DType dtype) {
   if (dtype != DType::f32 && dtype != DType::f64)
-    throw InvalidArgument{
-        fmt::format("weights of {} are not supported; expected f32 or f64", name_of(dtype))};
+    throw InvalidArgument{fmt::format("weights of {} are not supported; expected f32 or f64", name_of(dtype))};
 }
 
 const DenseOptions& checked(const DenseOptions& options) {
@@ -55,8 +53,7 @@ Dense::Dense(Strategy& strategy, const DenseOptions& options, Here here)
           },
           here)},
       bias_{strategy.create_variable(
-          {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.outputs}); },
-          here)} {}
+          {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.outputs}); }, here)} {}
 
 void Dense::forward(const ops::Kernels& kernels, const TensorView& x, const TensorView& y) const {
   kernels.matmul(x, ops::Transpose::no, weight_.local(), ops::Transpose::no, y);

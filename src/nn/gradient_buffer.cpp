@@ -41,8 +41,7 @@ GradientBuffer::GradientBuffer(TensorView flat, std::shared_ptr<const Layout> la
 
 GradientBuffer GradientBuffer::at(const TensorView& flat) const {
   if (flat.dtype() != dtype() || flat.count() != count())
-    throw InvalidArgument{
-        fmt::format("{} cannot hold the gradients laid out in {}", describe(flat), describe(flat_))};
+    throw InvalidArgument{fmt::format("{} cannot hold the gradients laid out in {}", describe(flat), describe(flat_))};
   GradientBuffer other{flat.reshaped({flat.count()}), layout_};
   other.zero_padding();
   return other;
@@ -52,16 +51,14 @@ TensorView GradientBuffer::of(const Variable& variable) const {
   const auto same = [&](const Variable& other) { return &other.state() == &variable.state(); };
   if (std::ranges::none_of(layout_->variables, same))
     throw InvalidArgument{fmt::format("variable '{}' has no place in this gradient buffer", variable.name())};
-  return flat_.slice(offset_of(variable) - layout_->first, element_count(variable.shape()))
-      .reshaped(variable.shape());
+  return flat_.slice(offset_of(variable) - layout_->first, element_count(variable.shape())).reshaped(variable.shape());
 }
 
 void GradientBuffer::zero_padding() const {
   const auto& variables = layout_->variables;
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const std::int64_t begin = offset_of(variables[i]) - layout_->first + element_count(variables[i].shape());
-    const std::int64_t end =
-        i + 1 < variables.size() ? offset_of(variables[i + 1]) - layout_->first : count();
+    const std::int64_t end = i + 1 < variables.size() ? offset_of(variables[i + 1]) - layout_->first : count();
     const TensorView padding = flat_.slice(begin, end - begin);
     if (padding.bytes() > 0) std::memset(padding.data(), 0, padding.bytes());
   }

@@ -14,8 +14,7 @@ namespace {
 /// All layers' sizes are looked at before the first one creates a variable.
 const MlpOptions& checked(const MlpOptions& options) {
   if (options.dtype != DType::f32 && options.dtype != DType::f64)
-    throw InvalidArgument{
-        fmt::format("an mlp of {} is not supported; expected f32 or f64", name_of(options.dtype))};
+    throw InvalidArgument{fmt::format("an mlp of {} is not supported; expected f32 or f64", name_of(options.dtype))};
   if (options.inputs < 1 || options.classes < 1 ||
       std::ranges::any_of(options.hidden, [](std::int64_t size) { return size < 1; }))
     throw InvalidArgument{
@@ -34,8 +33,7 @@ TensorView first_rows(const Tensor& tensor, std::int64_t rows, std::int64_t colu
 
 }  // namespace
 
-Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels,
-         Here here)
+Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
     : options_{checked(options)}, kernels_{std::move(kernels)} {
   std::vector<std::int64_t> sizes = options_.hidden;
   sizes.push_back(options_.classes);
@@ -67,8 +65,7 @@ ops::CrossEntropy Mlp::train_shard(const Batch& shard, const GradientBuffer& gra
   forward(shard);
   const TensorView logits = output(layers_.size() - 1, shard.inputs.shape()[0]);
   // In the place of the logits, which nobody needs any more: rows of padding become zero.
-  const ops::CrossEntropy result =
-      kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples, logits);
+  const ops::CrossEntropy result = kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples, logits);
   backward(shard, gradients);
   return result;
 }
@@ -115,8 +112,8 @@ void Mlp::require_fit(const Batch& shard) const {
                                       name_of(options_.dtype), options_.inputs)};
   const std::int64_t rows = inputs.shape()[0];
   if (shard.labels.dtype() != DType::i32 || shard.labels.shape() != Shape{rows})
-    throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected i32[{}]",
-                                      describe(inputs), describe(shard.labels.view()), rows)};
+    throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected i32[{}]", describe(inputs),
+                                      describe(shard.labels.view()), rows)};
   if (shard.samples < 0 || shard.samples > rows)
     throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, rows)};
 }

@@ -31,14 +31,13 @@ std::string list_of(std::span<const Variable> variables) {
 
 void require_applicable(Strategy& strategy, const Variable& variable) {
   if (!strategy.extended().variable_created_in_scope(variable))
-    throw InvalidArgument{fmt::format("apply_gradients: variable '{}' was not created by {}", variable.name(),
-                                      strategy.name())};
+    throw InvalidArgument{
+        fmt::format("apply_gradients: variable '{}' was not created by {}", variable.name(), strategy.name())};
   if (!variable.trainable())
     throw InvalidArgument{fmt::format("apply_gradients: variable '{}' is not trainable", variable.name())};
   if (variable.dtype() != DType::f32 && variable.dtype() != DType::f64)
-    throw InvalidArgument{fmt::format("apply_gradients: variable '{}' is {}{}; expected f32 or f64",
-                                      variable.name(), name_of(variable.dtype()),
-                                      to_string(variable.shape()))};
+    throw InvalidArgument{fmt::format("apply_gradients: variable '{}' is {}{}; expected f32 or f64", variable.name(),
+                                      name_of(variable.dtype()), to_string(variable.shape()))};
 }
 
 void require_no_duplicates(std::span<const Variable> variables) {
@@ -99,9 +98,8 @@ class Optimizer::Plan {
         throw InvalidArgument{fmt::format("apply_gradients: variable '{}' is {}; its gradient is {}",
                                           variables_[i].name(), describe(home), describe(value))};
       // Copies made in the order of the list would read what an earlier one wrote.
-      if (value.data() != home.data() && std::ranges::any_of(ranges_, [&](const FlatRange& range) {
-            return overlap(value, range.gradients);
-          }))
+      if (value.data() != home.data() &&
+          std::ranges::any_of(ranges_, [&](const FlatRange& range) { return overlap(value, range.gradients); }))
         throw InvalidArgument{
             fmt::format("apply_gradients: the gradient of variable '{}' lies in the store, but where another "
                         "variable's belongs",
@@ -129,8 +127,7 @@ std::vector<Gradient> gradients_in_store(const VariableStore& store, std::span<c
   for (const Variable& variable : variables) {
     const TensorView home = store.gradient(variable);
     // The tensor owns the whole segment, as the variable does.
-    gradients.push_back(
-        {Tensor{std::shared_ptr<const Buffer>{variable.state().segment, nullptr}, home}, variable});
+    gradients.push_back({Tensor{std::shared_ptr<const Buffer>{variable.state().segment, nullptr}, home}, variable});
   }
   return gradients;
 }
@@ -139,13 +136,11 @@ Optimizer::Optimizer() = default;
 Optimizer::~Optimizer() = default;
 
 const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Gradient> gradients) {
-  if (!plan_ || !plan_->is_for(strategy, gradients))
-    plan_ = std::make_unique<const Plan>(strategy, gradients);
+  if (!plan_ || !plan_->is_for(strategy, gradients)) plan_ = std::make_unique<const Plan>(strategy, gradients);
   return *plan_;
 }
 
-void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums,
-                      const Here& here) {
+void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums, const Here& here) {
   (void)context.replica_id_in_sync_group();  // ContextError unless the context is the current one
   if (sums && sums->samples < 0)
     throw InvalidArgument{fmt::format("apply_gradients: {} samples; expected 0 or more", sums->samples)};
@@ -158,8 +153,7 @@ void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradien
       fmt::format("{}{}", how, plan.list()),
       [&](CrossDeviceOps& reductions) {
         // Range by range: each is one piece of memory, and so is reduced where it lies.
-        for (const FlatRange& range : plan.ranges())
-          reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
+        for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
         if (sums) all_reduce(*sums, reductions);
         if (sums && sums->samples == 0) return;
         const double divisor = sums ? static_cast<double>(sums->samples) : 1;
@@ -172,14 +166,14 @@ void Optimizer::apply_gradients(ReplicaContext& context, std::span<const Gradien
   apply(context, gradients, nullptr, here);
 }
 
-void Optimizer::apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients,
-                                std::int64_t samples, Here here) {
+void Optimizer::apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, std::int64_t samples,
+                                Here here) {
   StepSums sums{.samples = samples};
   apply(context, gradients, &sums, here);
 }
 
-StepSums Optimizer::apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients,
-                                    const StepSums& own, Here here) {
+StepSums Optimizer::apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, const StepSums& own,
+                                    Here here) {
   StepSums sums = own;
   apply(context, gradients, &sums, here);
   return sums;

@@ -14,11 +14,9 @@ Sgd::Sgd(SgdOptions options, std::shared_ptr<const ops::Kernels> kernels)
     : options_{options}, kernels_{std::move(kernels)} {
   // Written so that a NaN fails.
   if (!(options_.learning_rate > 0) || std::isinf(options_.learning_rate))
-    throw InvalidArgument{
-        fmt::format("the learning rate is {}; expected a positive number", options_.learning_rate)};
+    throw InvalidArgument{fmt::format("the learning rate is {}; expected a positive number", options_.learning_rate)};
   if (!(options_.momentum >= 0 && options_.momentum < 1))
-    throw InvalidArgument{
-        fmt::format("the momentum is {}; expected a number from 0 to below 1", options_.momentum)};
+    throw InvalidArgument{fmt::format("the momentum is {}; expected a number from 0 to below 1", options_.momentum)};
 }
 
 void Sgd::update(const FlatRange& range, double divisor) {

@@ -1,5 +1,3 @@
-#include <lockstep/runtime/runtime.hpp>
-
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -10,6 +8,7 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/control/watchdog.hpp>
+#include <lockstep/runtime/runtime.hpp>
 
 #include "runtime/job_end.hpp"
 #include "runtime/mpi_session.hpp"
@@ -50,7 +49,9 @@ std::string broadcast_text(ControlChannel& channel, std::string text) {
   return text;
 }
 
-DeviceKind kind_of(BoundKind kind) { return kind == BoundKind::cuda ? DeviceKind::cuda : DeviceKind::cpu; }
+DeviceKind kind_of(BoundKind kind) {
+  return kind == BoundKind::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
 
 std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
   return kind_of(binding.kind) == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
@@ -73,9 +74,7 @@ struct Runtime::Impl {
   int exceptions_before = std::uncaught_exceptions();
 
   Impl(int& argc, char**& argv)
-      : session{argc, argv},
-        group{make_mpi_group()},
-        end{group->meeting(), fmt::format("replica {}", group->rank())} {
+      : session{argc, argv}, group{make_mpi_group()}, end{group->meeting(), fmt::format("replica {}", group->rank())} {
     log::set_rank(group->rank());
   }
 
@@ -104,8 +103,8 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   together("options", [&] {
     options = make_options();
     if (!(options.stall_timeout.count() > 0))
-      throw ConfigError{fmt::format("stall timeout {}: expected a positive number of seconds",
-                                    options.stall_timeout.count())};
+      throw ConfigError{
+          fmt::format("stall timeout {}: expected a positive number of seconds", options.stall_timeout.count())};
   });
   node = find_node();
   if (node.phases) {
@@ -132,9 +131,8 @@ void Runtime::Impl::watch() {
 }
 
 void Runtime::Impl::compare_options() {
-  const auto all = gather_texts(
-      channel(), fmt::format("device {}, stall timeout {} s, {}", options.device, options.stall_timeout.count(),
-                             options.program_options));
+  const auto all = gather_texts(channel(), fmt::format("device {}, stall timeout {} s, {}", options.device,
+                                                       options.stall_timeout.count(), options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])
@@ -201,8 +199,7 @@ void Runtime::Impl::bind() {
   });
 }
 
-Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
-    : Runtime{std::make_unique<Impl>(argc, argv)} {
+Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options) : Runtime{std::make_unique<Impl>(argc, argv)} {
   impl_->start([&] { return options; });
 }
 
@@ -227,17 +224,27 @@ Runtime::~Runtime() {
   if (impl_->node.phases) impl_->node.phases->enter(Phase::leaving);
 }
 
-Strategy& Runtime::strategy() { return *impl_->strategy; }
+Strategy& Runtime::strategy() {
+  return *impl_->strategy;
+}
 
 Strategy Runtime::make_strategy(Here here) {
   impl_->meeting().agree(TagKind::create, 0, here, "a strategy");
   return Strategy{*impl_->group};
 }
 
-int Runtime::rank() const { return impl_->group->rank(); }
-int Runtime::size() const { return impl_->group->size(); }
-const RankMap& Runtime::ranks() const { return *impl_->ranks; }
-Device& Runtime::device() { return *impl_->device; }
+int Runtime::rank() const {
+  return impl_->group->rank();
+}
+int Runtime::size() const {
+  return impl_->group->size();
+}
+const RankMap& Runtime::ranks() const {
+  return *impl_->ranks;
+}
+Device& Runtime::device() {
+  return *impl_->device;
+}
 
 Runtime::Alone::Alone(Runtime& runtime) : runtime_{runtime} {
   if (auto& phases = runtime_.impl_->node.phases) phases->enter(Phase::alone);

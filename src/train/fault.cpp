@@ -1,7 +1,3 @@
-#include <lockstep/train/fault.hpp>
-
-#include <unistd.h>
-
 #include <array>
 #include <charconv>
 #include <csignal>
@@ -10,17 +6,19 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/train/fault.hpp>
 
 namespace lockstep {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, Fault::Kind>, 5> kinds{{{"throw", Fault::Kind::throws},
-                                                                          {"exit", Fault::Kind::exits},
-                                                                          {"kill", Fault::Kind::kills},
-                                                                          {"stop", Fault::Kind::stops},
-                                                                          {"skip-merge", Fault::Kind::skips_merge}}};
+                                                                         {"exit", Fault::Kind::exits},
+                                                                         {"kill", Fault::Kind::kills},
+                                                                         {"stop", Fault::Kind::stops},
+                                                                         {"skip-merge", Fault::Kind::skips_merge}}};
 
 /// The number that `text` is, all of it, if it is one and not negative.
 template <class Integer>

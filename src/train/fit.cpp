@@ -1,5 +1,3 @@
-#include <lockstep/train/fit.hpp>
-
 #include <chrono>
 #include <deque>
 #include <tuple>
@@ -14,13 +12,16 @@
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/train/fit.hpp>
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // A number of its own for evaluations, because it is part of what the bits depend on: the same for every global batch.
 constexpr std::int64_t evaluation_batch = 1024;
@@ -58,7 +59,8 @@ class RankShards {
     const auto size = static_cast<std::int64_t>(samples.size());
     for (std::int64_t shard = mine_.first; shard < mine_.last; ++shard) {
       const Range range = shard_range(size, shards_, static_cast<int>(shard));
-      fill_batch(images_, samples.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.size())),
+      fill_batch(images_,
+                 samples.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.size())),
                  batch_);
       body(batch_);
     }
@@ -125,7 +127,8 @@ class Fit {
         schedule_{data.train.count(), options.global_batch},
         samples_{schedule_, options.seed},
         train_shards_{data.train, schedule_.largest_batch(), options.shards, strategy, rank_, dtype()},
-        test_shards_{data.test, std::min(evaluation_batch, data.test.count()), options.shards, strategy, rank_, dtype()},
+        test_shards_{data.test, std::min(evaluation_batch, data.test.count()), options.shards, strategy, rank_,
+                     dtype()},
         buffer_{strategy.store(), model.variables()},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
         gradient_sum_{buffer_.dtype(), buffer_.count()} {}

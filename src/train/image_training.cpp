@@ -1,5 +1,3 @@
-#include <lockstep/train/image_training.hpp>
-
 #include <bit>
 #include <memory>
 
@@ -12,6 +10,7 @@
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/train/image_training.hpp>
 #include <lockstep/train/metrics_file.hpp>
 #include <lockstep/train/progress.hpp>
 
@@ -48,15 +47,15 @@ class NoObserver final : public Observer {
 };
 
 std::int64_t steps_of(const ImageTrainingOptions& options, const ImageData& data) {
-  if (options.steps && options.epochs)
-    throw ConfigError{"--epochs and --steps: expected at most one of the two"};
+  if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
   if (options.steps) return *options.steps;
   return BatchSchedule{data.train.count(), options.global_batch}.total_steps(options.epochs.value_or(default_epochs));
 }
 
 }  // namespace
 
-ImageTrainingResult train_on_images(Strategy& strategy, const std::string& device, const ImageTrainingOptions& options) {
+ImageTrainingResult train_on_images(Strategy& strategy, const std::string& device,
+                                    const ImageTrainingOptions& options) {
   const int rank = strategy.group().rank();
   const int ranks = strategy.num_replicas_in_sync();
 
@@ -108,19 +107,18 @@ std::uint64_t weights_digest(std::span<const Variable> variables) {
 }
 
 std::string to_json(const ImageTrainingResult& result) {
-  return nlohmann::ordered_json{
-      {"ranks", result.ranks},
-      {"shards", result.shards},
-      {"device", result.device},
-      {"model", result.model},
-      {"steps", result.fit.steps},
-      {"samples", result.fit.samples},
-      {"seconds", result.fit.seconds},
-      {"samples_per_second", static_cast<double>(result.fit.samples) / result.fit.seconds},
-      {"train_loss", result.fit.train_loss},
-      {"eval_loss", result.fit.last_evaluation.loss},
-      {"eval_accuracy", result.fit.last_evaluation.accuracy},
-      {"weights_digest", to_hex(result.weights_digest)}}
+  return nlohmann::ordered_json{{"ranks", result.ranks},
+                                {"shards", result.shards},
+                                {"device", result.device},
+                                {"model", result.model},
+                                {"steps", result.fit.steps},
+                                {"samples", result.fit.samples},
+                                {"seconds", result.fit.seconds},
+                                {"samples_per_second", static_cast<double>(result.fit.samples) / result.fit.seconds},
+                                {"train_loss", result.fit.train_loss},
+                                {"eval_loss", result.fit.last_evaluation.loss},
+                                {"eval_accuracy", result.fit.last_evaluation.accuracy},
+                                {"weights_digest", to_hex(result.weights_digest)}}
       .dump();
 }
 

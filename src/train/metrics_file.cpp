@@ -1,5 +1,3 @@
-#include <lockstep/train/metrics_file.hpp>
-
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -8,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/train/metrics_file.hpp>
 
 namespace lockstep {
 

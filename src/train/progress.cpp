@@ -1,13 +1,12 @@
-#include <lockstep/train/progress.hpp>
-
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <string>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/train/progress.hpp>
 
 namespace lockstep {
 namespace {

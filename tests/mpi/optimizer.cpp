@@ -89,8 +89,7 @@ TEST_CASE("a rank without samples changes nothing about the others' step") {
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
   const bool empty = ranks() > 1 && rank() == last();
-  program.step(optimizer,
-               {{of(empty ? std::vector<float>{0, 0, 0} : std::vector<float>{4, 8, 2}), program.w}},
+  program.step(optimizer, {{of(empty ? std::vector<float>{0, 0, 0} : std::vector<float>{4, 8, 2}), program.w}},
                std::int64_t{empty ? 0 : 2});
   CHECK(program.weight() == std::vector<float>{-2, -4, -1});
   program.step(optimizer, {{of({1, 1, 1}), program.w}}, std::int64_t{0});
@@ -103,11 +102,10 @@ TEST_CASE("loss, samples and correct answers ride along with the gradients") {
   program.strategy.run([&](ReplicaContext& context) {
     const std::int64_t number = rank() + 1;
     const std::int64_t large = std::int64_t{1} << 60;  // no double holds 2^60 + 1
-    const StepSums sums =
-        optimizer.apply_gradients(context, {},
-                                  StepSums{.samples = number,
-                                           .loss = 0.25 * static_cast<double>(number),
-                                           .correct = rank() == 0 ? large + 1 : number - 1});
+    const StepSums sums = optimizer.apply_gradients(context, {},
+                                                    StepSums{.samples = number,
+                                                             .loss = 0.25 * static_cast<double>(number),
+                                                             .correct = rank() == 0 ? large + 1 : number - 1});
     CHECK(sums.samples == triangle());
     CHECK(sums.loss == 0.25 * triangle());
     CHECK(sums.correct == large + 1 + triangle() - ranks());
@@ -131,8 +129,7 @@ TEST_CASE("what a rank finds wrong by itself costs no agreement, and the step ca
   Sgd optimizer{{.learning_rate = 1}};
   program.strategy.run([&](ReplicaContext& context) {
     if (rank() == last())
-      CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{of({1}), program.w}}),
-                      InvalidArgument);
+      CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{of({1}), program.w}}), InvalidArgument);
     optimizer.apply_gradients(context, std::vector<Gradient>{{of({1, 1, 1}), program.w}});
   });
   CHECK(program.weight()[0] == static_cast<float>(-ranks()));
@@ -150,8 +147,8 @@ TEST_CASE("gradients of other variables on one rank are a mismatch that shows bo
   const auto fewer = mismatch_of([&] {
     program.step(optimizer, odd ? std::vector<Gradient>{w} : std::vector<Gradient>{w, b});
   });
-  CHECK_THAT(fewer, Catch::StartsWith("replica " + std::to_string(last()) + " (") &&
-                        Contains("'w' f32[3], 'b' f32[1]"));
+  CHECK_THAT(fewer,
+             Catch::StartsWith("replica " + std::to_string(last()) + " (") && Contains("'w' f32[3], 'b' f32[1]"));
   const auto order = mismatch_of([&] {
     program.step(optimizer, odd ? std::vector<Gradient>{b, w} : std::vector<Gradient>{w, b});
   });
@@ -179,8 +176,8 @@ TEST_CASE("a long list of variables that differs at its end is a mismatch that s
   Strategy strategy = runtime().make_strategy();
   std::vector<Gradient> gradients;
   for (int i = 0; i < 40; ++i)
-    gradients.push_back({of({1}), strategy.create_variable({.name = "variable " + std::to_string(i)},
-                                                           [] { return of({0}); })});
+    gradients.push_back(
+        {of({1}), strategy.create_variable({.name = "variable " + std::to_string(i)}, [] { return of({0}); })});
   strategy.seal();
   if (rank() == last()) gradients.pop_back();
   Sgd optimizer{{.learning_rate = 1}};

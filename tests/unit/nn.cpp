@@ -40,8 +40,7 @@ struct Program {
   Program(const MlpOptions& options, SharedKernels kernels) : model{strategy, options, std::move(kernels)} {
     strategy.seal();
   }
-  explicit Program(DType dtype, SharedKernels kernels = reference())
-      : Program{small(dtype), std::move(kernels)} {}
+  explicit Program(DType dtype, SharedKernels kernels = reference()) : Program{small(dtype), std::move(kernels)} {}
 
   GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
 };
@@ -101,9 +100,8 @@ TEST_CASE("an mlp creates its variables layer by layer, weight before bias") {
     CHECK(variable.trainable());
     made.push_back(std::string{variable.name()} + ' ' + describe(variable.local()));
   }
-  CHECK(made == std::vector<std::string>{"dense_0/weight f32[5, 7]", "dense_0/bias f32[7]",
-                                         "dense_1/weight f32[7, 4]", "dense_1/bias f32[4]",
-                                         "dense_2/weight f32[4, 3]", "dense_2/bias f32[3]"});
+  CHECK(made == std::vector<std::string>{"dense_0/weight f32[5, 7]", "dense_0/bias f32[7]", "dense_1/weight f32[7, 4]",
+                                         "dense_1/bias f32[4]", "dense_2/weight f32[4, 3]", "dense_2/bias f32[3]"});
   CHECK(program.model.name() == "mlp");
 
   Program without_hidden{{.inputs = 2, .hidden = {}, .classes = 3}, reference()};
@@ -128,8 +126,7 @@ TEST_CASE("sizes and types that no mlp can have are refused before anything is c
   refused({.dtype = DType::i32}, "i32");
   refused({.hidden = {4, std::int64_t{1} << 40, std::int64_t{1} << 40}}, "");
   CHECK_THROWS_AS((Dense{strategy, {.name = "d", .inputs = 0, .outputs = 1}}), InvalidArgument);
-  CHECK_THROWS_AS((Dense{strategy, {.name = "d", .inputs = 1, .outputs = 1, .dtype = DType::u8}}),
-                  InvalidArgument);
+  CHECK_THROWS_AS((Dense{strategy, {.name = "d", .inputs = 1, .outputs = 1, .dtype = DType::u8}}), InvalidArgument);
 }
 
 TEST_CASE("initial weights fill Glorot's range evenly, biases are zero") {
@@ -169,8 +166,7 @@ TEST_CASE("an initial weight depends on the seed, its variable's ordinal and its
 
   // In a model the ordinal counts the strategy's variables.
   Program program{DType::f64};
-  CHECK(in_double(program.model.variables()[2].local()) ==
-        glorot_uniform(DType::f64, 7, 4, 3, 2).to_vector<double>());
+  CHECK(in_double(program.model.variables()[2].local()) == glorot_uniform(DType::f64, 7, 4, 3, 2).to_vector<double>());
 }
 
 TEST_CASE("the initial weights of a seed never change") {
@@ -295,8 +291,8 @@ TEST_CASE("the gradient of a batch is the fixed-order sum of its shards', to rou
   ops::CrossEntropy sums;
   for (std::int64_t shard = 0; shard < 8; ++shard) {
     const std::int64_t samples = std::clamp<std::int64_t>(21 - 3 * shard, 0, 3);  // the last one is empty
-    const ops::CrossEntropy part = program.model.train_shard(samples_from(3 * shard, samples, 16, DType::f64),
-                                                             home.at(accumulator.next()));
+    const ops::CrossEntropy part =
+        program.model.train_shard(samples_from(3 * shard, samples, 16, DType::f64), home.at(accumulator.next()));
     accumulator.push();
     sums.loss_sum += part.loss_sum;
     sums.correct += part.correct;
@@ -306,8 +302,7 @@ TEST_CASE("the gradient of a batch is the fixed-order sum of its shards', to rou
   CHECK(sums.correct == whole.correct);
   const std::vector<double> found = in_double(home.flat());
   // Sums of about 21 terms of size 1: a few units of 2^-53 of each.
-  for (std::size_t i = 0; i < found.size(); ++i)
-    CHECK(found[i] == Approx(expected[i]).epsilon(0).margin(1e-14));
+  for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(0).margin(1e-14));
 }
 
 TEST_CASE("f32 is close to f64, on every kernel") {
@@ -328,8 +323,7 @@ TEST_CASE("f32 is close to f64, on every kernel") {
     for (std::size_t v = 0; v < 6; ++v) {
       const auto found = in_double(buffer.of(narrow.model.variables()[v]));
       const auto truth = in_double(exact.of(wide.model.variables()[v]));
-      for (std::size_t i = 0; i < found.size(); ++i)
-        CHECK(found[i] == Approx(truth[i]).epsilon(0).margin(1e-5));
+      for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(truth[i]).epsilon(0).margin(1e-5));
     }
   }
 }
@@ -351,8 +345,7 @@ TEST_CASE("a gradient buffer is laid out as the store is, and clears the padding
   program.model.train_shard(samples_from(0, 4, 4, DType::f32), there);
   program.model.train_shard(samples_from(0, 4, 4, DType::f32), home);
   CHECK(same_bits(there.flat(), home.flat()));
-  CHECK(there.of(program.model.variables()[5]).data() ==
-        other.view().data());  // last created, first in memory
+  CHECK(there.of(program.model.variables()[5]).data() == other.view().data());  // last created, first in memory
 }
 
 TEST_CASE("a gradient buffer is refused for what is not one piece of trainable memory") {

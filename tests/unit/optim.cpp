@@ -157,8 +157,7 @@ TEST_CASE("gradients that lie in the store and gradients elsewhere make the same
   REQUIRE(gradients.size() == 2);
   CHECK(gradients[0].value.view().data() == in_place.strategy.store().gradient(in_place.w).data());
   for (const float step : {1.f, 2.f, 3.f}) {
-    const std::vector<Gradient> separate{{of({step, 0.3f, -step}), elsewhere.w},
-                                         {of({0.7f * step}), elsewhere.b}};
+    const std::vector<Gradient> separate{{of({step, 0.3f, -step}), elsewhere.w}, {of({0.7f * step}), elsewhere.b}};
     for (std::size_t i = 0; i < 2; ++i) copy(separate[i].value.view(), gradients[i].value.view());
     in_place.step(one, gradients, std::int64_t{3});
     elsewhere.step(other, separate, std::int64_t{3});
@@ -199,8 +198,7 @@ TEST_CASE("what cannot be applied is refused by the variable's name, and changes
   Program program;
   Program stranger;
   Strategy& strategy = program.strategy;
-  const Variable fixed =
-      strategy.create_variable({.name = "fixed", .trainable = false}, [] { return of({1}); });
+  const Variable fixed = strategy.create_variable({.name = "fixed", .trainable = false}, [] { return of({1}); });
   const Variable counter = strategy.create_variable({.name = "counter"}, [] { return Tensor::scalar(1); });
   strategy.seal();
   const Variable& w = program.w;
@@ -224,9 +222,8 @@ TEST_CASE("what cannot be applied is refused by the variable's name, and changes
             Contains("'b' lies in the store"));
     CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}, -1),
                       Contains("-1 samples"));
-    CHECK_THROWS_AS(
-        optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}, StepSums{.samples = -1}),
-        InvalidArgument);
+    CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}, StepSums{.samples = -1}),
+                    InvalidArgument);
 
     const Variable late = strategy.create_variable({.name = "late"}, [] { return of({1}); });
     CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Gradient>{{of({1}), late}}),

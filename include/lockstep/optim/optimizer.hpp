@@ -52,8 +52,7 @@ class Optimizer {
   virtual ~Optimizer();
 
   /// Applies the sum of the replicas' gradients. Scaling the loss is the caller's.
-  void apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients,
-                       Here here = Here::current());
+  void apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, Here here = Here::current());
 
   /// Applies the sum of the replicas' gradients, which are sums over their samples, divided by the sum of
   /// their `samples`: so replicas with fewer samples than others, or none, count for what they brought. Where

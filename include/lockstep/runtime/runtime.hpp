@@ -68,8 +68,7 @@ class Runtime {
   Alone working_alone() { return Alone{*this}; }
 
  private:
-  friend int run_program(int&, char**&, const std::function<RuntimeOptions()>&,
-                         const std::function<void(Runtime&)>&);
+  friend int run_program(int&, char**&, const std::function<RuntimeOptions()>&, const std::function<void(Runtime&)>&);
   struct Impl;
   explicit Runtime(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -42,7 +42,8 @@ struct VariableState {
 
 }  // namespace detail
 
-/// Neighbouring variables as one range of flat memory. Padding between them is zero in values, gradients and slots alike.
+/// Neighbouring variables as one range of flat memory. Padding between them is zero in values, gradients and slots
+/// alike.
 struct FlatRange {
   TensorView values;
   TensorView gradients;

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// `KIND:RANK:STEP`: what one rank does in one step (counted from 0), after its backward pass and before the optimizer's
-/// merge_call.
+/// `KIND:RANK:STEP`: what one rank does in one step (counted from 0), after its backward pass and before the
+/// optimizer's merge_call.
 struct Fault {
   enum class Kind : std::uint8_t {
     throws,      ///< "throw": an exception leaves replica code
