@@ -161,6 +161,8 @@ void Runtime::Impl::read_cluster() {
     } else if (!text.empty()) {
       ranks.emplace(parse_tf_config(text).cluster, group->size());
       if (from_environment) own = parse_tf_config(tf_config);
+      if (own && own->cluster.canonical() != ranks->spec().canonical())
+        throw ConfigError{"TF_CONFIG: its cluster is not the one that replica 0 has; expected the same on every rank"};
     } else {
       ranks.emplace(ClusterSpec::one_task_per_rank(group->size()), group->size());
     }
@@ -186,17 +188,25 @@ void Runtime::Impl::read_cluster() {
 }
 
 void Runtime::Impl::bind() {
+  NodePlace place;
+  DeviceBinding binding;
   together("binding the device", [&] {
-    NodePlace place;
     place.requested = parse_device_request(options.device);
     place.rank_in_node = node.place;
     place.ranks_on_node = static_cast<int>(node.ranks.size());
     place.gpus_on_node = place.requested == DeviceRequest::cpu ? 0 : cuda_device_count();
-    const DeviceBinding binding = bind_device(place);
+    binding = bind_device(place);
     device = make_device(binding);
-    if (place.requested == DeviceRequest::automatic && binding.kind == BoundKind::cpu && group->rank() == 0)
-      log::info("no GPU was found: training on the CPU");
   });
+  const auto kinds = gather_texts(channel(), name_of(kind_of(binding.kind)));
+  together("comparing the devices", [&] {
+    for (std::size_t rank = 1; rank < kinds.size(); ++rank)
+      if (kinds[rank] != kinds[0])
+        throw ConfigError{fmt::format("--device {}: {} would use {} and {} {}; expected the same kind on every rank",
+                                      options.device, names[0], kinds[0], names[rank], kinds[rank])};
+  });
+  if (place.requested == DeviceRequest::automatic && binding.kind == BoundKind::cpu && group->rank() == 0)
+    log::info("no GPU was found: training on the CPU");
 }
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options) : Runtime{std::make_unique<Impl>(argc, argv)} {

@@ -58,6 +58,7 @@ class PhaseTable {
     std::int32_t process = 0;
     std::uint64_t heartbeat = 0;
     std::uint64_t meeting = 0;  ///< agreements entered so far
+    bool told_to_end = false;   ///< by a signal: its end is nobody's fault
     Tag last;                   ///< kind, sequence, depth and site of the last of them
   };
 
@@ -73,6 +74,9 @@ class PhaseTable {
   void enter_meeting(std::uint64_t meeting, const Tag& tag);
   void leave_meeting() { enter(Phase::computing); }
   void beat();
+
+  /// Marks this rank as one that was told to end, whatever phase its main thread is in.
+  void told_to_end();
 
   Snapshot read(int row) const;
 
