@@ -129,7 +129,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   parse_choice<int>(option, text, {{"mlp", 0}});
                 });
   parser.option(
-      "--hidden", "N,N,…", "Sizes of its hidden layers (default 512,512)",
+      "--hidden", "N,N,..", "Sizes of its hidden layers (default 512,512)",
       [&](const std::string& option, const std::string& text) { training.hidden = parse_sizes(option, text); });
   parser.option("--dtype", "f32|f64", "Type of weights and arithmetic (default f32)",
                 [&](const std::string& option, const std::string& text) {

@@ -36,8 +36,9 @@ std::size_t PhaseTable::bytes_for(int rows) {
   return sizeof(Header) + sizeof(Row) * static_cast<std::size_t>(rows);
 }
 
-PhaseTable::PhaseTable(SharedMemory memory, int rows, int row) : memory_{std::move(memory)}, rows_{rows}, row_{row} {
-  row_at(row_).process.store(::getpid(), std::memory_order_relaxed);
+PhaseTable::PhaseTable(SharedMemory memory, int rows, int row, Processes processes)
+    : memory_{std::move(memory)}, rows_{rows}, row_{row} {
+  if (processes == Processes::known) row_at(row_).process.store(::getpid(), std::memory_order_relaxed);
   enter(Phase::computing);
 }
 
@@ -65,7 +66,9 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag) {
   enter(Phase::meeting);
 }
 
-void PhaseTable::told_to_end() { row_at(row_).told_to_end.store(1, std::memory_order_release); }
+void PhaseTable::told_to_end() {
+  row_at(row_).told_to_end.store(1, std::memory_order_release);
+}
 
 void PhaseTable::beat() {
   row_at(row_).heartbeat.fetch_add(1, std::memory_order_relaxed);

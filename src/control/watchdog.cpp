@@ -91,8 +91,9 @@ class Watchdog::Thread {
 
   Peer make_peer(int row) const {
     Peer peer;
-    if (row == table_.row()) return peer;
-    const auto descriptor = ::syscall(SYS_pidfd_open, table_.read(row).process, 0);
+    const std::int32_t process = table_.read(row).process;
+    if (row == table_.row() || process == 0) return peer;
+    const auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
     if (descriptor < 0)
       log::debug(fmt::format("no pidfd for {}: {}; its end shows by its silence", name(row), std::strerror(errno)));
     peer.process = Descriptor{static_cast<int>(descriptor)};

@@ -110,6 +110,8 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   if (node.phases) {
     meeting().set_phases(&*node.phases);
     end.set_phases(&*node.phases);
+  } else {
+    log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
   names = plain_names(group->size());
   watch();
@@ -131,8 +133,9 @@ void Runtime::Impl::watch() {
 }
 
 void Runtime::Impl::compare_options() {
-  const auto all = gather_texts(channel(), fmt::format("device {}, stall timeout {} s, {}", options.device,
-                                                       options.stall_timeout.count(), options.program_options));
+  const auto all =
+      gather_texts(channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}, stall timeout {} s, {}",
+                                          options.device, options.stall_timeout.count(), options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])
