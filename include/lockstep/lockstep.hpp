@@ -24,6 +24,7 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/runtime/runtime.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/extended.hpp>
