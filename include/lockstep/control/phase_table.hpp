@@ -48,8 +48,8 @@ class SharedMemory {
   std::size_t bytes_ = 0;
 };
 
-/// One row a rank of this node. Every field is an atomic of its own: a reader may see half an update, never a torn
-/// word.
+/// One row for each rank of this node. Every field is an atomic of its own: a reader may see half an update, never a
+/// torn word.
 class PhaseTable {
  public:
   /// What a reader finds in a row.
