@@ -1,4 +1,7 @@
 // Everything a trainer needs.
+//
+// Two words in comments say who calls what. COLL: a collective, which every rank must call, in the same order. LOCAL:
+// one rank may call it alone. README.md has the other words: rank, replica, task, chief, node, shard.
 #pragma once
 
 #include <lockstep/base/digest.hpp>
@@ -24,6 +27,7 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/runtime/runtime.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/extended.hpp>

@@ -67,8 +67,8 @@ class SharedMemory {
   Handle handle_;
 };
 
-/// One row a rank of this node. Every field is an atomic of its own: a reader may see half an update, never a torn
-/// word.
+/// One row for each rank of this node. Every field is an atomic of its own: a reader may see half an update, never a
+/// torn word.
 class PhaseTable {
  public:
   /// What a reader finds in a row.

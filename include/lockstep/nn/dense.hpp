@@ -22,21 +22,20 @@ struct DenseOptions {
   std::int64_t inputs;
   std::int64_t outputs;
   DType dtype = DType::f32;
-  /// Of the initial weights, with the number of variables that the strategy had before.
+  /// Of the initial weights, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
 };
 
-/// y = x · weight + bias for rows x [rows, inputs], y [rows, outputs]. Holds no activations: who calls it
-/// does.
+/// y = x · weight + bias for rows x [rows, inputs], y [rows, outputs]. Holds no activations: its
+/// caller does.
 ///
 /// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for
 /// operands that do not fit (kernels.hpp).
 class Dense {
  public:
-  /// COLL. Creates the trainable variables "<name>/weight" [inputs, outputs] with Glorot's uniform values,
-  /// then
-  /// "<name>/bias" [outputs] with zeros. Before that, InvalidArgument for a size below 1 or a dtype other
-  /// than f32 and f64.
+  /// COLL. Creates the trainable variables "<name>/weight" [inputs, outputs] with Glorot's uniform values, then
+  /// "<name>/bias" [outputs] with zeros. Before that, InvalidArgument for a size below 1 or a dtype other than
+  /// f32 and f64.
   Dense(Strategy& strategy, const DenseOptions& options, Here here = Here::current());
 
   const Variable& weight() const { return weight_; }

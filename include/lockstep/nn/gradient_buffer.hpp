@@ -17,7 +17,7 @@ class GradientBuffer {
  public:
   /// The store's own gradients of `variables`. ContextError before they are sealed. InvalidArgument unless
   /// they are trainable, of one dtype, and next to each other in the store: created without others in between
-  /// and sealed at once.
+  /// and sealed together.
   GradientBuffer(const VariableStore& store, std::span<const Variable> variables);
 
   /// The same layout in other memory: of this dtype and number of elements, which must outlive the result.

@@ -22,7 +22,7 @@ struct MlpOptions {
 /// Dense layers "dense_0", "dense_1", … with ReLU between them, and softmax cross-entropy behind the last.
 class Mlp final : public Model {
  public:
-  /// COLL: creates its variables, layer by layer, weight before bias. InvalidArgument before that for sizes
+  /// COLL. Creates its variables, layer by layer, weight before bias. InvalidArgument before that for sizes
   /// below 1, or a dtype other than f32 and f64. `strategy` must outlive it.
   Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels,
       Here here = Here::current());
@@ -33,7 +33,7 @@ class Mlp final : public Model {
   ops::CrossEntropy evaluate_shard(const Batch& shard) override;
 
  private:
-  /// Room for the activations of one shard, as large as the largest capacity so far wanted: a step allocates
+  /// Room for the activations of one shard, as large as the largest capacity wanted so far: a step allocates
   /// nothing.
   struct Workspace {
     std::int64_t capacity = 0;

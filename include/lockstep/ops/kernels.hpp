@@ -47,7 +47,7 @@ class Kernels {
   /// "reference" or "oneDNN".
   virtual std::string_view name() const = 0;
 
-  /// What the bits of a product depend on beside its operands: library, version, instruction set, threads.
+  /// What the bits of a product depend on besides its operands: library, version, instruction set, threads.
   /// Ranks with different fingerprints may compute different bits; equal ones promise nothing about the C
   /// library.
   virtual std::string fingerprint() const = 0;

@@ -22,7 +22,7 @@ struct Gradient {
 /// not copy. ContextError before the variables are sealed, InvalidArgument for one that is not trainable.
 std::vector<Gradient> gradients_in_store(const VariableStore& store, std::span<const Variable> variables);
 
-/// What a training step adds up over the replicas beside its gradients.
+/// What a training step adds up over the replicas besides its gradients.
 struct StepSums {
   std::int64_t samples = 0;
   double loss = 0;
@@ -32,11 +32,11 @@ struct StepSums {
 /// Applies gradients to the mirrored variables they belong to.
 ///
 /// Each apply_gradients is COLL and blocking: exactly one merge_call, and one agreement. Every rank calls it
-/// with gradients of the same variables in the same order (there may be none), in the same of the three ways;
+/// with gradients of the same variables in the same order (there may be none), by the same of the three overloads;
 /// MismatchError on all of them otherwise. The replicas' gradients are added up in the fixed order, so the
 /// bits of the step depend on their values alone. Variables that are not among them stay as they are.
 ///
-/// Before the agreement, and on this rank only: ContextError outside of the replica context and for a
+/// Before the agreement, and on this rank only: ContextError outside replica context and for a
 /// variable without memory; InvalidArgument, which names the variable, for a gradient of another shape or
 /// type than its variable, for a variable that is given twice, not trainable, of another strategy or not of
 /// f32 or f64, for a gradient in the memory that the store keeps for another variable's, and for a negative
@@ -69,7 +69,7 @@ class Optimizer {
  protected:
   /// LOCAL. One step on the variables of `range`, in one pass: `range.gradients` holds the sum over the
   /// replicas, and that divided by `divisor`, which is positive, is the gradient. Must be a function of these
-  /// and of the optimizer's state alone. State of the size of the variables belongs into `range.slot(…)`.
+  /// and of the optimizer's state alone. State of the size of the variables belongs in `range.slot(…)`.
   virtual void update(const FlatRange& range, double divisor) = 0;
 
  private:

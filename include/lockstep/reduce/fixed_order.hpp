@@ -28,7 +28,7 @@ class FixedOrderAccumulator {
   /// Takes what was written to `next()` as the next part.
   void push();
 
-  /// The sum of all parts pushed since the last call, into `sum`. At least one; any number.
+  /// The sum of all parts pushed since the last call, into `sum`. There must be at least one.
   void finish(const TensorView& sum);
 
  private:

@@ -76,7 +76,7 @@ class StrategyExtended {
     return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
   }
 
-  /// LOCAL. Calls `fn(…)` in update context, for state that is no variable.
+  /// LOCAL. Calls `fn(…)` in update context, for state that is no variable itself but belongs to the ones given.
   template <class Fn, SameOnEveryReplica... T>
   auto update_non_slot(std::span<const Variable>, Fn&& fn, const T&... arguments)
       -> std::invoke_result_t<Fn, local_t<T>...> {

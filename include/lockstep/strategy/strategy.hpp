@@ -1,4 +1,4 @@
-// The strategy: one program, one replica of it a rank, in lockstep.
+// The strategy: one model, one replica of it on each rank, in lockstep.
 #pragma once
 
 #include <functional>

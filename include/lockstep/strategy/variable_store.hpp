@@ -48,7 +48,7 @@ struct FlatRange {
   TensorView values;
   TensorView gradients;
   detail::StoreSegment* segment;
-  std::int64_t first;
+  std::int64_t first;  ///< where the range begins in the segment, in elements
 
   /// The same range of the optimizer slot `name`; zeros when first asked for.
   TensorView slot(std::string_view name) const;

@@ -32,7 +32,7 @@ struct FitResult {
   EvaluationReport last_evaluation{};
 };
 
-/// COLL, blocking. Trains `model` on `data` with the same data on every rank.
+/// COLL, blocking. Trains `model` on `data`, which is the same on every rank.
 ///
 /// A step is one Strategy::run: each rank computes the gradients of its shards of the global batch, adds them up in the
 /// fixed order, and takes part in one merge_call. The samples of a step are a function of (seed, step, global batch)
