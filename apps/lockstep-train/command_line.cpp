@@ -1,7 +1,6 @@
 #include "command_line.hpp"
 
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -13,13 +12,18 @@ namespace {
 
 constexpr const char* version = "lockstep-train " LOCKSTEP_VERSION;
 
+/// Nothing, or blanks, cannot be seen without quotes.
+std::string shown(const std::string& text) {
+  return text.find_first_of(" \t\n") == std::string::npos && !text.empty() ? text : "'" + text + "'";
+}
+
 /// `text` as a number, all of it; ConfigError that names `option` otherwise.
 template <class Number>
 Number parse_number(const std::string& option, const std::string& text, Number smallest, const char* expected) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || !(value >= smallest))
-    throw ConfigError{fmt::format("{} {}: expected {}", option, text.empty() ? "''" : text, expected)};
+    throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), expected)};
   return value;
 }
 
@@ -30,7 +34,9 @@ std::int64_t parse_count(const std::string& option, const std::string& text) {
 double parse_positive(const std::string& option, const std::string& text) {
   const auto value =
       parse_number<double>(option, text, std::numeric_limits<double>::min(), "a positive number, such as 0.1");
-  if (!std::isfinite(value)) throw ConfigError{fmt::format("{} {}: expected a finite number", option, text)};
+  // What does not fit a float would become infinite on its way into an f32 model.
+  if (value > std::numeric_limits<float>::max())
+    throw ConfigError{fmt::format("{} {}: expected a number below 3.4e38", option, text)};
   return value;
 }
 
@@ -56,7 +62,17 @@ Value parse_choice(const std::string& option, const std::string& text,
     if (text == name) return value;
     names += (names.empty() ? "" : " or ") + std::string{name};
   }
-  throw ConfigError{fmt::format("{} {}: expected {}", option, text, names)};
+  throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), names)};
+}
+
+/// What a layer makes of a value; its ConfigError, which knows nothing of options, with the option's name before it.
+template <class Parse>
+auto parse_named(const std::string& option, Parse&& parse) {
+  try {
+    return parse();
+  } catch (const ConfigError& error) {
+    throw ConfigError{fmt::format("{}: {}", option, error.what())};
+  }
 }
 
 /// CLI11 with every value as text: what a value must be is said in our own words.
@@ -91,12 +107,27 @@ class Parser {
     } catch (const CLI::CallForVersion&) {
       return std::string{version} + "\n";
     } catch (const CLI::ParseError& error) {
-      throw ConfigError{fmt::format("{}; lockstep-train --help lists the options", one_line(error.what()))};
+      throw ConfigError{fmt::format("{}; lockstep-train --help lists the options", what_is_wrong(error))};
     }
     return std::nullopt;
   }
 
  private:
+  /// CLI11's verdict in our words, where it is one that users meet.
+  std::string what_is_wrong(const CLI::ParseError& error) const {
+    if (const std::vector<std::string> extras = app_.remaining(); !extras.empty()) {
+      const std::string& first = extras.front();
+      if (first.starts_with("-") && first != "--") return fmt::format("there is no option {}", first);
+      return fmt::format("'{}' belongs to no option: expected options only", first);
+    }
+    const std::string text = one_line(error.what());
+    const CLI::Option* const option = app_.get_option_no_throw(text.substr(0, text.find(':')));
+    if (!option) return text;
+    if (option->count() > 1) return fmt::format("{} was given more than once: expected it once", option->get_name());
+    return fmt::format("{} has no value: expected {} {}", option->get_name(), option->get_name(),
+                       option->get_type_name());
+  }
+
   CLI::App app_{
       "Trains a model on several processes in lockstep, one replica each.\n\n"
       "  mpirun -n 2 lockstep-train --data /usr/share/datasets/fashion-mnist\n"
@@ -122,14 +153,17 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string&, const std::string& text) { training.data = text; });
   parser.option("--classes", "N", "Number of classes; labels are 0 to N-1 (default 10)",
                 [&](const std::string& option, const std::string& text) {
-                  training.classes = parse_number<std::int32_t>(option, text, 1, "a whole number from 1");
+                  constexpr const char* expected = "a whole number from 1 to 256, since a label is one byte";
+                  training.classes = parse_number<std::int32_t>(option, text, 1, expected);
+                  if (training.classes > 256)
+                    throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
                 });
   parser.option("--model", "mlp", "Multilayer perceptron with ReLU and softmax cross-entropy (default mlp)",
                 [&](const std::string& option, const std::string& text) {
                   parse_choice<int>(option, text, {{"mlp", 0}});
                 });
   parser.option(
-      "--hidden", "N,N,..", "Sizes of its hidden layers (default 512,512)",
+      "--hidden", "N,N,...", "Sizes of its hidden layers (default 512,512)",
       [&](const std::string& option, const std::string& text) { training.hidden = parse_sizes(option, text); });
   parser.option("--dtype", "f32|f64", "Type of weights and arithmetic (default f32)",
                 [&](const std::string& option, const std::string& text) {
@@ -192,14 +226,15 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   if (training.threads > 1024)
                     throw ConfigError{fmt::format("{} {}: expected a whole number from 1 to 1024", option, text)};
                 });
-  parser.option(
-      "--kernels", "auto|reference|onednn", "Which kernels compute on the CPU (default auto)",
-      [&](const std::string&, const std::string& text) { training.kernels = ops::parse_kernel_choice(text); });
+  parser.option("--kernels", "auto|reference|onednn", "Which kernels compute on the CPU (default auto)",
+                [&](const std::string& option, const std::string& text) {
+                  training.kernels = parse_named(option, [&] { return ops::parse_kernel_choice(text); });
+                });
   parser.option("--stall-timeout", "SECONDS", "How long a rank may be silent or late before the job ends (default 60)",
                 [&](const std::string& option, const std::string& text) {
                   line.runtime.stall_timeout = std::chrono::duration<double>{parse_positive(option, text)};
                   if (line.runtime.stall_timeout > std::chrono::hours{24 * 365})
-                    throw ConfigError{fmt::format("{} {}: expected at most a year", option, text)};
+                    throw ConfigError{fmt::format("{} {}: expected at most a year (31536000)", option, text)};
                 });
 
   parser.group("Output");
@@ -209,7 +244,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   training.metrics = text;
                 });
   parser.option("--log-level", "LEVEL", "trace, debug, info, warning, error or off (default info)",
-                [&](const std::string&, const std::string& text) { line.log_level = log::parse_level(text); });
+                [&](const std::string& option, const std::string& text) {
+                  line.log_level = parse_named(option, [&] { return log::parse_level(text); });
+                });
 
   line.answer = parser.parse(argc, argv);
   if (line.answer) return line;
