@@ -21,7 +21,6 @@ struct PhaseTable::Header {
 struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint32_t> phase;
   std::atomic<std::int32_t> process;
-  std::atomic<std::uint32_t> told_to_end;
   std::atomic<std::uint64_t> heartbeat;
   std::atomic<std::uint64_t> meeting;
   std::atomic<std::uint64_t> sequence;
@@ -66,10 +65,6 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag) {
   enter(Phase::meeting);
 }
 
-void PhaseTable::told_to_end() {
-  row_at(row_).told_to_end.store(1, std::memory_order_release);
-}
-
 void PhaseTable::beat() {
   row_at(row_).heartbeat.fetch_add(1, std::memory_order_relaxed);
 }
@@ -79,7 +74,6 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   Snapshot snapshot;
   snapshot.phase = static_cast<Phase>(row.phase.load(std::memory_order_acquire));
   snapshot.process = row.process.load(std::memory_order_relaxed);
-  snapshot.told_to_end = row.told_to_end.load(std::memory_order_acquire) != 0;
   snapshot.heartbeat = row.heartbeat.load(std::memory_order_relaxed);
   snapshot.meeting = row.meeting.load(std::memory_order_relaxed);
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));

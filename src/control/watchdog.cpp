@@ -118,8 +118,7 @@ class Watchdog::Thread {
     std::vector<pollfd> waits{{stop_.get(), POLLIN, 0}, {terminate_.get(), POLLIN, 0}};
     // Negative descriptors are skipped by poll. A process that left the job properly stays readable for ever.
     for (int row = 0; row < table_.rows(); ++row) {
-      const auto seen = table_.read(row);
-      const bool left = seen.phase == Phase::leaving || seen.told_to_end;
+      const bool left = table_.read(row).phase == Phase::leaving;
       waits.push_back({left ? -1 : peers_[static_cast<std::size_t>(row)].process.get(), POLLIN, 0});
     }
     const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(options_.tick);
@@ -155,7 +154,7 @@ class Watchdog::Thread {
     // The phase after the process: one that left properly said so before it ended.
     const bool ended = has_ended(peer);
     const auto seen = table_.read(row);
-    if (seen.phase == Phase::leaving || seen.phase == Phase::absent || seen.told_to_end) return std::nullopt;
+    if (seen.phase == Phase::leaving || seen.phase == Phase::absent) return std::nullopt;
     if (ended)
       return Finding{fmt::format("{} is gone: its process ended; it {}", name(row), describe(seen)),
                      ExitCode::peer_failed};
@@ -190,7 +189,6 @@ class Watchdog::Thread {
   }
 
   [[noreturn]] void die_of_sigterm() {
-    table_.told_to_end();
     ::sigaction(SIGTERM, &previous_action_, nullptr);
     ::kill(::getpid(), SIGTERM);
     std::this_thread::sleep_for(

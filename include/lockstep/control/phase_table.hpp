@@ -97,9 +97,6 @@ class PhaseTable {
   void leave_meeting() { enter(Phase::computing); }
   void beat();
 
-  /// Marks this rank as one that was told to end, whatever phase its main thread is in.
-  void told_to_end();
-
   Snapshot read(int row) const;
 
   /// True for the first caller on the node: whoever gets it prints.
