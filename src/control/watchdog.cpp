@@ -174,7 +174,9 @@ class Watchdog::Thread {
       return Finding{
           fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
           ExitCode::stall};
-    if (waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
+    // That it runs is said on a fresh beat only: a rank that stopped on its way is both silent and late.
+    const bool runs = peer.silent_ticks == 0;
+    if (runs && waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
       return Finding{fmt::format("{} is late: {} was waited for {:g} s; it runs, and {}", name(row),
                                  describe(table_.read(table_.row()).last), seconds, describe(seen)),
                      ExitCode::stall};
