@@ -66,6 +66,7 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--hidden", "512,"}, {"--hidden 512,:", "expected sizes from 1"}},
           {{"--hidden", "512,0"}, {"--hidden 512,0:", "expected sizes from 1, separated by commas"}},
           {{"--hidden", "512 512"}, {"--hidden", "expected sizes from 1, separated by commas"}},
+          {{"--hidden", "1048576,1048576"}, {"--hidden 1048576,1048576: a model of", "expected smaller layers"}},
           {{"--hidden", "99999999"}, {"--hidden 99999999: expected at most 1048576 a layer"}},
       },
       {"--data", small_data()});
