@@ -20,7 +20,7 @@ std::filesystem::path small_data();
 
 Arguments operator+(Arguments left, const Arguments& right);
 
-/// A number of everyday size that does not make a test slow: `--data` and a small model, few steps.
+/// The arguments of a run that is right, and over at once: the small data set, a small model, 3 steps.
 Arguments short_run();
 
 /// What a run that ended well leaves.
