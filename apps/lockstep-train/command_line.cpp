@@ -14,7 +14,8 @@ constexpr const char* version = "lockstep-train " LOCKSTEP_VERSION;
 
 /// Nothing, or blanks, cannot be seen without quotes.
 std::string shown(const std::string& text) {
-  return text.find_first_of(" \t\n") == std::string::npos && !text.empty() ? text : "'" + text + "'";
+  const bool plain = !text.empty() && text.find_first_of(" \t\n") == std::string::npos;
+  return plain ? text : fmt::format("'{}'", text);
 }
 
 /// `text` as a number, all of it; ConfigError that names `option` otherwise.

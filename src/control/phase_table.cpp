@@ -21,6 +21,7 @@ struct PhaseTable::Header {
 struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint32_t> phase;
   std::atomic<std::int32_t> process;
+  std::atomic<std::uint32_t> terminated;
   std::atomic<std::uint64_t> heartbeat;
   std::atomic<std::uint64_t> meeting;
   std::atomic<std::uint64_t> sequence;
@@ -69,11 +70,16 @@ void PhaseTable::beat() {
   row_at(row_).heartbeat.fetch_add(1, std::memory_order_relaxed);
 }
 
+void PhaseTable::set_terminated() {
+  row_at(row_).terminated.store(1, std::memory_order_release);
+}
+
 PhaseTable::Snapshot PhaseTable::read(int index) const {
   const Row& row = row_at(index);
   Snapshot snapshot;
   snapshot.phase = static_cast<Phase>(row.phase.load(std::memory_order_acquire));
   snapshot.process = row.process.load(std::memory_order_relaxed);
+  snapshot.terminated = row.terminated.load(std::memory_order_acquire) != 0;
   snapshot.heartbeat = row.heartbeat.load(std::memory_order_relaxed);
   snapshot.meeting = row.meeting.load(std::memory_order_relaxed);
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));

@@ -61,6 +61,7 @@ class Watchdog::Thread {
         terminate_{::eventfd(0, EFD_CLOEXEC)} {
     options_.tick = std::min(options_.tick, options_.stall_timeout / 10);
     stall_ticks_ = static_cast<std::uint64_t>(options_.stall_timeout / options_.tick) + 1;
+    spread_ticks_ = static_cast<std::uint64_t>(terminate_spread / options_.tick) + 1;
     for (int row = 0; row < table_.rows(); ++row) peers_.push_back(make_peer(row));
     terminate_descriptor = terminate_.get();
     struct sigaction action = {};
@@ -78,10 +79,15 @@ class Watchdog::Thread {
   }
 
  private:
+  // mpirun that is told to end tells every rank, one after the other. A rank that SIGTERM ended is therefore nobody's
+  // fault unless the others have heard nothing for so long; mpirun's own reaction to a dead rank takes a second.
+  static constexpr std::chrono::duration<double> terminate_spread{0.3};
+
   struct Peer {
     Descriptor process;  ///< readable once the process has ended; -1 for ourselves, or where the kernel has none
     std::uint64_t heartbeat = 0;
     std::uint64_t silent_ticks = 0;
+    std::uint64_t terminated_ticks = 0;  ///< since it was seen to have ended by SIGTERM
   };
 
   struct Finding {
@@ -118,7 +124,8 @@ class Watchdog::Thread {
     std::vector<pollfd> waits{{stop_.get(), POLLIN, 0}, {terminate_.get(), POLLIN, 0}};
     // Negative descriptors are skipped by poll. A process that left the job properly stays readable for ever.
     for (int row = 0; row < table_.rows(); ++row) {
-      const bool left = table_.read(row).phase == Phase::leaving;
+      const auto seen = table_.read(row);
+      const bool left = seen.phase == Phase::leaving || seen.terminated;
       waits.push_back({left ? -1 : peers_[static_cast<std::size_t>(row)].process.get(), POLLIN, 0});
     }
     const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(options_.tick);
@@ -155,8 +162,10 @@ class Watchdog::Thread {
     const bool ended = has_ended(peer);
     const auto seen = table_.read(row);
     if (seen.phase == Phase::leaving || seen.phase == Phase::absent) return std::nullopt;
+    if (ended && seen.terminated && ++peer.terminated_ticks <= spread_ticks_) return std::nullopt;
     if (ended)
-      return Finding{fmt::format("{} is gone: its process ended; it {}", name(row), describe(seen)),
+      return Finding{fmt::format("{} is gone: {}; it {}", name(row),
+                                 seen.terminated ? "SIGTERM ended it" : "its process ended", describe(seen)),
                      ExitCode::peer_failed};
 
     peer.silent_ticks = seen.heartbeat == peer.heartbeat ? peer.silent_ticks + 1 : 0;
@@ -166,7 +175,9 @@ class Watchdog::Thread {
       return Finding{
           fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
           ExitCode::stall};
-    if (waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
+    // That it runs is said on a fresh beat only: a rank that stopped on its way is both silent and late.
+    const bool runs = peer.silent_ticks == 0;
+    if (runs && waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
       return Finding{fmt::format("{} is late: {} was waited for {:g} s; it runs, and {}", name(row),
                                  describe(table_.read(table_.row()).last), seconds, describe(seen)),
                      ExitCode::stall};
@@ -189,6 +200,7 @@ class Watchdog::Thread {
   }
 
   [[noreturn]] void die_of_sigterm() {
+    table_.set_terminated();
     ::sigaction(SIGTERM, &previous_action_, nullptr);
     ::kill(::getpid(), SIGTERM);
     std::this_thread::sleep_for(
@@ -201,6 +213,7 @@ class Watchdog::Thread {
   WatchdogOptions options_;
   EndJob end_job_;
   std::uint64_t stall_ticks_ = 0;
+  std::uint64_t spread_ticks_ = 0;
   std::uint64_t waited_ticks_ = 0;
   std::uint64_t waited_meeting_ = 0;
   std::vector<Peer> peers_;

@@ -2,7 +2,9 @@
 #include <memory>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
@@ -52,6 +54,27 @@ std::int64_t steps_of(const ImageTrainingOptions& options, const ImageData& data
   return BatchSchedule{data.train.count(), options.global_batch}.total_steps(options.epochs.value_or(default_epochs));
 }
 
+/// A model beyond the node's memory is refused here: the system may promise the memory, and kill ranks that use it.
+void require_memory(const ImageTrainingOptions& options, std::int64_t features) {
+  double weights = 0;  // not an integer: it may be anything
+  double inputs = static_cast<double>(features);
+  std::vector<std::int64_t> outputs = options.hidden;
+  outputs.push_back(options.classes);
+  for (const std::int64_t each : outputs) {
+    weights += (inputs + 1) * static_cast<double>(each);
+    inputs = static_cast<double>(each);
+  }
+  constexpr double copies = 3;  // the variables, their gradients, and the sum of the latter over shards
+  constexpr double gib = 1 << 30;
+  const double needed = copies * weights * static_cast<double>(size_of(options.dtype));
+  const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (needed > there)
+    throw ConfigError{
+        fmt::format("--hidden {}: a model of {:.0f} weights needs {:.1f} GiB or more on each rank, and this host has "
+                    "{:.1f} GiB; expected smaller layers",
+                    fmt::join(options.hidden, ","), weights, needed / gib, there / gib)};
+}
+
 }  // namespace
 
 ImageTrainingResult train_on_images(Strategy& strategy, const std::string& device,
@@ -70,6 +93,7 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
     fit_options.fault = Fault::from_environment(ranks);
     kernels = ops::make_kernels(options.kernels, {options.threads});
     data = load_image_data(options.data, options.classes);
+    require_memory(options, data.train.features());
     fit_options.global_batch = options.global_batch;
     fit_options.steps = steps_of(options, data);
     fit_options.seed = options.seed;

@@ -16,11 +16,11 @@ struct BadCluster {
 };
 
 Outcome run_with_spec(int ranks, const std::string& file) {
-  return run_job(ranks, short_run() + Arguments{"--cluster-spec", file});
+  return run_refused(ranks, short_run() + Arguments{"--cluster-spec", file});
 }
 
 Outcome run_with_tf_config(int ranks, const std::string& text) {
-  return run_job(ranks, short_run(), {.environment = {{"TF_CONFIG", text}}});
+  return run_refused(ranks, short_run(), {.environment = {{"TF_CONFIG", text}}});
 }
 
 }  // namespace
@@ -51,8 +51,8 @@ TEST_CASE("a cluster spec that is wrong is refused by file and key") {
       {2, R"({"cluster": {"worker": ["a:1", "b"]}})", {"\"cluster.worker[1]\"", "expected host:port"}},
       {2, R"({"cluster": {"worker": ["a:1"]}, "replicas_per_task": 0})", {"\"replicas_per_task\"", "positive"}},
       // Right, but not for so many ranks.
-      {3, R"({"cluster": {"worker": ["a:1", "b:1"]}})", {"2 workers make 2 ranks", "has 3 ranks", "mpirun -n 2"}},
-      {1, R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})", {"the job has 1 rank;", "expected mpirun -n 2"}},
+      {3, R"({"cluster": {"worker": ["a:1", "b:1"]}})", {"2 workers make 2 ranks", "the job has 3;", "mpirun -n 2"}},
+      {1, R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})", {"the job has 1;", "expected mpirun -n 2"}},
       {2, R"({"cluster": {"worker": ["a:1", "b:1"]}, "replicas_per_task": 4})", {"expected mpirun -n 8"}},
   };
   for (const BadCluster& bad : specs) {

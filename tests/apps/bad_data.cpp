@@ -61,7 +61,7 @@ class DataSet {
 };
 
 Outcome run_on(int ranks, const std::string& data) {
-  return run_job(ranks, {"--data", data, "--hidden", "4", "--steps", "2"});
+  return run_refused(ranks, {"--data", data, "--hidden", "4", "--steps", "2"});
 }
 
 /// One file of the set replaced.
@@ -135,6 +135,6 @@ TEST_CASE("a file that is wrong is refused by its name") {
 }
 
 TEST_CASE("--classes below the labels is refused by file, place and option") {
-  check_refused(run_job(2, short_run() + Arguments{"--classes", "5"}),
+  check_refused(run_refused(2, short_run() + Arguments{"--classes", "5"}),
                 {"train-labels-idx1-ubyte.gz: label 0 (counted from 0) is 9; expected 0 to 4 (--classes 5)"});
 }

@@ -20,7 +20,7 @@ void check_all(const std::vector<BadOptions>& rows, const Arguments& right) {
     std::string shown;
     for (const std::string& argument : bad.arguments) shown += "'" + argument + "' ";
     INFO("arguments: " << shown << "on " << ranks << " ranks");
-    check_refused(run_job(ranks, right + bad.arguments), bad.told);
+    check_refused(run_refused(ranks, right + bad.arguments), bad.told);
   }
 }
 
@@ -66,6 +66,7 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--hidden", "512,"}, {"--hidden 512,:", "expected sizes from 1"}},
           {{"--hidden", "512,0"}, {"--hidden 512,0:", "expected sizes from 1, separated by commas"}},
           {{"--hidden", "512 512"}, {"--hidden", "expected sizes from 1, separated by commas"}},
+          {{"--hidden", "1048576,1048576"}, {"--hidden 1048576,1048576: a model of", "expected smaller layers"}},
           {{"--hidden", "99999999"}, {"--hidden 99999999: expected at most 1048576 a layer"}},
       },
       {"--data", small_data()});
@@ -88,9 +89,9 @@ TEST_CASE("a choice that does not exist is refused with those that do") {
 }
 
 TEST_CASE("shards that do not fit the ranks are refused with the numbers that do") {
-  check_refused(run_job(3, short_run() + Arguments{"--shards", "8"}),
+  check_refused(run_refused(3, short_run() + Arguments{"--shards", "8"}),
                 {"--shards is 8, which does not fit a job of 3 ranks", "expected 3, or 'ranks'"});
-  check_refused(run_job(2, short_run() + Arguments{"--shards", "1"}),
+  check_refused(run_refused(2, short_run() + Arguments{"--shards", "1"}),
                 {"--shards is 1, which does not fit a job of 2 ranks", "expected 2, 4, 8"});
 }
 
@@ -112,15 +113,15 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
           {{"--seed", "\xff\xfe"}, {"--seed", "expected a whole number"}},
       },
       short_run());
-  check_refused(run_job(2, {}), {"--data is missing", "lockstep-train --help lists the options"});
+  check_refused(run_refused(2, {}), {"--data is missing", "lockstep-train --help lists the options"});
 }
 
 TEST_CASE("a metrics file that cannot be written is refused before anything is trained") {
   const TemporaryDirectory folder;
   const std::string missing = folder.path() / "missing" / "metrics.jsonl";
-  check_refused(run_job(2, short_run() + Arguments{"--metrics", missing}),
+  check_refused(run_refused(2, short_run() + Arguments{"--metrics", missing}),
                 {"--metrics " + missing + ": No such file or directory", "expected a file that can be written"});
-  check_refused(run_job(1, short_run() + Arguments{"--metrics", folder.path()}),
+  check_refused(run_refused(1, short_run() + Arguments{"--metrics", folder.path()}),
                 {"--metrics " + folder.path().string() + ": Is a directory"});
 }
 
@@ -135,7 +136,7 @@ TEST_CASE("a malformed LOCKSTEP_FAULT is refused with its form") {
   for (const char* fault : {"", "kill", "kill:0", "kill:0:", "kill:x:1", "kill:2:1", "kill:-1:1", "kill:0:-1",
                             "kill:0:99999999999999999999", "kill:0:1:2", "burn:0:1", "Kill:0:1"}) {
     INFO("LOCKSTEP_FAULT='" << fault << "'");
-    check_refused(run_job(2, short_run(), {.environment = {{"LOCKSTEP_FAULT", fault}}}),
+    check_refused(run_refused(2, short_run(), {.environment = {{"LOCKSTEP_FAULT", fault}}}),
                   {std::string{"LOCKSTEP_FAULT '"} + fault + "'", "expected KIND:RANK:STEP"});
   }
 }

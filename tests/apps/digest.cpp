@@ -1,4 +1,4 @@
-// weights_digest is what the issue of the numbers says: xxHash64 over the bytes of every variable, in order, and of
+// weights_digest is what it is said to be: xxHash64 over the bytes of every variable, in order, and of
 // nothing else (no padding, no optimizer's slots).
 #include <cstdlib>
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -17,27 +18,38 @@ namespace lockstep::test {
 /// What mpirun and reading the data may take before the fault, on a busy machine.
 constexpr std::chrono::seconds start_up{3};
 
-/// The names in /dev/shm when it is made: MPI's segments and ours.
+/// What a job leaves in shared memory. Other jobs of this machine come and go in /dev/shm, so MPI's segments are put
+/// elsewhere for this one; a name there that is not MPI's is ours.
 class SharedMemory {
  public:
-  SharedMemory() : before_{names()} {}
+  SharedMemory() : before_{names_in("/dev/shm")} {}
 
-  /// The names that came since.
-  std::vector<std::string> added() const {
-    std::vector<std::string> added;
-    for (const std::string& name : names())
-      if (!before_.contains(name)) added.push_back(name);
-    return added;
+  /// For the job's environment.
+  Environment::value_type variable() const { return {"OMPI_MCA_btl_vader_backing_directory", segments_.path()}; }
+
+  /// What was left, after a moment for mpirun to clean up.
+  std::set<std::string> left() const {
+    std::set<std::string> left;
+    for (int tries = 0; tries < 20; ++tries) {
+      left = names_in(segments_.path());
+      for (const std::string& name : names_in("/dev/shm"))
+        if (!before_.contains(name) && !name.starts_with("vader_segment.")) left.insert(name);
+      if (left.empty()) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    }
+    return left;
   }
 
  private:
-  static std::set<std::string> names() {
+  static std::set<std::string> names_in(const std::filesystem::path& folder) {
     std::set<std::string> names;
     std::error_code ignored;  // a machine without /dev/shm has nothing in it
-    for (const auto& entry : std::filesystem::directory_iterator{"/dev/shm", ignored})
+    for (const auto& entry : std::filesystem::directory_iterator{folder, ignored})
       names.insert(entry.path().filename());
     return names;
   }
+
+  TemporaryDirectory segments_;
   std::set<std::string> before_;
 };
 

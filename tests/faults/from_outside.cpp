@@ -24,10 +24,11 @@ using Clock = std::chrono::steady_clock;
 /// A run that trains until something happens to it.
 class EndlessJob {
  public:
-  explicit EndlessJob(int ranks) : marker_{fmt::format("{}-{}", getpid(), Clock::now().time_since_epoch().count())} {
+  EndlessJob(int ranks, const SharedMemory& memory)
+      : marker_{fmt::format("{}-{}", getpid(), Clock::now().time_since_epoch().count())} {
     const Arguments arguments{"--data",       small_data(), "--hidden",  "16",      "--steps",         "1000000000",
                               "--eval-every", "1000000000", "--metrics", metrics(), "--stall-timeout", "2"};
-    outcome_ = std::async(std::launch::async, [=, environment = Environment{{variable, marker_}}] {
+    outcome_ = std::async(std::launch::async, [=, environment = Environment{{variable, marker_}, memory.variable()}] {
       return run_job(ranks, arguments, {.environment = environment, .timeout = 40s});
     });
     wait_until_it_trains();
@@ -93,8 +94,8 @@ struct End {
 
 /// Sends a signal to one process of a job on `ranks` ranks; nothing may be left of it.
 End send_to(std::optional<int> rank, int signal, int ranks) {
-  const SharedMemory before;
-  EndlessJob job{ranks};
+  const SharedMemory memory;
+  EndlessJob job{ranks, memory};
   job.send(signal, rank);
   End end;
   end.outcome = job.end(end.after);
@@ -102,7 +103,7 @@ End send_to(std::optional<int> rank, int signal, int ranks) {
   CHECK_FALSE(end.outcome.timed_out);
   CHECK(end.outcome.out.empty());
   CHECK(processes_left(end.outcome.marker).empty());
-  CHECK(before.added().empty());
+  CHECK(memory.left() == std::set<std::string>{});
   return end;
 }
 
@@ -125,6 +126,14 @@ TEST_CASE("a rank that is stopped at any moment is named, and the job ends withi
   CHECK(end.after > 1.5s);
   CHECK(end.after < 2s + 5s);
   check_blames(end.outcome.err, rank, "has stopped: no sign of life for 2 s");
+}
+
+TEST_CASE("a rank that is terminated alone is named") {
+  const End end = send_to(1, SIGTERM, 3);
+  INFO("stderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code != 0);
+  CHECK(end.after < 5s);
+  check_blames(end.outcome.err, 1, "is gone: SIGTERM ended it");
 }
 
 TEST_CASE("mpirun that is interrupted or terminated takes the whole job along, and no rank is blamed") {

@@ -12,20 +12,20 @@ namespace {
 
 constexpr int steps = 5;
 
-Outcome run_with_fault(int ranks, const std::string& fault) {
+Outcome run_with_fault(int ranks, const std::string& fault, const SharedMemory& memory = {}) {
   // A job that hangs is a failure to be told of, not to be waited for.
   return run_job(ranks,
                  {"--data", small_data(), "--hidden", "16", "--steps", std::to_string(steps), "--global-batch", "64",
                   "--stall-timeout", "2"},
-                 {.environment = {{"LOCKSTEP_FAULT", fault}}, .timeout = 30s});
+                 {.environment = {{"LOCKSTEP_FAULT", fault}, memory.variable()}, .timeout = 30s});
 }
 
 struct Place {
   int ranks, rank, step;
 };
 
-// Both sizes, first and last rank and one between, first and last step and one between.
-const std::vector<Place> places{{2, 0, 0}, {2, 1, 2}, {2, 0, steps - 1}, {4, 3, 0}, {4, 0, 2}, {4, 2, steps - 1}};
+// Both sizes, rank 0 and others, the first and the last step and one between.
+const std::vector<Place> places{{2, 0, 0}, {2, 1, steps - 1}, {4, 0, 2}, {4, 2, 0}};
 
 /// Injects `kind` at each place, and checks that the job ends with `code`, within `limit` of its start-up, blaming the
 /// right replica in a line that contains `told`.
@@ -33,8 +33,8 @@ void check_fault(const std::string& kind, int code, std::chrono::duration<double
   for (const Place& place : places) {
     const std::string fault = fmt::format("{}:{}:{}", kind, place.rank, place.step);
     INFO("LOCKSTEP_FAULT=" << fault << " on " << place.ranks << " ranks");
-    const SharedMemory before;
-    const Outcome outcome = run_with_fault(place.ranks, fault);
+    const SharedMemory memory;
+    const Outcome outcome = run_with_fault(place.ranks, fault, memory);
     INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
     CHECK_FALSE(outcome.timed_out);
     CHECK(outcome.exit_code == code);
@@ -43,7 +43,7 @@ void check_fault(const std::string& kind, int code, std::chrono::duration<double
     check_blames(outcome.err, place.rank, told);
     CHECK(lines_starting_with(outcome.err, "[rank 0] warning: LOCKSTEP_FAULT: ").size() == 1);
     CHECK(processes_left(outcome.marker).empty());
-    CHECK(before.added().empty());
+    CHECK(memory.left() == std::set<std::string>{});
   }
 }
 

@@ -52,6 +52,11 @@ std::string without_times(const std::vector<Json>& metrics) {
   return text;
 }
 
+Outcome run_refused(int ranks, const Arguments& arguments, CommandOptions options) {
+  options.environment["OMPI_MCA_odls_base_sigkill_timeout"] = "0";
+  return run_job(ranks, arguments, options);
+}
+
 void check_refused(const Outcome& outcome, const std::vector<std::string>& told) {
   INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
   CHECK_FALSE(outcome.timed_out);

@@ -20,7 +20,7 @@ std::filesystem::path small_data();
 
 Arguments operator+(Arguments left, const Arguments& right);
 
-/// A number of everyday size that does not make a test slow: `--data` and a small model, few steps.
+/// The arguments of a run that is right, and over at once: the small data set, a small model, 3 steps.
 Arguments short_run();
 
 /// What a run that ended well leaves.
@@ -37,6 +37,10 @@ Trained train(int ranks, const Arguments& arguments, const CommandOptions& optio
 
 /// The same without what may differ between equal runs: `seconds` and `samples_per_second`.
 std::string without_times(const std::vector<Json>& metrics);
+
+/// Runs a job that is to be refused. mpirun kills what is left at once instead of after its usual second, or more: the
+/// ranks must not need that.
+Outcome run_refused(int ranks, const Arguments& arguments, CommandOptions options = {});
 
 /// Checks that the job ended as bad input must: one line `lockstep: error: …` that contains each of `told`, exit code
 /// 2, nothing on stdout, nothing left running.

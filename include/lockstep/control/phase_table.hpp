@@ -75,9 +75,9 @@ class PhaseTable {
   struct Snapshot {
     Phase phase = Phase::absent;
     std::int32_t process = 0;  ///< 0 where it is not known
+    bool terminated = false;   ///< SIGTERM is about to end it
     std::uint64_t heartbeat = 0;
     std::uint64_t meeting = 0;  ///< agreements entered so far
-    bool told_to_end = false;   ///< by a signal: its end is nobody's fault
     Tag last;                   ///< kind, sequence, depth and site of the last of them
   };
 
@@ -96,6 +96,9 @@ class PhaseTable {
   void enter_meeting(std::uint64_t meeting, const Tag& tag);
   void leave_meeting() { enter(Phase::computing); }
   void beat();
+
+  /// This process was told to end, and does. A word of its own: the main thread may still enter phases.
+  void set_terminated();
 
   Snapshot read(int row) const;
 

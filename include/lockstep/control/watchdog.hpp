@@ -21,7 +21,8 @@ struct WatchdogOptions {
 };
 
 /// Beats for this rank, and watches the other rows of the table:
-///   gone     its process ended without leaving the job (seen at once, by the kernel's word)
+///   gone     its process ended without leaving the job (seen at once, by the kernel's word; of SIGTERM only where this
+///            rank gets none itself, as it does when the whole job is told to end)
 ///   stopped  its own watchdog has not beaten for the stall timeout
 ///   late     it runs, but others have waited for it in an agreement for the stall timeout
 /// The first watchdog of the node to see it prints `lockstep: replica …` on stderr; then each ends the job.
