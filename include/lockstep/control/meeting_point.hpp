@@ -22,7 +22,7 @@ class PhaseTable;
 struct AgreedFailure {
   std::exception_ptr exception;  ///< what this rank throws
   int rank = 0;                  ///< to blame
-  ExitCode code = ExitCode::failure;
+  ExitCode code = ExitCode::failure;  ///< for the job: the same on every rank
   std::string line;              ///< for stderr, once per job: the same on every rank
 };
 
