@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -63,7 +64,9 @@ class Watchdog::Thread {
         stop_{::eventfd(0, EFD_CLOEXEC)},
         terminate_{::eventfd(0, EFD_CLOEXEC)} {
     options_.tick = std::min(options_.tick, options_.stall_timeout / 10);
-    stall_ticks_ = static_cast<std::uint64_t>(options_.stall_timeout / options_.tick) + 1;
+    // "Never" is a timeout too: it is more ticks than a counter holds.
+    const double ticks = options_.stall_timeout / options_.tick;
+    stall_ticks_ = ticks < 1e18 ? static_cast<std::uint64_t>(ticks) + 1 : std::numeric_limits<std::uint64_t>::max();
     for (int row = 0; row < table_.rows(); ++row) peers_.push_back(make_peer(row));
     terminate_descriptor = terminate_.get();
     struct sigaction action = {};
@@ -78,6 +81,9 @@ class Watchdog::Thread {
     thread_.join();
     ::sigaction(SIGTERM, &previous_action_, nullptr);
     terminate_descriptor = -1;
+    // One that came while the thread was on its way out: taken, and not yet acted on.
+    pollfd taken{terminate_.get(), POLLIN, 0};
+    if (::poll(&taken, 1, 0) > 0) ::kill(::getpid(), SIGTERM);
   }
 
  private:
@@ -109,8 +115,10 @@ class Watchdog::Thread {
       const Wake wake = wait_for_tick();
       if (wake == Wake::stop) return;
       table_.beat();
-      if (const auto finding = look_around()) report(*finding);
+      const auto finding = look_around();
+      if (finding) report(*finding);
       if (wake == Wake::terminate) die_of_sigterm();
+      if (finding) return;
     }
   }
 
