@@ -1,9 +1,9 @@
-#include <lockstep/base/digest.hpp>
-
 #include <new>
 
 #include <fmt/format.h>
 #include <xxhash.h>
+
+#include <lockstep/base/digest.hpp>
 
 namespace lockstep {
 
@@ -28,11 +28,19 @@ Digest& Digest::update(std::span<const std::byte> bytes) {
   return *this;
 }
 
-std::uint64_t Digest::value() const { return XXH64_digest(state_->handle); }
+std::uint64_t Digest::value() const {
+  return XXH64_digest(state_->handle);
+}
 
-std::uint64_t digest_of(std::span<const std::byte> bytes) { return XXH64(bytes.data(), bytes.size(), 0); }
-std::uint64_t digest_of(std::string_view text) { return XXH64(text.data(), text.size(), 0); }
+std::uint64_t digest_of(std::span<const std::byte> bytes) {
+  return XXH64(bytes.data(), bytes.size(), 0);
+}
+std::uint64_t digest_of(std::string_view text) {
+  return XXH64(text.data(), text.size(), 0);
+}
 
-std::string to_hex(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
+std::string to_hex(std::uint64_t digest) {
+  return fmt::format("{:016x}", digest);
+}
 
 }  // namespace lockstep

@@ -1,10 +1,9 @@
-#include <lockstep/base/log.hpp>
-
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
 
 namespace lockstep::log {
 namespace {
@@ -34,9 +33,13 @@ spdlog::level::level_enum to_spdlog(Level level) {
 
 }  // namespace
 
-void set_rank(int rank) { logger().set_pattern(fmt::format("[rank {}] %l: %v", rank)); }
+void set_rank(int rank) {
+  logger().set_pattern(fmt::format("[rank {}] %l: %v", rank));
+}
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+void set_level(Level level) {
+  logger().set_level(to_spdlog(level));
+}
 
 Level parse_level(std::string_view name) {
   if (name == "trace") return Level::trace;
@@ -45,13 +48,20 @@ Level parse_level(std::string_view name) {
   if (name == "warning") return Level::warning;
   if (name == "error") return Level::error;
   if (name == "off") return Level::off;
-  throw ConfigError{
-      fmt::format("log level '{}': expected trace, debug, info, warning, error or off", name)};
+  throw ConfigError{fmt::format("log level '{}': expected trace, debug, info, warning, error or off", name)};
 }
 
-void debug(std::string_view line) { logger().debug(line); }
-void info(std::string_view line) { logger().info(line); }
-void warning(std::string_view line) { logger().warn(line); }
-void error(std::string_view line) { logger().error(line); }
+void debug(std::string_view line) {
+  logger().debug(line);
+}
+void info(std::string_view line) {
+  logger().info(line);
+}
+void warning(std::string_view line) {
+  logger().warn(line);
+}
+void error(std::string_view line) {
+  logger().error(line);
+}
 
 }  // namespace lockstep::log

@@ -1,9 +1,8 @@
-#include <lockstep/base/shape.hpp>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/shape.hpp>
 
 namespace lockstep {
 
@@ -17,6 +16,8 @@ std::int64_t element_count(const Shape& shape) {
   return count;
 }
 
-std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string to_string(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 }  // namespace lockstep

@@ -28,8 +28,8 @@ bool is_port(std::string_view text) {
 }
 
 std::optional<std::string> normalised_name(std::string_view name) {
-  if (name.empty() || name.front() == '.' || name.front() == '-' ||
-      name.find("..") != std::string_view::npos || !std::all_of(name.begin(), name.end(), is_host_character))
+  if (name.empty() || name.front() == '.' || name.front() == '-' || name.find("..") != std::string_view::npos ||
+      !std::all_of(name.begin(), name.end(), is_host_character))
     return std::nullopt;
   std::string lower{name};
   for (char& c : lower)

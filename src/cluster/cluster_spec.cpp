@@ -29,8 +29,7 @@ std::string key_of(const Task& task) {
 }
 
 void require_known_keys(const Json& root, std::string_view source) {
-  constexpr std::array known{"cluster",   "replicas_per_task", "environment",
-                             "rpc_layer", "session_master",    "task"};
+  constexpr std::array known{"cluster", "replicas_per_task", "environment", "rpc_layer", "session_master", "task"};
   for (const auto& [key, value] : root.items())
     if (std::find(known.begin(), known.end(), key) == known.end())
       throw ConfigError{
@@ -53,8 +52,7 @@ void require_known_jobs(const Json& cluster, std::string_view source) {
 
 std::string text_of_address(const Json& entry, const std::string& key, std::string_view source) {
   if (!entry.is_string() || !normalised_address(entry.get_ref<const std::string&>()))
-    throw error_at(source, key,
-                   fmt::format("expected host:port with a port from 1 to 65535, got {}", shown(entry)));
+    throw error_at(source, key, fmt::format("expected host:port with a port from 1 to 65535, got {}", shown(entry)));
   return entry.get<std::string>();
 }
 
@@ -104,8 +102,7 @@ Addresses read_job(const Json& cluster, const std::string& type, std::string_vie
 
 void require_at_most_one(const Addresses& job, const std::string& type, std::string_view source) {
   if (job.size() > 1)
-    throw error_at(source, "cluster." + type,
-                   fmt::format("names {} {}s; expected at most one", job.size(), type));
+    throw error_at(source, "cluster." + type, fmt::format("names {} {}s; expected at most one", job.size(), type));
 }
 
 /// No two tasks listen at one place, however it is spelt.
@@ -118,10 +115,9 @@ class AddressBook {
       const Task task{type, static_cast<int>(&address - job.data())};
       const auto [other, is_new] = owner_.emplace(normalised_address(address).value_or(address), task);
       if (!is_new)
-        throw error_at(
-            source_, key_of(task),
-            fmt::format("{} and {} have the same address {}; expected one of its own for each task",
-                        to_string(other->second), to_string(task), shown(address)));
+        throw error_at(source_, key_of(task),
+                       fmt::format("{} and {} have the same address {}; expected one of its own for each task",
+                                   to_string(other->second), to_string(task), shown(address)));
     }
   }
 
@@ -154,12 +150,11 @@ ClusterSpec ClusterSpec::parse(std::string_view json, std::string_view source) {
   require_known_keys(root, source);
   const auto cluster = root.find("cluster");
   if (cluster == root.end())
-    throw ConfigError{fmt::format(
-        R"({}: the key "cluster" is missing; expected one like {{"worker": ["host:2222"]}})", source)};
+    throw ConfigError{
+        fmt::format(R"({}: the key "cluster" is missing; expected one like {{"worker": ["host:2222"]}})", source)};
   if (!cluster->is_object())
-    throw error_at(
-        source, "cluster",
-        fmt::format(R"(expected an object like {{"worker": ["host:2222"]}}, got {})", shown(*cluster)));
+    throw error_at(source, "cluster",
+                   fmt::format(R"(expected an object like {{"worker": ["host:2222"]}}, got {})", shown(*cluster)));
   require_known_jobs(*cluster, source);
 
   ClusterSpec spec;
@@ -178,11 +173,10 @@ ClusterSpec ClusterSpec::parse(std::string_view json, std::string_view source) {
 
   spec.replicas_per_task_ = read_replicas_per_task(root, source);
   if (spec.replicas_per_task_ > std::numeric_limits<int>::max() / spec.num_tasks())
-    throw error_at(
-        source, "replicas_per_task",
-        fmt::format("{} replicas in each of {} tasks are more ranks than can be counted; expected at "
-                    "most {} in all",
-                    spec.replicas_per_task_, spec.num_tasks(), std::numeric_limits<int>::max()));
+    throw error_at(source, "replicas_per_task",
+                   fmt::format("{} replicas in each of {} tasks are more ranks than can be counted; expected at "
+                               "most {} in all",
+                               spec.replicas_per_task_, spec.num_tasks(), std::numeric_limits<int>::max()));
   return spec;
 }
 
@@ -218,8 +212,7 @@ bool ClusterSpec::contains(const Task& task) const {
 }
 
 const std::string& ClusterSpec::address(const Task& task) const {
-  if (!contains(task))
-    throw InvalidArgument{fmt::format("{}: there is no task {}", source_, to_string(task))};
+  if (!contains(task)) throw InvalidArgument{fmt::format("{}: there is no task {}", source_, to_string(task))};
   return (*job(task.type))[static_cast<std::size_t>(task.index)];
 }
 

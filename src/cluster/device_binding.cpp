@@ -16,20 +16,17 @@ DeviceRequest parse_device_request(std::string_view text, std::string_view sourc
 
 const char* name_of(DeviceRequest request) {
   switch (request) {
-    case DeviceRequest::automatic:
-      return "auto";
-    case DeviceRequest::cpu:
-      return "cpu";
-    case DeviceRequest::cuda:
-      return "cuda";
+    case DeviceRequest::automatic: return "auto";
+    case DeviceRequest::cpu: return "cpu";
+    case DeviceRequest::cuda: return "cuda";
   }
   return "?";
 }
 
 DeviceBinding bind_device(const NodePlace& place) {
   if (place.rank_in_node < 0 || place.rank_in_node >= place.ranks_on_node || place.gpus_on_node < 0)
-    throw InvalidArgument{fmt::format("no such place: rank {} of {} on a node with {} GPUs",
-                                      place.rank_in_node, place.ranks_on_node, place.gpus_on_node)};
+    throw InvalidArgument{fmt::format("no such place: rank {} of {} on a node with {} GPUs", place.rank_in_node,
+                                      place.ranks_on_node, place.gpus_on_node)};
   if (place.requested == DeviceRequest::cpu) return {BoundKind::cpu, 0};
   if (place.gpus_on_node == 0) {
     if (place.requested == DeviceRequest::automatic) return {BoundKind::cpu, 0};

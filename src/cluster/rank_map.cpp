@@ -51,8 +51,7 @@ int RankMap::replica_in_task(int rank) const {
 
 int RankMap::rank_of(const Task& task, int replica) const {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
-  if (found == tasks_.end())
-    throw InvalidArgument{fmt::format("{} has no ranks in this job", to_string(task))};
+  if (found == tasks_.end()) throw InvalidArgument{fmt::format("{} has no ranks in this job", to_string(task))};
   if (replica < 0 || replica >= spec_.replicas_per_task())
     throw InvalidArgument{fmt::format("there is no replica {} in {}, which has {}", replica, to_string(task),
                                       counted(spec_.replicas_per_task(), "replica"))};
@@ -63,10 +62,8 @@ std::string RankMap::device_name(int rank, BoundKind kind) const {
   const Task& task = task_of(rank);
   const std::string prefix = fmt::format("/job:{}/task:{}/device:", task.type, task.index);
   switch (kind) {
-    case BoundKind::cpu:
-      return prefix + "CPU:0";
-    case BoundKind::cuda:
-      return prefix + fmt::format("GPU:{}", replica_in_task(rank));
+    case BoundKind::cpu: return prefix + "CPU:0";
+    case BoundKind::cuda: return prefix + fmt::format("GPU:{}", replica_in_task(rank));
   }
   throw InvalidArgument{"a device kind that is none"};
 }
@@ -83,11 +80,11 @@ void RankMap::require_tasks_on_one_node(std::span<const std::string> host_of_ran
     const std::string& here = host_of_rank[static_cast<std::size_t>(rank)];
     const std::string& there = host_of_rank[static_cast<std::size_t>(first)];
     if (here != there)
-      throw ConfigError{fmt::format(
-          "{}: {} is spread over two hosts, rank {} on {} and rank {} on {}; expected all {} of a task "
-          "on one host",
-          spec_.source(), to_string(task_of(rank)), first, there, rank, here,
-          counted(spec_.replicas_per_task(), "replica"))};
+      throw ConfigError{
+          fmt::format("{}: {} is spread over two hosts, rank {} on {} and rank {} on {}; expected all {} of a task "
+                      "on one host",
+                      spec_.source(), to_string(task_of(rank)), first, there, rank, here,
+                      counted(spec_.replicas_per_task(), "replica"))};
   }
 }
 

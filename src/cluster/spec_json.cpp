@@ -13,8 +13,7 @@ namespace {
 
 constexpr int deepest = 100;
 
-constexpr std::string_view expected_shape =
-    R"(expected an object like {"cluster": {"worker": ["host:2222"]}})";
+constexpr std::string_view expected_shape = R"(expected an object like {"cluster": {"worker": ["host:2222"]}})";
 
 /// Follows the parser through the text: which key it is at, and the first key that an object has twice.
 class KeyWatch {
@@ -88,11 +87,9 @@ Json parse_object(std::string_view text, std::string_view source) {
   try {
     root = Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) {
       // The parser itself copes, but writing a value into a message recurses into it.
-      const bool opens =
-          event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+      const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
       if (opens && depth >= deepest)
-        throw ConfigError{
-            fmt::format("{}: nested more than {} levels deep; {}", source, deepest, expected_shape)};
+        throw ConfigError{fmt::format("{}: nested more than {} levels deep; {}", source, deepest, expected_shape)};
       watch.see(event, parsed);
       return true;
     });
@@ -100,17 +97,15 @@ Json parse_object(std::string_view text, std::string_view source) {
     // The parser counts bytes from 1, and the end of the text as one more.
     const std::size_t offset = error.byte == 0 ? 0 : error.byte - 1;
     if (offset >= text.size())
-      throw ConfigError{fmt::format("{}: the text ends too early, at {}; {}", source,
-                                    place_of(text, text.size()), expected_shape)};
-    throw ConfigError{
-        fmt::format("{}: not valid JSON at {}; {}", source, place_of(text, offset), expected_shape)};
+      throw ConfigError{
+          fmt::format("{}: the text ends too early, at {}; {}", source, place_of(text, text.size()), expected_shape)};
+    throw ConfigError{fmt::format("{}: not valid JSON at {}; {}", source, place_of(text, offset), expected_shape)};
   } catch (const Json::out_of_range&) {  // 1e999: well formed, but no number
     const std::string key = watch.path();
     if (key.empty()) throw ConfigError{fmt::format("{}: a number is too large; {}", source, expected_shape)};
     throw error_at(source, key, "the number is too large; expected one below 1e308");
   }
-  if (!root.is_object())
-    throw ConfigError{fmt::format("{}: {}, got {}", source, expected_shape, shown(root))};
+  if (!root.is_object()) throw ConfigError{fmt::format("{}: {}, got {}", source, expected_shape, shown(root))};
   if (watch.repeated())
     throw error_at(source, *watch.repeated(), "given twice in the same object; expected every key once");
   return root;

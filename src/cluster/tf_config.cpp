@@ -48,15 +48,14 @@ std::optional<Task> read_task(const Json& root, const ClusterSpec& cluster, std:
   const auto found = root.find("task");
   if (found == root.end()) return std::nullopt;
   if (!found->is_object())
-    throw error_at(
-        source, "task",
-        fmt::format(R"(expected an object like {{"type": "worker", "index": 0}}, got {})", shown(*found)));
+    throw error_at(source, "task",
+                   fmt::format(R"(expected an object like {{"type": "worker", "index": 0}}, got {})", shown(*found)));
   if (found->empty()) return std::nullopt;
   Task task{read_type(*found, source), read_index(*found, source)};
   if (!cluster.contains(task))
-    throw error_at(source, "task",
-                   fmt::format("{} is not in the cluster; expected one of the tasks under \"cluster\"",
-                               to_string(task)));
+    throw error_at(
+        source, "task",
+        fmt::format("{} is not in the cluster; expected one of the tasks under \"cluster\"", to_string(task)));
   return task;
 }
 
@@ -71,8 +70,8 @@ TfConfig parse_tf_config(std::string_view json, std::string_view source) {
 void require_tasks_match_ranks(std::span<const std::optional<Task>> task_of_rank, const RankMap& ranks) {
   if (task_of_rank.size() != static_cast<std::size_t>(ranks.size()))
     throw InvalidArgument{fmt::format("{} tasks for {} ranks", task_of_rank.size(), ranks.size())};
-  const bool same_everywhere = std::adjacent_find(task_of_rank.begin(), task_of_rank.end(),
-                                                  std::not_equal_to<>{}) == task_of_rank.end();
+  const bool same_everywhere =
+      std::adjacent_find(task_of_rank.begin(), task_of_rank.end(), std::not_equal_to<>{}) == task_of_rank.end();
   if (same_everywhere) return;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const std::optional<Task>& task = task_of_rank[static_cast<std::size_t>(rank)];

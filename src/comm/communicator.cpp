@@ -1,6 +1,6 @@
-#include <lockstep/comm/communicator.hpp>
-
 #include <algorithm>
+
+#include <lockstep/comm/communicator.hpp>
 
 namespace lockstep {
 
@@ -16,8 +16,7 @@ std::vector<std::int64_t> even_slices(std::int64_t count, int slices, std::int64
   const std::int64_t granules = (count + granule - 1) / granule;
   std::vector<std::int64_t> bounds;
   bounds.reserve(static_cast<std::size_t>(slices) + 1);
-  for (int slice = 0; slice <= slices; ++slice)
-    bounds.push_back(std::min(count, granules * slice / slices * granule));
+  for (int slice = 0; slice <= slices; ++slice) bounds.push_back(std::min(count, granules * slice / slices * granule));
   return bounds;
 }
 

@@ -18,6 +18,8 @@ class LocalChannel final : public ControlChannel {
 
 }  // namespace
 
-std::unique_ptr<ControlChannel> make_local_channel() { return std::make_unique<LocalChannel>(); }
+std::unique_ptr<ControlChannel> make_local_channel() {
+  return std::make_unique<LocalChannel>();
+}
 
 }  // namespace lockstep

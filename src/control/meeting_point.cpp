@@ -1,9 +1,8 @@
-#include <lockstep/control/meeting_point.hpp>
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
+#include <lockstep/control/meeting_point.hpp>
 #include <lockstep/control/phase_table.hpp>
 
 namespace lockstep {

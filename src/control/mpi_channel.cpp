@@ -32,6 +32,8 @@ class MpiChannel final : public ControlChannel {
 
 }  // namespace
 
-std::unique_ptr<ControlChannel> make_mpi_channel() { return std::make_unique<MpiChannel>(); }
+std::unique_ptr<ControlChannel> make_mpi_channel() {
+  return std::make_unique<MpiChannel>();
+}
 
 }  // namespace lockstep

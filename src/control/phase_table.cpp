@@ -1,11 +1,10 @@
-#include <lockstep/control/phase_table.hpp>
-
-#include <unistd.h>
-
 #include <array>
 #include <cstring>
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/control/phase_table.hpp>
 
 namespace lockstep {
 namespace {
@@ -22,6 +21,7 @@ struct PhaseTable::Header {
 struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint32_t> phase;
   std::atomic<std::int32_t> process;
+  std::atomic<std::uint32_t> told_to_end;
   std::atomic<std::uint64_t> heartbeat;
   std::atomic<std::uint64_t> meeting;
   std::atomic<std::uint64_t> sequence;
@@ -32,14 +32,19 @@ struct alignas(128) PhaseTable::Row {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a lock would not work between processes");
 };
 
-std::size_t PhaseTable::bytes_for(int rows) { return sizeof(Header) + sizeof(Row) * static_cast<std::size_t>(rows); }
+std::size_t PhaseTable::bytes_for(int rows) {
+  return sizeof(Header) + sizeof(Row) * static_cast<std::size_t>(rows);
+}
 
-PhaseTable::PhaseTable(SharedMemory memory, int rows, int row) : memory_{std::move(memory)}, rows_{rows}, row_{row} {
-  row_at(row_).process.store(::getpid(), std::memory_order_relaxed);
+PhaseTable::PhaseTable(SharedMemory memory, int rows, int row, Processes processes)
+    : memory_{std::move(memory)}, rows_{rows}, row_{row} {
+  if (processes == Processes::known) row_at(row_).process.store(::getpid(), std::memory_order_relaxed);
   enter(Phase::computing);
 }
 
-PhaseTable::Header& PhaseTable::header() const { return *static_cast<Header*>(memory_.data()); }
+PhaseTable::Header& PhaseTable::header() const {
+  return *static_cast<Header*>(memory_.data());
+}
 
 PhaseTable::Row& PhaseTable::row_at(int row) const {
   return reinterpret_cast<Row*>(static_cast<std::byte*>(memory_.data()) + sizeof(Header))[row];
@@ -61,13 +66,20 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag) {
   enter(Phase::meeting);
 }
 
-void PhaseTable::beat() { row_at(row_).heartbeat.fetch_add(1, std::memory_order_relaxed); }
+void PhaseTable::told_to_end() {
+  row_at(row_).told_to_end.store(1, std::memory_order_release);
+}
+
+void PhaseTable::beat() {
+  row_at(row_).heartbeat.fetch_add(1, std::memory_order_relaxed);
+}
 
 PhaseTable::Snapshot PhaseTable::read(int index) const {
   const Row& row = row_at(index);
   Snapshot snapshot;
   snapshot.phase = static_cast<Phase>(row.phase.load(std::memory_order_acquire));
   snapshot.process = row.process.load(std::memory_order_relaxed);
+  snapshot.told_to_end = row.told_to_end.load(std::memory_order_acquire) != 0;
   snapshot.heartbeat = row.heartbeat.load(std::memory_order_relaxed);
   snapshot.meeting = row.meeting.load(std::memory_order_relaxed);
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));

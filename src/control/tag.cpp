@@ -1,5 +1,3 @@
-#include <lockstep/control/tag.hpp>
-
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -8,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/digest.hpp>
+#include <lockstep/control/tag.hpp>
 
 namespace lockstep {
 namespace {
@@ -16,7 +15,9 @@ std::string_view fixed_text(const char* data, std::size_t capacity) {
   return {data, strnlen(data, capacity)};
 }
 
-bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
+bool is_control(unsigned char c) {
+  return c < 0x20 || c == 0x7f;
+}
 
 /// At most `capacity` bytes of `text`; a character of several bytes (UTF-8) is kept whole or not at all.
 std::string_view cut(std::string_view text, std::size_t capacity) {
@@ -54,8 +55,12 @@ void Tag::set_text(std::string_view full) {
   std::replace_copy_if(kept.begin(), kept.end(), text, is_control, ' ');
 }
 
-std::string_view Tag::site_text() const { return fixed_text(site, sizeof site); }
-std::string_view Tag::kept_text() const { return fixed_text(text, sizeof text); }
+std::string_view Tag::site_text() const {
+  return fixed_text(site, sizeof site);
+}
+std::string_view Tag::kept_text() const {
+  return fixed_text(text, sizeof text);
+}
 
 std::uint64_t Tag::digest() const {
   static_assert(std::has_unique_object_representations_v<Tag>, "padding would put chance into the digest");

@@ -1,5 +1,3 @@
-#include <lockstep/control/verdict.hpp>
-
 #include <algorithm>
 #include <vector>
 
@@ -7,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/digest.hpp>
+#include <lockstep/control/verdict.hpp>
 
 namespace lockstep {
 namespace {
@@ -122,8 +121,8 @@ Verdict judge(std::span<const Tag> tags, std::span<const std::string> names) {
   sentence += ' ' + predicate(blamed);
   for (std::size_t g = 1; g < groups.size(); ++g)
     sentence += fmt::format("; {} {}", subject(groups[g], names), predicate(groups[g]));
-  const auto finished = std::count_if(groups.begin(), groups.end(),
-                                      [](const Group& group) { return group.tag.kind == TagKind::close; });
+  const auto finished =
+      std::count_if(groups.begin(), groups.end(), [](const Group& group) { return group.tag.kind == TagKind::close; });
   if (finished > 0 && static_cast<std::size_t>(finished) < groups.size())
     sentence += ": some replicas made a different number of merge_call() calls";
   return {static_cast<int>(rank), ExitCode::mismatch, false, std::move(sentence)};

@@ -1,10 +1,3 @@
-#include <lockstep/control/watchdog.hpp>
-
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -17,8 +10,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <lockstep/base/log.hpp>
+#include <lockstep/control/watchdog.hpp>
 
 namespace lockstep {
 namespace {
@@ -47,8 +45,7 @@ std::atomic<int> terminate_descriptor{-1};
 void on_terminate(int) {
   const int saved = errno;
   const std::uint64_t one = 1;
-  if (const int descriptor = terminate_descriptor.load(); descriptor >= 0)
-    (void)!::write(descriptor, &one, sizeof one);
+  if (const int descriptor = terminate_descriptor.load(); descriptor >= 0) (void)!::write(descriptor, &one, sizeof one);
   errno = saved;
 }
 
@@ -83,7 +80,9 @@ class Watchdog::Thread {
     terminate_descriptor = -1;
     // One that came while the thread was on its way out: taken, and not yet acted on.
     pollfd taken{terminate_.get(), POLLIN, 0};
-    if (::poll(&taken, 1, 0) > 0) ::kill(::getpid(), SIGTERM);
+    if (::poll(&taken, 1, 0) <= 0) return;
+    table_.told_to_end();
+    ::kill(::getpid(), SIGTERM);
   }
 
  private:
@@ -100,8 +99,9 @@ class Watchdog::Thread {
 
   Peer make_peer(int row) const {
     Peer peer;
-    if (row == table_.row()) return peer;
-    const auto descriptor = ::syscall(SYS_pidfd_open, table_.read(row).process, 0);
+    const std::int32_t process = table_.read(row).process;
+    if (row == table_.row() || process == 0) return peer;
+    const auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
     if (descriptor < 0)
       log::debug(fmt::format("no pidfd for {}: {}; its end shows by its silence", name(row), std::strerror(errno)));
     peer.process = Descriptor{static_cast<int>(descriptor)};
@@ -128,7 +128,8 @@ class Watchdog::Thread {
     std::vector<pollfd> waits{{stop_.get(), POLLIN, 0}, {terminate_.get(), POLLIN, 0}};
     // Negative descriptors are skipped by poll. A process that left the job properly stays readable for ever.
     for (int row = 0; row < table_.rows(); ++row) {
-      const bool left = table_.read(row).phase == Phase::leaving;
+      const auto seen = table_.read(row);
+      const bool left = seen.phase == Phase::leaving || seen.told_to_end;
       waits.push_back({left ? -1 : peers_[static_cast<std::size_t>(row)].process.get(), POLLIN, 0});
     }
     const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(options_.tick);
@@ -164,7 +165,7 @@ class Watchdog::Thread {
     // The phase after the process: one that left properly said so before it ended.
     const bool ended = has_ended(peer);
     const auto seen = table_.read(row);
-    if (seen.phase == Phase::leaving || seen.phase == Phase::absent) return std::nullopt;
+    if (seen.phase == Phase::leaving || seen.phase == Phase::absent || seen.told_to_end) return std::nullopt;
     if (ended)
       return Finding{fmt::format("{} is gone: its process ended; it {}", name(row), describe(seen)),
                      ExitCode::peer_failed};
@@ -173,8 +174,9 @@ class Watchdog::Thread {
     peer.heartbeat = seen.heartbeat;
     const double seconds = options_.stall_timeout.count();
     if (peer.silent_ticks >= stall_ticks_)
-      return Finding{fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
-                     ExitCode::stall};
+      return Finding{
+          fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
+          ExitCode::stall};
     if (waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
       return Finding{fmt::format("{} is late: {} was waited for {:g} s; it runs, and {}", name(row),
                                  describe(table_.read(table_.row()).last), seconds, describe(seen)),
@@ -198,9 +200,11 @@ class Watchdog::Thread {
   }
 
   [[noreturn]] void die_of_sigterm() {
+    table_.told_to_end();
     ::sigaction(SIGTERM, &previous_action_, nullptr);
     ::kill(::getpid(), SIGTERM);
-    std::this_thread::sleep_for(std::chrono::seconds{1});  // Delivery is the kernel's business; it does not return here.
+    std::this_thread::sleep_for(
+        std::chrono::seconds{1});  // Delivery is the kernel's business; it does not return here.
     std::_Exit(128 + SIGTERM);
   }
 

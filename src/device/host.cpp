@@ -17,7 +17,9 @@ void* allocate_aligned(std::size_t bytes) {
   return data;
 }
 
-void release_aligned(void* data) noexcept { std::free(data); }
+void release_aligned(void* data) noexcept {
+  std::free(data);
+}
 
 class HostEvent final : public Event {
  public:
@@ -50,7 +52,9 @@ class HostDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_host_device() { return std::make_unique<HostDevice>(); }
+std::unique_ptr<Device> make_host_device() {
+  return std::make_unique<HostDevice>();
+}
 
 Buffer allocate_host(std::size_t bytes) {
   Buffer buffer{allocate_aligned(bytes), bytes, DeviceKind::cpu, release_aligned};

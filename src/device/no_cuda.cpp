@@ -4,7 +4,9 @@
 
 namespace lockstep {
 
-int cuda_device_count() { return 0; }
+int cuda_device_count() {
+  return 0;
+}
 
 std::unique_ptr<Device> make_cuda_device(int) {
   throw DeviceError{"this build has no GPU backend"};

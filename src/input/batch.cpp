@@ -20,11 +20,10 @@ void fill_inputs(const ImageSet& images, std::span<const std::int64_t> sample_in
   std::fill(row, rows.end(), Real{0});
 }
 
-void fill_labels(const ImageSet& images, std::span<const std::int64_t> sample_indices,
-                 std::span<std::int32_t> rows) {
-  const auto row = std::transform(
-      sample_indices.begin(), sample_indices.end(), rows.begin(),
-      [&](std::int64_t sample) { return std::int32_t{images.labels[static_cast<std::size_t>(sample)]}; });
+void fill_labels(const ImageSet& images, std::span<const std::int64_t> sample_indices, std::span<std::int32_t> rows) {
+  const auto row = std::transform(sample_indices.begin(), sample_indices.end(), rows.begin(), [&](std::int64_t sample) {
+    return std::int32_t{images.labels[static_cast<std::size_t>(sample)]};
+  });
   std::fill(row, rows.end(), 0);
 }
 
@@ -37,11 +36,11 @@ void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_in
   if (samples > shape[0])
     throw InvalidArgument{fmt::format("{} samples do not fit into a batch of {} rows", samples, shape[0])};
   if (images.features() != shape[1])
-    throw InvalidArgument{fmt::format("images of {} x {} pixels do not fit into rows of {}", images.rows,
-                                      images.columns, shape[1])};
+    throw InvalidArgument{
+        fmt::format("images of {} x {} pixels do not fit into rows of {}", images.rows, images.columns, shape[1])};
   if (images.pixels.size() != images.labels.size() * static_cast<std::size_t>(shape[1]))
-    throw InvalidArgument{fmt::format("{} pixels are not {} images of {} x {}", images.pixels.size(),
-                                      images.count(), images.rows, images.columns)};
+    throw InvalidArgument{fmt::format("{} pixels are not {} images of {} x {}", images.pixels.size(), images.count(),
+                                      images.rows, images.columns)};
   for (const std::int64_t sample : sample_indices)
     if (sample < 0 || sample >= images.count())
       throw InvalidArgument{fmt::format("sample {} is outside of [0, {})", sample, images.count())};
@@ -51,8 +50,7 @@ void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_in
 
 Batch make_batch(std::int64_t capacity, std::int64_t features, DType dtype) {
   if (dtype != DType::f32 && dtype != DType::f64)
-    throw InvalidArgument{
-        fmt::format("batches of {} are not supported; expected f32 or f64", name_of(dtype))};
+    throw InvalidArgument{fmt::format("batches of {} are not supported; expected f32 or f64", name_of(dtype))};
   if (capacity < 1 || features < 1)
     throw InvalidArgument{
         fmt::format("a batch of {} rows of {} features; expected 1 or more of both", capacity, features)};

@@ -10,10 +10,8 @@ namespace lockstep {
 
 BatchSchedule::BatchSchedule(std::int64_t samples, std::int64_t global_batch)
     : samples_{samples}, global_batch_{global_batch} {
-  if (samples < 1)
-    throw InvalidArgument{fmt::format("the dataset has {} samples; expected 1 or more", samples)};
-  if (global_batch < 1)
-    throw InvalidArgument{fmt::format("the global batch is {}; expected 1 or more", global_batch)};
+  if (samples < 1) throw InvalidArgument{fmt::format("the dataset has {} samples; expected 1 or more", samples)};
+  if (global_batch < 1) throw InvalidArgument{fmt::format("the global batch is {}; expected 1 or more", global_batch)};
   steps_per_epoch_ = samples / global_batch + (samples % global_batch != 0);
 }
 
@@ -31,13 +29,11 @@ ScheduledBatch BatchSchedule::batch(std::int64_t step) const {
 }
 
 std::int64_t BatchSchedule::total_steps(std::int64_t epochs) const {
-  if (epochs < 0)
-    throw InvalidArgument{fmt::format("the number of epochs is {}; expected 0 or more", epochs)};
+  if (epochs < 0) throw InvalidArgument{fmt::format("the number of epochs is {}; expected 0 or more", epochs)};
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / steps_per_epoch_;
   if (epochs > most)
-    throw ConfigError{
-        fmt::format("--epochs is {}, too many to count their steps ({} an epoch); expected at most {}",
-                    epochs, steps_per_epoch_, most)};
+    throw ConfigError{fmt::format("--epochs is {}, too many to count their steps ({} an epoch); expected at most {}",
+                                  epochs, steps_per_epoch_, most)};
   return epochs * steps_per_epoch_;
 }
 

@@ -69,8 +69,7 @@ std::size_t FileBytes::read_packed(std::span<std::uint8_t> to) {
   while (done < to.size() && !ended_) {
     if (stream_.avail_in == 0) refill();
     if (stream_.avail_in == 0) fail("truncated: its packed (gzip) data ends early");
-    const auto room =
-        static_cast<uInt>(std::min<std::size_t>(to.size() - done, std::numeric_limits<uInt>::max()));
+    const auto room = static_cast<uInt>(std::min<std::size_t>(to.size() - done, std::numeric_limits<uInt>::max()));
     stream_.next_out = to.data() + done;
     stream_.avail_out = room;
     const int result = inflate(&stream_, Z_NO_FLUSH);

@@ -42,20 +42,13 @@ struct Idx {
 
 std::string_view element_name(std::uint32_t type) {
   switch (type) {
-    case 0x08:
-      return "unsigned bytes";
-    case 0x09:
-      return "signed bytes";
-    case 0x0B:
-      return "16-bit integers";
-    case 0x0C:
-      return "32-bit integers";
-    case 0x0D:
-      return "32-bit floats";
-    case 0x0E:
-      return "64-bit floats";
-    default:
-      return {};
+    case 0x08: return "unsigned bytes";
+    case 0x09: return "signed bytes";
+    case 0x0B: return "16-bit integers";
+    case 0x0C: return "32-bit integers";
+    case 0x0D: return "32-bit floats";
+    case 0x0E: return "64-bit floats";
+    default: return {};
   }
 }
 
@@ -69,13 +62,11 @@ std::string describe_magic(std::uint32_t magic) {
   const std::string_view kind = magic == image_format.magic   ? "images: "
                                 : magic == label_format.magic ? "labels: "
                                                               : "";
-  return fmt::format("0x{:08x} ({}{}, {} dimension{})", magic, kind, elements, dimensions,
-                     dimensions == 1 ? "" : "s");
+  return fmt::format("0x{:08x} ({}{}, {} dimension{})", magic, kind, elements, dimensions, dimensions == 1 ? "" : "s");
 }
 
 std::uint32_t big_endian(const std::uint8_t* bytes) {
-  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 |
-         bytes[3];
+  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | bytes[3];
 }
 
 /// "10 images of 28 x 28", "10 labels".
@@ -101,14 +92,13 @@ std::vector<std::int64_t> read_extents(const fs::path& path, FileBytes& file, co
   return extents;
 }
 
-std::uint64_t content_bytes(const fs::path& path, const Format& format,
-                            const std::vector<std::int64_t>& extents) {
+std::uint64_t content_bytes(const fs::path& path, const Format& format, const std::vector<std::int64_t>& extents) {
   if (extents[0] == 0) fail(path, fmt::format("holds no {}; expected 1 or more", format.holds));
   std::uint64_t bytes = 1;
   for (const std::int64_t extent : extents) {
     if (extent == 0)
-      fail(path, fmt::format("its header announces {}; expected images of 1 x 1 or more",
-                             describe_content(format, extents)));
+      fail(path,
+           fmt::format("its header announces {}; expected images of 1 x 1 or more", describe_content(format, extents)));
     if (bytes > largest_content / static_cast<std::uint64_t>(extent))
       fail(path, fmt::format("its header announces {}; expected at most 2^40 bytes of them",
                              describe_content(format, extents)));
@@ -124,8 +114,7 @@ Idx read_idx(const fs::path& path, const Format& format) {
   const auto announced = [&] {
     const std::size_t header_bytes = 4 + 4 * format.dimensions;
     return fmt::format("{} bytes{} (a header of {} and {})", header_bytes + expected,
-                       file.packed() ? " when unpacked" : "", header_bytes,
-                       describe_content(format, idx.extents));
+                       file.packed() ? " when unpacked" : "", header_bytes, describe_content(format, idx.extents));
   };
 
   // Piece by piece: a header that lies costs an error message, not its claim in memory.
@@ -135,12 +124,11 @@ Idx read_idx(const fs::path& path, const Format& format) {
     idx.bytes.resize(before + wanted);
     const std::size_t found = file.read({idx.bytes.data() + before, wanted});
     if (found < wanted)
-      fail(path, fmt::format("truncated: expected {}, found {}", announced(),
-                             4 + 4 * format.dimensions + before + found));
+      fail(path,
+           fmt::format("truncated: expected {}, found {}", announced(), 4 + 4 * format.dimensions + before + found));
   }
   std::uint8_t next;
-  if (file.read({&next, 1}) != 0)
-    fail(path, fmt::format("has trailing bytes: expected {}, found more", announced()));
+  if (file.read({&next, 1}) != 0) fail(path, fmt::format("has trailing bytes: expected {}, found more", announced()));
   return idx;
 }
 
@@ -166,22 +154,19 @@ Files find_files(const fs::path& directory, const std::string& prefix) {
   return {find(directory, prefix + "-images-idx3-ubyte"), find(directory, prefix + "-labels-idx1-ubyte")};
 }
 
-void require_labels_below(std::int64_t classes, const fs::path& path,
-                          const std::vector<std::uint8_t>& labels) {
-  const auto wrong =
-      std::find_if(labels.begin(), labels.end(), [&](std::uint8_t label) { return label >= classes; });
+void require_labels_below(std::int64_t classes, const fs::path& path, const std::vector<std::uint8_t>& labels) {
+  const auto wrong = std::find_if(labels.begin(), labels.end(), [&](std::uint8_t label) { return label >= classes; });
   if (wrong != labels.end())
-    fail(path, fmt::format("label {} (counted from 0) is {}; expected 0 to {} (--classes {})",
-                           wrong - labels.begin(), *wrong, classes - 1, classes));
+    fail(path, fmt::format("label {} (counted from 0) is {}; expected 0 to {} (--classes {})", wrong - labels.begin(),
+                           *wrong, classes - 1, classes));
 }
 
 ImageSet read_set(const Files& files, std::int64_t classes) {
   Idx images = read_idx(files.images, image_format);
   Idx labels = read_idx(files.labels, label_format);
   if (images.extents[0] != labels.extents[0])
-    throw ConfigError{fmt::format("{} holds {} images, but {} holds {} labels; expected as many",
-                                  files.images.string(), images.extents[0], files.labels.string(),
-                                  labels.extents[0])};
+    throw ConfigError{fmt::format("{} holds {} images, but {} holds {} labels; expected as many", files.images.string(),
+                                  images.extents[0], files.labels.string(), labels.extents[0])};
   require_labels_below(classes, files.labels, labels.bytes);
   return {images.extents[1], images.extents[2], std::move(images.bytes), std::move(labels.bytes)};
 }
@@ -203,16 +188,14 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
   if (directory.empty()) throw ConfigError{"--data is empty; expected a directory of IDX files"};
   if (!is_there(directory)) fail(directory, "does not exist; expected a directory of IDX files (--data)");
   std::error_code ignored;
-  if (!fs::is_directory(directory, ignored))
-    fail(directory, "is not a directory; expected one of IDX files (--data)");
+  if (!fs::is_directory(directory, ignored)) fail(directory, "is not a directory; expected one of IDX files (--data)");
 
   // All names before any content: a missing test set is found before the training set is read.
   const Files train = find_files(directory, "train"), test = find_files(directory, "t10k");
   ImageData data{read_set(train, classes), read_set(test, classes)};
   if (data.test.rows != data.train.rows || data.test.columns != data.train.columns)
-    fail(test.images,
-         fmt::format("its images have {} x {} pixels; expected {} x {}, as in {}", data.test.rows,
-                     data.test.columns, data.train.rows, data.train.columns, train.images.string()));
+    fail(test.images, fmt::format("its images have {} x {} pixels; expected {} x {}, as in {}", data.test.rows,
+                                  data.test.columns, data.train.rows, data.train.columns, train.images.string()));
   return data;
 }
 

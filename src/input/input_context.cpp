@@ -16,17 +16,15 @@ InputContext::InputContext(InputPipeline pipeline) : pipeline_{pipeline} {
   require_positive("num_input_pipelines", pipeline.num_input_pipelines);
   require_positive("num_replicas_in_sync", pipeline.num_replicas_in_sync);
   if (pipeline.input_pipeline_id < 0 || pipeline.input_pipeline_id >= pipeline.num_input_pipelines)
-    throw InvalidArgument{
-        fmt::format("`input_pipeline_id` is {}; expected one in [0, {}) (`num_input_pipelines`)",
-                    pipeline.input_pipeline_id, pipeline.num_input_pipelines)};
+    throw InvalidArgument{fmt::format("`input_pipeline_id` is {}; expected one in [0, {}) (`num_input_pipelines`)",
+                                      pipeline.input_pipeline_id, pipeline.num_input_pipelines)};
 }
 
 std::int64_t InputContext::per_replica_batch_size(std::int64_t global_batch_size) const {
   require_positive("global_batch_size", global_batch_size);
   if (global_batch_size % pipeline_.num_replicas_in_sync != 0)
-    throw InvalidArgument{
-        fmt::format("The `global_batch_size` {} is not divisible by `num_replicas_in_sync` {}",
-                    global_batch_size, pipeline_.num_replicas_in_sync)};
+    throw InvalidArgument{fmt::format("The `global_batch_size` {} is not divisible by `num_replicas_in_sync` {}",
+                                      global_batch_size, pipeline_.num_replicas_in_sync)};
   return global_batch_size / pipeline_.num_replicas_in_sync;
 }
 

@@ -34,8 +34,7 @@ void require_ranks(int ranks) {
 }
 
 void require_shards(int shards) {
-  if (shards < 1)
-    throw InvalidArgument{fmt::format("the number of shards is {}; expected 1 or more", shards)};
+  if (shards < 1) throw InvalidArgument{fmt::format("the number of shards is {}; expected 1 or more", shards)};
 }
 
 }  // namespace
@@ -46,8 +45,7 @@ ShardRequest parse_shards(std::string_view text) {
   const char* const end = text.data() + text.size();
   const auto [parsed, error] = std::from_chars(text.data(), end, count);
   if (error != std::errc{} || parsed != end || count < 1)
-    throw ConfigError{
-        fmt::format("--shards is '{}'; expected a power of two up to {}, or 'ranks'", text, max_shards)};
+    throw ConfigError{fmt::format("--shards is '{}'; expected a power of two up to {}, or 'ranks'", text, max_shards)};
   return {ShardRequest::Kind::count, count};
 }
 
@@ -56,28 +54,22 @@ ShardChoice resolve_shards(ShardRequest request, int ranks) {
   switch (request.kind) {
     case ShardRequest::Kind::automatic:
       if (fits(default_shards, ranks)) return {default_shards, {}};
-      return {ranks,
-              fmt::format("{0} shards do not divide among {1} ranks: one shard a rank, so the last bits of "
-                          "the result depend on the number of ranks",
-                          default_shards, ranks)};
-    case ShardRequest::Kind::per_rank:
-      return {ranks, {}};
-    case ShardRequest::Kind::count:
-      break;
+      return {ranks, fmt::format("{0} shards do not divide among {1} ranks: one shard a rank, so the last bits of "
+                                 "the result depend on the number of ranks",
+                                 default_shards, ranks)};
+    case ShardRequest::Kind::per_rank: return {ranks, {}};
+    case ShardRequest::Kind::count: break;
   }
   if (!fits(request.count, ranks))
-    throw ConfigError{
-        fmt::format("--shards is {}, which does not fit a job of {} rank{}; expected {}, or 'ranks'",
-                    request.count, ranks, ranks == 1 ? "" : "s", numbers_that_fit(ranks))};
+    throw ConfigError{fmt::format("--shards is {}, which does not fit a job of {} rank{}; expected {}, or 'ranks'",
+                                  request.count, ranks, ranks == 1 ? "" : "s", numbers_that_fit(ranks))};
   return {request.count, {}};
 }
 
 Range shard_range(std::int64_t batch_size, int shards, int shard) {
   require_shards(shards);
-  if (batch_size < 0)
-    throw InvalidArgument{fmt::format("the batch size is {}; expected 0 or more", batch_size)};
-  if (shard < 0 || shard >= shards)
-    throw InvalidArgument{fmt::format("shard {} is outside of [0, {})", shard, shards)};
+  if (batch_size < 0) throw InvalidArgument{fmt::format("the batch size is {}; expected 0 or more", batch_size)};
+  if (shard < 0 || shard >= shards) throw InvalidArgument{fmt::format("shard {} is outside of [0, {})", shard, shards)};
   // floor(i * batch_size / shards), without the product that could overflow.
   const std::int64_t whole = batch_size / shards, rest = batch_size % shards;
   const auto boundary = [&](std::int64_t i) { return i * whole + i * rest / shards; };
@@ -86,18 +78,15 @@ Range shard_range(std::int64_t batch_size, int shards, int shard) {
 
 std::int64_t shard_capacity(std::int64_t global_batch, int shards) {
   require_shards(shards);
-  if (global_batch < 0)
-    throw InvalidArgument{fmt::format("the global batch is {}; expected 0 or more", global_batch)};
+  if (global_batch < 0) throw InvalidArgument{fmt::format("the global batch is {}; expected 0 or more", global_batch)};
   return global_batch / shards + (global_batch % shards != 0);
 }
 
 Range shards_of_rank(int shards, int ranks, int rank) {
   require_shards(shards);
   require_ranks(ranks);
-  if (rank < 0 || rank >= ranks)
-    throw InvalidArgument{fmt::format("rank {} is outside of [0, {})", rank, ranks)};
-  if (shards % ranks != 0)
-    throw InvalidArgument{fmt::format("{} shards do not divide among {} ranks", shards, ranks)};
+  if (rank < 0 || rank >= ranks) throw InvalidArgument{fmt::format("rank {} is outside of [0, {})", rank, ranks)};
+  if (shards % ranks != 0) throw InvalidArgument{fmt::format("{} shards do not divide among {} ranks", shards, ranks)};
   const std::int64_t each = shards / ranks;
   return {rank * each, (rank + 1) * each};
 }

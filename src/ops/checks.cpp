@@ -12,8 +12,8 @@ namespace {
 
 void require_host(std::string_view operation, const TensorView& view) {
   if (view.device() != DeviceKind::cpu)
-    throw InvalidArgument{fmt::format("{}: {} is in the memory of a {} device, expected the host's",
-                                      operation, describe(view), name_of(view.device()))};
+    throw InvalidArgument{fmt::format("{}: {} is in the memory of a {} device, expected the host's", operation,
+                                      describe(view), name_of(view.device()))};
 }
 
 void require_float(std::string_view operation, const TensorView& view) {
@@ -26,8 +26,7 @@ void require_one_type(std::string_view operation, const TensorView& a, const Ten
   require_float(operation, a);
   require_float(operation, b);
   if (a.dtype() != b.dtype())
-    throw InvalidArgument{
-        fmt::format("{}: {} and {} are not of one type", operation, describe(a), describe(b))};
+    throw InvalidArgument{fmt::format("{}: {} and {} are not of one type", operation, describe(a), describe(b))};
 }
 
 bool overlap(const TensorView& a, const TensorView& b) {
@@ -39,15 +38,13 @@ bool overlap(const TensorView& a, const TensorView& b) {
 
 void require_apart(std::string_view operation, const TensorView& a, const TensorView& b) {
   if (overlap(a, b))
-    throw InvalidArgument{
-        fmt::format("{}: {} and {} overlap in memory", operation, describe(a), describe(b))};
+    throw InvalidArgument{fmt::format("{}: {} and {} overlap in memory", operation, describe(a), describe(b))};
 }
 
 void require_same_shape(std::string_view operation, const TensorView& a, const TensorView& b) {
   require_one_type(operation, a, b);
   if (a.shape() != b.shape())
-    throw InvalidArgument{
-        fmt::format("{}: {} and {} are not of one shape", operation, describe(a), describe(b))};
+    throw InvalidArgument{fmt::format("{}: {} and {} are not of one shape", operation, describe(a), describe(b))};
 }
 
 void require_matrix(std::string_view operation, const TensorView& view) {
@@ -57,8 +54,8 @@ void require_matrix(std::string_view operation, const TensorView& view) {
 
 }  // namespace
 
-MatmulSizes check_matmul(const TensorView& a, Transpose transpose_a, const TensorView& b,
-                         Transpose transpose_b, const TensorView& c) {
+MatmulSizes check_matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+                         const TensorView& c) {
   require_one_type("matmul", a, b);
   require_one_type("matmul", a, c);
   for (const TensorView* const view : {&a, &b, &c}) require_matrix("matmul", *view);
@@ -79,8 +76,8 @@ void check_rows(std::string_view operation, const TensorView& rows, const Tensor
   require_one_type(operation, rows, vector);
   require_matrix(operation, rows);
   if (vector.shape() != Shape{rows.shape()[1]})
-    throw InvalidArgument{fmt::format("{}: {} does not fit the rows of {}, expected [{}]", operation,
-                                      describe(vector), describe(rows), rows.shape()[1])};
+    throw InvalidArgument{fmt::format("{}: {} does not fit the rows of {}, expected [{}]", operation, describe(vector),
+                                      describe(rows), rows.shape()[1])};
   require_apart(operation, rows, vector);
 }
 
@@ -102,16 +99,16 @@ void check_cross_entropy(const TensorView& logits, const TensorView& labels, std
   const std::int64_t rows = logits.shape()[0];
   const std::int64_t classes = logits.shape()[1];
   if (labels.dtype() != DType::i32 || labels.shape() != Shape{rows})
-    throw InvalidArgument{fmt::format("{}: {} are no labels for {}, expected i32[{}]", operation,
-                                      describe(labels), describe(logits), rows)};
+    throw InvalidArgument{fmt::format("{}: {} are no labels for {}, expected i32[{}]", operation, describe(labels),
+                                      describe(logits), rows)};
   if (samples < 0 || samples > rows)
     throw InvalidArgument{fmt::format("{}: {} samples are not in the rows of {} and {}", operation, samples,
                                       describe(logits), describe(labels))};
   const auto label = labels.elements<std::int32_t>().first(static_cast<std::size_t>(samples));
   for (std::size_t row = 0; row < label.size(); ++row)
     if (label[row] < 0 || label[row] >= classes)
-      throw InvalidArgument{fmt::format("{}: label {} of row {} is outside of [0, {}), the classes of {}",
-                                        operation, label[row], row, classes, describe(logits))};
+      throw InvalidArgument{fmt::format("{}: label {} of row {} is outside of [0, {}), the classes of {}", operation,
+                                        label[row], row, classes, describe(logits))};
 }
 
 void check_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
@@ -123,8 +120,7 @@ void check_cross_entropy(const TensorView& logits, const TensorView& labels, std
 
 void check_divisor(std::string_view operation, double divisor) {
   if (!(divisor > 0) || std::isinf(divisor))
-    throw InvalidArgument{
-        fmt::format("{}: the divisor is {}, expected a positive number", operation, divisor)};
+    throw InvalidArgument{fmt::format("{}: the divisor is {}, expected a positive number", operation, divisor)};
 }
 
 }  // namespace lockstep::ops

@@ -15,8 +15,8 @@ struct MatmulSizes {
   std::int64_t k;
 };
 
-MatmulSizes check_matmul(const TensorView& a, Transpose transpose_a, const TensorView& b,
-                         Transpose transpose_b, const TensorView& c);
+MatmulSizes check_matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+                         const TensorView& c);
 
 /// rows [n, columns] and vector [columns].
 void check_rows(std::string_view operation, const TensorView& rows, const TensorView& vector);

@@ -1,5 +1,3 @@
-#include <lockstep/reduce/fixed_order.hpp>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/reduce/fixed_order.hpp>
 
 #include "reduce/dispatch.hpp"
 
@@ -64,7 +63,8 @@ TensorView FixedOrderAccumulator::next() {
 void FixedOrderAccumulator::push() {
   next();
   partials_[used_++].parts = 1;
-  // As a binary counter carries: two neighbours of one size become one of twice the size, left onto right kept in order.
+  // As a binary counter carries: two neighbours of one size become one of twice the size, left onto right kept in
+  // order.
   while (used_ >= 2 && partials_[used_ - 2].parts == partials_[used_ - 1].parts) {
     Partial& left = partials_[used_ - 2];
     Partial& right = partials_[used_ - 1];

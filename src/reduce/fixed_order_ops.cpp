@@ -39,9 +39,8 @@ class FixedOrderOps final : public CrossDeviceOps {
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     for_each_flat(tensors, [&](const TensorView& flat) {
-      sum_in_buckets(flat, [&](const TensorView& bucket, SliceBounds bounds) {
-        communicator_.all_gather(bucket, bounds).wait();
-      });
+      sum_in_buckets(
+          flat, [&](const TensorView& bucket, SliceBounds bounds) { communicator_.all_gather(bucket, bounds).wait(); });
       divide(op, flat);
     });
   }

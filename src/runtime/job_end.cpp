@@ -1,13 +1,12 @@
 #include "runtime/job_end.hpp"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "comm/mpi/mpi_handle.hpp"
 #include "runtime/mpi_session.hpp"

@@ -11,9 +11,9 @@ namespace lockstep {
 
 /// The ranks that share this rank's memory.
 struct Node {
-  std::vector<int> ranks;                 ///< ascending
-  int place = 0;                          ///< of this rank among them
-  std::optional<PhaseTable> phases;       ///< a row each, in the same order; none where the system shares no memory
+  std::vector<int> ranks;            ///< ascending
+  int place = 0;                     ///< of this rank among them
+  std::optional<PhaseTable> phases;  ///< a row each, in the same order; none where the system shares no memory
 };
 
 /// COLL over the job. Every row of the table is filled when it returns.

@@ -1,5 +1,3 @@
-#include <lockstep/runtime/runtime.hpp>
-
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -10,6 +8,7 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/control/watchdog.hpp>
+#include <lockstep/runtime/runtime.hpp>
 
 #include "runtime/job_end.hpp"
 #include "runtime/mpi_session.hpp"
@@ -50,7 +49,9 @@ std::string broadcast_text(ControlChannel& channel, std::string text) {
   return text;
 }
 
-DeviceKind kind_of(BoundKind kind) { return kind == BoundKind::cuda ? DeviceKind::cuda : DeviceKind::cpu; }
+DeviceKind kind_of(BoundKind kind) {
+  return kind == BoundKind::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
 
 std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
   return kind_of(binding.kind) == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
@@ -73,9 +74,7 @@ struct Runtime::Impl {
   int exceptions_before = std::uncaught_exceptions();
 
   Impl(int& argc, char**& argv)
-      : session{argc, argv},
-        group{make_mpi_group()},
-        end{group->meeting(), fmt::format("replica {}", group->rank())} {
+      : session{argc, argv}, group{make_mpi_group()}, end{group->meeting(), fmt::format("replica {}", group->rank())} {
     log::set_rank(group->rank());
   }
 
@@ -104,13 +103,15 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   together("options", [&] {
     options = make_options();
     if (!(options.stall_timeout.count() > 0))
-      throw ConfigError{fmt::format("stall timeout {}: expected a positive number of seconds",
-                                    options.stall_timeout.count())};
+      throw ConfigError{
+          fmt::format("stall timeout {}: expected a positive number of seconds", options.stall_timeout.count())};
   });
   node = find_node();
   if (node.phases) {
     meeting().set_phases(&*node.phases);
     end.set_phases(&*node.phases);
+  } else {
+    log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
   names = plain_names(group->size());
   watch();
@@ -132,9 +133,9 @@ void Runtime::Impl::watch() {
 }
 
 void Runtime::Impl::compare_options() {
-  const auto all = gather_texts(
-      channel(), fmt::format("device {}, stall timeout {} s, {}", options.device, options.stall_timeout.count(),
-                             options.program_options));
+  const auto all =
+      gather_texts(channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}, stall timeout {} s, {}",
+                                          options.device, options.stall_timeout.count(), options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])
@@ -163,6 +164,8 @@ void Runtime::Impl::read_cluster() {
     } else if (!text.empty()) {
       ranks.emplace(parse_tf_config(text).cluster, group->size());
       if (from_environment) own = parse_tf_config(tf_config);
+      if (own && own->cluster.canonical() != ranks->spec().canonical())
+        throw ConfigError{"TF_CONFIG: its cluster is not the one that replica 0 has; expected the same on every rank"};
     } else {
       ranks.emplace(ClusterSpec::one_task_per_rank(group->size()), group->size());
     }
@@ -188,21 +191,28 @@ void Runtime::Impl::read_cluster() {
 }
 
 void Runtime::Impl::bind() {
+  NodePlace place;
+  DeviceBinding binding;
   together("binding the device", [&] {
-    NodePlace place;
     place.requested = parse_device_request(options.device);
     place.rank_in_node = node.place;
     place.ranks_on_node = static_cast<int>(node.ranks.size());
     place.gpus_on_node = place.requested == DeviceRequest::cpu ? 0 : cuda_device_count();
-    const DeviceBinding binding = bind_device(place);
+    binding = bind_device(place);
     device = make_device(binding);
-    if (place.requested == DeviceRequest::automatic && binding.kind == BoundKind::cpu && group->rank() == 0)
-      log::info("no GPU was found: training on the CPU");
   });
+  const auto kinds = gather_texts(channel(), name_of(kind_of(binding.kind)));
+  together("comparing the devices", [&] {
+    for (std::size_t rank = 1; rank < kinds.size(); ++rank)
+      if (kinds[rank] != kinds[0])
+        throw ConfigError{fmt::format("--device {}: {} would use {} and {} {}; expected the same kind on every rank",
+                                      options.device, names[0], kinds[0], names[rank], kinds[rank])};
+  });
+  if (place.requested == DeviceRequest::automatic && binding.kind == BoundKind::cpu && group->rank() == 0)
+    log::info("no GPU was found: training on the CPU");
 }
 
-Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
-    : Runtime{std::make_unique<Impl>(argc, argv)} {
+Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options) : Runtime{std::make_unique<Impl>(argc, argv)} {
   impl_->start([&] { return options; });
 }
 
@@ -227,17 +237,27 @@ Runtime::~Runtime() {
   if (impl_->node.phases) impl_->node.phases->enter(Phase::leaving);
 }
 
-Strategy& Runtime::strategy() { return *impl_->strategy; }
+Strategy& Runtime::strategy() {
+  return *impl_->strategy;
+}
 
 Strategy Runtime::make_strategy(Here here) {
   impl_->meeting().agree(TagKind::create, 0, here, "a strategy");
   return Strategy{*impl_->group};
 }
 
-int Runtime::rank() const { return impl_->group->rank(); }
-int Runtime::size() const { return impl_->group->size(); }
-const RankMap& Runtime::ranks() const { return *impl_->ranks; }
-Device& Runtime::device() { return *impl_->device; }
+int Runtime::rank() const {
+  return impl_->group->rank();
+}
+int Runtime::size() const {
+  return impl_->group->size();
+}
+const RankMap& Runtime::ranks() const {
+  return *impl_->ranks;
+}
+Device& Runtime::device() {
+  return *impl_->device;
+}
 
 Runtime::Alone::Alone(Runtime& runtime) : runtime_{runtime} {
   if (auto& phases = runtime_.impl_->node.phases) phases->enter(Phase::alone);

@@ -22,10 +22,16 @@ std::string mixing(const Strategy& wanted, const Strategy& current) {
 
 }  // namespace
 
-void push(const Frame& frame) { stack().push_back(frame); }
-void pop() { stack().pop_back(); }
+void push(const Frame& frame) {
+  stack().push_back(frame);
+}
+void pop() {
+  stack().pop_back();
+}
 
-const Frame* current_frame() { return stack().empty() ? nullptr : &stack().back(); }
+const Frame* current_frame() {
+  return stack().empty() ? nullptr : &stack().back();
+}
 
 void require_not_another(const Strategy& strategy) {
   const Frame* const frame = current_frame();
@@ -54,9 +60,13 @@ Scope::Scope(Strategy& strategy) {
   detail::push({detail::Mode::cross_replica, &strategy});
 }
 
-Scope::~Scope() { detail::pop(); }
+Scope::~Scope() {
+  detail::pop();
+}
 
-bool has_strategy() { return detail::current_frame() != nullptr; }
+bool has_strategy() {
+  return detail::current_frame() != nullptr;
+}
 
 bool in_cross_replica_context() {
   const detail::Frame* const frame = detail::current_frame();

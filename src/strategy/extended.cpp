@@ -1,8 +1,7 @@
-#include <lockstep/strategy/extended.hpp>
-
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/strategy/extended.hpp>
 
 #include "strategy/batch.hpp"
 #include "strategy/context_stack.hpp"
@@ -15,7 +14,9 @@ StrategyExtended::Update::Update(Strategy& strategy) {
   detail::push({detail::Mode::update, &strategy});
 }
 
-StrategyExtended::Update::~Update() { detail::pop(); }
+StrategyExtended::Update::~Update() {
+  detail::pop();
+}
 
 void StrategyExtended::require_own(const Variable& variable) const {
   if (!variable_created_in_scope(variable))
@@ -72,7 +73,11 @@ bool StrategyExtended::variable_created_in_scope(const Variable& variable) const
   return variable.state().owner == &strategy_->store();
 }
 
-bool StrategyExtended::should_checkpoint() const { return strategy_->group().rank() == 0; }
-bool StrategyExtended::should_save_summary() const { return strategy_->group().rank() == 0; }
+bool StrategyExtended::should_checkpoint() const {
+  return strategy_->group().rank() == 0;
+}
+bool StrategyExtended::should_save_summary() const {
+  return strategy_->group().rank() == 0;
+}
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-#include <lockstep/strategy/replica_context.hpp>
-
 #include <fmt/format.h>
+
+#include <lockstep/strategy/replica_context.hpp>
 
 #include "strategy/batch.hpp"
 #include "strategy/context_stack.hpp"
@@ -13,7 +13,9 @@ int ReplicaContext::replica_id_in_sync_group() const {
   return strategy_.core_->group.rank();
 }
 
-int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
+int ReplicaContext::num_replicas_in_sync() const {
+  return strategy_.num_replicas_in_sync();
+}
 
 void ReplicaContext::merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn) {
   detail::require_current(*this);
@@ -32,7 +34,8 @@ void ReplicaContext::declared_merge(std::string_view batch, const std::function<
 std::vector<Tensor> ReplicaContext::all_reduce_leaves(ReduceOp op, std::vector<Tensor> leaves, const Here& here) {
   detail::require_current(*this);
   detail::Batch batch{op, leaves};
-  declared_merge(batch.text("all_reduce"), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
+  declared_merge(
+      batch.text("all_reduce"), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
   return leaves;
 }
 

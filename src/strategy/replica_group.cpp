@@ -35,7 +35,9 @@ class GuardedOps final : public CrossDeviceOps {
 };
 
 // std::terminate with the exception in flight, so that the handler can say what it was.
-void terminate_with(std::exception_ptr exception) noexcept { std::rethrow_exception(std::move(exception)); }
+void terminate_with(std::exception_ptr exception) noexcept {
+  std::rethrow_exception(std::move(exception));
+}
 
 }  // namespace
 

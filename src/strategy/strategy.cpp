@@ -1,8 +1,7 @@
-#include <lockstep/strategy/strategy.hpp>
-
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
 
 #include "strategy/context_stack.hpp"
 #include "strategy/strategy_core.hpp"
@@ -56,12 +55,24 @@ Strategy::Strategy(Strategy&& other) noexcept : core_{std::move(other.core_)} {
 
 Strategy::~Strategy() = default;
 
-Scope Strategy::scope() { return Scope{*this}; }
-StrategyExtended& Strategy::extended() { return core_->extended; }
-VariableStore& Strategy::store() { return core_->store; }
-ReplicaGroup& Strategy::group() { return core_->group; }
-int Strategy::num_replicas_in_sync() const { return core_->group.size(); }
-std::string Strategy::name() const { return fmt::format("strategy {}", core_->id); }
+Scope Strategy::scope() {
+  return Scope{*this};
+}
+StrategyExtended& Strategy::extended() {
+  return core_->extended;
+}
+VariableStore& Strategy::store() {
+  return core_->store;
+}
+ReplicaGroup& Strategy::group() {
+  return core_->group;
+}
+int Strategy::num_replicas_in_sync() const {
+  return core_->group.size();
+}
+std::string Strategy::name() const {
+  return fmt::format("strategy {}", core_->id);
+}
 
 void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
   core_->group.meeting().agree(kind, core_->id, here, text);

@@ -11,8 +11,7 @@ struct Strategy::Core {
   VariableStore store;
   StrategyExtended extended;
 
-  Core(ReplicaGroup& its_group, Strategy& handle)
-      : group{its_group}, id{its_group.next_strategy()}, extended{handle} {}
+  Core(ReplicaGroup& its_group, Strategy& handle) : group{its_group}, id{its_group.next_strategy()}, extended{handle} {}
 };
 
 }  // namespace lockstep

@@ -1,9 +1,8 @@
-#include <lockstep/strategy/variable.hpp>
-
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
+#include <lockstep/strategy/variable.hpp>
 
 #include "strategy/context_stack.hpp"
 
@@ -43,9 +42,10 @@ void apply(Assignment assignment, const TensorView& value, const TensorView& tar
 void assign_in_replica(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
   const VariableAggregation aggregation = variable.state().aggregation;
   if (aggregation == VariableAggregation::none)
-    throw InvalidArgument{fmt::format(
-        "You must specify an aggregation method to update a MirroredVariable in Replica Context: variable '{}' has none",
-        variable.name())};
+    throw InvalidArgument{
+        fmt::format("You must specify an aggregation method to update a MirroredVariable in Replica Context: variable "
+                    "'{}' has none",
+                    variable.name())};
   if (aggregation == VariableAggregation::mean) require_reducible(ReduceOp::mean, value.dtype());
   replica_context()->merge_call(
       [&](Strategy& strategy, const PerReplica<Tensor>& values) {

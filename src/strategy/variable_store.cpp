@@ -1,10 +1,9 @@
-#include <lockstep/strategy/variable_store.hpp>
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/strategy/variable_store.hpp>
 
 namespace lockstep {
 namespace {
@@ -19,8 +18,9 @@ std::int64_t padded(std::int64_t count, DType dtype) {
 
 void require_sealed(const VariableState& variable) {
   if (!variable.segment)
-    throw ContextError{fmt::format(
-        "variable '{}' has no memory yet: call seal() after the last variable is created, or run() first", variable.name)};
+    throw ContextError{
+        fmt::format("variable '{}' has no memory yet: call seal() after the last variable is created, or run() first",
+                    variable.name)};
 }
 
 }  // namespace
@@ -31,7 +31,9 @@ TensorView FlatRange::slot(std::string_view name) const {
   return slot.view().slice(first, values.count());
 }
 
-void VariableStore::add(std::shared_ptr<VariableState> variable) { variables_.push_back(std::move(variable)); }
+void VariableStore::add(std::shared_ptr<VariableState> variable) {
+  variables_.push_back(std::move(variable));
+}
 
 std::vector<TensorView> VariableStore::seal() {
   std::vector<std::shared_ptr<StoreSegment>> made;
@@ -41,8 +43,8 @@ std::vector<TensorView> VariableStore::seal() {
       return segment->dtype == variable.dtype && segment->trainable == variable.trainable;
     });
     if (found == made.end())
-      found = made.insert(found, std::make_shared<StoreSegment>(
-                                     StoreSegment{variable.dtype, variable.trainable, 0, {}, {}, {}}));
+      found = made.insert(
+          found, std::make_shared<StoreSegment>(StoreSegment{variable.dtype, variable.trainable, 0, {}, {}, {}}));
     variable.segment = *found;
     variable.offset = (*found)->count;
     (*found)->count += padded(variable.initial.count(), variable.dtype);
@@ -95,8 +97,9 @@ std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables
   for (const VariableState* variable : order) {
     const std::int64_t end = variable->offset + padded(element_count(variable->shape), variable->dtype);
     StoreSegment& segment = *variable->segment;
-    const bool adjacent = previous && previous->segment == variable->segment &&
-                          previous->offset + padded(element_count(previous->shape), previous->dtype) == variable->offset;
+    const bool adjacent =
+        previous && previous->segment == variable->segment &&
+        previous->offset + padded(element_count(previous->shape), previous->dtype) == variable->offset;
     if (adjacent) {
       ranges.pop_back();
     } else {
@@ -110,10 +113,18 @@ std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables
   return ranges;
 }
 
-std::string_view Variable::name() const { return state_->name; }
-const Shape& Variable::shape() const { return state_->shape; }
-DType Variable::dtype() const { return state_->dtype; }
-bool Variable::trainable() const { return state_->trainable; }
+std::string_view Variable::name() const {
+  return state_->name;
+}
+const Shape& Variable::shape() const {
+  return state_->shape;
+}
+DType Variable::dtype() const {
+  return state_->dtype;
+}
+bool Variable::trainable() const {
+  return state_->trainable;
+}
 
 TensorView Variable::local() const {
   require_sealed(*state_);

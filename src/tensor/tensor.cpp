@@ -1,10 +1,9 @@
-#include <lockstep/tensor/tensor.hpp>
-
 #include <cstring>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {
 
@@ -13,8 +12,7 @@ TensorView::TensorView(std::byte* data, Shape shape, DType dtype, DeviceKind dev
 
 TensorView TensorView::slice(std::int64_t first, std::int64_t count) const {
   if (first < 0 || count < 0 || first > count_ - count)
-    throw InvalidArgument{
-        fmt::format("slice [{}, {}) is outside of {}", first, first + count, describe(*this))};
+    throw InvalidArgument{fmt::format("slice [{}, {}) is outside of {}", first, first + count, describe(*this))};
   return {data_ + static_cast<std::size_t>(first) * size_of(dtype_), {count}, dtype_, device_};
 }
 
@@ -25,11 +23,10 @@ TensorView TensorView::reshaped(Shape shape) const {
 }
 
 void TensorView::require_host(DType wanted) const {
-  if (dtype_ != wanted)
-    throw InvalidArgument{fmt::format("{} was read as {}", describe(*this), name_of(wanted))};
+  if (dtype_ != wanted) throw InvalidArgument{fmt::format("{} was read as {}", describe(*this), name_of(wanted))};
   if (device_ != DeviceKind::cpu)
-    throw InvalidArgument{fmt::format("{} is in the memory of a {} device, not the host's", describe(*this),
-                                      name_of(device_))};
+    throw InvalidArgument{
+        fmt::format("{} is in the memory of a {} device, not the host's", describe(*this), name_of(device_))};
 }
 
 std::string describe(const TensorView& view) {

@@ -13,9 +13,15 @@ using lockstep::test::runtime;
 
 namespace {
 
-int ranks() { return runtime().size(); }
-int rank() { return runtime().rank(); }
-int last() { return ranks() - 1; }
+int ranks() {
+  return runtime().size();
+}
+int rank() {
+  return runtime().rank();
+}
+int last() {
+  return ranks() - 1;
+}
 
 /// What `body` throws on this rank; empty if nothing.
 template <class Expected, class Body>
@@ -28,7 +34,9 @@ std::string message_of(Body&& body) {
   return {};
 }
 
-void expect_in_step() { CHECK(runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks()); }
+void expect_in_step() {
+  CHECK(runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
+}
 
 }  // namespace
 

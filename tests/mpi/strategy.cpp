@@ -14,13 +14,21 @@ using lockstep::test::runtime;
 
 namespace {
 
-int ranks() { return runtime().size(); }
-int rank() { return runtime().rank(); }
+int ranks() {
+  return runtime().size();
+}
+int rank() {
+  return runtime().rank();
+}
 
 /// 1 + 2 + … + ranks.
-int triangle() { return ranks() * (ranks() + 1) / 2; }
+int triangle() {
+  return ranks() * (ranks() + 1) / 2;
+}
 
-Tensor of(std::initializer_list<float> values) { return Tensor::from(values, {static_cast<std::int64_t>(values.size())}); }
+Tensor of(std::initializer_list<float> values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+}
 
 std::vector<float> times(float factor, std::vector<float> values) {
   for (float& value : values) value *= factor;
@@ -148,11 +156,13 @@ TEST_CASE("large tensors reduce exactly, whatever their length") {
 TEST_CASE("reduce_to one replica gives it to that one alone") {
   Strategy& strategy = runtime().strategy();
   for (int root = 0; root < ranks(); ++root) {
-    const auto got = strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1.f + rank(), 2})}, OneReplica{root});
+    const auto got =
+        strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1.f + rank(), 2})}, OneReplica{root});
     REQUIRE(got.has_value() == (rank() == root));
     if (got) CHECK(got->to_vector<float>() == std::vector<float>{1.f * triangle(), 2.f * ranks()});
   }
-  CHECK_THROWS_AS(strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{ranks()}), InvalidArgument);
+  CHECK_THROWS_AS(strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{ranks()}),
+                  InvalidArgument);
 }
 
 TEST_CASE("a reduction leaves the value it was given alone") {
@@ -207,8 +217,10 @@ TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values co
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1, 2}); });
   strategy.seal();
-  const Mirrored<Tensor> sum = strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1, 1.f + rank()})}, w);
-  strategy.extended().update(w, [](const Variable& v, const Tensor& delta) { v.assign_add(delta); }, sum);
+  const Mirrored<Tensor> sum =
+      strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1, 1.f + rank()})}, w);
+  strategy.extended().update(
+      w, [](const Variable& v, const Tensor& delta) { v.assign_add(delta); }, sum);
   CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + ranks(), 2.f + triangle()});
   w.local().elements<float>()[0] += rank();  // replicas drift
   strategy.rebroadcast();

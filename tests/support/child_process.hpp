@@ -1,11 +1,6 @@
 // Real processes for tests of what one process sees of another.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -13,6 +8,11 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace lockstep::test {
 

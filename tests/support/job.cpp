@@ -57,15 +57,13 @@ void become(char* const* command, char* const* environment, int out, int err) {
   // A test that is interrupted or killed takes its job along.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int in = open("/dev/null", O_RDONLY);
-  if (in < 0 || dup2(in, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
-    return;
+  if (in < 0 || dup2(in, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0) return;
   execvpe(command[0], command, environment);
 }
 
 class File {
  public:
-  File(const std::filesystem::path& path, int flags)
-      : descriptor_{open(path.c_str(), flags | O_CLOEXEC, 0600)} {
+  File(const std::filesystem::path& path, int flags) : descriptor_{open(path.c_str(), flags | O_CLOEXEC, 0600)} {
     if (descriptor_ < 0) throw std::system_error{errno, std::generic_category(), path.string()};
   }
   File(const File&) = delete;
@@ -167,8 +165,7 @@ Outcome run_command(const std::vector<std::string>& command, const CommandOption
 
   const Clock::time_point begin = Clock::now();
   const pid_t child = start(command, environment_with(changes), out.descriptor(), err.descriptor());
-  std::optional<int> status =
-      wait_until(child, begin + std::chrono::duration_cast<Clock::duration>(options.timeout));
+  std::optional<int> status = wait_until(child, begin + std::chrono::duration_cast<Clock::duration>(options.timeout));
   outcome.timed_out = !status;
   if (!status) status = end_by_force(child, outcome.marker);
   outcome.seconds = Clock::now() - begin;
@@ -181,8 +178,7 @@ Outcome run_command(const std::vector<std::string>& command, const CommandOption
 Outcome run_job(int ranks, const std::vector<std::string>& arguments, const CommandOptions& options) {
   const char* program = std::getenv("LOCKSTEP_TRAIN");
   if (!program || !*program)
-    throw std::runtime_error{
-        "LOCKSTEP_TRAIN is not set, expected the path of lockstep-train; `meson test` sets it"};
+    throw std::runtime_error{"LOCKSTEP_TRAIN is not set, expected the path of lockstep-train; `meson test` sets it"};
   std::vector<std::string> command{"mpirun", "-n", std::to_string(ranks), program};
   command.insert(command.end(), arguments.begin(), arguments.end());
   CommandOptions with_mpi = options;
@@ -245,8 +241,7 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-std::filesystem::path TemporaryDirectory::write(const std::filesystem::path& name,
-                                                std::string_view contents) const {
+std::filesystem::path TemporaryDirectory::write(const std::filesystem::path& name, std::string_view contents) const {
   const std::filesystem::path path = path_ / name;
   std::ofstream file{path, std::ios::binary};
   file.write(contents.data(), static_cast<std::streamsize>(contents.size()));

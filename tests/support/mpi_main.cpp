@@ -19,7 +19,9 @@ int expected_ranks() {
 
 }  // namespace
 
-Runtime& runtime() { return *current; }
+Runtime& runtime() {
+  return *current;
+}
 
 }  // namespace lockstep::test
 

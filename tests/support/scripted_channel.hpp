@@ -26,11 +26,11 @@ struct Meeting {
 struct Script {
   int rank = 0;
   int size = 3;
-  std::deque<Meeting> meetings = {};           ///< to come; where there is none, every rank agrees
-  std::function<void()> during_max = [] {};    ///< runs while the real rank waits for the others
-  std::vector<std::string> calls = {};         ///< "max", "all_gather", "broadcast from 2"
-  std::vector<Tag> gathered = {};              ///< the real rank's tags, where it had to show them
-  std::string sent = {};                       ///< the bytes the real rank broadcast last
+  std::deque<Meeting> meetings = {};         ///< to come; where there is none, every rank agrees
+  std::function<void()> during_max = [] {};  ///< runs while the real rank waits for the others
+  std::vector<std::string> calls = {};       ///< "max", "all_gather", "broadcast from 2"
+  std::vector<Tag> gathered = {};            ///< the real rank's tags, where it had to show them
+  std::string sent = {};                     ///< the bytes the real rank broadcast last
 };
 
 class ScriptedChannel final : public ControlChannel {

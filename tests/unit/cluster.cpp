@@ -106,9 +106,7 @@ TEST_CASE("a task that the spec does not have has no address") {
 
 TEST_CASE("specs that mean the same have one canonical text") {
   const std::string canonical = ClusterSpec::parse(three_tasks).canonical();
-  const auto canonical_of = [](const std::string& text) {
-    return ClusterSpec::parse(text, "other").canonical();
-  };
+  const auto canonical_of = [](const std::string& text) { return ClusterSpec::parse(text, "other").canonical(); };
   CHECK(canonical_of(R"({"replicas_per_task":4,"rpc_layer":"grpc",
                          "cluster":{"chief":["a:2222"],"worker":{"1":"c:2222","0":"b:2222"},"evaluator":[]}})") ==
         canonical);
@@ -140,8 +138,8 @@ TEST_CASE("with eleven workers, worker 10 is rank 10 and worker 2 is rank 2") {
 }
 
 TEST_CASE("an evaluator leaves no gap in the ranks") {
-  const RankMap ranks{
-      ClusterSpec::parse(R"({"cluster": {"chief": ["a:1"], "evaluator": ["e:1"], "worker": ["b:1"]}})"), 2};
+  const RankMap ranks{ClusterSpec::parse(R"({"cluster": {"chief": ["a:1"], "evaluator": ["e:1"], "worker": ["b:1"]}})"),
+                      2};
   CHECK(ranks.task_of(1) == Task{"worker", 0});
   CHECK_THROWS_AS(ranks.rank_of({"evaluator", 0}, 0), InvalidArgument);
 }
@@ -160,9 +158,8 @@ TEST_CASE("another number of ranks than the spec makes is refused with both side
         "mpirun "
         "-n 12");
   CHECK(message(three_tasks, 13) != "");
-  CHECK(
-      message(R"({"cluster": {"worker": ["a:1"], "evaluator": ["b:1"]}})", 2) ==
-      "cluster.json: 1 worker makes 1 rank (the evaluator is none), but the job has 2; expected mpirun -n 1");
+  CHECK(message(R"({"cluster": {"worker": ["a:1"], "evaluator": ["b:1"]}})", 2) ==
+        "cluster.json: 1 worker makes 1 rank (the evaluator is none), but the job has 2; expected mpirun -n 1");
   CHECK(message(R"({"cluster": {"chief": ["a:1"]}, "replicas_per_task": 2})", 1) ==
         "cluster.json: 1 chief with 2 replicas makes 2 ranks, but the job has 1; expected mpirun -n 2");
   CHECK(message(R"({"cluster": {"worker": ["a:1", "b:1"]}})", 0) ==
@@ -175,8 +172,7 @@ TEST_CASE("a rank, task or replica outside the job is refused") {
   CHECK_THROWS_AS(ranks.replica_in_task(-1), InvalidArgument);
   CHECK_THROWS_AS(ranks.device_name(12, BoundKind::cpu), InvalidArgument);
   CHECK_THROWS_WITH(ranks.rank_of({"worker", 2}, 0), "worker:2 has no ranks in this job");
-  CHECK_THROWS_WITH(ranks.rank_of({"worker", 1}, 4),
-                    "there is no replica 4 in worker:1, which has 4 replicas");
+  CHECK_THROWS_WITH(ranks.rank_of({"worker", 1}, 4), "there is no replica 4 in worker:1, which has 4 replicas");
   CHECK_THROWS_AS(ranks.rank_of({"worker", 1}, -1), InvalidArgument);
 }
 
@@ -193,17 +189,15 @@ TEST_CASE("a replica is described by rank, task and host") {
 }
 
 TEST_CASE("the replicas of a task must share a node, tasks may") {
-  const RankMap ranks{ClusterSpec::parse(R"({"cluster": {"worker": ["a:1", "b:1"]}, "replicas_per_task": 2})",
-                                         "cluster.json"),
-                      4};
+  const RankMap ranks{
+      ClusterSpec::parse(R"({"cluster": {"worker": ["a:1", "b:1"]}, "replicas_per_task": 2})", "cluster.json"), 4};
   using Hosts = std::vector<std::string>;
   CHECK_NOTHROW(ranks.require_tasks_on_one_node(Hosts{"a", "a", "b", "b"}));
   CHECK_NOTHROW(ranks.require_tasks_on_one_node(Hosts{"a", "a", "a", "a"}));
   CHECK_THROWS_AS(ranks.require_tasks_on_one_node(Hosts{"a", "b", "a", "b"}), ConfigError);
-  CHECK_THROWS_WITH(
-      ranks.require_tasks_on_one_node(Hosts{"a", "a", "a", "b"}),
-      "cluster.json: worker:1 is spread over two hosts, rank 2 on a and rank 3 on b; expected all 2 "
-      "replicas of a task on one host");
+  CHECK_THROWS_WITH(ranks.require_tasks_on_one_node(Hosts{"a", "a", "a", "b"}),
+                    "cluster.json: worker:1 is spread over two hosts, rank 2 on a and rank 3 on b; expected all 2 "
+                    "replicas of a task on one host");
   CHECK_THROWS_AS(ranks.require_tasks_on_one_node(Hosts{"a", "a"}), InvalidArgument);
 }
 
@@ -211,8 +205,7 @@ TEST_CASE("the replicas of a task must share a node, tasks may") {
 
 TEST_CASE("TF_CONFIG holds a cluster and possibly a task, whose index may be text") {
   const auto task_in = [](const std::string& task) {
-    return parse_tf_config(R"({"cluster": {"worker": ["a:1", "b:1"], "evaluator": ["e:1"]})" + task + "}")
-        .task;
+    return parse_tf_config(R"({"cluster": {"worker": ["a:1", "b:1"], "evaluator": ["e:1"]})" + task + "}").task;
   };
   CHECK(task_in(R"(, "task": {"type": "worker", "index": 1})") == Task{"worker", 1});
   CHECK(task_in(R"(, "task": {"type": "worker", "index": "1", "trial": "x"})") == Task{"worker", 1});
@@ -224,8 +217,8 @@ TEST_CASE("TF_CONFIG holds a cluster and possibly a task, whose index may be tex
 }
 
 TEST_CASE("a task that is the same on all ranks means nothing, any other must match its rank") {
-  const RankMap ranks{
-      ClusterSpec::parse(R"({"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}})", "TF_CONFIG"), 3};
+  const RankMap ranks{ClusterSpec::parse(R"({"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}})", "TF_CONFIG"),
+                      3};
   using Given = std::vector<std::optional<Task>>;
   const Task chief{"chief", 0};
   const Task first{"worker", 0};
@@ -236,10 +229,9 @@ TEST_CASE("a task that is the same on all ranks means nothing, any other must ma
   CHECK_NOTHROW(require_tasks_match_ranks(Given{chief, {}, second}, ranks));
   CHECK_THROWS_AS(require_tasks_match_ranks(Given{{}, {}, first}, ranks), ConfigError);
   CHECK_THROWS_AS(require_tasks_match_ranks(Given{first, chief, second}, ranks), ConfigError);
-  CHECK_THROWS_WITH(
-      require_tasks_match_ranks(Given{chief, second, second}, ranks),
-      "TF_CONFIG: key \"task\": rank 1 was given worker:1; expected worker:0, or the same task on all "
-      "ranks");
+  CHECK_THROWS_WITH(require_tasks_match_ranks(Given{chief, second, second}, ranks),
+                    "TF_CONFIG: key \"task\": rank 1 was given worker:1; expected worker:0, or the same task on all "
+                    "ranks");
   CHECK_THROWS_AS(require_tasks_match_ranks(Given{chief}, ranks), InvalidArgument);
 }
 
@@ -248,12 +240,10 @@ TEST_CASE("a task that is the same on all ranks means nothing, any other must ma
 TEST_CASE("each rank of a node takes the GPU of its number") {
   for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda})
     for (int rank = 0; rank < 4; ++rank)
-      CHECK(
-          bind_device({.requested = request, .rank_in_node = rank, .ranks_on_node = 4, .gpus_on_node = 4}) ==
-          DeviceBinding{BoundKind::cuda, rank});
+      CHECK(bind_device({.requested = request, .rank_in_node = rank, .ranks_on_node = 4, .gpus_on_node = 4}) ==
+            DeviceBinding{BoundKind::cuda, rank});
   // Fewer ranks than GPUs leave some idle.
-  CHECK(bind_device({.rank_in_node = 1, .ranks_on_node = 2, .gpus_on_node = 8}) ==
-        DeviceBinding{BoundKind::cuda, 1});
+  CHECK(bind_device({.rank_in_node = 1, .ranks_on_node = 2, .gpus_on_node = 8}) == DeviceBinding{BoundKind::cuda, 1});
 }
 
 TEST_CASE("without GPUs auto takes the CPU and cuda is refused") {
@@ -264,8 +254,7 @@ TEST_CASE("without GPUs auto takes the CPU and cuda is refused") {
 }
 
 TEST_CASE("the CPU is taken when asked for, however many GPUs and ranks there are") {
-  CHECK(bind_device(
-            {.requested = DeviceRequest::cpu, .rank_in_node = 3, .ranks_on_node = 4, .gpus_on_node = 2}) ==
+  CHECK(bind_device({.requested = DeviceRequest::cpu, .rank_in_node = 3, .ranks_on_node = 4, .gpus_on_node = 2}) ==
         DeviceBinding{BoundKind::cpu, 0});
 }
 

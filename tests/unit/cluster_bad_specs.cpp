@@ -64,14 +64,12 @@ const std::vector<BadSpec> bad_specs{
     {R"({"cluster": {"evaluator": ["a:1"]}})", {"names no chief and no worker"}},
     {R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}})",
      {"key \"cluster.ps\": parameter servers", "expected chief, worker or evaluator"}},
-    {R"({"cluster": {"workers": ["a:1"]}})",
-     {"unknown job type \"workers\"", "expected chief, worker or evaluator"}},
+    {R"({"cluster": {"workers": ["a:1"]}})", {"unknown job type \"workers\"", "expected chief, worker or evaluator"}},
     {R"({"cluster": {"Worker": ["a:1"]}})", {"unknown job type \"Worker\""}},
     {R"({"cluster": {"chief": ["a:1", "b:1"]}})", {"key \"cluster.chief\": names 2 chiefs", "at most one"}},
     {R"({"cluster": {"worker": ["a:1"], "evaluator": ["b:1", "c:1", "d:1"]}})",
      {"key \"cluster.evaluator\": names 3 evaluators", "at most one"}},
-    {R"({"cluster": {"worker": "a:1"}})",
-     {"key \"cluster.worker\": expected a list of addresses", "got \"a:1\""}},
+    {R"({"cluster": {"worker": "a:1"}})", {"key \"cluster.worker\": expected a list of addresses", "got \"a:1\""}},
     {R"({"cluster": {"worker": null}})", {"key \"cluster.worker\": expected a list", "got null"}},
     {R"({"cluster": {"worker": 3}})", {"key \"cluster.worker\": expected a list", "got 3"}},
     {R"({"cluster": {"worker": {"0": "a:1", "2": "b:1"}}})",
@@ -88,10 +86,8 @@ const std::vector<BadSpec> bad_specs{
     {R"({"cluster": {"chief": ["a:1"], "worker": ["A:1"]}})", {"chief:0 and worker:0", "\"A:1\""}},
     {R"({"cluster": {"worker": ["a:1"], "evaluator": ["a:1"]}})", {"worker:0 and evaluator:0"}},
     {R"({"cluster": {"worker": ["[::1]:1", "[0:0::1]:1"]}})", {"worker:0 and worker:1", "\"[0:0::1]:1\""}},
-    {R"({"cluster": {"worker": ["a:1", ""]}})",
-     {"key \"cluster.worker[1]\": expected host:port", "got \"\""}},
-    {R"({"cluster": {"worker": ["a:1", 2222]}})",
-     {"key \"cluster.worker[1]\": expected host:port", "got 2222"}},
+    {R"({"cluster": {"worker": ["a:1", ""]}})", {"key \"cluster.worker[1]\": expected host:port", "got \"\""}},
+    {R"({"cluster": {"worker": ["a:1", 2222]}})", {"key \"cluster.worker[1]\": expected host:port", "got 2222"}},
     {R"({"cluster": {"worker": [["a:1"]]}})", {"key \"cluster.worker[0]\"", "got [\"a:1\"]"}},
     {R"({"cluster": {"chief": ["a"]}})", {"key \"cluster.chief[0]\"", "got \"a\""}},
     {R"({"cluster": {"worker": [":2222"]}})", {"got \":2222\""}},
@@ -134,8 +130,7 @@ const std::vector<BadSpec> bad_specs{
     // The task of TF_CONFIG.
     {R"({"cluster": {"worker": ["a:1"]}, "task": "worker:0"})", {"key \"task\": expected an object"}},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"index": 0}})", {"key \"task\": \"type\" is missing"}},
-    {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}})",
-     {"key \"task\": \"index\" is missing"}},
+    {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}})", {"key \"task\": \"index\" is missing"}},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}})",
      {"key \"task.type\": expected \"chief\"", "got \"ps\""}},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": 1, "index": 0}})", {"key \"task.type\"", "got 1"}},
@@ -144,8 +139,7 @@ const std::vector<BadSpec> bad_specs{
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": "0x"}})", {"got \"0x\""}},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": ""}})", {"got \"\""}},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0.5}})", {"got 0.5"}},
-    {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 99999999999}})",
-     {"got 99999999999"}},
+    {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 99999999999}})", {"got 99999999999"}},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}})",
      {"key \"task\": worker:1 is not in the cluster"}},
     {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}})",
@@ -179,8 +173,7 @@ class TemporaryFolder {
 
 void check_file_refused(const std::filesystem::path& file, const std::string& told) {
   CHECK_THROWS_AS(ClusterSpec::from_file(file), ConfigError);
-  CHECK_THROWS_WITH(ClusterSpec::from_file(file),
-                    Catch::StartsWith(file.string() + ": ") && Catch::Contains(told));
+  CHECK_THROWS_WITH(ClusterSpec::from_file(file), Catch::StartsWith(file.string() + ": ") && Catch::Contains(told));
 }
 
 }  // namespace

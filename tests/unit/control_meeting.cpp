@@ -20,7 +20,9 @@ namespace {
 
 using Calls = std::vector<std::string>;
 
-std::vector<std::string> names() { return {"replica 0 (chief:0)", "replica 1 (worker:0)", "replica 2 (worker:1)"}; }
+std::vector<std::string> names() {
+  return {"replica 0 (chief:0)", "replica 1 (worker:0)", "replica 2 (worker:1)"};
+}
 
 MeetingPoint meeting_on(Script& script, PhaseTable* phases = nullptr) {
   return MeetingPoint{std::make_unique<ScriptedChannel>(script), names(), phases};
@@ -42,7 +44,9 @@ Tag failing(std::string_view text, ExitCode cause = ExitCode::failure) {
   return tag;
 }
 
-std::exception_ptr exception(const std::string& what) { return std::make_exception_ptr(std::runtime_error{what}); }
+std::exception_ptr exception(const std::string& what) {
+  return std::make_exception_ptr(std::runtime_error{what});
+}
 
 /// Announces `error` and returns what that threw.
 std::exception_ptr thrown_by_fail(MeetingPoint& meeting, std::exception_ptr error) {

@@ -84,7 +84,10 @@ TEST_CASE("text too long for a tag is cut, between characters") {
 
 TEST_CASE("control characters in a tag's text become spaces") {
   Tag tag;
-  const std::string_view text{"a\nb\tc\0d\x7f" "e", 9};
+  const std::string_view text{
+      "a\nb\tc\0d\x7f"
+      "e",
+      9};
   tag.set_text(text);
   CHECK(tag.kept_text() == "a b c d e");
   CHECK(tag.text_size == 9);
@@ -261,7 +264,9 @@ TEST_CASE("calls that read alike but belong to other strategies or runs say so")
 namespace {
 
 // Last in the file: what follows has another name.
+Here here_in_a_long_name() {
 #line 4294967 "a/folder/a_file_whose_name_is_longer_than_a_tag_has_room_for.cpp"
-Here here_in_a_long_name() { return Here::current(); }
+  return Here::current();
+}
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The phase table between processes, and the watchdog over real processes that end, stop and stay away.
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <limits>
@@ -34,15 +35,22 @@ Tag merge_tag() {
 
 /// A table of which this process writes row 0, and children the others.
 struct Table {
-  SharedMemory::Handle handle;
+  SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(::rows));
+  std::vector<SharedMemory> opened;
   PhaseTable rows;
 
-  Table() : Table{SharedMemory::create(PhaseTable::bytes_for(::rows))} {}
-  explicit Table(SharedMemory memory) : handle{memory.handle()}, rows{std::move(memory), ::rows, 0} {}
+  Table() : rows{own_row()} {}
 
-  /// How a child comes to its row: the way ranks of a node do.
-  PhaseTable open(int row) const {
-    return PhaseTable{SharedMemory::open(handle, PhaseTable::bytes_for(::rows)), ::rows, row};
+  PhaseTable own_row() {
+    for (int row = 0; row < ::rows; ++row)
+      opened.push_back(SharedMemory::open(memory.handle(), PhaseTable::bytes_for(::rows)));
+    memory.take_over();
+    return of(0);
+  }
+
+  /// For the process that writes `row`: once in each.
+  PhaseTable of(int row, PhaseTable::Processes processes = PhaseTable::Processes::known) {
+    return PhaseTable{std::move(opened[static_cast<std::size_t>(row)]), ::rows, row, processes};
   }
 
   bool has_started(int row) const {
@@ -95,40 +103,52 @@ class Watched {
 
 }  // namespace
 
-TEST_CASE("shared memory begins as zeros, is the same in every process that opens it, and has no name") {
+TEST_CASE("shared memory is the same in every process that opens it, and then has neither name nor proof") {
   constexpr std::size_t bytes = 10'000;
-  SharedMemory memory = SharedMemory::create(bytes);
-  auto* const mine = static_cast<volatile unsigned char*>(memory.data());
-  for (std::size_t i = 0; i < bytes; ++i) REQUIRE(mine[i] == 0);
-  const SharedMemory::Handle handle = memory.handle();
-  CHECK(handle.process == ::getpid());
-  ChildProcess child{[&] {
-    const SharedMemory opened = SharedMemory::open(handle, bytes);
-    auto* const theirs = static_cast<volatile unsigned char*>(opened.data());
-    if (opened.data() == memory.data() || theirs[0] != 0) return 1;
-    theirs[bytes - 1] = 7;
-    return 0;
-  }};
-  CHECK(child.wait() == 0);
-  CHECK(mine[bytes - 1] == 7);
-  for (const auto& entry : std::filesystem::directory_iterator{"/dev/shm"})
-    CHECK_THAT(entry.path().string(), !Catch::Contains("lockstep"));
+  for (const auto create : {SharedMemory::create, SharedMemory::create_named}) {
+    SharedMemory memory = create(bytes);
+    const SharedMemory::Handle handle = memory.handle();
+    auto* const mine = static_cast<volatile unsigned char*>(memory.data());
+    ChildProcess child{[&] {
+      const SharedMemory opened = SharedMemory::open(handle, bytes);
+      if (opened.data() == memory.data()) return 1;
+      static_cast<volatile unsigned char*>(opened.data())[bytes - 1] = 7;
+      return 0;
+    }};
+    CHECK(child.wait() == 0);
+    memory.take_over();
+    CHECK(mine[bytes - 1] == 7);
+    CHECK(std::all_of(mine, mine + bytes - 1, [](unsigned char byte) { return byte == 0; }));
+    CHECK_THROWS_AS(SharedMemory::open(handle, bytes), CommError);
 
-  SharedMemory moved = std::move(memory);
-  CHECK(memory.data() == nullptr);
-  CHECK(static_cast<unsigned char*>(moved.data())[bytes - 1] == 7);
-  memory = std::move(moved);
-  CHECK(SharedMemory::open(handle, bytes).data() != nullptr);
+    SharedMemory moved = std::move(memory);
+    CHECK(memory.data() == nullptr);
+    memory = std::move(moved);
+    CHECK(static_cast<unsigned char*>(memory.data())[bytes - 1] == 7);
+  }
 }
 
-TEST_CASE("shared memory whose owner is gone cannot be opened, and the error says what was tried") {
-  SharedMemory::Handle handle;
+TEST_CASE("only shared memory made with a name has one, until all have opened it") {
+  CHECK(std::string{SharedMemory::create(100).handle().name}.empty());
+  SharedMemory memory = SharedMemory::create_named(100);
+  const std::string path = std::string{"/dev/shm"} + memory.handle().name;
+  CHECK(std::filesystem::exists(path));
+  memory.take_over();
+  CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("memory that is gone, of another size, or another process's is not opened") {
+  SharedMemory::Handle gone;
   {
     const SharedMemory memory = SharedMemory::create(100);
-    handle = memory.handle();
+    gone = memory.handle();
+    CHECK_THROWS_WITH(SharedMemory::open(gone, 101), Catch::Contains("not of the size agreed on"));
+    SharedMemory::Handle other = gone;
+    ++other.proof;
+    CHECK_THROWS_WITH(SharedMemory::open(other, 100), Catch::Contains("another process's"));
+    CHECK(SharedMemory::open(gone, 100).data() != nullptr);
   }
-  CHECK_THROWS_AS(SharedMemory::open(handle, 100), CommError);
-  CHECK_THROWS_WITH(SharedMemory::open(handle, 100),
+  CHECK_THROWS_WITH(SharedMemory::open(gone, 100),
                     Catch::StartsWith("/proc/" + std::to_string(::getpid()) + "/fd/") && Catch::Contains(": "));
   CHECK_THROWS_AS(SharedMemory::open({}, 100), CommError);
 }
@@ -138,7 +158,7 @@ TEST_CASE("a row written in one process is read in another") {
   CHECK(table.rows.read(1).phase == Phase::absent);
   table.rows.enter(Phase::alone);
   ChildProcess child{[&] {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     own.beat();
     own.beat();
     own.enter_meeting(17, merge_tag());
@@ -175,7 +195,7 @@ TEST_CASE("a row in words") {
 
 TEST_CASE("one process of all claims the report") {
   Table table;
-  ChildProcess child{[&] { return table.open(1).claim_report() ? 0 : 1; }};
+  ChildProcess child{[&] { return table.of(1).claim_report() ? 0 : 1; }};
   CHECK(child.wait() == 0);
   CHECK_FALSE(table.rows.claim_report());
 }
@@ -183,7 +203,7 @@ TEST_CASE("one process of all claims the report") {
 TEST_CASE("a process that ends without a word is gone") {
   Table table;
   ChildProcess child{[&] {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     own.enter_meeting(4, merge_tag());
     own.leave_meeting();
     return ::pause();  // until it is killed
@@ -201,7 +221,7 @@ TEST_CASE("a process that ends without a word is gone") {
 TEST_CASE("a process that has stopped beating has stopped") {
   Table table;
   ChildProcess child{[&]() -> int {
-    PhaseTable own = table.open(2);
+    PhaseTable own = table.of(2);
     own.enter_meeting(1, merge_tag());
     beat_for_ever(own);
   }};
@@ -220,12 +240,12 @@ TEST_CASE("a process that has stopped beating has stopped") {
 TEST_CASE("a process that beats but stays out of a meeting is late") {
   Table table;
   ChildProcess waiting{[&]() -> int {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     own.enter_meeting(1, merge_tag());
     beat_for_ever(own);
   }};
   ChildProcess busy{[&]() -> int {
-    PhaseTable own = table.open(2);
+    PhaseTable own = table.of(2);
     beat_for_ever(own);
   }};
   REQUIRE((table.has_started(1) && table.has_started(2)));
@@ -241,7 +261,7 @@ TEST_CASE("a process that beats but stays out of a meeting is late") {
 TEST_CASE("a process that works alone is not late, and one that nobody waits for is not either") {
   Table table;
   ChildProcess alone{[&]() -> int {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     own.enter(Phase::alone);
     beat_for_ever(own);
   }};
@@ -262,7 +282,7 @@ TEST_CASE("a process that works alone is not late, and one that nobody waits for
 TEST_CASE("a process that left the job properly may end") {
   Table table;
   ChildProcess child{[&] {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     while (own.read(0).phase != Phase::alone) own.beat();
     own.enter(Phase::leaving);
     return 0;
@@ -277,10 +297,44 @@ TEST_CASE("a process that left the job properly may end") {
   CHECK(watched.line().empty());
 }
 
+TEST_CASE("a process that a signal told to end is nobody's fault") {
+  Table table;
+  ChildProcess child{[&]() -> int {
+    PhaseTable own = table.of(1);
+    const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode) { ::_exit(98); }};
+    return ::pause();
+  }};
+  REQUIRE(eventually([&] { return table.rows.read(1).heartbeat > 0; }));
+  Watched watched{table, 0.5};
+  child.signal(SIGTERM);
+  child.wait_for_end();
+  CHECK(table.rows.read(1).told_to_end);
+  CHECK(watched.looked_around(20));
+  CHECK(watched.ends() == 0);
+  CHECK(watched.line().empty());
+}
+
+TEST_CASE("where processes do not know each other by number, one that ended shows by its silence") {
+  Table table;
+  ChildProcess child{[&]() -> int {
+    PhaseTable own = table.of(1, PhaseTable::Processes::unknown);
+    own.beat();
+    return ::pause();
+  }};
+  REQUIRE(table.has_started(1));
+  CHECK(table.rows.read(1).process == 0);
+  child.signal(SIGKILL);
+  child.wait_for_end();
+  Watched watched{table, 0.3};
+  CHECK(watched.ended_the_job());
+  CHECK(watched.code() == ExitCode::stall);
+  CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 1 (host a) has stopped: no sign of life for 0.3 s"));
+}
+
 TEST_CASE("a timeout without end never ends the job") {
   Table table;
   ChildProcess silent{[&]() -> int {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     return ::pause();
   }};
   REQUIRE(table.has_started(1));
@@ -294,7 +348,7 @@ TEST_CASE("a timeout without end never ends the job") {
 TEST_CASE("the job is ended once and the line printed once, however long the end takes") {
   Table table;
   ChildProcess silent{[&]() -> int {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     return ::pause();
   }};
   REQUIRE(table.has_started(1));
@@ -309,7 +363,7 @@ TEST_CASE("the job is ended once and the line printed once, however long the end
 TEST_CASE("the second watchdog to see it prints nothing, and ends the job as well") {
   Table table;
   ChildProcess silent{[&]() -> int {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     return ::pause();
   }};
   REQUIRE(table.has_started(1));
@@ -323,7 +377,7 @@ TEST_CASE("the second watchdog to see it prints nothing, and ends the job as wel
 TEST_CASE("SIGTERM still ends a watched process, with its status") {
   Table table;
   ChildProcess child{[&]() -> int {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode) { ::_exit(98); }};
     return ::pause();
   }};
@@ -336,7 +390,7 @@ TEST_CASE("SIGTERM ends a process also while its watchdog ends, and after that")
   Table table;
   const auto status_after = [&](bool during) {
     ChildProcess child{[&] {
-      PhaseTable own = table.open(1);
+      PhaseTable own = table.of(1);
       {
         const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode) { ::_exit(98); }};
         if (during) ::raise(SIGTERM);
@@ -353,13 +407,13 @@ TEST_CASE("SIGTERM ends a process also while its watchdog ends, and after that")
 TEST_CASE("a survivor that gets SIGTERM says first who is gone") {
   Table table;
   ChildProcess dying{[&]() -> int {
-    PhaseTable own = table.open(1);
+    PhaseTable own = table.of(1);
     return ::pause();
   }};
   REQUIRE(table.has_started(1));
   CapturedStderr captured;
   ChildProcess survivor{[&]() -> int {
-    PhaseTable own = table.open(2);
+    PhaseTable own = table.of(2);
     const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode code) { ::_exit(static_cast<int>(code)); }};
     return ::pause();
   }};

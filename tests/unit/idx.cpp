@@ -186,8 +186,7 @@ TEST_CASE("the digest follows every pixel, label and size") {
 TEST_CASE("a data directory that is not there, or is a file, is refused by name") {
   const DataDirectory data;
   const fs::path missing = data.path() / "nowhere";
-  CHECK_THAT(refusal(missing),
-             Contains(missing.string()) && Contains("does not exist") && Contains("--data"));
+  CHECK_THAT(refusal(missing), Contains(missing.string()) && Contains("does not exist") && Contains("--data"));
   CHECK_THAT(refusal(fs::path{}), Contains("--data is empty"));
   const fs::path file = data.path() / train_images;
   CHECK_THAT(refusal(file), Contains(file.string()) && Contains("is not a directory"));
@@ -197,8 +196,7 @@ TEST_CASE("a missing file is refused with both names that were tried") {
   for (const auto& name : {train_images, train_labels, test_images, test_labels}) {
     const DataDirectory data;
     data.remove(name);
-    CHECK_THAT(refusal(data),
-               Contains(data.path().string()) && Contains("neither " + name + " nor " + name + ".gz"));
+    CHECK_THAT(refusal(data), Contains(data.path().string()) && Contains("neither " + name + " nor " + name + ".gz"));
   }
 }
 
@@ -221,8 +219,7 @@ TEST_CASE("a truncated file is refused with the bytes expected and found") {
   CHECK_THAT(refusal_of_train_images(whole.substr(0, 15)), Contains("header of 16 bytes, found 15"));
   CHECK_THAT(refusal_of_train_images(whole.substr(0, 16)),
              Contains("truncated: expected 88 bytes (a header of 16 and 12 images of 3 x 2), found 16"));
-  CHECK_THAT(refusal_of_train_images(whole.substr(0, 87)),
-             Contains("expected 88 bytes") && Contains("found 87"));
+  CHECK_THAT(refusal_of_train_images(whole.substr(0, 87)), Contains("expected 88 bytes") && Contains("found 87"));
   CHECK_THAT(refusal_of_train_images(packed(whole.substr(0, 87))),
              Contains("expected 88 bytes when unpacked") && Contains("found 87"));
   const DataDirectory data;
@@ -233,8 +230,7 @@ TEST_CASE("a truncated file is refused with the bytes expected and found") {
 
 TEST_CASE("trailing bytes are refused, also behind packed data") {
   CHECK_THAT(refusal_of_train_images(images(12) + "x"), Contains("trailing bytes: expected 88 bytes"));
-  CHECK_THAT(refusal_of_train_images(packed(images(12) + "x")),
-             Contains("trailing bytes: expected 88 bytes"));
+  CHECK_THAT(refusal_of_train_images(packed(images(12) + "x")), Contains("trailing bytes: expected 88 bytes"));
   CHECK_THAT(refusal_of_train_images(packed(images(12)) + "x"), Contains("trailing bytes after its packed"));
 }
 
@@ -260,8 +256,7 @@ TEST_CASE("a wrong magic number is refused with both numbers and what they stand
   CHECK_THAT(refusal_of_train_images(labels(12)),
              Contains("0x00000801 (labels: unsigned bytes, 1 dimension)") &&
                  Contains("expected 0x00000803 (images: unsigned bytes, 3 dimensions)"));
-  CHECK_THAT(refusal_of_train_images(header(0xD03, {12, 3, 2})),
-             Contains("0x00000d03 (32-bit floats, 3 dimensions)"));
+  CHECK_THAT(refusal_of_train_images(header(0xD03, {12, 3, 2})), Contains("0x00000d03 (32-bit floats, 3 dimensions)"));
   CHECK_THAT(refusal_of_train_images(header(0x703, {12, 3, 2})), Contains("0x07 is no element type of IDX"));
   CHECK_THAT(refusal_of_train_images("%PDF-1.7"), Contains("0x25504446 (not IDX)"));
   const DataDirectory data;
@@ -274,8 +269,7 @@ TEST_CASE("no images, images of no pixels and absurd sizes are refused before me
   CHECK_THAT(refusal_of_train_images(images(12, 0, 2)), Contains("12 images of 0 x 2; expected"));
   CHECK_THAT(refusal_of_train_images(header(0x803, {~0u, ~0u, ~0u})),
              Contains("4294967295 images of 4294967295 x 4294967295") && Contains("at most 2^40"));
-  CHECK_THAT(refusal_of_train_images(header(0x803, {(1u << 20) + 1, 1u << 10, 1u << 10})),
-             Contains("at most 2^40"));
+  CHECK_THAT(refusal_of_train_images(header(0x803, {(1u << 20) + 1, 1u << 10, 1u << 10})), Contains("at most 2^40"));
   // 2^40 bytes are allowed, but this file does not hold them.
   CHECK_THAT(refusal_of_train_images(header(0x803, {1u << 20, 1u << 10, 1u << 10}) + "abc"),
              Contains("truncated: expected 1099511627792 bytes") && Contains("found 19"));

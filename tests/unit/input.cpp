@@ -129,8 +129,7 @@ TEST_CASE("--shards is a positive number or the word ranks") {
   CHECK(parse_shards("16").kind == ShardRequest::Kind::count);
   CHECK(parse_shards("16").count == 16);
   for (const char* text : {"", "0", "-8", "8.0", "1e3", " 8", "8 ", "rank", "eight", "99999999999999999999"})
-    CHECK_THROWS_WITH(parse_shards(text),
-                      Contains("--shards is '" + std::string{text} + "'; expected a power of two"));
+    CHECK_THROWS_WITH(parse_shards(text), Contains("--shards is '" + std::string{text} + "'; expected a power of two"));
   CHECK_THROWS_AS(parse_shards("0"), ConfigError);
 }
 
@@ -167,10 +166,8 @@ TEST_CASE("the sample order is the one that earlier runs had") {
   const auto first_of = [](const std::vector<std::int64_t>& order) {
     return std::vector<std::int64_t>(order.begin(), order.begin() + 6);
   };
-  CHECK(first_of(sample_order(60'000, 1, 0)) ==
-        std::vector<std::int64_t>{26095, 19849, 46618, 34868, 4679, 10731});
-  CHECK(first_of(sample_order(60'000, 1, 1)) ==
-        std::vector<std::int64_t>{10403, 15379, 35102, 11653, 36171, 43960});
+  CHECK(first_of(sample_order(60'000, 1, 0)) == std::vector<std::int64_t>{26095, 19849, 46618, 34868, 4679, 10731});
+  CHECK(first_of(sample_order(60'000, 1, 1)) == std::vector<std::int64_t>{10403, 15379, 35102, 11653, 36171, 43960});
   CHECK(first_of(sample_order(10, 0, 0)) == std::vector<std::int64_t>{8, 2, 0, 5, 3, 1});
 }
 
@@ -219,8 +216,7 @@ TEST_CASE("a batch holds its samples scaled to [0, 1], and zeros behind them") {
   CHECK(batch.samples == 0);
   fill_batch(images, std::vector<std::int64_t>{2, 0, 1}, batch);
   CHECK(batch.samples == 3);
-  CHECK(batch.inputs.to_vector<double>() ==
-        std::vector<double>{1 / 255., 254 / 255., 0, 1, 51 / 255., 102 / 255.});
+  CHECK(batch.inputs.to_vector<double>() == std::vector<double>{1 / 255., 254 / 255., 0, 1, 51 / 255., 102 / 255.});
   CHECK(batch.labels.to_vector<std::int32_t>() == std::vector<std::int32_t>{9, 7, 8});
 
   const std::byte* const memory = batch.inputs.view().data();
@@ -241,8 +237,7 @@ TEST_CASE("a batch of floats is the rounded quotient, for every value of a pixel
   Batch batch = make_batch(1, 256, DType::f32);
   fill_batch(images, std::vector<std::int64_t>{0}, batch);
   const auto inputs = batch.inputs.to_vector<float>();
-  for (int pixel = 0; pixel < 256; ++pixel)
-    CHECK(inputs[static_cast<std::size_t>(pixel)] == float(pixel / 255.));
+  for (int pixel = 0; pixel < 256; ++pixel) CHECK(inputs[static_cast<std::size_t>(pixel)] == float(pixel / 255.));
 }
 
 TEST_CASE("a batch that cannot be made or filled is refused, and left as it was") {
@@ -278,9 +273,7 @@ TEST_CASE("an input context knows its pipeline") {
 }
 
 TEST_CASE("an input pipeline outside of its range is refused") {
-  const auto make = [](int pipelines, int id, int replicas) {
-    return InputContext{{pipelines, id, replicas}};
-  };
+  const auto make = [](int pipelines, int id, int replicas) { return InputContext{{pipelines, id, replicas}}; };
   CHECK_THROWS_AS(make(2, 2, 1), InvalidArgument);
   CHECK_THROWS_WITH(make(2, 2, 1), Contains("`input_pipeline_id` is 2; expected one in [0, 2)"));
   CHECK_THROWS_WITH(make(2, -1, 1), Contains("`input_pipeline_id` is -1"));

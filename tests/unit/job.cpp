@@ -95,8 +95,7 @@ TEST_CASE("a job starts its number of ranks of the program, and ends as they do"
   for (const std::string line : {"0 of 3, hi", "1 of 3, hi", "2 of 3, hi"})
     CHECK(lines_starting_with(ranks.out, line).size() == 1);
 
-  const Outcome failed =
-      run_job(2, {"-c", "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exit 5; fi; exec sleep 34"});
+  const Outcome failed = run_job(2, {"-c", "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exit 5; fi; exec sleep 34"});
   CHECK(failed.exit_code == 5);
   CHECK(processes_left(failed.marker).empty());
 

@@ -14,8 +14,7 @@ TEST_CASE("kernels are chosen by name, and the automatic choice is the library w
   CHECK(parse_kernel_choice("auto") == KernelChoice::automatic);
   CHECK(parse_kernel_choice("reference") == KernelChoice::reference);
   CHECK(parse_kernel_choice("onednn") == KernelChoice::onednn);
-  CHECK_THROWS_WITH(parse_kernel_choice("mkl"),
-                    Catch::Contains("'mkl'") && Catch::Contains("auto, reference"));
+  CHECK_THROWS_WITH(parse_kernel_choice("mkl"), Catch::Contains("'mkl'") && Catch::Contains("auto, reference"));
   CHECK_THROWS_AS(parse_kernel_choice(""), ConfigError);
 
   CHECK(make_kernels(KernelChoice::reference)->name() == "reference");
@@ -158,9 +157,7 @@ TEST_CASE("only the samples count: rows of padding have no loss and a gradient o
   CHECK(none.loss_sum == 0);
   CHECK(none.correct == 0);
   CHECK(d.to_vector<float>() == std::vector<float>(4));
-  CHECK(
-      kernels->softmax_cross_entropy(Tensor::zeros(DType::f32, {0, 2}).view(), i32({}).view(), 0).loss_sum ==
-      0);
+  CHECK(kernels->softmax_cross_entropy(Tensor::zeros(DType::f32, {0, 2}).view(), i32({}).view(), 0).loss_sum == 0);
 }
 
 TEST_CASE("large logits do not overflow, and what is not finite shows in the loss") {

@@ -86,8 +86,7 @@ TEST_CASE("products of every transposition and odd shapes are those of three nai
           // A sum of k products of numbers below 1, in any order and with or without fused additions, is off
           // by at most k rounding errors of at most k times half an epsilon.
           const double terms = static_cast<double>(p.k);
-          CHECK(error_of(*kernels, DType::f32, p) <=
-                terms * terms * std::numeric_limits<float>::epsilon() / 2);
+          CHECK(error_of(*kernels, DType::f32, p) <= terms * terms * std::numeric_limits<float>::epsilon() / 2);
           CHECK(error_of(*kernels, DType::f64, p) <= terms * terms * std::numeric_limits<double>::epsilon());
         }
 }
@@ -137,9 +136,7 @@ TEST_CASE("a product has the same bits wherever its operands lie, whenever and o
         const AtOffset x{a, offset};
         const AtOffset y{b, offset / 2 / 4 * 4};
         const AtOffset z{filled(DType::f32, {p.m, p.n}, not_a_number), 104 - offset};
-        std::thread{[&] {
-          kernels->matmul(x.view(), p.transpose_a, y.view(), p.transpose_b, z.view());
-        }}.join();
+        std::thread{[&] { kernels->matmul(x.view(), p.transpose_a, y.view(), p.transpose_b, z.view()); }}.join();
         CHECK(same_bits(first.view(), z.view()));
       }
     }
@@ -166,18 +163,16 @@ TEST_CASE("the reference adds the terms of a product in ascending order, however
   const Tensor sum = filled(DType::f32, {1, 1}, not_a_number);
   for (const auto transpose_a : {Transpose::no, Transpose::yes})
     for (const auto transpose_b : {Transpose::no, Transpose::yes}) {
-      kernels->matmul(terms.view().reshaped(transpose_a == Transpose::yes ? Shape{3, 1} : Shape{1, 3}),
-                      transpose_a,
-                      ones.view().reshaped(transpose_b == Transpose::yes ? Shape{1, 3} : Shape{3, 1}),
-                      transpose_b, sum.view());
+      kernels->matmul(terms.view().reshaped(transpose_a == Transpose::yes ? Shape{3, 1} : Shape{1, 3}), transpose_a,
+                      ones.view().reshaped(transpose_b == Transpose::yes ? Shape{1, 3} : Shape{3, 1}), transpose_b,
+                      sum.view());
       CHECK(sum.to_vector<float>()[0] == 1);
     }
 }
 
 TEST_CASE("more threads give a product that is as right") {
   const auto kernels = make_kernels(KernelChoice::automatic, Threads{2});
-  CHECK(error_of(*kernels, DType::f32, {64, 128, 200}) <=
-        200 * 200 * std::numeric_limits<float>::epsilon() / 2);
+  CHECK(error_of(*kernels, DType::f32, {64, 128, 200}) <= 200 * 200 * std::numeric_limits<float>::epsilon() / 2);
 }
 
 TEST_CASE("a product runs on as many threads as its kernels were told, on whichever thread it is called") {

@@ -42,19 +42,13 @@ TEST_CASE("products that do not fit are refused with all of their operands") {
   const TensorView on_gpu{nullptr, {2, 3}, DType::f32, DeviceKind::cuda};
   for (const auto& kernels : all_kernels()) {
     const auto matmul = [&](const TensorView& x, Transpose flip_x, const TensorView& y, Transpose flip_y,
-                            const TensorView& z) {
-      return refusal([&] { kernels->matmul(x, flip_x, y, flip_y, z); });
-    };
-    CHECK(matmul(a.view(), no, a.view(), no, c.view()) ==
-          "matmul: f32[2, 3] times f32[2, 3] does not give f32[2, 2]");
+                            const TensorView& z) { return refusal([&] { kernels->matmul(x, flip_x, y, flip_y, z); }); };
+    CHECK(matmul(a.view(), no, a.view(), no, c.view()) == "matmul: f32[2, 3] times f32[2, 3] does not give f32[2, 2]");
     CHECK(matmul(a.view(), yes, b.view(), yes, c.view()) ==
           "matmul: f32[2, 3] transposed times f32[3, 2] transposed does not give f32[2, 2]");
-    CHECK(matmul(a.view(), no, b.view(), no, a.view()) ==
-          "matmul: f32[2, 3] times f32[3, 2] does not give f32[2, 3]");
-    CHECK(matmul(a.view(), no, b.view(), no, zeros({4}).view()) ==
-          "matmul: expected two dimensions, not f32[4]");
-    CHECK(matmul(a.view(), no, f64s.view(), no, c.view()) ==
-          "matmul: f32[2, 3] and f64[3, 2] are not of one type");
+    CHECK(matmul(a.view(), no, b.view(), no, a.view()) == "matmul: f32[2, 3] times f32[3, 2] does not give f32[2, 3]");
+    CHECK(matmul(a.view(), no, b.view(), no, zeros({4}).view()) == "matmul: expected two dimensions, not f32[4]");
+    CHECK(matmul(a.view(), no, f64s.view(), no, c.view()) == "matmul: f32[2, 3] and f64[3, 2] are not of one type");
     CHECK(matmul(f64s.view(), no, f64s.view(), yes, zeros({3, 3}).view()) ==
           "matmul: f64[3, 2] and f32[3, 3] are not of one type");
     CHECK(matmul(i64s.view(), no, b.view(), no, c.view()) == "matmul: expected f32 or f64, not i64[2, 3]");
@@ -81,26 +75,22 @@ TEST_CASE("element-wise operands and updates of other shapes or types are refuse
     CHECK(refusal([&] { k.sum_rows(a.view(), zeros({3}, DType::f64).view()); }) ==
           "sum_rows: f32[2, 3] and f64[3] are not of one type");
 
-    CHECK(refusal([&] { k.relu(a.view(), b.view()); }) ==
-          "relu: f32[2, 3] and f32[3, 2] are not of one shape");
+    CHECK(refusal([&] { k.relu(a.view(), b.view()); }) == "relu: f32[2, 3] and f32[3, 2] are not of one shape");
     CHECK(refusal([&] { k.relu(i64s.view(), i64s.view()); }) == "relu: expected f32 or f64, not i64[2, 3]");
     CHECK(refusal([&] { k.relu_gradient(a.view(), b.view(), a.view()); }) ==
           "relu_gradient: f32[3, 2] and f32[2, 3] are not of one shape");
     CHECK(refusal([&] { k.relu_gradient(b.view(), a.view(), a.view()); }) ==
           "relu_gradient: f32[3, 2] and f32[2, 3] are not of one shape");
 
-    CHECK(refusal([&] { k.add(a.view(), f64s.view()); }) ==
-          "add: f32[2, 3] and f64[2, 3] are not of one type");
-    CHECK(refusal([&] { k.sgd(a.view(), b.view(), 1, 1); }) ==
-          "sgd: f32[2, 3] and f32[3, 2] are not of one shape");
+    CHECK(refusal([&] { k.add(a.view(), f64s.view()); }) == "add: f32[2, 3] and f64[2, 3] are not of one type");
+    CHECK(refusal([&] { k.sgd(a.view(), b.view(), 1, 1); }) == "sgd: f32[2, 3] and f32[3, 2] are not of one shape");
     CHECK(refusal([&] { k.momentum(a.view(), b.view(), also_a.view(), 1, 1, 1); }) ==
           "momentum: f32[2, 3] and f32[3, 2] are not of one shape");
     CHECK(refusal([&] { k.momentum(a.view(), also_a.view(), b.view(), 1, 1, 1); }) ==
           "momentum: f32[2, 3] and f32[3, 2] are not of one shape");
     for (const double divisor : {0., -1., not_a_number, infinity}) {
-      CHECK_THAT(
-          refusal([&] { k.sgd(a.view(), also_a.view(), divisor, 1); }),
-          Catch::StartsWith("sgd: the divisor is ") && Catch::EndsWith(", expected a positive number"));
+      CHECK_THAT(refusal([&] { k.sgd(a.view(), also_a.view(), divisor, 1); }),
+                 Catch::StartsWith("sgd: the divisor is ") && Catch::EndsWith(", expected a positive number"));
       CHECK_THAT(refusal([&] {
                    k.momentum(a.view(), also_a.view(), zeros({2, 3}).view(), divisor, 1, 1);
                  }),
@@ -142,8 +132,7 @@ TEST_CASE("logits and labels that do not fit are refused with both, with and wit
     }
   const Tensor d = zeros({2, 3}, DType::f64);
   CHECK(refusal([&] {
-          make_kernels(KernelChoice::automatic)
-              ->softmax_cross_entropy(logits.view(), labels.view(), 2, d.view());
+          make_kernels(KernelChoice::automatic)->softmax_cross_entropy(logits.view(), labels.view(), 2, d.view());
         }) == softmax + "f32[2, 3] and f64[2, 3] are not of one type");
 }
 
@@ -169,12 +158,8 @@ TEST_CASE("operands that overlap where they may not are refused, and nothing is 
   CHECK(refusal([&] {
           k.matmul(matrix.view(), no, at(4, {2, 2}), no, at(4, {2, 2}));
         }) == "matmul: f32[2, 2] and f32[2, 2] overlap in memory");
-  CHECK(refusal([&] {
-          k.add_bias(at(0, {2, 2}), at(2, {2}));
-        }) == "add_bias: f32[2, 2] and f32[2] overlap in memory");
-  CHECK(refusal([&] {
-          k.sum_rows(at(0, {2, 2}), at(3, {2}));
-        }) == "sum_rows: f32[2, 2] and f32[2] overlap in memory");
+  CHECK(refusal([&] { k.add_bias(at(0, {2, 2}), at(2, {2})); }) == "add_bias: f32[2, 2] and f32[2] overlap in memory");
+  CHECK(refusal([&] { k.sum_rows(at(0, {2, 2}), at(3, {2})); }) == "sum_rows: f32[2, 2] and f32[2] overlap in memory");
   CHECK(refusal([&] { k.relu(at(0, {4}), at(1, {4})); }) == "relu: f32[4] and f32[4] overlap in memory");
   CHECK(refusal([&] { k.relu_gradient(flat.view(), at(0, {4}), at(2, {4})); }) ==
         "relu_gradient: f32[4] and f32[4] overlap in memory");
@@ -183,9 +168,8 @@ TEST_CASE("operands that overlap where they may not are refused, and nothing is 
   CHECK(refusal([&] { k.add(at(0, {4}), at(0, {4})); }) == "add: f32[4] and f32[4] overlap in memory");
   CHECK(refusal([&] { k.sgd(at(0, {4}), at(3, {4}), 1, 1); }) == "sgd: f32[4] and f32[4] overlap in memory");
   for (const auto& [gradient, velocity] : {std::pair{1, 8}, std::pair{8, 1}, std::pair{8, 9}})
-    CHECK(refusal([&, g = gradient, v = velocity] {
-            k.momentum(at(0, {4}), at(g, {4}), at(v, {4}), 1, 1, 1);
-          }) == "momentum: f32[4] and f32[4] overlap in memory");
+    CHECK(refusal([&, g = gradient, v = velocity] { k.momentum(at(0, {4}), at(g, {4}), at(v, {4}), 1, 1, 1); }) ==
+          "momentum: f32[4] and f32[4] overlap in memory");
   CHECK(refusal([&] {
           k.softmax_cross_entropy(matrix.view(), labels, 2, at(1, {2, 2}));
         }) == "softmax_cross_entropy: i32[2] and f32[2, 2] overlap in memory");

@@ -23,7 +23,7 @@ bool is_floating_point(DType dtype);
 /// The C++ types that stand for a DType. Half-precision types have no C++ type yet: they exist as bytes only.
 template <class T>
 concept Element = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::int32_t> ||
-                  std::same_as<T, std::int64_t> || std::same_as<T, std::uint8_t>;
+    std::same_as<T, std::int64_t> || std::same_as<T, std::uint8_t>;
 
 template <Element T>
 inline constexpr DType dtype_of = std::is_same_v<T, float>          ? DType::f32

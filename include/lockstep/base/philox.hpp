@@ -10,14 +10,13 @@ namespace lockstep {
 /// What a random number is for. Streams of different purposes never overlap.
 enum class RandomPurpose : std::uint8_t { initial_value = 1, sample_order = 2, dropout = 3 };
 
-/// One round-trip through Philox4x32-10: 128 random bits for a 128-bit counter under a 64-bit key.
+/// Philox4x32-10 itself: 128 random bits for a 128-bit counter under a 64-bit key.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
 /// The random numbers of one (seed, purpose, step): a pure function of the global index. The same on every rank.
 class RandomStream {
  public:
-  /// `step` is the epoch, the step or the ordinal of a variable, whatever numbers the streams of this purpose
-  /// (below 2^56).
+  /// `step` numbers the streams of one purpose: by epoch, by step, by the ordinal of a variable. Below 2^56.
   RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t step);
 
   /// 64 uniform random bits for `index`.

@@ -30,10 +30,9 @@ std::string read_cluster_spec(const std::filesystem::path& file);
 ///
 ///     {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"]}, "replicas_per_task": 4}
 ///
-/// A job is a list of addresses, or an object from index to address whose indices are exactly 0 to n-1. At
-/// most one chief and one evaluator; no address twice; `replicas_per_task` is 1 unless given. TF_CONFIG's
-/// other keys (environment, rpc_layer, session_master, task) are accepted and not used; any other key is an
-/// error.
+/// The tasks of a type are a list of addresses, or an object from index to address whose indices are exactly 0 to n-1.
+/// At most one chief and one evaluator; no address twice; `replicas_per_task` is 1 unless given. TF_CONFIG's other keys
+/// (environment, rpc_layer, session_master, task) are accepted and not used; any other key is an error.
 class ClusterSpec {
  public:
   /// ConfigError in one line that starts with `source` (a file's name, "TF_CONFIG") and names the key and

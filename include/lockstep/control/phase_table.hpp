@@ -20,50 +20,74 @@ enum class Phase : std::uint32_t {
   leaving,    ///< ending; its process may go
 };
 
-/// Memory that other processes of the node can map. It has no name, so nothing is left behind however they end.
+/// Memory that other processes of the node can map. It has no name when the job runs, so nothing is left behind however
+/// that ends.
 class SharedMemory {
  public:
-  /// How another process of this node finds it, for as long as the creator keeps it.
+  /// How another process finds it.
   struct Handle {
+    enum class Way : std::int32_t {
+      none,
+      descriptor,  ///< a descriptor of the creator, for as long as that keeps it
+      name,        ///< a POSIX shared memory object, until the creator unlinks it
+    };
+    Way way = Way::none;
     std::int32_t process = 0;
     std::int32_t descriptor = -1;
+    char name[32] = {};
+    std::uint64_t proof = 0;  ///< what the memory holds when it is handed over: the right memory, not another's
   };
 
-  /// Zeroed. CommError where the system refuses.
+  /// Zeroed but for the proof, which `take_over` removes. CommError where the system refuses.
   static SharedMemory create(std::size_t bytes);
+
+  /// The same for where processes may not look into each other: found by a name that must be unlinked.
+  static SharedMemory create_named(std::size_t bytes);
+
+  /// CommError where the system refuses, or finds something else there.
   static SharedMemory open(const Handle& handle, std::size_t bytes);
 
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
-  Handle handle() const;
+  const Handle& handle() const { return handle_; }
   void* data() const { return data_; }
+
+  /// By the creator, when everyone has opened it: no name and no proof any more.
+  void take_over();
 
  private:
   SharedMemory(int descriptor, std::size_t bytes);
+  void set_proof();
 
   int descriptor_ = -1;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+  Handle handle_;
 };
 
-/// One row a rank of this node. Every field is an atomic of its own: a reader may see half an update, never a torn word.
+/// One row for each rank of this node. Every field is an atomic of its own: a reader may see half an update, never a
+/// torn word.
 class PhaseTable {
  public:
   /// What a reader finds in a row.
   struct Snapshot {
     Phase phase = Phase::absent;
-    std::int32_t process = 0;
+    std::int32_t process = 0;  ///< 0 where it is not known
     std::uint64_t heartbeat = 0;
     std::uint64_t meeting = 0;  ///< agreements entered so far
+    bool told_to_end = false;   ///< by a signal: its end is nobody's fault
     Tag last;                   ///< kind, sequence, depth and site of the last of them
   };
 
   static std::size_t bytes_for(int rows);
 
+  /// Whether the ranks of the node see each other under their own process numbers.
+  enum class Processes { known, unknown };
+
   /// Over memory of `bytes_for(rows)` bytes that began as zeros. This process writes `row`.
-  PhaseTable(SharedMemory memory, int rows, int row);
+  PhaseTable(SharedMemory memory, int rows, int row, Processes processes = Processes::known);
 
   int rows() const { return rows_; }
   int row() const { return row_; }
@@ -72,6 +96,9 @@ class PhaseTable {
   void enter_meeting(std::uint64_t meeting, const Tag& tag);
   void leave_meeting() { enter(Phase::computing); }
   void beat();
+
+  /// Marks this rank as one that was told to end, whatever phase its main thread is in.
+  void told_to_end();
 
   Snapshot read(int row) const;
 

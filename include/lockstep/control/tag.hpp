@@ -13,15 +13,15 @@ namespace lockstep {
 using Here = std::source_location;
 
 enum class TagKind : std::uint8_t {
-  start,      ///< starting the job; `text` is what is compared
-  create,     ///< creating a variable
-  seal,       ///< laying variables out, or broadcasting them again
-  compare,    ///< same_on_all
-  reduce,     ///< a reduction, a broadcast or a read in cross-replica context
-  merge,      ///< merge_call, with what its reduction covers
-  close,      ///< the end of a run
-  error,      ///< this rank failed; `text` is the message
-  leave,      ///< the end of the job
+  start,    ///< starting the job; `text` is what is compared
+  create,   ///< creating a variable
+  seal,     ///< laying variables out, or broadcasting them again
+  compare,  ///< same_on_all
+  reduce,   ///< a reduction, a broadcast or a read in cross-replica context
+  merge,    ///< merge_call, with what its reduction covers
+  close,    ///< the end of a run
+  error,    ///< this rank failed; `text` is the message
+  leave,    ///< the end of the job
 };
 
 /// A tag as it travels when ranks disagree: fixed size, no pointers, the same bytes for the same tag on every rank.
@@ -30,11 +30,11 @@ struct Tag {
   static constexpr std::size_t text_capacity = 168;
 
   TagKind kind = TagKind::start;
-  std::uint8_t depth = 0;      ///< how many runs this is nested in
-  std::uint16_t strategy = 0;  ///< which of the process's strategies
+  std::uint8_t depth = 0;           ///< how many runs this is nested in
+  std::uint16_t strategy = 0;       ///< which of the process's strategies
   ExitCode cause = ExitCode::done;  ///< of an error: what the failing rank's exception stands for
-  std::uint64_t run = 0;       ///< outermost runs so far
-  std::uint64_t sequence = 0;  ///< agreements since the outermost run began
+  std::uint64_t run = 0;            ///< outermost runs so far
+  std::uint64_t sequence = 0;       ///< agreements since the outermost run began
   std::uint64_t text_digest = 0;
   std::uint64_t text_size = 0;
   char site[site_capacity] = {};

@@ -11,10 +11,10 @@
 namespace lockstep {
 
 struct Verdict {
-  int rank = 0;                         ///< to blame, or the lowest of those to blame
-  ExitCode code = ExitCode::mismatch;   ///< mismatch, or what the failing rank's exception stands for
-  bool failed = false;                  ///< `rank` announced a failure; else the ranks disagree
-  std::string sentence;                 ///< "replica 2 (worker:2, host b) has finished the step; replicas 0, 1 are at …"
+  int rank = 0;                        ///< to blame, or the lowest of those to blame
+  ExitCode code = ExitCode::mismatch;  ///< mismatch, or what the failing rank's exception stands for
+  bool failed = false;                 ///< `rank` announced a failure; else the ranks disagree
+  std::string sentence;  ///< "replica 2 (worker:2, host b) has finished the step; replicas 0, 1 are at …"
 };
 
 /// `tags[r]` is rank r's, `names[r]` is "replica r (task, host h)". At least two tags differ, or one is an error.

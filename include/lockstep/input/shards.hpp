@@ -13,7 +13,7 @@ namespace lockstep {
 /// What a run has where the user does not say, if its ranks divide it.
 inline constexpr int default_shards = 8;
 
-/// The largest number of shards that can be asked for; only one shard a rank may be more, on as many ranks.
+/// The largest number of shards that can be asked for. One shard a rank may be more, where there are more ranks.
 inline constexpr int max_shards = 1024;
 
 /// The number of shards as the user asked for it, before the number of ranks is known.

@@ -47,7 +47,7 @@ class Kernels {
   /// "reference" or "oneDNN".
   virtual std::string_view name() const = 0;
 
-  /// What the bits of a product depend on beside its operands: library, version, instruction set, threads.
+  /// What the bits of a product depend on besides its operands: library, version, instruction set, threads.
   /// Ranks with different fingerprints may compute different bits; equal ones promise nothing about the C
   /// library.
   virtual std::string fingerprint() const = 0;
@@ -81,8 +81,8 @@ class Kernels {
   ///
   /// This one writes the gradient of the *sum* of the losses to d_logits [rows, classes]: softmax minus
   /// one-hot in the rows that count, zero in the others. d_logits may be logits.
-  virtual CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                             std::int64_t samples, const TensorView& d_logits) const = 0;
+  virtual CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                             const TensorView& d_logits) const = 0;
 
   /// The same without a gradient, for evaluation: the same bits in the result.
   virtual CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,

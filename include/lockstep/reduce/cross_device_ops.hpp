@@ -34,9 +34,9 @@ class CrossDeviceOps {
   virtual void broadcast(std::span<const TensorView> tensors, int root) = 0;
 };
 
-/// Sums in one fixed binary tree over the ranks (fixed_order.hpp), so the bits of the result depend on the values alone.
-/// Each rank sums its slice and hands it back: 2 (n-1)/n of the bytes travel, as in a ring. `communicator` must outlive
-/// the result.
+/// Sums in one fixed binary tree over the ranks (fixed_order.hpp), so the bits of the result depend on the values
+/// alone. Each rank sums its slice and hands it back: 2 (n-1)/n of the bytes travel, as in a ring. `communicator` must
+/// outlive the result.
 std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator);
 
 }  // namespace lockstep

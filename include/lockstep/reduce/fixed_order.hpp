@@ -1,5 +1,5 @@
-// The sum whose bits do not depend on who adds: one binary tree over the parts, the same for every way to deal the parts
-// to ranks.
+// The sum whose bits do not depend on who adds: one binary tree over the parts, the same for every way to deal the
+// parts to ranks.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace lockstep {
 
 /// Sums `parts` equal pieces of `pieces`, laid out one after the other, into `sum`: element by element, bracketed as
 ///   tree(0, n) = tree(0, m) + tree(m, n), m the largest power of two below n.
-/// So a rank that sums an aligned run of 2^k of the pieces itself, and hands on the result as one piece, changes no bit.
-/// LOCAL. `sum` has the length of one piece and may not overlap `pieces`. Every dtype but f16 and bf16.
+/// So a rank that sums an aligned run of 2^k of the pieces itself, and hands on the result as one piece, changes no
+/// bit. LOCAL. `sum` has the length of one piece and may not overlap `pieces`. Every dtype but f16 and bf16.
 void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum);
 
 /// The same tree for parts that come one after the other: the sums of the shards of one rank, without keeping them all.
@@ -28,7 +28,7 @@ class FixedOrderAccumulator {
   /// Takes what was written to `next()` as the next part.
   void push();
 
-  /// The sum of all parts pushed since the last call, into `sum`. At least one; any number.
+  /// The sum of all parts pushed since the last call, into `sum`. There must be at least one.
   void finish(const TensorView& sum);
 
  private:

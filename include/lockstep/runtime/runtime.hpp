@@ -16,7 +16,7 @@ namespace lockstep {
 struct RuntimeOptions {
   /// The cluster-spec file, read by rank 0. Empty: TF_CONFIG; without that, one task a rank.
   std::filesystem::path cluster_spec;
-  /// "auto", "cpu" or "cuda".
+  /// "auto", "cpu" or "cuda"; "auto" is the CPU where the node, or the build, has no GPU.
   std::string device = "auto";
   /// A rank that is silent, or late for the others, for so long ends the job.
   std::chrono::duration<double> stall_timeout{60};
@@ -30,7 +30,7 @@ struct RuntimeOptions {
 /// ConfigError for the user's input. It takes MPI's own arguments out of `argc` and `argv`.
 ///
 /// While it lives, an exception that nothing catches ends the whole job with one line on stderr and the exit code of
-/// its type, and a rank that dies, stops or stays away is found by its peers (watchdog.hpp).
+/// its type, and a rank that dies, stops or stays away is found by the other ranks of its node (watchdog.hpp).
 class Runtime {
  public:
   Runtime(int& argc, char**& argv, RuntimeOptions options = {});
@@ -68,16 +68,15 @@ class Runtime {
   Alone working_alone() { return Alone{*this}; }
 
  private:
-  friend int run_program(int&, char**&, const std::function<RuntimeOptions()>&,
-                         const std::function<void(Runtime&)>&);
+  friend int run_program(int&, char**&, const std::function<RuntimeOptions()>&, const std::function<void(Runtime&)>&);
   struct Impl;
   explicit Runtime(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
-/// The body of a `main`: makes the options and the runtime, calls `body`, and turns every way to fail into one line on
-/// stderr for the job and the exit code that it stands for (ExitCode). Where the ranks know of a failure alike they end
-/// in order; where one rank fails on its own it ends the job.
+/// The body of a `main`: makes the options (on every rank, and alike) and the runtime, calls `body`, and turns every
+/// way to fail into one line on stderr for the job and the exit code that it stands for (ExitCode). Where the ranks
+/// know of a failure alike they end in order; where one rank fails on its own it ends the job.
 int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                 const std::function<void(Runtime&)>& body);
 

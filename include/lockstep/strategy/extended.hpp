@@ -33,9 +33,8 @@ class StrategyExtended {
   /// COLL, blocking. Every leaf reduced over the replicas, on every rank.
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, Here here = Here::current()) {
-    return detail::MirroredAccess::make(combine(value, [&](std::vector<Tensor>& leaves) {
-      all_reduce(op, leaves, here);
-    }));
+    return detail::MirroredAccess::make(
+        combine(value, [&](std::vector<Tensor>& leaves) { all_reduce(op, leaves, here); }));
   }
 
   /// COLL, blocking. The same, to wherever `destination` lives: every rank has a component of it.
@@ -51,9 +50,8 @@ class StrategyExtended {
   std::optional<T> reduce_to(ReduceOp op, const PerReplica<T>& value, OneReplica destination,
                              Here here = Here::current()) {
     bool here_it_is = false;
-    T result = combine(value, [&](std::vector<Tensor>& leaves) {
-      here_it_is = reduce_to_one(op, leaves, destination, here);
-    });
+    T result =
+        combine(value, [&](std::vector<Tensor>& leaves) { here_it_is = reduce_to_one(op, leaves, destination, here); });
     return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
@@ -65,12 +63,11 @@ class StrategyExtended {
   /// COLL, blocking. Replica 0's value on every rank.
   template <Reducible T>
   Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) {
-    return detail::MirroredAccess::make(
-        combine(value, [&](std::vector<Tensor>& leaves) { broadcast(leaves, here); }));
+    return detail::MirroredAccess::make(combine(value, [&](std::vector<Tensor>& leaves) { broadcast(leaves, here); }));
   }
 
-  /// LOCAL. Calls `fn(variable, …)` on this rank's component, in update context: there an assignment goes straight to the
-  /// component. Every rank must make the same update; arguments that may differ by rank do not compile.
+  /// LOCAL. Calls `fn(variable, …)` on this rank's component, in update context: there an assignment goes straight to
+  /// the component. Every rank must make the same update; arguments that may differ by rank do not compile.
   template <class Fn, SameOnEveryReplica... T>
   auto update(const Variable& variable, Fn&& fn, const T&... arguments)
       -> std::invoke_result_t<Fn, const Variable&, local_t<T>...> {
@@ -79,7 +76,7 @@ class StrategyExtended {
     return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
   }
 
-  /// LOCAL. Calls `fn(…)` in update context, for state that is no variable.
+  /// LOCAL. Calls `fn(…)` in update context, for state that is no variable itself but belongs to the ones given.
   template <class Fn, SameOnEveryReplica... T>
   auto update_non_slot(std::span<const Variable>, Fn&& fn, const T&... arguments)
       -> std::invoke_result_t<Fn, local_t<T>...> {

@@ -34,14 +34,14 @@ class ReplicaContext {
   int num_replicas_in_sync() const;
   Strategy& strategy() const { return strategy_; }
 
-  /// COLL, blocking. Leaves replica context, calls `fn(strategy, …)` on every rank in cross-replica context, and returns
-  /// its result unwrapped (this rank's component of a PerReplica, the value of a Mirrored). Variables and Mirrored
-  /// arguments reach `fn` as they are, every other leaf as PerReplica.
+  /// COLL, blocking. Leaves replica context, calls `fn(strategy, …)` on every rank in cross-replica context, and
+  /// returns its result unwrapped (this rank's component of a PerReplica, the value of a Mirrored). Variables and
+  /// Mirrored arguments reach `fn` as they are, every other leaf as PerReplica.
   ///
   /// Every rank must call it equally often, in the same order, at the same place in the program, with arguments of the
   /// same structure: otherwise MismatchError on all of them. If a rank fails instead, the others get PeerError.
   template <class Fn, class... T>
-    requires std::invocable<Fn, Strategy&, merged_t<T>...>
+  requires std::invocable<Fn, Strategy&, merged_t<T>...>
   auto merge_call(Fn&& fn, Args<T...> arguments = {}, Here here = Here::current())
       -> local_t<std::invoke_result_t<Fn, Strategy&, merged_t<T>...>> {
     using Merged = std::invoke_result_t<Fn, Strategy&, merged_t<T>...>;
@@ -62,8 +62,8 @@ class ReplicaContext {
     }
   }
 
-  /// COLL, blocking: one merge_call that reduces every leaf of `nest` over the replicas. The same structure and shapes on
-  /// every rank, else MismatchError. InvalidArgument for the mean of integers.
+  /// COLL, blocking: one merge_call that reduces every leaf of `nest` over the replicas. The same structure and shapes
+  /// on every rank, else MismatchError. InvalidArgument for the mean of integers.
   template <Reducible Nest>
   Nest all_reduce(ReduceOp op, const Nest& nest, Here here = Here::current()) {
     std::vector<Tensor> leaves;

@@ -36,9 +36,10 @@ std::string comparable(const T& value) {
     for (const auto& each : value) (all += comparable(each)) += ' ';
     return all.size() < 100 ? all : comparable_digest("values", digest_of(all));
   } else {
-    static_assert(std::has_unique_object_representations_v<T>,
-                  "same_on_all compares bytes: give it numbers, strings, tensors, containers of those, or plain structs "
-                  "without padding");
+    static_assert(
+        std::has_unique_object_representations_v<T>,
+        "same_on_all compares bytes: give it numbers, strings, tensors, containers of those, or plain structs "
+        "without padding");
     return comparable_digest("value", digest_of(std::as_bytes(std::span{&value, 1})));
   }
 }

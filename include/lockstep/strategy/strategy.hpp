@@ -1,4 +1,4 @@
-// The strategy: one program, one replica of it a rank, in lockstep.
+// The strategy: one model, one replica of it on each rank, in lockstep.
 #pragma once
 
 #include <functional>
@@ -62,7 +62,7 @@ class Strategy {
   /// component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank goes on there and is a
   /// PeerError on the others. May be called again inside a merge function.
   template <class Fn, class... T>
-    requires std::invocable<Fn, ReplicaContext&, local_t<T>...>
+  requires std::invocable<Fn, ReplicaContext&, local_t<T>...>
   auto run(Fn&& fn, const T&... arguments) -> PerReplica<std::invoke_result_t<Fn, ReplicaContext&, local_t<T>...>> {
     using Result = std::invoke_result_t<Fn, ReplicaContext&, local_t<T>...>;
     if constexpr (std::is_void_v<Result>) {
@@ -85,11 +85,10 @@ class Strategy {
     return extended().reduce_to(op, value, here).value();
   }
 
-  /// COLL, one agreement. Proves that a host value is the same on every rank by comparing its digest; MismatchError that
-  /// names the rank when it is not. In any context of this strategy.
+  /// COLL, one agreement. Proves that a host value is the same on every rank by comparing its digest; MismatchError
+  /// that names the rank when it is not. In any context of this strategy.
   template <class T>
-    requires(!std::is_pointer_v<T>)
-  Mirrored<T> same_on_all(T value, Here here = Here::current()) {
+  requires(!std::is_pointer_v<T>) Mirrored<T> same_on_all(T value, Here here = Here::current()) {
     compare(detail::comparable(value), here);
     return detail::MirroredAccess::make(std::move(value));
   }

@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+/// When the replicas' components become one. `create_variable` makes mirrored variables, which are set alike on every
+/// rank: it takes `automatic` and `on_write`, and refuses the others.
 enum class VariableSynchronization : std::uint8_t { automatic, none, on_write, on_read };
 enum class VariableAggregation : std::uint8_t { none, sum, mean, only_first_replica };
 

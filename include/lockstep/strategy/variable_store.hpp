@@ -42,12 +42,13 @@ struct VariableState {
 
 }  // namespace detail
 
-/// Neighbouring variables as one range of flat memory. Padding between them is zero in values, gradients and slots alike.
+/// Neighbouring variables as one range of flat memory. Padding between them is zero in values, gradients and slots
+/// alike.
 struct FlatRange {
   TensorView values;
   TensorView gradients;
   detail::StoreSegment* segment;
-  std::int64_t first;
+  std::int64_t first;  ///< where the range begins in the segment, in elements
 
   /// The same range of the optimizer slot `name`; zeros when first asked for.
   TensorView slot(std::string_view name) const;

@@ -79,7 +79,7 @@ struct Locality<Mirrored<T>> {
 };
 
 template <class T>
-  requires std::derived_from<T, Variable>
+requires std::derived_from<T, Variable>
 struct Locality<T> {
   using local = T;
   using merged = T;

@@ -17,7 +17,7 @@ namespace lockstep {
 /// Numbers that a tensor can hold: float, double, signed integers of 32 and 64 bits, and 8-bit unsigned ones.
 template <class T>
 concept ReducibleNumber = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint8_t> ||
-                          (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8) && !std::same_as<T, wchar_t>);
+    (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8) && !std::same_as<T, wchar_t>);
 
 template <class T>
 inline constexpr bool is_reducible = ReducibleNumber<T> || std::same_as<T, Tensor>;
@@ -28,7 +28,7 @@ inline constexpr bool is_reducible<std::map<K, T>> = is_reducible<T>;
 template <class... T>
 inline constexpr bool is_reducible<std::tuple<T...>> = (is_reducible<T> && ...);
 template <class A, class B>
-inline constexpr bool is_reducible<std::pair<A, B>> = is_reducible<A> && is_reducible<B>;
+inline constexpr bool is_reducible<std::pair<A, B>> = is_reducible<A>&& is_reducible<B>;
 
 /// What a reduction takes.
 template <class T>
@@ -38,9 +38,8 @@ namespace detail {
 
 /// The tensor element that carries a number.
 template <ReducibleNumber T>
-using carrier_t = std::conditional_t<
-    std::floating_point<T> || std::same_as<T, std::uint8_t>, T,
-    std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
+using carrier_t = std::conditional_t<std::floating_point<T> || std::same_as<T, std::uint8_t>, T,
+                                     std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
 
 /// Appends the leaves of `nest` to `leaves`, in order: sequences by position, maps by key.
 template <Reducible T>

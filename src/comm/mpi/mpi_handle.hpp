@@ -1,9 +1,9 @@
 // MPI's handles and errors, owned and checked. Private to the folders that may include mpi.h.
 #pragma once
 
-#include <mpi.h>
-
 #include <utility>
+
+#include <mpi.h>
 
 namespace lockstep {
 

@@ -17,9 +17,7 @@ namespace {
 /// would win.
 class OpenMpThreads {
  public:
-  explicit OpenMpThreads(Threads threads) : before_{omp_get_max_threads()} {
-    omp_set_num_threads(threads.count);
-  }
+  explicit OpenMpThreads(Threads threads) : before_{omp_get_max_threads()} { omp_set_num_threads(threads.count); }
   OpenMpThreads(const OpenMpThreads&) = delete;
   OpenMpThreads& operator=(const OpenMpThreads&) = delete;
   ~OpenMpThreads() { omp_set_num_threads(before_); }
@@ -49,9 +47,9 @@ class OneDnnKernels final : public ReferenceKernels {
       return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
 
     const OpenMpThreads threads{threads_};
-    const dnnl_status_t status = dnnl_sgemm(
-        letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, 1.f, a.elements<float>().data(),
-        a.shape()[1], b.elements<float>().data(), b.shape()[1], 0.f, c.elements<float>().data(), sizes.n);
+    const dnnl_status_t status =
+        dnnl_sgemm(letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, 1.f, a.elements<float>().data(),
+                   a.shape()[1], b.elements<float>().data(), b.shape()[1], 0.f, c.elements<float>().data(), sizes.n);
     if (status != dnnl_success)
       throw DeviceError{fmt::format("oneDNN failed with status {} on the product of {} and {}",
                                     static_cast<int>(status), describe(a), describe(b))};

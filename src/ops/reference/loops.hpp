@@ -29,8 +29,8 @@ void add_scaled(T* __restrict y, T factor, const T* __restrict x, std::int64_t n
 /// Every element of c adds its k products in ascending order, starting from zero, whatever m and n are and
 /// however the operands lie: a row of c has the same bits in every batch.
 template <class T>
-void matmul(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t a_row,
-            std::int64_t a_column, const T* b, T* c) {
+void matmul(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t a_row, std::int64_t a_column,
+            const T* b, T* c) {
   std::fill_n(c, m * n, T{0});
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t l = 0; l < k; ++l) add_scaled(c + i * n, a[i * a_row + l * a_column], b + l * n, n);
@@ -62,8 +62,8 @@ void sgd(T* __restrict values, const T* __restrict gradient, T divisor, T learni
 }
 
 template <class T>
-void momentum(T* __restrict values, const T* __restrict gradient, T* __restrict velocity, T divisor,
-              T learning_rate, T momentum, std::int64_t n) {
+void momentum(T* __restrict values, const T* __restrict gradient, T* __restrict velocity, T divisor, T learning_rate,
+              T momentum, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     velocity[i] = momentum * velocity[i] + gradient[i] / divisor;
     values[i] -= learning_rate * velocity[i];

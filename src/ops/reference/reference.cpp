@@ -32,8 +32,8 @@ std::string ReferenceKernels::fingerprint() const {
   return "reference";
 }
 
-void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const TensorView& b,
-                              Transpose transpose_b, const TensorView& c) const {
+void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+                              const TensorView& c) const {
   const auto [m, n, k] = check_matmul(a, transpose_a, b, transpose_b, c);
   const bool flip_a = transpose_a == Transpose::yes;
   const std::int64_t a_row = flip_a ? 1 : k;
@@ -117,8 +117,7 @@ CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, c
     std::vector<T> exps(static_cast<std::size_t>(classes));
     CrossEntropy total;
     for (std::int64_t row = 0; row < samples; ++row) {
-      const auto entropy =
-          loops::row_entropy(data<T>(logits) + row * classes, classes, label[row], exps.data());
+      const auto entropy = loops::row_entropy(data<T>(logits) + row * classes, classes, label[row], exps.data());
       total.loss_sum += entropy.loss;
       total.correct += entropy.correct;
     }
@@ -145,9 +144,8 @@ void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient,
   });
 }
 
-void ReferenceKernels::momentum(const TensorView& values, const TensorView& gradient,
-                                const TensorView& velocity, double divisor, double learning_rate,
-                                double momentum) const {
+void ReferenceKernels::momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                                double divisor, double learning_rate, double momentum) const {
   check_apart("momentum", values, gradient);
   check_apart("momentum", values, velocity);
   check_apart("momentum", gradient, velocity);

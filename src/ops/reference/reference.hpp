@@ -20,10 +20,9 @@ class ReferenceKernels : public Kernels {
   CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                      std::int64_t samples) const override;
   void add(const TensorView& sum, const TensorView& x) const override;
-  void sgd(const TensorView& values, const TensorView& gradient, double divisor,
-           double learning_rate) const override;
-  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                double divisor, double learning_rate, double momentum) const override;
+  void sgd(const TensorView& values, const TensorView& gradient, double divisor, double learning_rate) const override;
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity, double divisor,
+                double learning_rate, double momentum) const override;
 };
 
 }  // namespace lockstep::ops

@@ -28,8 +28,7 @@ RowEntropy<T> row_entropy(const T* x, std::int64_t classes, std::int32_t label, 
     exps[j] = std::exp(x[j] - max);
     sum += exps[j];
   }
-  const double loss =
-      std::log(static_cast<double>(sum)) - (static_cast<double>(at_label) - static_cast<double>(max));
+  const double loss = std::log(static_cast<double>(sum)) - (static_cast<double>(at_label) - static_cast<double>(max));
   return {loss, largest == label && !std::isnan(loss), sum};
 }
 

@@ -1,0 +1,261 @@
+#include "command_line.hpp"
+
+#include <charconv>
+#include <cstring>
+#include <limits>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* version = "lockstep-train " LOCKSTEP_VERSION;
+
+/// Nothing, or blanks, cannot be seen without quotes.
+std::string shown(const std::string& text) {
+  return text.find_first_of(" \t\n") == std::string::npos && !text.empty() ? text : "'" + text + "'";
+}
+
+/// `text` as a number, all of it; ConfigError that names `option` otherwise.
+template <class Number>
+Number parse_number(const std::string& option, const std::string& text, Number smallest, const char* expected) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !(value >= smallest))
+    throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), expected)};
+  return value;
+}
+
+std::int64_t parse_count(const std::string& option, const std::string& text) {
+  return parse_number<std::int64_t>(option, text, 1, "a whole number from 1 to 9223372036854775807");
+}
+
+double parse_positive(const std::string& option, const std::string& text) {
+  const auto value =
+      parse_number<double>(option, text, std::numeric_limits<double>::min(), "a positive number, such as 0.1");
+  // What does not fit a float would become infinite on its way into an f32 model.
+  if (value > std::numeric_limits<float>::max())
+    throw ConfigError{fmt::format("{} {}: expected a number below 3.4e38", option, text)};
+  return value;
+}
+
+std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  for (std::size_t first = 0; first <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', first), text.size());
+    sizes.push_back(parse_number<std::int64_t>(fmt::format("{} {}:", option, text), text.substr(first, comma - first),
+                                               1, "sizes from 1, separated by commas, such as 512,512"));
+    if (sizes.back() > 1 << 20)
+      throw ConfigError{fmt::format("{} {}: expected at most {} a layer", option, text, 1 << 20)};
+    first = comma + 1;
+  }
+  return sizes;
+}
+
+/// One of `values` by name.
+template <class Value>
+Value parse_choice(const std::string& option, const std::string& text,
+                   std::initializer_list<std::pair<const char*, Value>> values) {
+  std::string names;
+  for (const auto& [name, value] : values) {
+    if (text == name) return value;
+    names += (names.empty() ? "" : " or ") + std::string{name};
+  }
+  throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), names)};
+}
+
+/// What a layer makes of a value; its ConfigError, which knows nothing of options, with the option's name before it.
+template <class Parse>
+auto parse_named(const std::string& option, Parse&& parse) {
+  try {
+    return parse();
+  } catch (const ConfigError& error) {
+    throw ConfigError{fmt::format("{}: {}", option, error.what())};
+  }
+}
+
+/// CLI11 with every value as text: what a value must be is said in our own words.
+class Parser {
+ public:
+  Parser() {
+    app_.set_help_flag("-h,--help", "Print this help and exit");
+    app_.set_version_flag("--version", version, "Print the version and exit");
+    app_.get_formatter()->column_width(32);
+    app_.get_formatter()->label("REQUIRED", "");
+  }
+
+  void group(std::string name) { group_ = std::move(name); }
+
+  /// `take(option, text)` reads the value.
+  template <class Take>
+  void option(const std::string& name, const char* value_name, const std::string& help, Take take) {
+    app_.add_option_function<std::string>(
+            name, [name, take](const std::string& text) { take(name, text); }, help)
+        ->type_name(value_name)
+        ->group(group_)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+  }
+
+  /// The help or the version if that is what was asked for.
+  std::optional<std::string> parse(int argc, const char* const* argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      return app_.help();
+    } catch (const CLI::CallForVersion&) {
+      return std::string{version} + "\n";
+    } catch (const CLI::ParseError& error) {
+      throw ConfigError{fmt::format("{}; lockstep-train --help lists the options", what_is_wrong(error))};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  /// CLI11's verdict in our words, where it is one that users meet.
+  std::string what_is_wrong(const CLI::ParseError& error) const {
+    if (const std::vector<std::string> extras = app_.remaining(); !extras.empty()) {
+      const std::string& first = extras.front();
+      if (first.starts_with("-") && first != "--") return fmt::format("there is no option {}", first);
+      return fmt::format("'{}' belongs to no option: expected options only", first);
+    }
+    const std::string text = one_line(error.what());
+    const CLI::Option* const option = app_.get_option_no_throw(text.substr(0, text.find(':')));
+    if (!option) return text;
+    if (option->count() > 1) return fmt::format("{} was given more than once: expected it once", option->get_name());
+    return fmt::format("{} has no value: expected {} {}", option->get_name(), option->get_name(),
+                       option->get_type_name());
+  }
+
+  CLI::App app_{
+      "Trains a model on several processes in lockstep, one replica each.\n\n"
+      "  mpirun -n 2 lockstep-train --data /usr/share/datasets/fashion-mnist\n"
+      "  mpirun -n 4 lockstep-train --cluster-spec cluster.json --data DIR --epochs 10\n\n"
+      "The last line on stdout is the result, one JSON object. Everything else is on stderr.\n"
+      "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 1 anything else.",
+      "lockstep-train"};
+  std::string group_;
+};
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  CommandLine line;
+  ImageTrainingOptions& training = line.training;
+  std::string model = "mlp";
+  Parser parser;
+
+  parser.group("Data and model");
+  parser.option("--data", "DIR",
+                "Folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
+                "t10k-labels-idx1-ubyte, plain or .gz (required)",
+                [&](const std::string&, const std::string& text) { training.data = text; });
+  parser.option("--classes", "N", "Number of classes; labels are 0 to N-1 (default 10)",
+                [&](const std::string& option, const std::string& text) {
+                  constexpr const char* expected = "a whole number from 1 to 256, since a label is one byte";
+                  training.classes = parse_number<std::int32_t>(option, text, 1, expected);
+                  if (training.classes > 256)
+                    throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
+                });
+  parser.option("--model", "mlp", "Multilayer perceptron with ReLU and softmax cross-entropy (default mlp)",
+                [&](const std::string& option, const std::string& text) {
+                  parse_choice<int>(option, text, {{"mlp", 0}});
+                });
+  parser.option(
+      "--hidden", "N,N,...", "Sizes of its hidden layers (default 512,512)",
+      [&](const std::string& option, const std::string& text) { training.hidden = parse_sizes(option, text); });
+  parser.option("--dtype", "f32|f64", "Type of weights and arithmetic (default f32)",
+                [&](const std::string& option, const std::string& text) {
+                  training.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
+                });
+
+  parser.group("Training");
+  parser.option(
+      "--epochs", "N", "Times through the training set (default 5)",
+      [&](const std::string& option, const std::string& text) { training.epochs = parse_count(option, text); });
+  parser.option(
+      "--steps", "N", "Steps instead of epochs; they run on over epochs",
+      [&](const std::string& option, const std::string& text) { training.steps = parse_count(option, text); });
+  parser.option(
+      "--global-batch", "N", "Samples of a step over all ranks; any number from 1 (default 256)",
+      [&](const std::string& option, const std::string& text) { training.global_batch = parse_count(option, text); });
+  parser.option("--optimizer", "sgd|momentum", "How gradients become steps (default momentum)",
+                [&](const std::string& option, const std::string& text) {
+                  training.optimizer = parse_choice<OptimizerKind>(
+                      option, text, {{"sgd", OptimizerKind::sgd}, {"momentum", OptimizerKind::momentum}});
+                });
+  parser.option("--learning-rate", "X", "Step size (default 0.1)",
+                [&](const std::string& option, const std::string& text) {
+                  training.learning_rate = parse_positive(option, text);
+                });
+  parser.option("--momentum", "X", "Of --optimizer momentum, from 0 to below 1 (default 0.9)",
+                [&](const std::string& option, const std::string& text) {
+                  training.momentum = parse_number<double>(option, text, 0, "a number from 0 to below 1");
+                  if (!(training.momentum < 1))
+                    throw ConfigError{fmt::format("{} {}: expected a number from 0 to below 1", option, text)};
+                });
+  parser.option("--seed", "N", "Of the initial weights and the order of the samples (default 1)",
+                [&](const std::string& option, const std::string& text) {
+                  training.seed =
+                      parse_number<std::uint64_t>(option, text, 0, "a whole number from 0 to 18446744073709551615");
+                });
+  parser.option(
+      "--eval-every", "K", "Steps between evaluations (default: one at the end of each epoch)",
+      [&](const std::string& option, const std::string& text) { training.evaluate_every = parse_count(option, text); });
+
+  parser.group("Ranks and devices");
+  parser.option("--cluster-spec", "FILE",
+                "Which task each rank is, as JSON (default: TF_CONFIG, without that one task a rank)",
+                [&](const std::string& option, const std::string& text) {
+                  if (text.empty()) throw ConfigError{fmt::format("{} '': expected the name of a file", option)};
+                  line.runtime.cluster_spec = text;
+                });
+  parser.option("--device", "auto|cpu|cuda", "What each rank computes on (default auto)",
+                [&](const std::string& option, const std::string& text) {
+                  parse_device_request(text, option);
+                  line.runtime.device = text;
+                });
+  parser.option("--shards", "V|ranks",
+                "Slices of every batch that the result depends on, whatever the number of ranks; 'ranks': one a rank, "
+                "the fastest (default 8)",
+                [&](const std::string&, const std::string& text) { training.shards = parse_shards(text); });
+  parser.option("--threads", "T", "Threads of each rank (default 1)",
+                [&](const std::string& option, const std::string& text) {
+                  training.threads = parse_number<int>(option, text, 1, "a whole number from 1 to 1024");
+                  if (training.threads > 1024)
+                    throw ConfigError{fmt::format("{} {}: expected a whole number from 1 to 1024", option, text)};
+                });
+  parser.option("--kernels", "auto|reference|onednn", "Which kernels compute on the CPU (default auto)",
+                [&](const std::string& option, const std::string& text) {
+                  training.kernels = parse_named(option, [&] { return ops::parse_kernel_choice(text); });
+                });
+  parser.option("--stall-timeout", "SECONDS", "How long a rank may be silent or late before the job ends (default 60)",
+                [&](const std::string& option, const std::string& text) {
+                  line.runtime.stall_timeout = std::chrono::duration<double>{parse_positive(option, text)};
+                  if (line.runtime.stall_timeout > std::chrono::hours{24 * 365})
+                    throw ConfigError{fmt::format("{} {}: expected at most a year (31536000)", option, text)};
+                });
+
+  parser.group("Output");
+  parser.option("--metrics", "FILE", "Write every step's loss and every evaluation there, a JSON object a line",
+                [&](const std::string& option, const std::string& text) {
+                  if (text.empty()) throw ConfigError{fmt::format("{} '': expected the name of a file", option)};
+                  training.metrics = text;
+                });
+  parser.option("--log-level", "LEVEL", "trace, debug, info, warning, error or off (default info)",
+                [&](const std::string& option, const std::string& text) {
+                  line.log_level = parse_named(option, [&] { return log::parse_level(text); });
+                });
+
+  line.answer = parser.parse(argc, argv);
+  if (line.answer) return line;
+  if (training.data.empty())
+    throw ConfigError{"--data is missing: expected the folder of the data; lockstep-train --help lists the options"};
+  if (training.epochs && training.steps)
+    throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
+  for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
+  return line;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// A layer that connects every input with every output.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/ops/kernels.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+namespace lockstep::nn {
+
+/// Glorot's uniform initial values for a weight [inputs, outputs]: in [-limit, limit) with limit =
+/// sqrt(6 / (inputs + outputs)) (Glorot, Bengio: "Understanding the difficulty of training deep feedforward
+/// neural networks", 2010). A pure function of `seed`, `ordinal` and the element's index, computed in double:
+/// f32 values are the f64 ones, rounded. InvalidArgument unless `dtype` is f32 or f64.
+Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, std::uint64_t seed,
+                      std::uint64_t ordinal);
+
+struct DenseOptions {
+  std::string name = "dense";
+  std::int64_t inputs;
+  std::int64_t outputs;
+  DType dtype = DType::f32;
+  /// Of the initial weights, which also depend on how many variables the strategy had before.
+  std::uint64_t seed = 0;
+};
+
+/// y = x · weight + bias for rows x [rows, inputs], y [rows, outputs]. Holds no activations: its
+/// caller does.
+///
+/// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for
+/// operands that do not fit (kernels.hpp).
+class Dense {
+ public:
+  /// COLL. Creates the trainable variables "<name>/weight" [inputs, outputs] with Glorot's uniform values, then
+  /// "<name>/bias" [outputs] with zeros. Before that, InvalidArgument for a size below 1 or a dtype other than
+  /// f32 and f64.
+  Dense(Strategy& strategy, const DenseOptions& options, Here here = Here::current());
+
+  const Variable& weight() const { return weight_; }
+  const Variable& bias() const { return bias_; }
+
+  /// Overwrites y.
+  void forward(const ops::Kernels& kernels, const TensorView& x, const TensorView& y) const;
+
+  /// The gradients of weight and bias, summed over the rows, from the forward pass's x and the gradient dy of
+  /// y. Overwrites both in `gradients`. Rows of dy that are zero add nothing.
+  void backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
+                const GradientBuffer& gradients) const;
+
+  /// The gradient of x. Overwrites dx.
+  void backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const;
+
+ private:
+  MirroredVariable weight_;
+  MirroredVariable bias_;
+};
+
+}  // namespace lockstep::nn

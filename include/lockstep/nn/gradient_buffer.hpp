@@ -1,0 +1,49 @@
+// Where a model's gradients are written.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <lockstep/strategy/variable_store.hpp>
+
+namespace lockstep::nn {
+
+/// Flat memory for the gradients of a model's variables, laid out as the store lays them out, so that the
+/// sums of several shards are sums of flat memory, and the result is what an optimizer takes. A handle:
+/// copies mean the same memory.
+class GradientBuffer {
+ public:
+  /// The store's own gradients of `variables`. ContextError before they are sealed. InvalidArgument unless
+  /// they are trainable, of one dtype, and next to each other in the store: created without others in between
+  /// and sealed together.
+  GradientBuffer(const VariableStore& store, std::span<const Variable> variables);
+
+  /// The same layout in other memory: of this dtype and number of elements, which must outlive the result.
+  /// Zeroes the padding between the gradients there. InvalidArgument for a view that does not fit.
+  GradientBuffer at(const TensorView& flat) const;
+
+  /// All of it. Padding between the gradients is zero, and whoever writes leaves it so.
+  const TensorView& flat() const { return flat_; }
+  DType dtype() const { return flat_.dtype(); }
+  std::int64_t count() const { return flat_.count(); }
+
+  /// Where the gradient of `variable` is to be written, in the variable's shape. InvalidArgument for a
+  /// variable that the buffer was not made for.
+  TensorView of(const Variable& variable) const;
+
+ private:
+  struct Layout {
+    std::vector<Variable> variables;  ///< in the order of memory
+    std::int64_t first;               ///< where the range begins in its segment
+  };
+
+  GradientBuffer(TensorView flat, std::shared_ptr<const Layout> layout);
+  void zero_padding() const;
+
+  TensorView flat_;
+  std::shared_ptr<const Layout> layout_;
+};
+
+}  // namespace lockstep::nn

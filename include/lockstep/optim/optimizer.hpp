@@ -1,0 +1,84 @@
+// Optimizers: from the gradients of every replica to one and the same step on all of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <lockstep/strategy/replica_context.hpp>
+#include <lockstep/strategy/variable.hpp>
+#include <lockstep/strategy/variable_store.hpp>
+
+namespace lockstep {
+
+/// What this rank found for `variable`: of its shape and type.
+struct Gradient {
+  Tensor value;
+  Variable variable;
+};
+
+/// LOCAL. For each variable its gradient in the store, in place: what is written there, apply_gradients need
+/// not copy. ContextError before the variables are sealed, InvalidArgument for one that is not trainable.
+std::vector<Gradient> gradients_in_store(const VariableStore& store, std::span<const Variable> variables);
+
+/// What a training step adds up over the replicas besides its gradients.
+struct StepSums {
+  std::int64_t samples = 0;
+  double loss = 0;
+  std::int64_t correct = 0;
+};
+
+/// Applies gradients to the mirrored variables they belong to.
+///
+/// Each apply_gradients is COLL and blocking: exactly one merge_call, and one agreement. Every rank calls it
+/// with gradients of the same variables in the same order (there may be none), by the same of the three overloads;
+/// MismatchError on all of them otherwise. The replicas' gradients are added up in the fixed order, so the
+/// bits of the step depend on their values alone. Variables that are not among them stay as they are.
+///
+/// Before the agreement, and on this rank only: ContextError outside replica context and for a
+/// variable without memory; InvalidArgument, which names the variable, for a gradient of another shape or
+/// type than its variable, for a variable that is given twice, not trainable, of another strategy or not of
+/// f32 or f64, for a gradient in the memory that the store keeps for another variable's, and for a negative
+/// number of samples.
+///
+/// The gradients' memory in the store (VariableStore::gradient) is the working memory: it holds the sums
+/// afterwards. Values that live elsewhere are copied there, and stay as they are.
+class Optimizer {
+ public:
+  Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+  virtual ~Optimizer();
+
+  /// Applies the sum of the replicas' gradients. Scaling the loss is the caller's.
+  void apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, Here here = Here::current());
+
+  /// Applies the sum of the replicas' gradients, which are sums over their samples, divided by the sum of
+  /// their `samples`: so replicas with fewer samples than others, or none, count for what they brought. Where
+  /// the sum is 0 nothing is applied.
+  void apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, std::int64_t samples,
+                       Here here = Here::current());
+
+  /// The same with `own.samples`; the other numbers ride along, so that a step with its loss costs no further
+  /// agreement. Returns the sums over the replicas: the same on every rank, the loss added in the fixed
+  /// order.
+  StepSums apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, const StepSums& own,
+                           Here here = Here::current());
+
+ protected:
+  /// LOCAL. One step on the variables of `range`, in one pass: `range.gradients` holds the sum over the
+  /// replicas, and that divided by `divisor`, which is positive, is the gradient. Must be a function of these
+  /// and of the optimizer's state alone. State of the size of the variables belongs in `range.slot(…)`.
+  virtual void update(const FlatRange& range, double divisor) = 0;
+
+ private:
+  class Plan;
+
+  const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients);
+  void apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums, const Here& here);
+
+  std::unique_ptr<const Plan> plan_;  ///< of the last call: most programs give the same variables every time
+};
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/philox.hpp>
+#include <lockstep/nn/dense.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+template <class Real>
+void fill_uniform(std::span<Real> values, double limit, const RandomStream& stream) {
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<Real>((2 * stream.uniform(i) - 1) * limit);
+}
+
+void require_float(DType dtype) {
+  if (dtype != DType::f32 && dtype != DType::f64)
+    throw InvalidArgument{fmt::format("weights of {} are not supported; expected f32 or f64", name_of(dtype))};
+}
+
+const DenseOptions& checked(const DenseOptions& options) {
+  require_float(options.dtype);
+  if (options.inputs < 1 || options.outputs < 1)
+    throw InvalidArgument{fmt::format("layer '{}' has {} inputs and {} outputs; expected 1 or more of both",
+                                      options.name, options.inputs, options.outputs)};
+  (void)element_count({options.inputs, options.outputs});  // no overflow
+  return options;
+}
+
+}  // namespace
+
+Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, std::uint64_t seed,
+                      std::uint64_t ordinal) {
+  require_float(dtype);
+  const Tensor weight = Tensor::zeros(dtype, {inputs, outputs});
+  const double limit = std::sqrt(6 / (static_cast<double>(inputs) + static_cast<double>(outputs)));
+  const RandomStream stream{seed, RandomPurpose::initial_value, ordinal};
+  if (dtype == DType::f64) {
+    fill_uniform(weight.view().elements<double>(), limit, stream);
+  } else {
+    fill_uniform(weight.view().elements<float>(), limit, stream);
+  }
+  return weight;
+}
+
+Dense::Dense(Strategy& strategy, const DenseOptions& options, Here here)
+    : weight_{strategy.create_variable(
+          {.name = checked(options).name + "/weight"},
+          [&] {
+            return glorot_uniform(options.dtype, options.inputs, options.outputs, options.seed,
+                                  strategy.store().variables().size());
+          },
+          here)},
+      bias_{strategy.create_variable(
+          {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.outputs}); }, here)} {}
+
+void Dense::forward(const ops::Kernels& kernels, const TensorView& x, const TensorView& y) const {
+  kernels.matmul(x, ops::Transpose::no, weight_.local(), ops::Transpose::no, y);
+  kernels.add_bias(y, bias_.local());
+}
+
+void Dense::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
+                     const GradientBuffer& gradients) const {
+  kernels.matmul(x, ops::Transpose::yes, dy, ops::Transpose::no, gradients.of(weight_));
+  kernels.sum_rows(dy, gradients.of(bias_));
+}
+
+void Dense::backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const {
+  kernels.matmul(dy, ops::Transpose::no, weight_.local(), ops::Transpose::yes, dx);
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,67 @@
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/nn/gradient_buffer.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+std::int64_t offset_of(const Variable& variable) {
+  return variable.state().offset;
+}
+
+FlatRange single_range(const VariableStore& store, std::span<const Variable> variables) {
+  if (variables.empty()) throw InvalidArgument{"a gradient buffer for no variables"};
+  for (const Variable& variable : variables) (void)store.gradient(variable);  // trainable and sealed
+  const auto ranges = store.ranges(variables);
+  if (ranges.size() != 1)
+    throw InvalidArgument{
+        fmt::format("the variables from '{}' to '{}' are {} pieces of the store; expected one: variables of "
+                    "one dtype that are "
+                    "created without others in between and sealed at once",
+                    variables.front().name(), variables.back().name(), ranges.size())};
+  return ranges.front();
+}
+
+}  // namespace
+
+GradientBuffer::GradientBuffer(const VariableStore& store, std::span<const Variable> variables) {
+  const FlatRange range = single_range(store, variables);
+  Layout layout{{variables.begin(), variables.end()}, range.first};
+  std::ranges::sort(layout.variables, {}, offset_of);
+  flat_ = range.gradients;
+  layout_ = std::make_shared<const Layout>(std::move(layout));
+}
+
+GradientBuffer::GradientBuffer(TensorView flat, std::shared_ptr<const Layout> layout)
+    : flat_{std::move(flat)}, layout_{std::move(layout)} {}
+
+GradientBuffer GradientBuffer::at(const TensorView& flat) const {
+  if (flat.dtype() != dtype() || flat.count() != count())
+    throw InvalidArgument{fmt::format("{} cannot hold the gradients laid out in {}", describe(flat), describe(flat_))};
+  GradientBuffer other{flat.reshaped({flat.count()}), layout_};
+  other.zero_padding();
+  return other;
+}
+
+TensorView GradientBuffer::of(const Variable& variable) const {
+  const auto same = [&](const Variable& other) { return &other.state() == &variable.state(); };
+  if (std::ranges::none_of(layout_->variables, same))
+    throw InvalidArgument{fmt::format("variable '{}' has no place in this gradient buffer", variable.name())};
+  return flat_.slice(offset_of(variable) - layout_->first, element_count(variable.shape())).reshaped(variable.shape());
+}
+
+void GradientBuffer::zero_padding() const {
+  const auto& variables = layout_->variables;
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const std::int64_t begin = offset_of(variables[i]) - layout_->first + element_count(variables[i].shape());
+    const std::int64_t end = i + 1 < variables.size() ? offset_of(variables[i + 1]) - layout_->first : count();
+    const TensorView padding = flat_.slice(begin, end - begin);
+    if (padding.bytes() > 0) std::memset(padding.data(), 0, padding.bytes());
+  }
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,125 @@
+#include <bit>
+#include <memory>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/input/batch_schedule.hpp>
+#include <lockstep/nn/mlp.hpp>
+#include <lockstep/optim/sgd.hpp>
+#include <lockstep/train/image_training.hpp>
+#include <lockstep/train/metrics_file.hpp>
+#include <lockstep/train/progress.hpp>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t default_epochs = 5;
+
+/// What the chief does with reports; the other ranks have nobody to tell.
+class ChiefObserver final : public Observer {
+ public:
+  explicit ChiefObserver(const std::filesystem::path& metrics) {
+    if (!metrics.empty()) metrics_.emplace(metrics);
+  }
+
+  void on_step(const StepReport& report) override {
+    if (metrics_) metrics_->on_step(report);
+    progress_.on_step(report);
+  }
+  void on_evaluation(const EvaluationReport& report) override {
+    if (metrics_) metrics_->on_evaluation(report);
+    progress_.on_evaluation(report);
+  }
+
+ private:
+  std::optional<MetricsFile> metrics_;
+  Progress progress_{stderr, progress_style(stderr)};
+};
+
+class NoObserver final : public Observer {
+ public:
+  void on_step(const StepReport&) override {}
+  void on_evaluation(const EvaluationReport&) override {}
+};
+
+std::int64_t steps_of(const ImageTrainingOptions& options, const ImageData& data) {
+  if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
+  if (options.steps) return *options.steps;
+  return BatchSchedule{data.train.count(), options.global_batch}.total_steps(options.epochs.value_or(default_epochs));
+}
+
+}  // namespace
+
+ImageTrainingResult train_on_images(Strategy& strategy, const std::string& device,
+                                    const ImageTrainingOptions& options) {
+  const int rank = strategy.group().rank();
+  const int ranks = strategy.num_replicas_in_sync();
+
+  // What may fail on one rank alone fails inside a run, and so on all of them.
+  ImageData data;
+  FitOptions fit_options;
+  std::shared_ptr<const ops::Kernels> kernels;
+  std::unique_ptr<Observer> observer = std::make_unique<NoObserver>();
+  strategy.run([&](ReplicaContext&) {
+    const ShardChoice shards = resolve_shards(options.shards, ranks);
+    if (rank == 0 && !shards.note.empty()) log::info(shards.note);
+    fit_options.fault = Fault::from_environment(ranks);
+    kernels = ops::make_kernels(options.kernels, {options.threads});
+    data = load_image_data(options.data, options.classes);
+    fit_options.global_batch = options.global_batch;
+    fit_options.steps = steps_of(options, data);
+    fit_options.seed = options.seed;
+    fit_options.shards = shards.shards;
+    fit_options.evaluate_every = options.evaluate_every;
+    if (rank == 0) observer = std::make_unique<ChiefObserver>(options.metrics);
+  });
+  (void)strategy.same_on_all(fmt::format("data of digest {}", to_hex(digest(data))));
+  (void)strategy.same_on_all(kernels->fingerprint());
+
+  nn::Mlp model{strategy,
+                {.inputs = data.train.features(),
+                 .hidden = options.hidden,
+                 .classes = options.classes,
+                 .dtype = options.dtype,
+                 .seed = options.seed},
+                kernels};
+  Sgd optimizer{{.learning_rate = options.learning_rate,
+                 .momentum = options.optimizer == OptimizerKind::momentum ? options.momentum : 0},
+                kernels};
+  ImageTrainingResult result{ranks, fit_options.shards, device, std::string{model.name()}, {}, 0};
+  result.fit = fit(strategy, model, optimizer, data, fit_options, *observer);
+  result.weights_digest = weights_digest(model.variables());
+  return result;
+}
+
+std::uint64_t weights_digest(std::span<const Variable> variables) {
+  static_assert(std::endian::native == std::endian::little, "the digest is of little-endian bytes");
+  Digest digest;
+  for (const Variable& variable : variables) {
+    const TensorView weights = variable.local();
+    digest.update({weights.data(), weights.bytes()});
+  }
+  return digest.value();
+}
+
+std::string to_json(const ImageTrainingResult& result) {
+  return nlohmann::ordered_json{{"ranks", result.ranks},
+                                {"shards", result.shards},
+                                {"device", result.device},
+                                {"model", result.model},
+                                {"steps", result.fit.steps},
+                                {"samples", result.fit.samples},
+                                {"seconds", result.fit.seconds},
+                                {"samples_per_second", static_cast<double>(result.fit.samples) / result.fit.seconds},
+                                {"train_loss", result.fit.train_loss},
+                                {"eval_loss", result.fit.last_evaluation.loss},
+                                {"eval_accuracy", result.fit.last_evaluation.accuracy},
+                                {"weights_digest", to_hex(result.weights_digest)}}
+      .dump();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,155 @@
+// Command lines that are wrong: one line for the job that names the option and what was expected.
+#include <catch2/catch.hpp>
+
+#include "support/training_job.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+struct BadOptions {
+  Arguments arguments;
+  std::vector<std::string> told;
+};
+
+/// The row's arguments on a run that is otherwise right, on one rank or two: the error is the job's, not a rank's.
+void check_all(const std::vector<BadOptions>& rows, const Arguments& right) {
+  int row = 0;
+  for (const BadOptions& bad : rows) {
+    const int ranks = 1 + ++row % 2;
+    std::string shown;
+    for (const std::string& argument : bad.arguments) shown += "'" + argument + "' ";
+    INFO("arguments: " << shown << "on " << ranks << " ranks");
+    check_refused(run_job(ranks, right + bad.arguments), bad.told);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a number that is none, or out of range, is refused by its option") {
+  const std::string count = "expected a whole number from 1 to 9223372036854775807";
+  check_all(
+      {
+          {{"--steps", "0"}, {"--steps 0: " + count}},
+          {{"--steps", "-3"}, {"--steps -3: " + count}},
+          {{"--steps", "9223372036854775808"}, {"--steps 9223372036854775808: " + count}},
+          {{"--epochs", ""}, {"--epochs '': " + count}},
+          {{"--epochs", "1.5"}, {"--epochs 1.5: " + count}},
+          {{"--epochs", "9223372036854775807"}, {"--epochs is 9223372036854775807, too many", "expected at most"}},
+          {{"--global-batch", "0"}, {"--global-batch 0: " + count}},
+          {{"--global-batch", "256x"}, {"--global-batch 256x: " + count}},
+          {{"--global-batch", "1e3"}, {"--global-batch 1e3: " + count}},
+          {{"--eval-every", "0"}, {"--eval-every 0: " + count}},
+          {{"--eval-every", "nan"}, {"--eval-every nan: " + count}},
+          {{"--classes", "0"}, {"--classes 0: expected a whole number from 1 to 256"}},
+          {{"--classes", "2147483647"}, {"--classes 2147483647: expected a whole number from 1 to 256"}},
+          {{"--classes", "99999999999"}, {"--classes 99999999999: expected a whole number from 1 to 256"}},
+          {{"--seed", "-1"}, {"--seed -1: expected a whole number from 0 to 18446744073709551615"}},
+          {{"--seed", "18446744073709551616"}, {"--seed 18446744073709551616: expected a whole number"}},
+          {{"--learning-rate", "0"}, {"--learning-rate 0: expected a positive number"}},
+          {{"--learning-rate", "-0.1"}, {"--learning-rate -0.1: expected a positive number"}},
+          {{"--learning-rate", "nan"}, {"--learning-rate nan: expected a positive number"}},
+          {{"--learning-rate", "inf"}, {"--learning-rate inf: expected a number below 3.4e38"}},
+          {{"--learning-rate", "1e39"}, {"--learning-rate 1e39: expected a number below 3.4e38"}},
+          {{"--learning-rate", "1e999"}, {"--learning-rate 1e999: expected"}},
+          {{"--learning-rate", "0,1"}, {"--learning-rate 0,1: expected a positive number, such as 0.1"}},
+          {{"--learning-rate", " "}, {"--learning-rate ' ': expected a positive number"}},
+          {{"--learning-rate", "0.1\n0.2"}, {"--learning-rate", "expected a positive number"}},
+          {{"--momentum", "1"}, {"--momentum 1: expected a number from 0 to below 1"}},
+          {{"--momentum", "-0.1"}, {"--momentum -0.1: expected a number from 0 to below 1"}},
+          {{"--momentum", "nan"}, {"--momentum nan: expected a number from 0 to below 1"}},
+          {{"--stall-timeout", "0"}, {"--stall-timeout 0: expected a positive number"}},
+          {{"--stall-timeout", "inf"}, {"--stall-timeout inf: expected"}},
+          {{"--stall-timeout", "1e300"}, {"--stall-timeout 1e300: expected"}},
+          {{"--threads", "0"}, {"--threads 0: expected a whole number from 1 to 1024"}},
+          {{"--threads", "1025"}, {"--threads 1025: expected a whole number from 1 to 1024"}},
+          {{"--hidden", "512,"}, {"--hidden 512,:", "expected sizes from 1"}},
+          {{"--hidden", "512,0"}, {"--hidden 512,0:", "expected sizes from 1, separated by commas"}},
+          {{"--hidden", "512 512"}, {"--hidden", "expected sizes from 1, separated by commas"}},
+          {{"--hidden", "99999999"}, {"--hidden 99999999: expected at most 1048576 a layer"}},
+      },
+      {"--data", small_data()});
+}
+
+TEST_CASE("a choice that does not exist is refused with those that do") {
+  check_all(
+      {
+          {{"--model", "cnn"}, {"--model cnn: expected mlp"}},
+          {{"--optimizer", "adam"}, {"--optimizer adam: expected sgd or momentum"}},
+          {{"--optimizer", ""}, {"--optimizer '': expected sgd or momentum"}},
+          {{"--device", "gpu"}, {"--device", "expected auto, cpu or cuda", "gpu"}},
+          {{"--dtype", "f16"}, {"--dtype f16: expected f32 or f64"}},
+          {{"--kernels", "fast"}, {"--kernels", "'fast'", "expected auto, reference or onednn"}},
+          {{"--log-level", "loud"}, {"--log-level", "'loud'", "expected trace, debug, info, warning, error or off"}},
+          {{"--shards", "0"}, {"--shards", "'0'", "expected a power of two up to 1024, or 'ranks'"}},
+          {{"--shards", "eight"}, {"--shards", "'eight'", "expected a power of two up to 1024, or 'ranks'"}},
+      },
+      short_run());
+}
+
+TEST_CASE("shards that do not fit the ranks are refused with the numbers that do") {
+  check_refused(run_job(3, short_run() + Arguments{"--shards", "8"}),
+                {"--shards is 8, which does not fit a job of 3 ranks", "expected 3, or 'ranks'"});
+  check_refused(run_job(2, short_run() + Arguments{"--shards", "1"}),
+                {"--shards is 1, which does not fit a job of 2 ranks", "expected 2, 4, 8"});
+}
+
+TEST_CASE("a command line that cannot be read is refused with what is wrong with it") {
+  check_all(
+      {
+          {{"--epochs", "1"}, {"--epochs and --steps were both given: expected at most one of the two"}},
+          {{"--batch", "3"}, {"there is no option --batch;", "lockstep-train --help lists the options"}},
+          {{"--batch=3"}, {"there is no option --batch=3;"}},
+          {{"-n", "3"}, {"there is no option -n;"}},
+          {{"fashion-mnist"}, {"'fashion-mnist' belongs to no option"}},
+          {{"--", "--seed"}, {"belongs to no option"}},
+          {{"--seed"}, {"--seed has no value: expected --seed N;"}},
+          {{"--seed="}, {"--seed has no value: expected --seed N;"}},
+          {{"--seed", "1", "--seed", "1"}, {"--seed was given more than once: expected it once;"}},
+          {{"--metrics", ""}, {"--metrics '': expected the name of a file"}},
+          {{"--cluster-spec", ""}, {"--cluster-spec '': expected the name of a file"}},
+          {{"--\xff\xfe", "1"}, {"there is no option --"}},
+          {{"--seed", "\xff\xfe"}, {"--seed", "expected a whole number"}},
+      },
+      short_run());
+  check_refused(run_job(2, {}), {"--data is missing", "lockstep-train --help lists the options"});
+}
+
+TEST_CASE("a metrics file that cannot be written is refused before anything is trained") {
+  const TemporaryDirectory folder;
+  const std::string missing = folder.path() / "missing" / "metrics.jsonl";
+  check_refused(run_job(2, short_run() + Arguments{"--metrics", missing}),
+                {"--metrics " + missing + ": No such file or directory", "expected a file that can be written"});
+  check_refused(run_job(1, short_run() + Arguments{"--metrics", folder.path()}),
+                {"--metrics " + folder.path().string() + ": Is a directory"});
+}
+
+TEST_CASE("--device cuda without a GPU is refused") {
+  // Whatever this machine has, no GPU can be seen.
+  check_refused(
+      run_job(2, short_run() + Arguments{"--device", "cuda"}, {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}}),
+      {"--device cuda: this node has no GPU that can be used", "or --device cpu"});
+}
+
+TEST_CASE("a malformed LOCKSTEP_FAULT is refused with its form") {
+  for (const char* fault : {"", "kill", "kill:0", "kill:0:", "kill:x:1", "kill:2:1", "kill:-1:1", "kill:0:-1",
+                            "kill:0:99999999999999999999", "kill:0:1:2", "burn:0:1", "Kill:0:1"}) {
+    INFO("LOCKSTEP_FAULT='" << fault << "'");
+    check_refused(run_job(2, short_run(), {.environment = {{"LOCKSTEP_FAULT", fault}}}),
+                  {std::string{"LOCKSTEP_FAULT '"} + fault + "'", "expected KIND:RANK:STEP"});
+  }
+}
+
+TEST_CASE("ranks that were started with different options are refused") {
+  const char* const program = std::getenv("LOCKSTEP_TRAIN");
+  REQUIRE(program);
+  const auto start = [&](const Arguments& first, const Arguments& second) {
+    return run_command(Arguments{"mpirun", "-n", "2", program} + short_run() + first +
+                           Arguments{":", "-n", "1", program} + short_run() + second,
+                       {.environment = mpi_environment()});
+  };
+  check_refused(start({"--seed", "1"}, {"--seed", "2"}),
+                {"replica 2 was started with other options than replica 0", "--seed 1", "--seed 2"});
+  check_refused(start({}, {"--seed", "x"}), {"--seed x: expected a whole number"});
+  check_refused(start({}, {"--stall-timeout", "7"}), {"replica 2 was started with other options than replica 0"});
+}

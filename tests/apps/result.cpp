@@ -1,0 +1,177 @@
+// What lockstep-train says when all goes well: the result, the metrics, the progress, its help.
+#include <cmath>
+#include <regex>
+
+#include <catch2/catch.hpp>
+
+#include "support/training_job.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+using Keys = std::vector<std::string>;
+
+Keys keys_of(const Json& object) {
+  Keys keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+const Keys result_keys{"ranks",      "shards",    "device",        "model",
+                       "steps",      "samples",   "seconds",       "samples_per_second",
+                       "train_loss", "eval_loss", "eval_accuracy", "weights_digest"};
+const Keys train_keys{"kind", "step", "epoch", "samples", "loss", "seconds", "samples_per_second"};
+const Keys eval_keys{"kind", "step", "epoch", "loss", "accuracy", "seconds"};
+
+/// The mean over the samples of the steps after `first`.
+double mean_loss(const std::vector<Json>& metrics, int first) {
+  double loss = 0;
+  double samples = 0, before = 0;
+  for (const Json& line : metrics) {
+    if (line["kind"] != "train") continue;
+    const double now = line["samples"].get<double>();
+    if (line["step"] > first) {
+      loss += line["loss"].get<double>() * (now - before);
+      samples += now - before;
+    }
+    before = now;
+  }
+  return loss / samples;
+}
+
+}  // namespace
+
+TEST_CASE("the result is one line of JSON with every key in order, and nothing else is on stdout") {
+  const Trained trained = train(3, {"--hidden", "16", "--steps", "3", "--global-batch", "100"});
+  const Json& result = trained.result;
+  CHECK(keys_of(result) == result_keys);
+  CHECK(result["ranks"] == 3);
+  CHECK(result["shards"] == 3);
+  CHECK(result["device"] == "cpu");
+  CHECK(result["model"] == "mlp");
+  CHECK(result["steps"] == 3);
+  CHECK(result["samples"] == 300);
+  CHECK(result["seconds"].get<double>() > 0);
+  CHECK(result["samples_per_second"].get<double>() == Approx(300 / result["seconds"].get<double>()));
+  CHECK(result["train_loss"].is_number_float());
+  CHECK(result["eval_loss"].is_number_float());
+  CHECK(result["eval_accuracy"].get<double>() > 0);
+  CHECK(result["eval_accuracy"].get<double>() <= 1);
+  CHECK(std::regex_match(trained.digest(), std::regex{"[0-9a-f]{16}"}));
+}
+
+TEST_CASE("the metrics have a line a step and one an evaluation, in order") {
+  // 6000 samples in batches of 2500: two whole ones, and one of 1000.
+  const Trained trained = train(2, {"--hidden", "16", "--epochs", "2", "--global-batch", "2500"});
+  const std::vector<std::pair<std::string, int>> expected{{"train", 1}, {"train", 2}, {"train", 3}, {"eval", 3},
+                                                          {"train", 4}, {"train", 5}, {"train", 6}, {"eval", 6}};
+  REQUIRE(trained.metrics.size() == expected.size());
+  const std::vector<int> samples{2500, 5000, 6000, 6000, 8500, 11000, 12000, 12000};
+  double seconds = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const Json& line = trained.metrics[i];
+    INFO(line.dump());
+    const auto& [kind, step] = expected[i];
+    CHECK(line["kind"] == kind);
+    CHECK(line["step"] == step);
+    CHECK(line["epoch"] == (step <= 3 ? 1 : 2));
+    CHECK(std::isfinite(line["loss"].get<double>()));
+    CHECK(line["seconds"].get<double>() > 0);
+    if (kind == "train") {
+      CHECK(keys_of(line) == train_keys);
+      CHECK(line["samples"] == samples[i]);
+      CHECK(line["seconds"].get<double>() > seconds);
+      seconds = line["seconds"].get<double>();
+      CHECK(line["samples_per_second"].get<double>() > 0);
+    } else {
+      CHECK(keys_of(line) == eval_keys);
+      CHECK(line["accuracy"].get<double>() >= 0);
+      CHECK(line["accuracy"].get<double>() <= 1);
+    }
+  }
+
+  SECTION("and the result is their end") {
+    const Json& last = trained.metrics.back();
+    CHECK(trained.result["eval_loss"] == last["loss"]);
+    CHECK(trained.result["eval_accuracy"] == last["accuracy"]);
+    CHECK(trained.result["seconds"].get<double>() == seconds);
+    CHECK(trained.result["train_loss"].get<double>() == Approx(mean_loss(trained.metrics, 3)).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("--eval-every evaluates between, and always at the end") {
+  const Trained trained = train(1, {"--hidden", "16", "--steps", "5", "--eval-every", "2"});
+  Keys order;
+  for (const Json& line : trained.metrics)
+    order.push_back(line["kind"].get<std::string>() + " " + std::to_string(line["step"].get<int>()));
+  CHECK(order == Keys{"train 1", "train 2", "eval 2", "train 3", "train 4", "eval 4", "train 5", "eval 5"});
+  CHECK(trained.result["train_loss"].get<double>() == Approx(mean_loss(trained.metrics, 0)).epsilon(1e-12));
+}
+
+TEST_CASE("two equal runs differ in nothing but times") {
+  const Arguments arguments{"--hidden", "64,32", "--steps", "30", "--eval-every", "10"};
+  const Trained one = train(2, arguments), other = train(2, arguments);
+  CHECK(one.digest() == other.digest());
+  CHECK(without_times(one.metrics) == without_times(other.metrics));
+}
+
+TEST_CASE("the small set is learnt in a few epochs, whatever the seed") {
+  const std::string seed = GENERATE("1", "2");
+  const Trained trained = train(2, {"--epochs", "4", "--seed", seed});
+  CHECK(trained.result["steps"] == 4 * 24);
+  CHECK(trained.result["samples"] == 4 * 6000);
+  CHECK(trained.result["eval_accuracy"].get<double>() > 0.7);
+  CHECK(trained.result["train_loss"].get<double>() < 0.8);
+}
+
+TEST_CASE("where nobody watches, progress is plain lines of the chief on stderr") {
+  const Outcome outcome = run_job(2, short_run());
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "step 1/3  epoch 1/1  loss ").size() == 1);
+  CHECK(lines_starting_with(outcome.err, "step 3/3  epoch 1/1  loss ").size() == 1);
+  CHECK(lines_starting_with(outcome.err, "test  step 3  epoch 1  loss ").size() == 1);
+  CHECK(outcome.err.find('\r') == std::string::npos);
+  CHECK(outcome.err.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("--log-level off leaves progress alone, and says nothing else") {
+  const Outcome outcome = run_job(3, short_run() + Arguments{"--log-level", "off"});
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "[rank").empty());
+}
+
+TEST_CASE("help has every option, in groups, once for the job") {
+  const int ranks = GENERATE(1, 3);
+  const Outcome outcome = run_job(ranks, {"--help"});
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.err.empty());
+  for (const char* group : {"Data and model:", "Training:", "Ranks and devices:", "Output:"})
+    CHECK(lines_starting_with(outcome.out, group).size() == 1);
+  for (const char* option : {"--cluster-spec", "--model",   "--hidden",        "--data",      "--classes",
+                             "--global-batch", "--epochs",  "--steps",         "--optimizer", "--learning-rate",
+                             "--momentum",     "--seed",    "--shards",        "--threads",   "--device",
+                             "--eval-every",   "--metrics", "--stall-timeout", "--log-level", "--version"}) {
+    INFO(option);
+    CHECK(lines_starting_with(outcome.out, std::string{"  "} + option + " ").size() == 1);
+  }
+}
+
+TEST_CASE("the version is one line for the job") {
+  const int ranks = GENERATE(1, 3);
+  const Outcome outcome = run_job(ranks, {"--version"});
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.err.empty());
+  CHECK(std::regex_match(outcome.out, std::regex{"lockstep-train [0-9]+\\.[0-9]+\\.[0-9]+\n"}));
+}
+
+TEST_CASE("a cluster spec says which task each rank is, in a file or in TF_CONFIG") {
+  const TemporaryDirectory folder;
+  const std::string spec = R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})";
+  const std::string plain = train(2, {"--hidden", "16", "--steps", "3"}).digest();
+  const Arguments with_spec{"--hidden", "16", "--steps", "3", "--cluster-spec", folder.write("cluster.json", spec)};
+  CHECK(train(2, with_spec).digest() == plain);
+  CHECK(train(2, {"--hidden", "16", "--steps", "3"}, {.environment = {{"TF_CONFIG", spec}}}).digest() == plain);
+  // The file counts more.
+  CHECK(train(2, with_spec, {.environment = {{"TF_CONFIG", "{"}}}).digest() == plain);
+}

@@ -1,0 +1,39 @@
+// lockstep-train's run once more, through the library: writes the weights themselves, variable after variable, to the
+// file that LOCKSTEP_DUMP names, and "name elements" of each to stdout.
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include <lockstep/lockstep.hpp>
+
+namespace {
+
+class NoObserver final : public lockstep::Observer {
+ public:
+  void on_step(const lockstep::StepReport&) override {}
+  void on_evaluation(const lockstep::EvaluationReport&) override {}
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  return run_program(
+      argc, argv, [] { return RuntimeOptions{}; },
+      [](Runtime& runtime) {
+        const ImageData data = load_image_data(std::getenv("LOCKSTEP_SMALL_DATA"), 10);
+        const std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::KernelChoice::automatic, {1});
+        nn::Mlp model{runtime.strategy(), {.inputs = 784, .hidden = {30, 20}, .classes = 10, .seed = 3}, kernels};
+        Sgd optimizer{{.learning_rate = 0.05, .momentum = 0.8}, kernels};
+        NoObserver observer;
+        fit(runtime.strategy(), model, optimizer, data, {.global_batch = 100, .steps = 7, .seed = 3, .shards = 4},
+            observer);
+        if (!runtime.is_chief()) return;
+        std::ofstream dump{std::getenv("LOCKSTEP_DUMP"), std::ios::binary};
+        for (const Variable& variable : model.variables()) {
+          const std::vector<float> values = variable.local().to_vector<float>();
+          dump.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * values.size()));
+          std::printf("%s %zu\n", std::string{variable.name()}.c_str(), values.size());
+        }
+      });
+}

@@ -1,0 +1,84 @@
+// LOCKSTEP_FAULT, one rank at one step: who is named, how the job ends, and when.
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "faults/fault_checks.hpp"
+#include "support/training_job.hpp"
+
+using namespace lockstep::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int steps = 5;
+
+Outcome run_with_fault(int ranks, const std::string& fault) {
+  // A job that hangs is a failure to be told of, not to be waited for.
+  return run_job(ranks,
+                 {"--data", small_data(), "--hidden", "16", "--steps", std::to_string(steps), "--global-batch", "64",
+                  "--stall-timeout", "2"},
+                 {.environment = {{"LOCKSTEP_FAULT", fault}}, .timeout = 30s});
+}
+
+struct Place {
+  int ranks, rank, step;
+};
+
+// Both sizes, first and last rank and one between, first and last step and one between.
+const std::vector<Place> places{{2, 0, 0}, {2, 1, 2}, {2, 0, steps - 1}, {4, 3, 0}, {4, 0, 2}, {4, 2, steps - 1}};
+
+/// Injects `kind` at each place, and checks that the job ends with `code`, within `limit` of its start-up, blaming the
+/// right replica in a line that contains `told`.
+void check_fault(const std::string& kind, int code, std::chrono::duration<double> limit, const std::string& told) {
+  for (const Place& place : places) {
+    const std::string fault = fmt::format("{}:{}:{}", kind, place.rank, place.step);
+    INFO("LOCKSTEP_FAULT=" << fault << " on " << place.ranks << " ranks");
+    const SharedMemory before;
+    const Outcome outcome = run_with_fault(place.ranks, fault);
+    INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
+    CHECK_FALSE(outcome.timed_out);
+    CHECK(outcome.exit_code == code);
+    CHECK(outcome.seconds < limit + start_up);
+    CHECK(outcome.out.empty());
+    check_blames(outcome.err, place.rank, told);
+    CHECK(lines_starting_with(outcome.err, "[rank 0] warning: LOCKSTEP_FAULT: ").size() == 1);
+    CHECK(processes_left(outcome.marker).empty());
+    CHECK(before.added().empty());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a rank that throws ends the job with 4") {
+  check_fault("throw", 4, 5s, "failed: LOCKSTEP_FAULT: thrown in step");
+}
+
+TEST_CASE("a rank that exits ends the job with mpirun's own code") {
+  // Open MPI gives 1 to a process that left without finalizing, before its peers can say more.
+  check_fault("exit", 1, 5s, "is gone: its process ended");
+}
+
+TEST_CASE("a rank that is killed ends the job with mpirun's own code") {
+  check_fault("kill", 137, 5s, "is gone: its process ended");
+}
+
+TEST_CASE("a rank that stops ends the job with 5") {
+  check_fault("stop", 5, 2s + 5s, "has stopped: no sign of life for 2 s");
+}
+
+TEST_CASE("a rank that skips a merge_call ends the job with 3") {
+  check_fault("skip-merge", 3, 5s, "");
+}
+
+TEST_CASE("a fault in a job of one rank is that job's own error") {
+  const Outcome outcome = run_with_fault(1, "throw:0:1");
+  CHECK(outcome.exit_code == 1);
+  CHECK(lines_starting_with(outcome.err, "lockstep:") ==
+        std::vector<std::string>{"lockstep: error: LOCKSTEP_FAULT: thrown in step 1"});
+}
+
+TEST_CASE("a fault after the last step never happens") {
+  const Outcome outcome = run_with_fault(2, fmt::format("kill:1:{}", steps));
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
+}

@@ -1,0 +1,187 @@
+// One step of every rank: gradients, sample counts and sums from all of them. Inputs differ on every rank;
+// sums are exact.
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/optim/sgd.hpp>
+
+#include "support/mpi_main.hpp"
+
+using namespace lockstep;
+using lockstep::test::runtime;
+
+namespace {
+
+int ranks() {
+  return runtime().size();
+}
+int rank() {
+  return runtime().rank();
+}
+int last() {
+  return ranks() - 1;
+}
+
+/// 1 + 2 + … + ranks.
+int triangle() {
+  return ranks() * (ranks() + 1) / 2;
+}
+
+Tensor of(std::vector<float> values) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  return Tensor::from(values, {count});
+}
+
+/// Two variables, sealed: w = (0, 0, 0) and b = (0).
+struct Program {
+  Strategy strategy = runtime().make_strategy();
+  MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({0, 0, 0}); });
+  MirroredVariable b = strategy.create_variable({.name = "b"}, [] { return of({0}); });
+
+  Program() { strategy.seal(); }
+
+  template <class... Sums>
+  void step(Optimizer& optimizer, const std::vector<Gradient>& gradients, Sums... sums) {
+    strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, sums...); });
+  }
+  std::vector<float> weight() const { return w.local().to_vector<float>(); }
+};
+
+template <class Body>
+std::string mismatch_of(Body&& body) {
+  try {
+    body();
+  } catch (const MismatchError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a step applies the sum of all ranks' gradients, on every rank") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 0.5}};
+  const auto mine = static_cast<float>(rank() + 1);
+  program.step(optimizer, {{of({mine, -mine, 2 * mine}), program.w}, {of({4}), program.b}});
+  const auto sum = static_cast<float>(triangle());
+  CHECK(program.weight() == std::vector<float>{-0.5f * sum, 0.5f * sum, -sum});
+  CHECK(program.b.local().to_vector<float>() == std::vector<float>{-2.f * static_cast<float>(ranks())});
+}
+
+TEST_CASE("samples are summed over the ranks before the gradient is divided by them") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 1, .momentum = 0.5}};
+  // Each rank's gradient is a sum over as many samples as its number; 3, 6 and 12 each on average.
+  const std::int64_t samples = rank() + 1;
+  const auto count = static_cast<float>(samples);
+  const std::vector<Gradient> gradients{{of({3 * count, 6 * count, 12 * count}), program.w}};
+  program.step(optimizer, gradients, samples);
+  CHECK(program.weight() == std::vector<float>{-3, -6, -12});
+  program.step(optimizer, gradients, samples);  // velocities 1.5 times as large
+  CHECK(program.weight() == std::vector<float>{-7.5, -15, -30});
+}
+
+TEST_CASE("a rank without samples changes nothing about the others' step") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 1}};
+  const bool empty = ranks() > 1 && rank() == last();
+  program.step(optimizer, {{of(empty ? std::vector<float>{0, 0, 0} : std::vector<float>{4, 8, 2}), program.w}},
+               std::int64_t{empty ? 0 : 2});
+  CHECK(program.weight() == std::vector<float>{-2, -4, -1});
+  program.step(optimizer, {{of({1, 1, 1}), program.w}}, std::int64_t{0});
+  CHECK(program.weight() == std::vector<float>{-2, -4, -1});
+}
+
+TEST_CASE("loss, samples and correct answers ride along with the gradients") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 1}};
+  program.strategy.run([&](ReplicaContext& context) {
+    const std::int64_t number = rank() + 1;
+    const std::int64_t large = std::int64_t{1} << 60;  // no double holds 2^60 + 1
+    const StepSums sums = optimizer.apply_gradients(context, {},
+                                                    StepSums{.samples = number,
+                                                             .loss = 0.25 * static_cast<double>(number),
+                                                             .correct = rank() == 0 ? large + 1 : number - 1});
+    CHECK(sums.samples == triangle());
+    CHECK(sums.loss == 0.25 * triangle());
+    CHECK(sums.correct == large + 1 + triangle() - ranks());
+  });
+}
+
+TEST_CASE("a run with one apply_gradients costs two agreements") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 1, .momentum = 0.9}};
+  const auto meetings = [&] { return program.strategy.group().meeting().meetings(); };
+  const auto before = meetings();
+  program.step(optimizer, {{of({1, 2, 3}), program.w}, {of({1}), program.b}},
+               StepSums{.samples = rank(), .loss = 1, .correct = 0});
+  CHECK(meetings() - before == 2);
+  program.step(optimizer, {}, std::int64_t{1});
+  CHECK(meetings() - before == 4);
+}
+
+TEST_CASE("what a rank finds wrong by itself costs no agreement, and the step can go on") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 1}};
+  program.strategy.run([&](ReplicaContext& context) {
+    if (rank() == last())
+      CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{of({1}), program.w}}), InvalidArgument);
+    optimizer.apply_gradients(context, std::vector<Gradient>{{of({1, 1, 1}), program.w}});
+  });
+  CHECK(program.weight()[0] == static_cast<float>(-ranks()));
+}
+
+TEST_CASE("gradients of other variables on one rank are a mismatch that shows both lists") {
+  if (ranks() == 1) return;
+  Program program;
+  Sgd optimizer{{.learning_rate = 1}};
+  const Gradient w{of({1, 1, 1}), program.w};
+  const Gradient b{of({1}), program.b};
+  const bool odd = rank() == last();
+  using Catch::Contains;
+
+  const auto fewer = mismatch_of([&] {
+    program.step(optimizer, odd ? std::vector<Gradient>{w} : std::vector<Gradient>{w, b});
+  });
+  CHECK_THAT(fewer,
+             Catch::StartsWith("replica " + std::to_string(last()) + " (") && Contains("'w' f32[3], 'b' f32[1]"));
+  const auto order = mismatch_of([&] {
+    program.step(optimizer, odd ? std::vector<Gradient>{b, w} : std::vector<Gradient>{w, b});
+  });
+  CHECK_THAT(order, Contains("'b' f32[1], 'w' f32[3]"));
+  const auto none =
+      mismatch_of([&] { program.step(optimizer, odd ? std::vector<Gradient>{} : std::vector<Gradient>{w}); });
+  CHECK_THAT(none, Contains("no variables"));
+  const auto way = mismatch_of([&] {
+    program.strategy.run([&](ReplicaContext& context) {
+      const Here here = Here::current();
+      const std::vector<Gradient> gradients{w};
+      if (odd) return optimizer.apply_gradients(context, gradients, std::int64_t{1}, here);
+      optimizer.apply_gradients(context, gradients, here);
+    });
+  });
+  CHECK_THAT(way, Contains("apply_gradients by samples: 'w'") && Contains("apply_gradients: 'w'"));
+
+  CHECK(program.weight() == std::vector<float>{0, 0, 0});
+  program.step(optimizer, {w, b});
+  CHECK(program.weight()[0] == static_cast<float>(-ranks()));
+}
+
+TEST_CASE("a long list of variables that differs at its end is a mismatch that still shows it") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  std::vector<Gradient> gradients;
+  for (int i = 0; i < 40; ++i)
+    gradients.push_back(
+        {of({1}), strategy.create_variable({.name = "variable " + std::to_string(i)}, [] { return of({0}); })});
+  strategy.seal();
+  if (rank() == last()) gradients.pop_back();
+  Sgd optimizer{{.learning_rate = 1}};
+  const auto message = mismatch_of(
+      [&] { strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients); }); });
+  CHECK_THAT(message, Catch::Contains("39 variables (digest ") && Catch::Contains("40 variables (digest "));
+}

@@ -1,0 +1,72 @@
+// A program that ends in one of many ways: `exits MODE RANK`, where RANK is the one that misbehaves.
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+void step(Runtime& runtime) {
+  runtime.strategy().run([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, 1.0); });
+}
+
+/// Runtime by hand, as a main without run_program has it.
+int by_hand(int argc, char** argv, const std::string& mode, int culprit) {
+  Runtime runtime{argc, argv, {.device = "cpu"}};
+  const bool mine = runtime.rank() == culprit;
+  step(runtime);
+  if (mode == "uncaught-in-step")
+    runtime.strategy().run([&](ReplicaContext&) {
+      if (mine) throw std::runtime_error{"uncaught in a step"};
+    });
+  if (mode == "uncaught-alone" && mine) throw std::runtime_error{"uncaught outside of any step"};
+  if (mode == "uncaught-everywhere") throw ConfigError{"the same wrong file on all ranks"};
+  if (mode == "early-return" && mine) return 0;
+  if (mode == "early-exit" && mine) std::exit(0);
+  step(runtime);
+  return 0;
+}
+
+int caught_outside(int argc, char** argv, int culprit) {
+  try {
+    Runtime runtime{argc, argv, {.device = "cpu"}};
+    if (runtime.rank() == culprit) throw std::runtime_error{"caught by main"};
+    step(runtime);
+  } catch (const std::exception&) {
+    return 9;
+  }
+  return 0;
+}
+
+int by_run_program(int argc, char** argv, const std::string& mode, int culprit) {
+  return run_program(
+      argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
+      [&](Runtime& runtime) {
+        const bool mine = runtime.rank() == culprit;
+        step(runtime);
+        if (mode == "program-alone" && mine) throw std::runtime_error{"body failed on its own"};
+        if (mode == "program-recovers") {
+          try {
+            runtime.strategy().run([&](ReplicaContext&) {
+              if (mine) throw std::runtime_error{"survivable"};
+            });
+          } catch (const std::exception&) {
+            runtime.strategy().rebroadcast();
+          }
+        }
+        step(runtime);
+      });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argv[1];
+  const int culprit = std::atoi(argv[2]);
+  if (mode.starts_with("program-")) return by_run_program(argc, argv, mode, culprit);
+  if (mode == "caught-outside") return caught_outside(argc, argv, culprit);
+  return by_hand(argc, argv, mode, culprit);
+}

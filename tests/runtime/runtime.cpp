@@ -1,0 +1,83 @@
+// Every way out of a program that uses the library: one line, one exit code, nobody left.
+#include <cstdlib>
+
+#include <catch2/catch.hpp>
+
+#include "support/job.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+Outcome exits(int ranks, const std::string& mode, int culprit) {
+  const Outcome outcome = run_command({"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_EXITS"), mode,
+                                       std::to_string(culprit)},
+                                      {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
+  INFO(outcome.err);
+  CHECK_FALSE(outcome.timed_out);
+  CHECK(processes_left(outcome.marker).empty());
+  return outcome;
+}
+
+/// The one line that says why.
+std::string reason(const Outcome& outcome) {
+  const auto lines = lines_starting_with(outcome.err, "lockstep: ");
+  INFO(outcome.err);
+  REQUIRE(lines.size() == 1);
+  return lines.front();
+}
+
+}  // namespace
+
+TEST_CASE("a program that works ends with 0 and says nothing") {
+  const Outcome outcome = exits(3, "fine", 0);
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
+}
+
+TEST_CASE("an exception that nothing catches ends the job with its rank's name, wherever it was thrown") {
+  for (const int culprit : {0, 2}) {
+    const std::string start = "lockstep: replica " + std::to_string(culprit) + " (worker:" + std::to_string(culprit);
+    for (const auto& [mode, text] : {std::pair{"uncaught-in-step", "failed: uncaught in a step"},
+                                     std::pair{"uncaught-alone", "failed: uncaught outside of any step"},
+                                     std::pair{"program-alone", "failed: body failed on its own"}}) {
+      CAPTURE(mode, culprit);
+      const Outcome outcome = exits(3, mode, culprit);
+      CHECK(outcome.exit_code == 4);
+      CHECK_THAT(reason(outcome), Catch::StartsWith(start) && Catch::EndsWith(text));
+    }
+  }
+}
+
+TEST_CASE("an exception that main catches outside of the runtime still names its rank") {
+  const Outcome outcome = exits(2, "caught-outside", 1);
+  CHECK(outcome.exit_code == 4);
+  CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica 1 (worker:1"));
+}
+
+TEST_CASE("what all ranks throw alike is said once") {
+  const Outcome outcome = exits(3, "uncaught-everywhere", 0);
+  CHECK(outcome.exit_code == 2);
+  CHECK(reason(outcome) == "lockstep: error: the same wrong file on all ranks");
+}
+
+TEST_CASE("a rank that returns from main while the others go on is named") {
+  for (const int culprit : {0, 1}) {
+    const Outcome outcome = exits(3, "early-return", culprit);
+    CHECK(outcome.exit_code == 3);
+    CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica " + std::to_string(culprit) + " (") &&
+                                    Catch::Contains("has finished the job"));
+  }
+}
+
+TEST_CASE("a rank that calls exit is gone") {
+  const Outcome outcome = exits(2, "early-exit", 1);
+  CHECK(outcome.exit_code != 0);
+  CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica 1 (") && Catch::Contains("is gone"));
+}
+
+TEST_CASE("a program may catch a failed step and go on") {
+  const Outcome outcome = exits(3, "program-recovers", 1);
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
+}

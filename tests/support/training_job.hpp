@@ -1,0 +1,45 @@
+// Runs of lockstep-train in end-to-end tests: on the small data set, and what their output must look like.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "support/job.hpp"
+
+namespace lockstep::test {
+
+using Json = nlohmann::ordered_json;
+using Arguments = std::vector<std::string>;
+
+/// The folder of the small data set: 6,000 images to train on, 1,000 to test. `meson test` names it in
+/// LOCKSTEP_SMALL_DATA; std::runtime_error where that is not set.
+std::filesystem::path small_data();
+
+Arguments operator+(Arguments left, const Arguments& right);
+
+/// A number of everyday size that does not make a test slow: `--data` and a small model, few steps.
+Arguments short_run();
+
+/// What a run that ended well leaves.
+struct Trained {
+  Json result;
+  std::vector<Json> metrics;
+
+  std::string digest() const { return result.at("weights_digest").get<std::string>(); }
+};
+
+/// Runs `mpirun -n ranks lockstep-train --data SMALL arguments…`, requires that it ends well with one line on stdout
+/// and nothing left running, and reads what it wrote.
+Trained train(int ranks, const Arguments& arguments, const CommandOptions& options = {});
+
+/// The same without what may differ between equal runs: `seconds` and `samples_per_second`.
+std::string without_times(const std::vector<Json>& metrics);
+
+/// Checks that the job ended as bad input must: one line `lockstep: error: …` that contains each of `told`, exit code
+/// 2, nothing on stdout, nothing left running.
+void check_refused(const Outcome& outcome, const std::vector<std::string>& told);
+
+}  // namespace lockstep::test
