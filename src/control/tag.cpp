@@ -15,18 +15,23 @@ std::string_view fixed_text(const char* data, std::size_t capacity) {
   return {data, strnlen(data, capacity)};
 }
 
-/// Appends to a fixed field without ever passing its end; what is left stays zero.
-void append(char* field, std::size_t capacity, std::string_view text) {
-  const std::size_t used = strnlen(field, capacity);
-  std::copy_n(text.data(), std::min(text.size(), capacity - used), field + used);
+bool is_control(unsigned char c) {
+  return c < 0x20 || c == 0x7f;
+}
+
+/// At most `capacity` bytes of `text`; a character of several bytes (UTF-8) is kept whole or not at all.
+std::string_view cut(std::string_view text, std::size_t capacity) {
+  std::size_t end = std::min(text.size(), capacity);
+  const auto inside_character = [&] { return (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80; };
+  while (end > 0 && end < text.size() && inside_character()) --end;
+  return text.substr(0, end);
 }
 
 }  // namespace
 
 std::string one_line(std::string_view text) {
   std::string line{text};
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  std::replace_if(line.begin(), line.end(), is_control, ' ');
   while (!line.empty() && line.back() == ' ') line.pop_back();
   return line;
 }
@@ -37,16 +42,17 @@ void Tag::set_site(const Here& here) {
   char line[16];
   const auto end = fmt::format_to_n(line, sizeof line, ":{}", here.line()).out;
   const std::string_view number{line, static_cast<std::size_t>(end - line)};
+  file = cut(file, sizeof site - number.size());
   std::memset(site, 0, sizeof site);
-  append(site, sizeof site, file.substr(0, sizeof site - number.size()));
-  append(site, sizeof site, number);
+  std::copy(number.begin(), number.end(), std::copy(file.begin(), file.end(), site));
 }
 
 void Tag::set_text(std::string_view full) {
   text_digest = full.empty() ? 0 : digest_of(full);
   text_size = full.size();
   std::memset(text, 0, sizeof text);
-  append(text, sizeof text, full);
+  const std::string_view kept = cut(full, sizeof text);
+  std::replace_copy_if(kept.begin(), kept.end(), text, is_control, ' ');
 }
 
 std::string_view Tag::site_text() const {

@@ -4,15 +4,22 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/control/verdict.hpp>
 
 namespace lockstep {
 namespace {
 
+/// What the sentence says of a tag beyond its kind, place and site: only what tells it from another that reads alike.
+struct Details {
+  bool strategy = false, run = false, depth = false, text = false;
+};
+
 /// Ranks with the same tag, ascending.
 struct Group {
   Tag tag;
   std::vector<int> ranks;
+  Details details;
 
   bool left_early() const { return tag.kind == TagKind::close || tag.kind == TagKind::leave; }
 };
@@ -22,7 +29,7 @@ std::vector<Group> group_by_tag(std::span<const Tag> tags) {
   for (std::size_t rank = 0; rank < tags.size(); ++rank) {
     const std::uint64_t digest = tags[rank].digest();
     auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.tag.digest() == digest; });
-    if (group == groups.end()) group = groups.insert(group, {tags[rank], {}});
+    if (group == groups.end()) group = groups.insert(group, {tags[rank], {}, {}});
     group->ranks.push_back(static_cast<int>(rank));
   }
   return groups;
@@ -35,30 +42,53 @@ bool blamed_before(const Group& a, const Group& b) {
   return a.ranks.front() > b.ranks.front();
 }
 
-bool same_call(const Tag& a, const Tag& b) {
-  return a.kind == b.kind && a.strategy == b.strategy && a.depth == b.depth && a.run == b.run &&
-         a.sequence == b.sequence && a.site_text() == b.site_text();
+/// What was kept of the text; where that is not all of it, enough to tell it from another that begins alike.
+std::string shown_text(const Tag& tag) {
+  if (tag.text_size == 0) return "nothing";
+  if (tag.text_size <= Tag::text_capacity) return std::string{tag.kept_text()};
+  return fmt::format("{}... ({} bytes, digest {})", tag.kept_text(), tag.text_size, to_hex(tag.text_digest));
 }
 
-/// "is at merge_call #5 (trainer.cpp:120)". `with_text`: the calls are alike, so say what they were called with.
-std::string predicate(const Group& group, bool with_text) {
-  const bool one = group.ranks.size() == 1;
-  const Tag& tag = group.tag;
+/// "is at merge_call #5 (trainer.cpp:120)", about `ranks` ranks.
+std::string act(const Tag& tag, std::size_t ranks) {
+  const bool one = ranks == 1;
   const std::string_view be = one ? "is" : "are";
   switch (tag.kind) {
     case TagKind::close: return fmt::format("{} finished the step", one ? "has" : "have");
     case TagKind::leave: return fmt::format("{} finished the job", one ? "has" : "have");
-    case TagKind::start: return fmt::format("started with {}", tag.kept_text());
-    case TagKind::create: return fmt::format("{} creating {} ({})", be, tag.kept_text(), tag.site_text());
+    case TagKind::start: return fmt::format("started with {}", shown_text(tag));
+    case TagKind::create: return fmt::format("{} creating {} ({})", be, shown_text(tag), tag.site_text());
     case TagKind::seal:
     case TagKind::compare:
     case TagKind::reduce:
     case TagKind::merge:
     case TagKind::error: break;
   }
-  std::string text = fmt::format("{} at {}", be, describe(tag));
+  return fmt::format("{} at {}", be, describe(tag));
+}
+
+void tell_apart(std::vector<Group>& groups) {
+  for (Group& a : groups) {
+    for (const Group& b : groups) {
+      if (act(a.tag, 1) != act(b.tag, 1)) continue;
+      a.details.strategy |= a.tag.strategy != b.tag.strategy;
+      a.details.run |= a.tag.run != b.tag.run;
+      a.details.depth |= a.tag.depth != b.tag.depth;
+      a.details.text |= a.tag.text_digest != b.tag.text_digest;
+    }
+  }
+}
+
+/// "is at merge_call #5 (trainer.cpp:120) with f32 tensor".
+std::string predicate(const Group& group) {
+  const Tag& tag = group.tag;
+  std::string text = act(tag, group.ranks.size());
+  if (group.details.strategy) text += fmt::format(" of strategy {}", tag.strategy);
+  if (group.details.run) text += fmt::format(" of run {}", tag.run);
+  if (group.details.depth && tag.depth == 0) text += " outside of run()";
+  if (group.details.depth && tag.depth == 1) text += " inside of run()";
   if (tag.depth > 1) text += fmt::format(" nested {} deep", tag.depth);
-  if (with_text) text += fmt::format(" with {}", tag.text_size ? tag.kept_text() : "nothing");
+  if (group.details.text) text += fmt::format(" with {}", shown_text(tag));
   return text;
 }
 
@@ -77,6 +107,7 @@ Verdict judge(std::span<const Tag> tags, std::span<const std::string> names) {
               fmt::format("{} failed: {}", names[rank], tags[rank].kept_text())};
 
   std::vector<Group> groups = group_by_tag(tags);
+  tell_apart(groups);
   std::sort(groups.begin(), groups.end(), blamed_before);
   const Group& blamed = groups.front();
   const auto rank = static_cast<std::size_t>(blamed.ranks.front());
@@ -87,12 +118,12 @@ Verdict judge(std::span<const Tag> tags, std::span<const std::string> names) {
     const std::vector<int> others{blamed.ranks.begin() + 1, blamed.ranks.end()};
     sentence += fmt::format(" and replica{} {}", others.size() > 1 ? "s" : "", fmt::join(others, ", "));
   }
-  const bool alike =
-      std::all_of(groups.begin(), groups.end(), [&](const Group& group) { return same_call(group.tag, blamed.tag); });
-  sentence += ' ' + predicate(blamed, alike);
+  sentence += ' ' + predicate(blamed);
   for (std::size_t g = 1; g < groups.size(); ++g)
-    sentence += fmt::format("; {} {}", subject(groups[g], names), predicate(groups[g], alike));
-  if (std::any_of(groups.begin(), groups.end(), [](const Group& g) { return g.tag.kind == TagKind::close; }))
+    sentence += fmt::format("; {} {}", subject(groups[g], names), predicate(groups[g]));
+  const auto finished =
+      std::count_if(groups.begin(), groups.end(), [](const Group& group) { return group.tag.kind == TagKind::close; });
+  if (finished > 0 && static_cast<std::size_t>(finished) < groups.size())
     sentence += ": some replicas made a different number of merge_call() calls";
   return {static_cast<int>(rank), ExitCode::mismatch, false, std::move(sentence)};
 }

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -60,7 +61,9 @@ class Watchdog::Thread {
         stop_{::eventfd(0, EFD_CLOEXEC)},
         terminate_{::eventfd(0, EFD_CLOEXEC)} {
     options_.tick = std::min(options_.tick, options_.stall_timeout / 10);
-    stall_ticks_ = static_cast<std::uint64_t>(options_.stall_timeout / options_.tick) + 1;
+    // "Never" is a timeout too: it is more ticks than a counter holds.
+    const double ticks = options_.stall_timeout / options_.tick;
+    stall_ticks_ = ticks < 1e18 ? static_cast<std::uint64_t>(ticks) + 1 : std::numeric_limits<std::uint64_t>::max();
     spread_ticks_ = static_cast<std::uint64_t>(terminate_spread / options_.tick) + 1;
     for (int row = 0; row < table_.rows(); ++row) peers_.push_back(make_peer(row));
     terminate_descriptor = terminate_.get();
@@ -76,6 +79,11 @@ class Watchdog::Thread {
     thread_.join();
     ::sigaction(SIGTERM, &previous_action_, nullptr);
     terminate_descriptor = -1;
+    // One that came while the thread was on its way out: taken, and not yet acted on.
+    pollfd taken{terminate_.get(), POLLIN, 0};
+    if (::poll(&taken, 1, 0) <= 0) return;
+    table_.set_terminated();
+    ::kill(::getpid(), SIGTERM);
   }
 
  private:
@@ -113,8 +121,10 @@ class Watchdog::Thread {
       const Wake wake = wait_for_tick();
       if (wake == Wake::stop) return;
       table_.beat();
-      if (const auto finding = look_around()) report(*finding);
+      const auto finding = look_around(wake);
+      if (finding) report(*finding);
       if (wake == Wake::terminate) die_of_sigterm();
+      if (finding) return;
     }
   }
 
@@ -141,11 +151,11 @@ class Watchdog::Thread {
   }
 
   /// The lowest row that something is wrong with.
-  std::optional<Finding> look_around() {
+  std::optional<Finding> look_around(Wake wake) {
     count_own_wait();
     for (int row = 0; row < table_.rows(); ++row) {
       if (row == table_.row()) continue;
-      if (auto finding = look_at(row)) return finding;
+      if (auto finding = look_at(row, wake)) return finding;
     }
     return std::nullopt;
   }
@@ -156,7 +166,7 @@ class Watchdog::Thread {
     waited_meeting_ = mine.meeting;
   }
 
-  std::optional<Finding> look_at(int row) {
+  std::optional<Finding> look_at(int row, Wake wake) {
     Peer& peer = peers_[static_cast<std::size_t>(row)];
     // The phase after the process: one that left properly said so before it ended.
     const bool ended = has_ended(peer);
@@ -175,6 +185,12 @@ class Watchdog::Thread {
       return Finding{
           fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
           ExitCode::stall};
+    // Told to end, perhaps because of a rank whose end the kernel does not show: then its silence must do.
+    const bool silent = static_cast<double>(peer.silent_ticks) * options_.tick > terminate_spread;
+    if (wake == Wake::terminate && peer.process.get() < 0 && silent && !seen.terminated)
+      return Finding{
+          fmt::format("{} is gone: no sign of life before the job was told to end; it {}", name(row), describe(seen)),
+          ExitCode::peer_failed};
     // That it runs is said on a fresh beat only: a rank that stopped on its way is both silent and late.
     const bool runs = peer.silent_ticks == 0;
     if (runs && waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)

@@ -20,10 +20,10 @@ class PhaseTable;
 
 /// A failure that every rank knows of.
 struct AgreedFailure {
-  std::exception_ptr exception;  ///< what this rank throws
-  int rank = 0;                  ///< to blame
-  ExitCode code = ExitCode::failure;
-  std::string line;  ///< for stderr, once per job: the same on every rank
+  std::exception_ptr exception;       ///< what this rank throws
+  int rank = 0;                       ///< to blame
+  ExitCode code = ExitCode::failure;  ///< for the job: the same on every rank
+  std::string line;                   ///< for stderr, once per job: the same on every rank
 };
 
 /// All agreements of a process, whichever strategy asks, are one sequence on one channel.

@@ -116,7 +116,7 @@ class PhaseTable {
   int row_;
 };
 
-/// "is computing, after merge_call #5 (trainer.cpp:120)": what a row says its rank is doing.
+/// "was computing after merge_call #5 (trainer.cpp:120)": what a row says its rank was doing.
 std::string describe(const PhaseTable::Snapshot& row);
 
 }  // namespace lockstep

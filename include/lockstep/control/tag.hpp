@@ -40,10 +40,11 @@ struct Tag {
   char site[site_capacity] = {};
   char text[text_capacity] = {};
 
-  /// `here` becomes "trainer.cpp:120": text, because addresses differ between processes.
+  /// `here` becomes "trainer.cpp:120": text, because addresses differ between processes. Of a file name that
+  /// is too long the beginning is kept.
   void set_site(const Here& here);
 
-  /// Keeps what fits, and the digest of all of it. Line breaks become spaces.
+  /// Keeps what fits, with control characters as spaces, and the digest of all of it as it is.
   void set_text(std::string_view full);
 
   std::string_view site_text() const;

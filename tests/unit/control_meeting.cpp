@@ -1,0 +1,349 @@
+// The meeting point as one rank sees it; what the other ranks do is written down in a script.
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/control/meeting_point.hpp>
+#include <lockstep/control/phase_table.hpp>
+
+#include "support/scripted_channel.hpp"
+
+using namespace lockstep;
+using lockstep::test::Meeting;
+using lockstep::test::Script;
+using lockstep::test::ScriptedChannel;
+
+namespace {
+
+using Calls = std::vector<std::string>;
+
+std::vector<std::string> names() {
+  return {"replica 0 (chief:0)", "replica 1 (worker:0)", "replica 2 (worker:1)"};
+}
+
+MeetingPoint meeting_on(Script& script, PhaseTable* phases = nullptr) {
+  return MeetingPoint{std::make_unique<ScriptedChannel>(script), names(), phases};
+}
+
+Tag elsewhere(TagKind kind = TagKind::reduce) {
+  Tag tag;
+  tag.kind = kind;
+  std::string_view{"other.cpp:7"}.copy(tag.site, Tag::site_capacity);
+  tag.sequence = 1;
+  return tag;
+}
+
+Tag failing(std::string_view text, ExitCode cause = ExitCode::failure) {
+  Tag tag;
+  tag.kind = TagKind::error;
+  tag.cause = cause;
+  tag.set_text(text);
+  return tag;
+}
+
+std::exception_ptr exception(const std::string& what) {
+  return std::make_exception_ptr(std::runtime_error{what});
+}
+
+/// Announces `error` and returns what that threw.
+std::exception_ptr thrown_by_fail(MeetingPoint& meeting, std::exception_ptr error) {
+  try {
+    meeting.fail(std::move(error));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void agree(MeetingPoint& meeting, std::string_view text = {}) {
+  meeting.agree(TagKind::merge, 0, Here::current(), text);
+}
+
+PeerError peer_error(MeetingPoint& meeting) {
+  try {
+    agree(meeting);
+  } catch (const PeerError& error) {
+    return error;
+  }
+  throw std::logic_error{"no PeerError"};
+}
+
+}  // namespace
+
+TEST_CASE("an agreement costs one max and nothing else, however long its text") {
+  Script script;
+  MeetingPoint meeting = meeting_on(script);
+  agree(meeting);
+  agree(meeting, std::string(10'000, 'x'));
+  CHECK(script.calls == Calls{"max", "max"});
+  CHECK(meeting.meetings() == 2);
+  CHECK_FALSE(meeting.failure().has_value());
+}
+
+TEST_CASE("where tags differ they are gathered, once, and judged") {
+  Script script{.meetings = {Meeting{.others = {{2, elsewhere()}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  CHECK_THROWS_AS(agree(meeting), MismatchError);
+  CHECK(script.calls == Calls{"max", "all_gather"});
+  REQUIRE(meeting.failure());
+  CHECK(meeting.failure()->rank == 2);
+  CHECK(meeting.failure()->code == ExitCode::mismatch);
+  CHECK_THAT(meeting.failure()->line,
+             Catch::StartsWith("lockstep: replica 2 (worker:1) is at reduction #1 (other.cpp:7); replicas 0, 1 are at "
+                               "merge_call #1 (control_meeting.cpp:"));
+  CHECK_THROWS_WITH(std::rethrow_exception(meeting.failure()->exception),
+                    meeting.failure()->line.substr(std::string{"lockstep: "}.size()));
+}
+
+TEST_CASE("a difference in any one of the ranks is found, also where its digest is not the largest") {
+  for (int rank = 0; rank < 3; ++rank) {
+    for (std::uint64_t sequence = 0; sequence < 20; ++sequence) {  // digests above and below the real rank's
+      Tag other = elsewhere();
+      other.sequence = sequence;
+      Script script{.rank = rank, .meetings = {Meeting{.others = {{(rank + 1) % 3, other}}}}};
+      MeetingPoint meeting = meeting_on(script);
+      REQUIRE_THROWS_AS(agree(meeting), MismatchError);
+    }
+  }
+}
+
+TEST_CASE("a tag says where the rank is: run, sequence in it, depth, strategy, site and text") {
+  Script script;
+  MeetingPoint meeting = meeting_on(script);
+  agree(meeting);
+  agree(meeting);
+  meeting.enter_run();
+  agree(meeting);
+  meeting.leave_run(0, Here::current());
+  meeting.enter_run();
+  meeting.enter_run();
+  script.meetings = {Meeting{.others = {{1, elsewhere()}}}};
+  const Here here = Here::current();
+  CHECK_THROWS_AS(meeting.agree(TagKind::reduce, 4, here, "f32[3]"), MismatchError);
+  REQUIRE(script.gathered.size() == 1);
+  const Tag& tag = script.gathered.front();
+  CHECK(tag.kind == TagKind::reduce);
+  CHECK(tag.run == 2);
+  CHECK(tag.sequence == 1);  // counted afresh in each outermost run
+  CHECK(tag.depth == 2);
+  CHECK(tag.strategy == 4);
+  CHECK(tag.site_text() == "control_meeting.cpp:" + std::to_string(here.line()));
+  CHECK(tag.kept_text() == "f32[3]");
+}
+
+TEST_CASE("within a run a verdict is thrown again, without communication, until the outermost run is over") {
+  Script script{.meetings = {Meeting{.others = {{1, elsewhere()}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  meeting.enter_run();
+  meeting.enter_run();
+  CHECK_THROWS_AS(agree(meeting), MismatchError);
+  const Calls before = script.calls;
+  CHECK_THROWS_AS(agree(meeting), MismatchError);
+  CHECK_THROWS_AS(meeting.leave_run(0, Here::current()), MismatchError);
+  CHECK(meeting.depth() == 1);
+  CHECK_THROWS_AS(meeting.leave_failed_run(exception("what replica code made of it")), MismatchError);
+  CHECK(meeting.depth() == 0);
+  CHECK(script.calls == before);
+
+  CHECK(meeting.failure().has_value());  // until then it can be asked for
+  meeting.enter_run();
+  CHECK_FALSE(meeting.failure().has_value());
+  agree(meeting);
+  meeting.leave_run(0, Here::current());
+  CHECK(script.calls.size() == before.size() + 2);
+}
+
+TEST_CASE("outside of runs a verdict is over once it is thrown") {
+  Script script{.meetings = {Meeting{.others = {{1, elsewhere()}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  CHECK_THROWS_AS(agree(meeting), MismatchError);
+  agree(meeting);
+  CHECK_FALSE(meeting.failure().has_value());
+}
+
+TEST_CASE("a rank that leaves the run early is found by the agreed end of the run") {
+  Script script{.meetings = {Meeting{.others = {{2, elsewhere(TagKind::close)}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  meeting.enter_run();
+  CHECK_THROWS_WITH(agree(meeting), Catch::StartsWith("replica 2 (worker:1) has finished the step; replicas 0, 1 are"));
+  CHECK_THROWS_AS(meeting.leave_run(0, Here::current()), MismatchError);
+}
+
+TEST_CASE("a rank that fails throws its own exception and is named to the others") {
+  Script script{.meetings = {Meeting{.others = {{1, elsewhere()}, {2, elsewhere()}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  const auto own = exception("no such file");
+  CHECK(thrown_by_fail(meeting, own) == own);
+  CHECK(script.calls == Calls{"max", "all_gather"});
+  REQUIRE(script.gathered.size() == 1);
+  CHECK(script.gathered.front().kind == TagKind::error);
+  CHECK(script.gathered.front().kept_text() == "no such file");
+  REQUIRE(meeting.failure());
+  CHECK(meeting.failure()->exception == own);
+  CHECK(meeting.failure()->rank == 0);
+  CHECK(meeting.failure()->code == ExitCode::peer_failed);
+  CHECK(meeting.failure()->line == "lockstep: replica 0 (chief:0) failed: no such file");
+}
+
+TEST_CASE("another rank's failure is a PeerError with its rank and words") {
+  Script script{.meetings = {Meeting{.others = {{2, failing("no such file")}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  const PeerError error = peer_error(meeting);
+  CHECK(error.rank() == 2);
+  CHECK(error.cause() == ExitCode::failure);
+  CHECK(exit_code_of(error) == ExitCode::peer_failed);
+  CHECK(std::string{error.what()} == "replica 2 (worker:1) failed: no such file");
+  CHECK(meeting.failure()->line == "lockstep: replica 2 (worker:1) failed: no such file");
+  CHECK(meeting.failure()->code == ExitCode::peer_failed);
+}
+
+TEST_CASE("a failure with a code of its own ends the job with that") {
+  const auto code_after = [](ExitCode cause) {
+    Script script{.meetings = {Meeting{.others = {{1, failing("x", cause)}}}}};
+    MeetingPoint meeting = meeting_on(script);
+    CHECK_THROWS_AS(agree(meeting), PeerError);
+    return meeting.failure()->code;
+  };
+  CHECK(code_after(ExitCode::failure) == ExitCode::peer_failed);
+  CHECK(code_after(ExitCode::checkpoint) == ExitCode::checkpoint);
+  CHECK(code_after(ExitCode::stall) == ExitCode::stall);
+}
+
+TEST_CASE("bad input is the user's to mend: no replica is blamed") {
+  Script script{.meetings = {Meeting{.others = {{1, failing("cluster.json: key 'worker'", ExitCode::user_input)}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  CHECK(exit_code_of(peer_error(meeting)) == ExitCode::user_input);
+  CHECK(meeting.failure()->line == "lockstep: error: cluster.json: key 'worker'");
+  CHECK(meeting.failure()->code == ExitCode::user_input);
+
+  Script mine{.meetings = {Meeting{.others = {{1, elsewhere()}, {2, elsewhere()}}}}};
+  MeetingPoint here = meeting_on(mine);
+  const auto own = std::make_exception_ptr(ConfigError{"cluster.json: key 'worker'"});
+  CHECK(thrown_by_fail(here, own) == own);
+  CHECK(here.failure()->line == "lockstep: error: cluster.json: key 'worker'");
+  CHECK(here.failure()->code == ExitCode::user_input);
+}
+
+TEST_CASE("where all ranks fail alike nothing is gathered, each keeps its own exception, no replica is blamed") {
+  Script script;
+  MeetingPoint meeting = meeting_on(script);
+  const auto own = exception("all of us " + std::string(500, 'x'));
+  CHECK(thrown_by_fail(meeting, own) == own);
+  CHECK(script.calls == Calls{"max"});
+  CHECK(meeting.failure()->line == "lockstep: error: all of us " + std::string(500, 'x'));
+  CHECK(meeting.failure()->code == ExitCode::failure);
+}
+
+TEST_CASE("where all ranks fail each in its way, the lowest one's words are printed and each keeps its exception") {
+  Script script{.rank = 1, .meetings = {Meeting{.others = {{0, failing("first")}, {2, failing("third")}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  const auto own = exception("second");
+  CHECK(thrown_by_fail(meeting, own) == own);
+  CHECK(meeting.failure()->rank == 0);
+  CHECK(meeting.failure()->line == "lockstep: error: first");
+  CHECK(meeting.failure()->code == ExitCode::failure);
+}
+
+TEST_CASE("where some ranks fail, the lowest of them is blamed") {
+  Script script{.rank = 2, .meetings = {Meeting{.others = {{0, elsewhere()}, {1, failing("first")}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  const auto own = exception("second");
+  CHECK(thrown_by_fail(meeting, own) == own);
+  CHECK(meeting.failure()->line == "lockstep: replica 1 (worker:0) failed: first");
+  CHECK(meeting.failure()->code == ExitCode::peer_failed);
+}
+
+TEST_CASE("a message longer than a tag follows from the rank that has it") {
+  const std::string text(3000, 'x');
+  Script theirs{.meetings = {Meeting{.others = {{2, failing(text)}}, .broadcast = text}}};
+  MeetingPoint meeting = meeting_on(theirs);
+  CHECK(std::string{peer_error(meeting).what()} == "replica 2 (worker:1) failed: " + text);
+  CHECK(theirs.calls == Calls{"max", "all_gather", "broadcast from 2"});
+
+  Script mine{.meetings = {Meeting{.others = {{1, elsewhere()}, {2, elsewhere()}}}}};
+  MeetingPoint here = meeting_on(mine);
+  (void)thrown_by_fail(here, exception(text));
+  CHECK(mine.calls == Calls{"max", "all_gather", "broadcast from 0"});
+  CHECK(mine.sent == text);
+  CHECK(here.failure()->line == "lockstep: replica 0 (chief:0) failed: " + text);
+}
+
+TEST_CASE("a message as long as a tag holds takes no broadcast; one without end is cut") {
+  const std::string fits(Tag::text_capacity, 'x');
+  Script script{.meetings = {Meeting{.others = {{2, failing(fits)}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  CHECK(std::string{peer_error(meeting).what()} == "replica 2 (worker:1) failed: " + fits);
+  CHECK(script.calls == Calls{"max", "all_gather"});
+
+  Script endless{.meetings = {Meeting{.others = {{1, elsewhere()}, {2, elsewhere()}}}}};
+  MeetingPoint here = meeting_on(endless);
+  (void)thrown_by_fail(here, exception(std::string(100'000, 'x')));
+  CHECK(endless.sent == std::string(4096, 'x'));
+}
+
+TEST_CASE("a message is one line, whatever was thrown") {
+  CHECK(message_of(exception("first\nsecond\n")) == "first second");
+  CHECK(message_of(std::make_exception_ptr(7)) == "an exception of an unknown type");
+  Script script;
+  MeetingPoint meeting = meeting_on(script);
+  CHECK_THROWS_AS(meeting.fail(std::make_exception_ptr(7)), int);
+  CHECK(meeting.failure()->line == "lockstep: error: an exception of an unknown type");
+}
+
+TEST_CASE("an exception that leaves a run is announced once, on the way out of the innermost") {
+  Script script{.meetings = {Meeting{.others = {{1, elsewhere()}, {2, elsewhere()}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  meeting.enter_run();
+  meeting.enter_run();
+  const auto own = exception("deep");
+  CHECK_THROWS_WITH(meeting.leave_failed_run(own), "deep");
+  CHECK_THROWS_WITH(meeting.leave_failed_run(own), "deep");
+  CHECK(meeting.depth() == 0);
+  CHECK(script.calls == Calls{"max", "all_gather"});
+}
+
+TEST_CASE("a rank that fails says so outside of all depths, so that two that fail alike agree") {
+  Script script{.meetings = {Meeting{.others = {{1, elsewhere()}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  meeting.enter_run();
+  (void)thrown_by_fail(meeting, exception("x"));
+  REQUIRE(script.gathered.size() == 1);
+  CHECK(script.gathered.front().depth == 0);
+  CHECK(script.gathered.front().site_text().empty());
+}
+
+TEST_CASE("messages call the ranks what they were told last") {
+  Script script{.meetings = {Meeting{.others = {{1, elsewhere()}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  meeting.set_names({"a", "b", "c"});
+  CHECK_THROWS_WITH(agree(meeting), Catch::StartsWith("b is at"));
+}
+
+TEST_CASE("while a rank waits for the others its row says where, and afterwards that it computes") {
+  PhaseTable table{SharedMemory::create(PhaseTable::bytes_for(1)), 1, 0};
+  Script script;
+  std::vector<PhaseTable::Snapshot> seen;
+  script.during_max = [&] { seen.push_back(table.read(0)); };
+  MeetingPoint meeting = meeting_on(script, &table);
+  agree(meeting);
+  agree(meeting);
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[1].phase == Phase::meeting);
+  CHECK(seen[1].meeting == 2);
+  CHECK_THAT(describe(seen[1]), Catch::StartsWith("was waiting at merge_call #2 (control_meeting.cpp:"));
+  CHECK(table.read(0).phase == Phase::computing);
+  script.meetings = {Meeting{.others = {{1, elsewhere()}}}};
+  CHECK_THROWS_AS(agree(meeting), MismatchError);
+  CHECK(table.read(0).phase == Phase::computing);
+}
+
+TEST_CASE("a rank by itself agrees with itself") {
+  MeetingPoint meeting{make_local_channel(), {"replica 0"}};
+  CHECK(meeting.size() == 1);
+  agree(meeting);
+  CHECK(thrown_by_fail(meeting, exception("x")) != nullptr);
+  CHECK(meeting.failure()->line == "lockstep: error: x");
+  CHECK(meeting.failure()->code == ExitCode::failure);
+}

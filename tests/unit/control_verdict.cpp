@@ -1,0 +1,272 @@
+// Tags, and the sentence that is made of them where ranks disagree.
+#include <cstring>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/control/tag.hpp>
+#include <lockstep/control/verdict.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+Tag tag_of(TagKind kind, const std::string& site = "trainer.cpp:120", std::uint64_t sequence = 5) {
+  Tag tag;
+  tag.kind = kind;
+  tag.depth = 1;
+  tag.run = 3;
+  tag.sequence = sequence;
+  site.copy(tag.site, Tag::site_capacity);
+  return tag;
+}
+
+Tag with_text(Tag tag, std::string_view text) {
+  tag.set_text(text);
+  return tag;
+}
+
+Tag failing(std::string_view text, ExitCode cause = ExitCode::failure) {
+  Tag tag = with_text(tag_of(TagKind::error, ""), text);
+  tag.cause = cause;
+  return tag;
+}
+
+const Tag merge = tag_of(TagKind::merge);
+const Tag closing = tag_of(TagKind::close, "strategy.cpp:9");
+
+Verdict judged(const std::vector<Tag>& tags) {
+  std::vector<std::string> names;
+  for (std::size_t rank = 0; rank < tags.size(); ++rank)
+    names.push_back("replica " + std::to_string(rank) + " (worker:" + std::to_string(rank) + ", host a)");
+  return judge(tags, names);
+}
+
+Here here_in_a_long_name();
+
+}  // namespace
+
+TEST_CASE("a tag's site is the file's name without its folder, and the line") {
+  Tag tag;
+  const Here here = Here::current();
+  tag.set_site(here);
+  CHECK(tag.site_text() == "control_verdict.cpp:" + std::to_string(here.line()));
+  CHECK(tag.site_text().find('/') == std::string::npos);
+}
+
+TEST_CASE("a file name too long for a tag loses its end, never its line number") {
+  Tag tag;
+  tag.set_site(here_in_a_long_name());
+  CHECK(tag.site_text() == "a_file_whose_name_is_longer_than_a_tag_h:4294967");
+  CHECK(tag.site_text().size() == Tag::site_capacity);
+  tag.set_site(Here::current());
+  CHECK_THAT(std::string{tag.site_text()}, Catch::StartsWith("control_verdict.cpp:"));
+  CHECK(tag.site_text().size() < 25);  // nothing of the longer one is left
+}
+
+TEST_CASE("text too long for a tag is cut, between characters") {
+  Tag tag;
+  tag.set_text(std::string(1000, 'x'));
+  CHECK(tag.kept_text() == std::string(Tag::text_capacity, 'x'));
+  CHECK(tag.text_size == 1000);
+  tag.set_text("short");
+  CHECK(tag.kept_text() == "short");  // nothing of the longer one is left
+  const std::string room_for_half = std::string(Tag::text_capacity - 1, 'x');
+  tag.set_text(room_for_half + "é and more");
+  CHECK(tag.kept_text() == room_for_half);
+  tag.set_text(room_for_half.substr(1) + "é");
+  CHECK(tag.kept_text() == room_for_half.substr(1) + "é");  // fits to the last byte
+}
+
+TEST_CASE("control characters in a tag's text become spaces") {
+  Tag tag;
+  const std::string_view text{
+      "a\nb\tc\0d\x7f"
+      "e",
+      9};
+  tag.set_text(text);
+  CHECK(tag.kept_text() == "a b c d e");
+  CHECK(tag.text_size == 9);
+  Tag spaces;
+  spaces.set_text("a b c d e");
+  CHECK(tag.digest() != spaces.digest());  // what is compared is the text as it was
+}
+
+TEST_CASE("one_line keeps what is printable and drops the spaces at the end") {
+  CHECK(one_line("first\nsecond\r\n\x1b[31m é\n") == "first second   [31m é");
+  CHECK(one_line("\n\n").empty());
+  CHECK(one_line("").empty());
+}
+
+TEST_CASE("tags with the same fields have the same digest, and every field counts") {
+  const Tag plain = with_text(merge, "f32 tensor");
+  CHECK(plain.digest() == with_text(merge, "f32 tensor").digest());
+  const std::vector<std::function<void(Tag&)>> changes{
+      [](Tag& tag) { tag.kind = TagKind::reduce; },
+      [](Tag& tag) { tag.depth = 2; },
+      [](Tag& tag) { tag.strategy = 1; },
+      [](Tag& tag) { tag.cause = ExitCode::user_input; },
+      [](Tag& tag) { tag.run += std::uint64_t{1} << 40; },
+      [](Tag& tag) { ++tag.sequence; },
+      [](Tag& tag) { tag.set_site(Here::current()); },
+      [](Tag& tag) { tag.set_text("f64 tensor"); },
+      [](Tag& tag) { tag.set_text(""); },
+  };
+  std::set<std::uint64_t> digests{plain.digest()};
+  for (const auto& change : changes) {
+    Tag changed = plain;
+    change(changed);
+    digests.insert(changed.digest());
+  }
+  CHECK(digests.size() == changes.size() + 1);
+}
+
+TEST_CASE("text beyond what a tag keeps counts too") {
+  const std::string head = std::string(500, 'x');
+  CHECK(with_text(merge, head + "a").digest() != with_text(merge, head + "b").digest());
+  CHECK(with_text(merge, head + "a").digest() != with_text(merge, head + "aa").digest());
+  CHECK(with_text(merge, head + "a").digest() == with_text(merge, head + "a").digest());
+}
+
+TEST_CASE("what a tag is about, in words") {
+  CHECK(describe(merge) == "merge_call #5 (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::reduce)) == "reduction #5 (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::compare)) == "same_on_all #5 (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::create)) == "the creation of a variable (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::seal)) == "the sealing of the variables (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::close)) == "the end of the step");
+  CHECK(describe(tag_of(TagKind::start)) == "the start of the job");
+  CHECK(describe(tag_of(TagKind::leave)) == "the end of the job");
+  CHECK(describe(tag_of(TagKind::error)) == "a failure");
+}
+
+TEST_CASE("a rank that failed is to blame before any that is elsewhere, the lowest of several first") {
+  const Verdict one = judged({merge, merge, failing("disk full", ExitCode::checkpoint), closing});
+  CHECK(one.failed);
+  CHECK(one.rank == 2);
+  CHECK(one.code == ExitCode::checkpoint);
+  CHECK(one.sentence == "replica 2 (worker:2, host a) failed: disk full");
+  const Verdict several = judged({merge, failing("b"), merge, failing("a", ExitCode::user_input)});
+  CHECK(several.rank == 1);
+  CHECK(several.code == ExitCode::failure);
+}
+
+TEST_CASE("the smaller group is to blame") {
+  const Verdict verdict = judged({tag_of(TagKind::merge, "a.cpp:1"), merge, merge, merge});
+  CHECK_FALSE(verdict.failed);
+  CHECK(verdict.rank == 0);
+  CHECK(verdict.code == ExitCode::mismatch);
+  CHECK(verdict.sentence ==
+        "replica 0 (worker:0, host a) is at merge_call #5 (a.cpp:1); "
+        "replicas 1, 2, 3 are at merge_call #5 (trainer.cpp:120)");
+}
+
+TEST_CASE("the smaller group is to blame though others left early") {
+  const Verdict verdict = judged({closing, merge, closing});
+  CHECK(verdict.rank == 1);
+  CHECK(verdict.sentence ==
+        "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120); replicas 0, 2 have finished the step: "
+        "some replicas made a different number of merge_call() calls");
+}
+
+TEST_CASE("of two equally small groups the one that left early is to blame, rank 0 or not") {
+  const Verdict chief = judged({closing, merge});
+  CHECK(chief.rank == 0);
+  CHECK(chief.sentence ==
+        "replica 0 (worker:0, host a) has finished the step; "
+        "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120): "
+        "some replicas made a different number of merge_call() calls");
+  const Verdict gone = judged({merge, merge, tag_of(TagKind::leave), tag_of(TagKind::leave)});
+  CHECK(gone.rank == 2);
+  CHECK(gone.sentence ==
+        "replica 2 (worker:2, host a) and replica 3 have finished the job; "
+        "replicas 0, 1 are at merge_call #5 (trainer.cpp:120)");
+}
+
+TEST_CASE("of two equally small groups that both stayed, rank 0's is not to blame") {
+  CHECK(judged({merge, tag_of(TagKind::reduce)}).rank == 1);
+  CHECK(judged({merge, tag_of(TagKind::reduce), merge, tag_of(TagKind::reduce)}).rank == 1);
+  CHECK(judged({merge, tag_of(TagKind::reduce), tag_of(TagKind::seal)}).rank == 2);
+}
+
+TEST_CASE("a group to blame begins with its lowest rank by its full name") {
+  const Tag other = tag_of(TagKind::merge, "a.cpp:1");
+  const Verdict verdict = judged({merge, other, merge, other, merge, other, merge});
+  CHECK(verdict.rank == 1);
+  CHECK(verdict.sentence ==
+        "replica 1 (worker:1, host a) and replicas 3, 5 are at merge_call #5 (a.cpp:1); "
+        "replicas 0, 2, 4, 6 are at merge_call #5 (trainer.cpp:120)");
+}
+
+TEST_CASE("calls that differ in what they were called with show it, and only those") {
+  const Verdict two = judged({with_text(merge, "f32 tensor"), with_text(merge, "")});
+  CHECK(two.sentence ==
+        "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120) with nothing; "
+        "replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120) with f32 tensor");
+  const Verdict places = judged({with_text(merge, "f32 tensor"), with_text(tag_of(TagKind::merge, "a.cpp:1"), "i32")});
+  CHECK(places.sentence ==
+        "replica 1 (worker:1, host a) is at merge_call #5 (a.cpp:1); "
+        "replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120)");
+}
+
+TEST_CASE("variables that differ are shown, and options at the start") {
+  const Tag create = tag_of(TagKind::create);
+  CHECK(judged({with_text(create, "variable 'w' f32[2]"), with_text(create, "variable 'w' f32[3]")}).sentence ==
+        "replica 1 (worker:1, host a) is creating variable 'w' f32[3] (trainer.cpp:120); "
+        "replica 0 (worker:0, host a) is creating variable 'w' f32[2] (trainer.cpp:120)");
+  const Tag start = tag_of(TagKind::start);
+  CHECK(judged({with_text(start, "--seed 1"), with_text(start, "--seed 2")}).sentence ==
+        "replica 1 (worker:1, host a) started with --seed 2; replica 0 (worker:0, host a) started with --seed 1");
+}
+
+TEST_CASE("texts that differ only beyond what a tag keeps are told apart by size and digest") {
+  const std::string head = std::string(Tag::text_capacity, 'x');
+  const Verdict verdict = judged({with_text(merge, head + "a"), with_text(merge, head + "bb")});
+  CHECK(verdict.sentence == "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120) with " + head +
+                                "... (170 bytes, digest " + to_hex(digest_of(head + "bb")) +
+                                "); replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120) with " + head +
+                                "... (169 bytes, digest " + to_hex(digest_of(head + "a")) + ")");
+}
+
+TEST_CASE("nesting is shown") {
+  Tag nested = merge;
+  nested.depth = 2;
+  CHECK(judged({merge, nested}).sentence ==
+        "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120) nested 2 deep; "
+        "replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120) inside of run()");
+  Tag outside = tag_of(TagKind::reduce), inside = outside;
+  outside.depth = 0;
+  CHECK(judged({inside, outside}).sentence ==
+        "replica 1 (worker:1, host a) is at reduction #5 (trainer.cpp:120) outside of run(); "
+        "replica 0 (worker:0, host a) is at reduction #5 (trainer.cpp:120) inside of run()");
+}
+
+TEST_CASE("calls that read alike but belong to other strategies or runs say so") {
+  Tag other_strategy = merge, other_run = merge, other_close = closing;
+  other_strategy.strategy = 1;
+  other_run.run = 4;
+  other_close.strategy = 2;
+  CHECK(judged({merge, other_strategy}).sentence ==
+        "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120) of strategy 1; "
+        "replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120) of strategy 0");
+  CHECK(judged({merge, other_run}).sentence ==
+        "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120) of run 4; "
+        "replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120) of run 3");
+  CHECK(judged({closing, other_close}).sentence ==
+        "replica 1 (worker:1, host a) has finished the step of strategy 2; "
+        "replica 0 (worker:0, host a) has finished the step of strategy 0");  // and no word of merge_calls
+}
+
+namespace {
+
+// Last in the file: what follows has another name.
+Here here_in_a_long_name() {
+#line 4294967 "a/folder/a_file_whose_name_is_longer_than_a_tag_has_room_for.cpp"
+  return Here::current();
+}
+
+}  // namespace
