@@ -28,7 +28,8 @@ class Batch {
   /// "reduce_to: sum of f32[3], i64[]".
   std::string text(std::string_view method) const {
     std::string text = fmt::format("{}: {} of ", method, name_of(op_));
-    for (std::size_t i = 0; i < views_.size(); ++i) text += (i ? ", " : "") + describe(views_[i]);
+    for (const TensorView& view : views_) (text += describe(view)) += ", ";
+    if (!views_.empty()) text.resize(text.size() - 2);
     return text;
   }
 

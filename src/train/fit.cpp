@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <tuple>
 
@@ -157,6 +158,7 @@ class Fit {
   std::vector<Gradient> gradients_;
   FixedOrderAccumulator gradient_sum_;
   LossAccumulator loss_sum_;
+  bool diverged_ = false;
 };
 
 StepSums Fit::compute_gradients(std::span<const std::int64_t> samples) {
@@ -229,6 +231,12 @@ FitResult Fit::run(Observer& observer) {
     result.steps = index + 1;
     result.samples += sums.samples;
     recent.push(sums);
+    if (!std::isfinite(sums.loss) && !diverged_ && rank_ == 0)
+      log::warning(
+          fmt::format("the loss of step {} is not a finite number: the training has diverged; a smaller learning rate "
+                      "may help",
+                      result.steps));
+    diverged_ = diverged_ || !std::isfinite(sums.loss);
     observer.on_step({.step = result.steps,
                       .steps = options_.steps,
                       .epoch = batch.epoch + 1,

@@ -114,6 +114,10 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
   Sgd optimizer{{.learning_rate = options.learning_rate,
                  .momentum = options.optimizer == OptimizerKind::momentum ? options.momentum : 0},
                 kernels};
+  if (rank == 0)
+    log::info(fmt::format("training {} on {} {} with {} shards: {} steps of up to {} samples", model.name(), ranks,
+                          ranks == 1 ? "rank" : "ranks", fit_options.shards, fit_options.steps,
+                          fit_options.global_batch));
   ImageTrainingResult result{ranks, fit_options.shards, device, std::string{model.name()}, {}, 0};
   result.fit = fit(strategy, model, optimizer, data, fit_options, *observer);
   result.weights_digest = weights_digest(model.variables());
