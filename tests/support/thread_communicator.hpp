@@ -1,0 +1,146 @@
+// A data plane whose ranks are threads of one process: collectives of several ranks without MPI.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <lockstep/comm/communicator.hpp>
+
+namespace lockstep::test {
+
+/// Where the threads lay down what the others may read.
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(int size)
+      : size_{size}, barrier_{size}, shown_(static_cast<std::size_t>(size)), calls_(static_cast<std::size_t>(size)) {}
+
+  int size() const { return size_; }
+
+  /// Shows `mine` to all ranks while `read` runs, which may look at theirs.
+  template <class Read>
+  void exchange(int rank, const TensorView& mine, Read&& read) {
+    shown_[static_cast<std::size_t>(rank)] = mine;
+    barrier_.arrive_and_wait();
+    read();
+    barrier_.arrive_and_wait();
+  }
+  /// A rank that failed: the others go on without it, and what they get is of no use.
+  void leave() { barrier_.arrive_and_drop(); }
+
+  const TensorView& shown_by(int rank) const { return shown_[static_cast<std::size_t>(rank)]; }
+
+  /// What each rank called, in order.
+  std::vector<std::string>& calls(int rank) { return calls_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  int size_;
+  std::barrier<> barrier_;
+  std::vector<TensorView> shown_;
+  std::vector<std::vector<std::string>> calls_;
+};
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(ThreadRanks& ranks, int rank) : ranks_{ranks}, rank_{rank} {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return ranks_.size(); }
+  std::string_view backend() const override { return "threads"; }
+  Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
+
+  Work broadcast(const TensorView& tensor, int root) override {
+    note("broadcast", tensor);
+    ranks_.exchange(rank_, tensor, [&] {
+      if (rank_ != root) std::memcpy(tensor.data(), ranks_.shown_by(root).data(), tensor.bytes());
+    });
+    return Work::done();
+  }
+
+  Work all_to_all(const TensorView& mine, SliceBounds bounds, const TensorView& received) override {
+    note("all_to_all", mine);
+    ranks_.exchange(rank_, mine, [&] {
+      const std::int64_t count = length(bounds, rank_);
+      for (int from = 0; from < size(); ++from)
+        copy_elements(ranks_.shown_by(from), first(bounds, rank_), received, count * from, count);
+    });
+    return Work::done();
+  }
+
+  Work all_gather(const TensorView& whole, SliceBounds bounds) override {
+    note("all_gather", whole);
+    collect(whole, bounds);
+    return Work::done();
+  }
+
+  Work gather(const TensorView& whole, SliceBounds bounds, int root) override {
+    note("gather", whole);
+    if (rank_ == root) {
+      collect(whole, bounds);
+    } else {
+      ranks_.exchange(rank_, whole, [] {});
+    }
+    return Work::done();
+  }
+
+ private:
+  static std::int64_t first(SliceBounds bounds, int rank) { return bounds[static_cast<std::size_t>(rank)]; }
+  static std::int64_t length(SliceBounds bounds, int rank) { return first(bounds, rank + 1) - first(bounds, rank); }
+
+  static void copy_elements(const TensorView& from, std::int64_t from_first, const TensorView& to,
+                            std::int64_t to_first, std::int64_t count) {
+    const auto element = static_cast<std::int64_t>(size_of(to.dtype()));
+    if (count > 0)
+      std::memcpy(to.data() + to_first * element, from.data() + from_first * element,
+                  static_cast<std::size_t>(count * element));
+  }
+
+  /// Copies the others' slices. Nobody writes a slice that another reads: each reads its owner's.
+  void collect(const TensorView& whole, SliceBounds bounds) {
+    ranks_.exchange(rank_, whole, [&] {
+      for (int from = 0; from < size(); ++from)
+        if (from != rank_)
+          copy_elements(ranks_.shown_by(from), first(bounds, from), whole, first(bounds, from), length(bounds, from));
+    });
+  }
+
+  void note(std::string_view call, const TensorView& tensor) {
+    ranks_.calls(rank_).push_back(std::string{call} + " " + std::to_string(tensor.bytes()));
+  }
+
+  ThreadRanks& ranks_;
+  int rank_;
+};
+
+/// Calls `body(communicator)` on `size` ranks at once, and throws what one of them threw once all have ended. No
+/// assertions in `body`: the test framework's are for one thread.
+inline void on_threads(int size, const std::function<void(ThreadCommunicator&)>& body,
+                       std::vector<std::string>* calls_of_rank_0 = nullptr) {
+  ThreadRanks ranks{size};
+  std::vector<std::thread> threads;
+  std::exception_ptr failure;
+  std::mutex mutex;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        ThreadCommunicator communicator{ranks, rank};
+        body(communicator);
+      } catch (...) {
+        const std::lock_guard lock{mutex};
+        failure = std::current_exception();
+        ranks.leave();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (calls_of_rank_0) *calls_of_rank_0 = ranks.calls(0);
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,114 @@
+// Shared memory, and the phase table in it, between processes.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/control/phase_table.hpp>
+
+#include "support/child_process.hpp"
+#include "support/phase_rows.hpp"
+
+using namespace lockstep;
+using lockstep::test::ChildProcess;
+using lockstep::test::merge_tag;
+using lockstep::test::Table;
+
+TEST_CASE("shared memory is the same in every process that opens it, and then has neither name nor proof") {
+  constexpr std::size_t bytes = 10'000;
+  for (const auto create : {SharedMemory::create, SharedMemory::create_named}) {
+    SharedMemory memory = create(bytes);
+    const SharedMemory::Handle handle = memory.handle();
+    auto* const mine = static_cast<volatile unsigned char*>(memory.data());
+    ChildProcess child{[&] {
+      const SharedMemory opened = SharedMemory::open(handle, bytes);
+      if (opened.data() == memory.data()) return 1;
+      static_cast<volatile unsigned char*>(opened.data())[bytes - 1] = 7;
+      return 0;
+    }};
+    CHECK(child.wait() == 0);
+    memory.take_over();
+    CHECK(mine[bytes - 1] == 7);
+    CHECK(std::all_of(mine, mine + bytes - 1, [](unsigned char byte) { return byte == 0; }));
+    CHECK_THROWS_AS(SharedMemory::open(handle, bytes), CommError);
+
+    SharedMemory moved = std::move(memory);
+    CHECK(memory.data() == nullptr);
+    memory = std::move(moved);
+    CHECK(static_cast<unsigned char*>(memory.data())[bytes - 1] == 7);
+  }
+}
+
+TEST_CASE("only shared memory made with a name has one, until all have opened it") {
+  CHECK(std::string{SharedMemory::create(100).handle().name}.empty());
+  SharedMemory memory = SharedMemory::create_named(100);
+  const std::string path = std::string{"/dev/shm"} + memory.handle().name;
+  CHECK(std::filesystem::exists(path));
+  memory.take_over();
+  CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("memory that is gone, of another size, or another process's is not opened") {
+  SharedMemory::Handle gone;
+  {
+    const SharedMemory memory = SharedMemory::create(100);
+    gone = memory.handle();
+    CHECK_THROWS_WITH(SharedMemory::open(gone, 101), Catch::Contains("not of the size agreed on"));
+    SharedMemory::Handle other = gone;
+    ++other.proof;
+    CHECK_THROWS_WITH(SharedMemory::open(other, 100), Catch::Contains("another process's"));
+    CHECK(SharedMemory::open(gone, 100).data() != nullptr);
+  }
+  CHECK_THROWS_WITH(SharedMemory::open(gone, 100),
+                    Catch::StartsWith("/proc/" + std::to_string(::getpid()) + "/fd/") && Catch::Contains(": "));
+  CHECK_THROWS_AS(SharedMemory::open({}, 100), CommError);
+}
+
+TEST_CASE("a row written in one process is read in another") {
+  Table table;
+  CHECK(table.rows.read(1).phase == Phase::absent);
+  table.rows.enter(Phase::alone);
+  ChildProcess child{[&] {
+    PhaseTable own = table.of(1);
+    own.beat();
+    own.beat();
+    own.enter_meeting(17, merge_tag());
+    return own.read(0).phase == Phase::alone && own.row() == 1 ? 0 : 1;
+  }};
+  CHECK(child.wait() == 0);
+  const PhaseTable::Snapshot seen = table.rows.read(1);
+  CHECK(seen.phase == Phase::meeting);
+  CHECK(seen.process == child.id());
+  CHECK(seen.heartbeat == 2);
+  CHECK(seen.meeting == 17);
+  CHECK(seen.last.kind == TagKind::merge);
+  CHECK(seen.last.sequence == 5);
+  CHECK(seen.last.depth == 2);
+  CHECK(seen.last.site_text() == "trainer.cpp:120");
+  CHECK(table.rows.read(0).process == ::getpid());
+  CHECK(table.rows.read(2).phase == Phase::absent);
+}
+
+TEST_CASE("a row in words") {
+  Table table;
+  const auto words = [&] { return describe(table.rows.read(0)); };
+  CHECK(describe(table.rows.read(1)) == "has not started");
+  CHECK(words() == "was computing after the start of the job");
+  table.rows.enter_meeting(1, merge_tag());
+  CHECK(words() == "was waiting at merge_call #5 (trainer.cpp:120)");
+  table.rows.leave_meeting();
+  CHECK(words() == "was computing after merge_call #5 (trainer.cpp:120)");
+  table.rows.enter(Phase::alone);
+  CHECK(words() == "was working alone after merge_call #5 (trainer.cpp:120)");
+  table.rows.enter(Phase::leaving);
+  CHECK(words() == "was leaving the job");
+}
+
+TEST_CASE("one process of all claims the report") {
+  Table table;
+  ChildProcess child{[&] { return table.of(1).claim_report() ? 0 : 1; }};
+  CHECK(child.wait() == 0);
+  CHECK_FALSE(table.rows.claim_report());
+}

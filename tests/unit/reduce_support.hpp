@@ -1,0 +1,60 @@
+// Values whose sum depends on the order, and the documented order written down once more, as plainly as it can be.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <lockstep/base/philox.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep::test {
+
+/// parts[p] is what part p brings: in floating point of either sign and many magnitudes, in integers small.
+template <class T>
+std::vector<std::vector<T>> make_parts(int parts, std::int64_t count) {
+  const RandomStream random{7, RandomPurpose::initial_value, static_cast<std::uint64_t>(parts)};
+  std::vector<std::vector<T>> made(static_cast<std::size_t>(parts));
+  std::uint64_t index = 0;
+  for (std::vector<T>& part : made) {
+    for (std::int64_t i = 0; i < count; ++i, ++index) {
+      if constexpr (std::is_floating_point_v<T>) {
+        const double scale = static_cast<double>(std::uint64_t{1} << random.below(30, index));
+        part.push_back(static_cast<T>((random.uniform(index) - 0.5) * scale));
+      } else {
+        part.push_back(static_cast<T>(random.below(20, index)));
+      }
+    }
+  }
+  return made;
+}
+
+/// tree(0, n) = tree(0, m) + tree(m, n), m the largest power of two below n.
+template <class T>
+T tree(const std::vector<std::vector<T>>& parts, std::size_t first, std::size_t last, std::size_t element) {
+  if (last - first == 1) return parts[first][element];
+  std::size_t m = 1;
+  while (2 * m < last - first) m *= 2;
+  return static_cast<T>(tree(parts, first, first + m, element) + tree(parts, first + m, last, element));
+}
+
+template <class T>
+std::vector<T> tree(const std::vector<std::vector<T>>& parts) {
+  std::vector<T> sum;
+  for (std::size_t element = 0; element < parts.front().size(); ++element)
+    sum.push_back(tree(parts, 0, parts.size(), element));
+  return sum;
+}
+
+template <class T>
+std::vector<T> concatenated(const std::vector<std::vector<T>>& parts) {
+  std::vector<T> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+template <class T>
+Tensor tensor_of(const std::vector<T>& values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+}
+
+}  // namespace lockstep::test
