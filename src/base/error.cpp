@@ -15,4 +15,14 @@ ExitCode exit_code_of(const std::exception& error) {
   return ExitCode::failure;
 }
 
+ExitCode exit_code_of(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    return exit_code_of(error);
+  } catch (...) {
+    return ExitCode::failure;
+  }
+}
+
 }  // namespace lockstep

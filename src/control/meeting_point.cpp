@@ -8,16 +8,6 @@
 namespace lockstep {
 namespace {
 
-ExitCode code_of(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const std::exception& error) {
-    return exit_code_of(error);
-  } catch (...) {
-    return ExitCode::failure;
-  }
-}
-
 /// A whole job fails with one code. Where some ranks failed and others did not, those have a failed peer, unless the
 /// failure has a code of its own; where all failed alike, there is nobody to blame but the program.
 ExitCode job_code(ExitCode cause, bool all_failed) {
@@ -66,7 +56,7 @@ void MeetingPoint::fail(std::exception_ptr exception) {
   Tag tag = make_tag(TagKind::error, 0);
   // Not part of what must agree: two ranks that fail have both failed, wherever they are.
   tag.depth = 0;
-  tag.cause = code_of(exception);
+  tag.cause = exit_code_of(exception);
   tag.set_text(message_of(exception));
   meet(tag, exception);
   std::rethrow_exception(exception);

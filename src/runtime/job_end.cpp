@@ -17,16 +17,6 @@ namespace {
 // A terminate handler can reach nothing but a global.
 std::atomic<JobEnd*> current{nullptr};
 
-ExitCode code_of(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const std::exception& error) {
-    return exit_code_of(error);
-  } catch (...) {
-    return ExitCode::failure;
-  }
-}
-
 }  // namespace
 
 void print_line(std::string line) {
@@ -46,7 +36,7 @@ JobEnd::~JobEnd() {
 
 ExitCode JobEnd::after(const std::exception_ptr& exception) {
   const auto& failure = meeting_.failure();
-  if (!failure || failure->exception != exception) alone(message_of(exception), code_of(exception));
+  if (!failure || failure->exception != exception) alone(message_of(exception), exit_code_of(exception));
   if (phases_) phases_->enter(Phase::leaving);
   // Every rank has the same line; replica 0 is among them, or there would have been no verdict.
   if (meeting_.rank() == 0) print_line(failure->line);

@@ -200,6 +200,7 @@ const Environment& mpi_environment() {
       {"OMPI_MCA_btl", "self,vader"},
       {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
       {"OMP_NUM_THREADS", "1"},
+      {"HWLOC_COMPONENTS", "-gl"},
       // What MPI's plugins leak would drown ours.
       {"ASAN_OPTIONS", "detect_leaks=0"},
   };

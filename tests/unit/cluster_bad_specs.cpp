@@ -11,6 +11,8 @@
 #include <lockstep/cluster/cluster_spec.hpp>
 #include <lockstep/cluster/tf_config.hpp>
 
+#include "support/job.hpp"
+
 using namespace lockstep;
 
 namespace {
@@ -146,31 +148,6 @@ const std::vector<BadSpec> bad_specs{
      {"key \"task\": chief:0 is not in the cluster"}},
 };
 
-/// A file of its own for each test, gone at its end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep-cluster-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()));
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::filesystem::path write(const std::string& name, const std::string& text) const {
-    std::ofstream{path_ / name, std::ios::binary} << text;
-    return path_ / name;
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 void check_file_refused(const std::filesystem::path& file, const std::string& told) {
   CHECK_THROWS_AS(ClusterSpec::from_file(file), ConfigError);
   CHECK_THROWS_WITH(ClusterSpec::from_file(file), Catch::StartsWith(file.string() + ": ") && Catch::Contains(told));
@@ -214,7 +191,7 @@ TEST_CASE("a deeply nested text is an error, not a crash") {
 }
 
 TEST_CASE("a spec that is no readable file is refused by its name") {
-  const TemporaryFolder folder;
+  const lockstep::test::TemporaryDirectory folder;
   check_file_refused(folder.path() / "missing.json", "there is no such file");
   check_file_refused(folder.path(), "is a directory");
   check_file_refused(folder.write("empty.json", ""), "the file is empty");
@@ -227,7 +204,7 @@ TEST_CASE("a spec that is no readable file is refused by its name") {
 }
 
 TEST_CASE("a spec in a file is read as written") {
-  const TemporaryFolder folder;
+  const lockstep::test::TemporaryDirectory folder;
   const auto file = folder.write("cluster.json", R"({"cluster": {"worker": ["b:2222", "c:2222"]}})");
   const ClusterSpec spec = ClusterSpec::from_file(file);
   CHECK(spec.world_size() == 2);

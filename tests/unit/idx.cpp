@@ -12,6 +12,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/idx.hpp>
 
+#include "support/job.hpp"
+
 using namespace lockstep;
 using Catch::Contains;
 
@@ -67,34 +69,22 @@ Bytes packed(const Bytes& content) {
 class DataDirectory {
  public:
   DataDirectory() {
-    std::string name = (fs::temp_directory_path() / "lockstep-idx-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
     write(train_images, images(12));
     write(train_labels, labels(12));
     write(test_images, images(4));
     write(test_labels, labels(4));
   }
-  DataDirectory(const DataDirectory&) = delete;
-  ~DataDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
 
-  const fs::path& path() const { return path_; }
-  void write(const std::string& name, const Bytes& bytes) const {
-    std::ofstream file{path_ / name, std::ios::binary};
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    REQUIRE(file.good());
-  }
-  void remove(const std::string& name) const { fs::remove(path_ / name); }
+  const fs::path& path() const { return directory_.path(); }
+  void write(const std::string& name, const Bytes& bytes) const { directory_.write(name, bytes); }
+  void remove(const std::string& name) const { fs::remove(path() / name); }
   void pack(const std::string& name, const Bytes& content) const {
     remove(name);
     write(name + ".gz", packed(content));
   }
 
  private:
-  fs::path path_;
+  lockstep::test::TemporaryDirectory directory_;
 };
 
 /// What loading it is refused with; empty if it is not.

@@ -96,5 +96,6 @@ class PeerError : public Error {
 
 /// The exit code that `error` stands for; `ExitCode::failure` for types that are not ours.
 ExitCode exit_code_of(const std::exception& error);
+ExitCode exit_code_of(const std::exception_ptr& exception);
 
 }  // namespace lockstep
