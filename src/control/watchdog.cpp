@@ -140,8 +140,9 @@ class Watchdog::Thread {
     }
     const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(options_.tick);
     ::poll(waits.data(), waits.size(), std::max(1, static_cast<int>(tick.count())));
-    if (waits[0].revents) return Wake::stop;
+    // SIGTERM first: what it has to say would be lost on the way out.
     if (waits[1].revents) return Wake::terminate;
+    if (waits[0].revents) return Wake::stop;
     return Wake::tick;
   }
 
