@@ -117,7 +117,8 @@ TEST_CASE("a sum of pieces that do not fit, or of types without arithmetic, is r
   const Tensor three = Tensor::zeros(DType::f32, {3});
   CHECK_THROWS_WITH(fixed_order_sum(six.view(), 3, three.view()), Catch::Contains("f32[6] is not 3 pieces of f32[3]"));
   CHECK_THROWS_AS(fixed_order_sum(six.view(), 0, three.view()), InvalidArgument);
-  CHECK_THROWS_AS(fixed_order_sum(six.view(), -1, three.view()), InvalidArgument);
+  CHECK_THROWS_AS(fixed_order_sum(six.view(), -2, three.view()), InvalidArgument);
+  CHECK_THROWS_AS(fixed_order_sum(Tensor{}.view(), 0, three.view()), InvalidArgument);
   CHECK_THROWS_AS(fixed_order_sum(six.view(), 2, Tensor::zeros(DType::f64, {3}).view()), InvalidArgument);
   for (const DType dtype : {DType::f16, DType::bf16})
     CHECK_THROWS_WITH(fixed_order_sum(Tensor::zeros(dtype, {2}).view(), 2, Tensor::zeros(dtype, {1}).view()),
