@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/strategy/same_on_all.hpp>
 
@@ -11,11 +14,17 @@ std::string comparable_text(long long value) {
   return fmt::format("{}", value);
 }
 std::string comparable_text(std::string_view value) {
-  return value.size() < 100 ? fmt::format("'{}'", value) : comparable_digest("text", digest_of(value));
+  // A quote inside would make two texts read as one; what is no plain character would not be shown as it is.
+  const bool plain = std::all_of(value.begin(), value.end(), [](unsigned char c) { return c >= ' ' && c != '\''; });
+  return plain && value.size() < 100 ? fmt::format("'{}'", value) : comparable_digest("text", digest_of(value));
 }
 std::string comparable_text(const Tensor& value) {
   return comparable_digest(describe(value.view()),
                            digest_of(std::span<const std::byte>{value.view().data(), value.view().bytes()}));
+}
+std::string comparable_list(const std::vector<std::string>& texts) {
+  const std::string all = fmt::format("[{}]", fmt::join(texts, " "));
+  return all.size() < 100 ? all : comparable_digest("values", digest_of(all));
 }
 std::string comparable_digest(std::string_view type, std::uint64_t digest) {
   return fmt::format("{} of digest {}", type, to_hex(digest));

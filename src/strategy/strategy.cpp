@@ -27,7 +27,7 @@ void require_mirrored_options(const VariableOptions& options) {
           options.name)};
     case VariableSynchronization::on_read:
       throw InvalidArgument{fmt::format(
-          "variable '{}': `on_read` is not a mirrored variable's synchronization; create_variable makes those",
+          "variable '{}': `on_read` is not a mirrored variable's synchronization; create_variable makes no others",
           options.name)};
   }
   throw InvalidArgument{fmt::format("Invalid variable synchronization mode: {} for variable: {}",

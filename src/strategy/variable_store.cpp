@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -87,9 +88,12 @@ std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables
   const auto segment_index = [&](const VariableState* variable) {
     return std::find(segments_.begin(), segments_.end(), variable->segment) - segments_.begin();
   };
-  std::sort(order.begin(), order.end(), [&](const VariableState* a, const VariableState* b) {
-    return std::pair{segment_index(a), a->offset} < std::pair{segment_index(b), b->offset};
-  });
+  // The end as well: a variable without elements stands before the one that begins where it does.
+  const auto place = [&](const VariableState* variable) {
+    return std::tuple{segment_index(variable), variable->offset, element_count(variable->shape)};
+  };
+  std::sort(order.begin(), order.end(),
+            [&](const VariableState* a, const VariableState* b) { return place(a) < place(b); });
 
   std::vector<FlatRange> ranges;
   const VariableState* previous = nullptr;

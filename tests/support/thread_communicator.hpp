@@ -15,6 +15,12 @@
 
 namespace lockstep::test {
 
+/// What a rank asked of the communicator.
+struct Call {
+  std::string what;  ///< "all_gather 1200": the collective, and the bytes of its tensor
+  const std::byte* data;
+};
+
 /// Where the threads lay down what the others may read.
 class ThreadRanks {
  public:
@@ -37,13 +43,13 @@ class ThreadRanks {
   const TensorView& shown_by(int rank) const { return shown_[static_cast<std::size_t>(rank)]; }
 
   /// What each rank called, in order.
-  std::vector<std::string>& calls(int rank) { return calls_[static_cast<std::size_t>(rank)]; }
+  std::vector<Call>& calls(int rank) { return calls_[static_cast<std::size_t>(rank)]; }
 
  private:
   int size_;
   std::barrier<> barrier_;
   std::vector<TensorView> shown_;
-  std::vector<std::vector<std::string>> calls_;
+  std::vector<std::vector<Call>> calls_;
 };
 
 class ThreadCommunicator final : public Communicator {
@@ -111,7 +117,7 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void note(std::string_view call, const TensorView& tensor) {
-    ranks_.calls(rank_).push_back(std::string{call} + " " + std::to_string(tensor.bytes()));
+    ranks_.calls(rank_).push_back({std::string{call} + " " + std::to_string(tensor.bytes()), tensor.data()});
   }
 
   ThreadRanks& ranks_;
@@ -121,7 +127,7 @@ class ThreadCommunicator final : public Communicator {
 /// Calls `body(communicator)` on `size` ranks at once, and throws what one of them threw once all have ended. No
 /// assertions in `body`: the test framework's are for one thread.
 inline void on_threads(int size, const std::function<void(ThreadCommunicator&)>& body,
-                       std::vector<std::string>* calls_of_rank_0 = nullptr) {
+                       std::vector<Call>* calls_of_rank_0 = nullptr) {
   ThreadRanks ranks{size};
   std::vector<std::thread> threads;
   std::exception_ptr failure;

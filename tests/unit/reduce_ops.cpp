@@ -13,8 +13,10 @@
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
+using lockstep::test::Call;
 using lockstep::test::make_parts;
 using lockstep::test::on_threads;
+using lockstep::test::same_bits;
 using lockstep::test::tensor_of;
 using lockstep::test::ThreadCommunicator;
 using lockstep::test::tree;
@@ -33,7 +35,7 @@ std::vector<TensorView> views(const Tensors& tensors) {
 /// Runs `operation` on `ranks` ranks with `make(rank)` as their tensors, and returns what each rank has afterwards.
 std::vector<Tensors> after(int ranks, const std::function<Tensors(int)>& make,
                            const std::function<void(CrossDeviceOps&, std::span<const TensorView>)>& operation,
-                           std::vector<std::string>* calls = nullptr) {
+                           std::vector<Call>* calls = nullptr) {
   std::vector<Tensors> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(make(rank));
   on_threads(
@@ -48,7 +50,7 @@ std::vector<Tensors> after(int ranks, const std::function<Tensors(int)>& make,
 }
 
 std::vector<Tensors> after_all_reduce(int ranks, const std::function<Tensors(int)>& make, ReduceOp op = ReduceOp::sum,
-                                      std::vector<std::string>* calls = nullptr) {
+                                      std::vector<Call>* calls = nullptr) {
   return after(
       ranks, make, [op](CrossDeviceOps& ops, std::span<const TensorView> tensors) { ops.all_reduce(op, tensors); },
       calls);
@@ -56,10 +58,8 @@ std::vector<Tensors> after_all_reduce(int ranks, const std::function<Tensors(int
 
 template <class T>
 bool all_equal(const std::vector<Tensors>& ranks, std::size_t tensor, const std::vector<T>& expected) {
-  return std::all_of(ranks.begin(), ranks.end(), [&](const Tensors& tensors) {
-    const auto got = tensors[tensor].view().elements<T>();
-    return std::equal(got.begin(), got.end(), expected.begin(), expected.end());
-  });
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [&](const Tensors& tensors) { return same_bits(tensors[tensor].view().elements<T>(), expected); });
 }
 
 /// Views of `lengths` elements that lie next to each other in one tensor.
@@ -96,7 +96,7 @@ TEST_CASE("tensors larger than a bucket reduce to the same bits") {
       CAPTURE(ranks, count);
       const auto values = make_parts<float>(ranks, count);
       const auto make = [&](int rank) { return Tensors{tensor_of(values[static_cast<std::size_t>(rank)])}; };
-      std::vector<std::string> calls;
+      std::vector<Call> calls;
       CHECK(all_equal(after_all_reduce(ranks, make, ReduceOp::sum, &calls), 0, tree(values)));
       const auto buckets = static_cast<std::size_t>((count + bucket - 1) / bucket);
       CHECK(calls.size() == 2 * buckets);  // one exchange and one gathering each
@@ -114,10 +114,14 @@ TEST_CASE("tensors next to each other travel as one message, as they lie; scatte
     return tensors;
   };
   const std::vector<float> expected = tree(values);
-  for (const auto& make : std::vector<std::function<Tensors(int)>>{lying, scattered}) {
-    std::vector<std::string> calls;
-    const auto results = after_all_reduce(3, make, ReduceOp::sum, &calls);
-    CHECK(calls == std::vector<std::string>{"all_to_all 1200", "all_gather 1200"});
+  for (const bool adjacent : {true, false}) {
+    std::vector<Call> calls;
+    const auto results = adjacent ? after_all_reduce(3, lying, ReduceOp::sum, &calls)
+                                  : after_all_reduce(3, scattered, ReduceOp::sum, &calls);
+    REQUIRE(calls.size() == 2);
+    CHECK(calls[0].what == "all_to_all 1200");
+    CHECK(calls[1].what == "all_gather 1200");
+    CHECK((calls[0].data == results[0][0].view().data()) == adjacent);
     auto from = expected.begin();
     for (std::size_t tensor = 0; tensor < lengths.size(); ++tensor) {
       CHECK(all_equal(results, tensor, std::vector<float>{from, from + lengths[tensor]}));
@@ -174,7 +178,8 @@ TEST_CASE("reduce_to_one gives its root the bits that an all-reduce gives everyo
         });
         const auto everywhere = after_all_reduce(ranks, make, op);
         CAPTURE(ranks, root, name_of(op));
-        CHECK(results[static_cast<std::size_t>(root)][0].to_vector<double>() == everywhere[0][0].to_vector<double>());
+        CHECK(same_bits(results[static_cast<std::size_t>(root)][0].to_vector<double>(),
+                        everywhere[0][0].to_vector<double>()));
       }
     }
   }
@@ -191,8 +196,8 @@ TEST_CASE("reduce_to_one brings scattered tensors and several buckets to its roo
     ops.reduce_to_one(ReduceOp::sum, tensors, 2);
   });
   const auto expected = tree(values);
-  CHECK(results[2][0].to_vector<float>() == std::vector<float>{expected.begin(), expected.begin() + 50});
-  CHECK(results[2][1].to_vector<float>() == std::vector<float>{expected.begin() + 50, expected.end()});
+  CHECK(all_equal({results[2]}, 0, std::vector<float>{expected.begin(), expected.begin() + 50}));
+  CHECK(all_equal({results[2]}, 1, std::vector<float>{expected.begin() + 50, expected.end()}));
 }
 
 TEST_CASE("a broadcast overwrites everyone's tensors with the root's, types mixed and scattered") {
@@ -212,7 +217,7 @@ TEST_CASE("a broadcast overwrites everyone's tensors with the root's, types mixe
 }
 
 TEST_CASE("nothing to reduce is nothing to say") {
-  std::vector<std::string> calls;
+  std::vector<Call> calls;
   (void)after_all_reduce(
       3, [](int) { return Tensors{}; }, ReduceOp::sum, &calls);
   CHECK(calls.empty());
@@ -235,8 +240,8 @@ TEST_CASE("one after another, large and small, by the same ops") {
     }
   });
   for (std::size_t rank = 0; rank < 3; ++rank) {
-    CHECK(large_sums[rank] == tree(large));
-    CHECK(small_sums[rank] == tree(small));
+    CHECK(same_bits(large_sums[rank], tree(large)));
+    CHECK(same_bits(small_sums[rank], tree(small)));
   }
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include <lockstep/base/philox.hpp>
@@ -43,6 +45,12 @@ std::vector<T> tree(const std::vector<std::vector<T>>& parts) {
   for (std::size_t element = 0; element < parts.front().size(); ++element)
     sum.push_back(tree(parts, 0, parts.size(), element));
   return sum;
+}
+
+/// Not compared by an assertion, which would print all of them.
+template <class A, class B>
+bool same_bits(const A& a, const B& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
 }
 
 template <class T>

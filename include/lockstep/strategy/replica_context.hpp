@@ -23,7 +23,8 @@ namespace lockstep {
 class Strategy;
 
 /// Exists inside Strategy::run only, and is current except while a merge function runs. Its methods throw ContextError
-/// when it is not the current one (a context kept from an earlier run, or used in a merge function).
+/// when it is not the current one (used in a merge function, or in a run inside of that); num_replicas_in_sync and
+/// strategy need no context.
 class ReplicaContext {
  public:
   ReplicaContext(const ReplicaContext&) = delete;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -14,12 +15,16 @@
 
 namespace lockstep::detail {
 
-/// "5", "0.1", "'adam'", or the type and a digest for what does not fit into a sentence: equal texts for equal values.
+/// "5", "0.1", "'adam'", "[1 2]", or the type and a digest for what does not fit into a sentence: equal texts for equal
+/// values, other texts for others.
 std::string comparable_text(double value);
 std::string comparable_text(long long value);
 std::string comparable_text(std::string_view value);
 std::string comparable_text(const Tensor& value);
 std::string comparable_digest(std::string_view type, std::uint64_t digest);
+
+/// The texts of several values as one, in brackets: where each of them ends is part of what is compared.
+std::string comparable_list(const std::vector<std::string>& texts);
 
 template <class T>
 std::string comparable(const T& value) {
@@ -32,14 +37,16 @@ std::string comparable(const T& value) {
   } else if constexpr (std::same_as<T, Tensor>) {
     return comparable_text(value);
   } else if constexpr (requires { value.begin(), value.end(); }) {
-    std::string all;
-    for (const auto& each : value) (all += comparable(each)) += ' ';
-    return all.size() < 100 ? all : comparable_digest("values", digest_of(all));
+    std::vector<std::string> texts;
+    for (const auto& each : value) texts.push_back(comparable(each));
+    return comparable_list(texts);
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    return std::apply([](const auto&... each) { return comparable_list({comparable(each)...}); }, value);
   } else {
     static_assert(
         std::has_unique_object_representations_v<T>,
-        "same_on_all compares bytes: give it numbers, strings, tensors, containers of those, or plain structs "
-        "without padding");
+        "same_on_all compares bytes: give it numbers, strings, tensors, containers and tuples of those, or plain "
+        "structs without padding");
     return comparable_digest("value", digest_of(std::as_bytes(std::span{&value, 1})));
   }
 }

@@ -105,7 +105,7 @@ struct Locality<std::vector<T>> {
   static merged to_merged(std::vector<T> nest) {
     merged made;
     made.reserve(nest.size());
-    for (T& leaf : nest) made.push_back(Locality<T>::to_merged(std::move(leaf)));
+    for (auto&& leaf : nest) made.push_back(Locality<T>::to_merged(std::move(leaf)));  // bools come by proxy
     return made;
   }
 };

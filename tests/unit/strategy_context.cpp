@@ -1,0 +1,369 @@
+// Who may call what where, on one replica. Across ranks: tests/mpi.
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+// What does not compile: per-replica arguments of an update, pointers as proven values, functions that do not fit.
+template <class T>
+concept Updates = requires(StrategyExtended& extended, const Variable& variable, T value) {
+  extended.update(
+      variable, [](const Variable&, const auto&) {}, value);
+  extended.update_non_slot(
+      {}, [](const auto&) {}, value);
+};
+static_assert(Updates<int> && Updates<Mirrored<Tensor>> && Updates<std::vector<Mirrored<int>>>);
+static_assert(!Updates<PerReplica<int>> && !Updates<std::vector<PerReplica<int>>>);
+
+template <class T>
+concept ComparableOnAll = requires(Strategy& strategy, T value) {
+  strategy.same_on_all(value);
+};
+static_assert(ComparableOnAll<int> && ComparableOnAll<std::string> && !ComparableOnAll<int*>);
+
+template <class Fn>
+concept Merges = requires(ReplicaContext& context, Fn fn) {
+  context.merge_call(fn, args(1));
+};
+static_assert(Merges<void (*)(Strategy&, PerReplica<int>)> && !Merges<void (*)(Strategy&, int)> &&
+              !Merges<void (*)(Strategy&)>);
+
+template <class T>
+concept Reduces = requires(Strategy& strategy, T value) {
+  strategy.reduce(ReduceOp::sum, value);
+};
+static_assert(Reduces<PerReplica<int>> && !Reduces<int> && !Reduces<PerReplica<bool>> && !Reduces<Mirrored<int>>);
+
+constexpr const char* wrong_context =
+    "Method requires being in cross-replica context, use replica_context()->merge_call()";
+
+struct Fixture {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  Strategy other{*group};
+
+  std::uint64_t meetings() const { return group->meeting().meetings(); }
+};
+
+MirroredVariable make(Strategy& strategy, const std::string& name) {
+  return strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
+}
+
+using Pairs = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
+
+/// Every method that needs cross-replica context, as `strategy`'s.
+std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& strategy,
+                                                                   const MirroredVariable& variable) {
+  StrategyExtended& extended = strategy.extended();
+  const PerReplica<Tensor> value{Tensor::scalar(1.f)};
+  return {
+      {"scope", [&strategy] { (void)strategy.scope(); }},
+      {"run", [&strategy] { strategy.run([](ReplicaContext&) {}); }},
+      {"seal", [&strategy] { strategy.seal(); }},
+      {"rebroadcast", [&strategy] { strategy.rebroadcast(); }},
+      {"reduce", [&strategy] { (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1}); }},
+      {"reduce_to", [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value); }},
+      {"reduce_to a variable", [&, value, variable] { (void)extended.reduce_to(ReduceOp::sum, value, variable); }},
+      {"reduce_to one", [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value, OneReplica{0}); }},
+      {"batch_reduce_to",
+       [&extended, value, variable] {
+         (void)extended.batch_reduce_to(ReduceOp::sum, Pairs{{value, variable}});
+       }},
+      {"broadcast_to", [&extended, value] { (void)extended.broadcast_to(value); }},
+      {"update", [&extended, variable] { extended.update(variable, [](const Variable&) {}); }},
+      {"update_non_slot", [&extended] { extended.update_non_slot({}, [] {}); }},
+      {"read_var", [&extended, variable] { (void)extended.read_var(variable); }},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("outside of everything there is the default strategy: one replica, no context") {
+  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(in_cross_replica_context());
+  CHECK(replica_context() == nullptr);
+  Strategy& current = Strategy::current();
+  CHECK(&current == &Strategy::current());
+  CHECK(current.num_replicas_in_sync() == 1);
+  CHECK(current.reduce(ReduceOp::mean, PerReplica<double>{3}) == 3);
+  CHECK(current.run([](ReplicaContext& context) { return context.all_reduce(ReduceOp::sum, 2); }).local() == 2);
+  CHECK_FALSE(has_strategy());
+}
+
+TEST_CASE("contexts and the default strategy are a thread's own") {
+  Fixture f;
+  const Scope scope = f.strategy.scope();
+  const Strategy* const here = &Strategy::current();
+  bool has = true;
+  const Strategy* there = here;
+  std::thread{[&] {
+    has = has_strategy();
+    there = &Strategy::current();
+  }}.join();
+  CHECK(here == &f.strategy);
+  CHECK_FALSE(has);
+  CHECK(there != here);
+}
+
+TEST_CASE("a scope makes its strategy current, in cross-replica context, until it goes") {
+  Fixture f;
+  {
+    const Scope scope = f.strategy.scope();
+    CHECK(has_strategy());
+    CHECK(in_cross_replica_context());
+    CHECK(replica_context() == nullptr);
+    CHECK(&Strategy::current() == &f.strategy);
+    {
+      const Scope again = f.strategy.scope();
+      CHECK(&Strategy::current() == &f.strategy);
+    }
+    CHECK(has_strategy());
+    CHECK_THROWS_WITH(f.other.scope(), "Mixing different Strategy objects: strategy 1 is not strategy 0");
+  }
+  CHECK_FALSE(has_strategy());
+  const Scope other = f.other.scope();
+  CHECK(&Strategy::current() == &f.other);
+}
+
+TEST_CASE("run is replica context, a merge function cross-replica context, and both end as they began") {
+  Fixture f;
+  f.strategy.run([&](ReplicaContext& context) {
+    CHECK(has_strategy());
+    CHECK_FALSE(in_cross_replica_context());
+    CHECK(replica_context() == &context);
+    CHECK(&Strategy::current() == &f.strategy);
+    CHECK(&context.strategy() == &f.strategy);
+    CHECK(context.replica_id_in_sync_group() == 0);
+    CHECK(context.num_replicas_in_sync() == 1);
+    context.merge_call([&](Strategy& merged) {
+      CHECK(&merged == &f.strategy);
+      CHECK(in_cross_replica_context());
+      CHECK(replica_context() == nullptr);
+      CHECK(context.num_replicas_in_sync() == 1);  // needs no context, unlike the methods that do something
+      CHECK_THROWS_WITH(context.replica_id_in_sync_group(), "Need to be inside `Strategy::run()`");
+      CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), "Need to be inside `Strategy::run()`");
+      CHECK_THROWS_WITH(context.all_reduce(ReduceOp::sum, 1), "Need to be inside `Strategy::run()`");
+      CHECK_THROWS_WITH(context.declared_merge("", [](CrossDeviceOps&) {}), "Need to be inside `Strategy::run()`");
+      merged.run([&](ReplicaContext& inner) {
+        CHECK(replica_context() == &inner);
+        CHECK(f.group->meeting().depth() == 2);
+        CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), "Mismatching ReplicaContext.");
+        CHECK_THROWS_WITH(context.replica_id_in_sync_group(), "Mismatching ReplicaContext.");
+      });
+      CHECK(replica_context() == nullptr);
+    });
+    CHECK(replica_context() == &context);
+  });
+  CHECK_FALSE(has_strategy());
+  CHECK(f.group->meeting().depth() == 0);
+}
+
+TEST_CASE("an exception leaves every context on its way, and is the one that was thrown") {
+  Fixture f;
+  const auto step = [&] {
+    f.strategy.run([&](ReplicaContext& context) {
+      context.merge_call([&](Strategy& merged) {
+        const Scope scope = merged.scope();
+        merged.run([](ReplicaContext&) { throw std::out_of_range{"deep"}; });
+      });
+    });
+  };
+  CHECK_THROWS_AS(step(), std::out_of_range);
+  CHECK_FALSE(has_strategy());
+  CHECK(f.group->meeting().depth() == 0);
+  CHECK(f.strategy.run([](ReplicaContext&) { return 1; }).local() == 1);  // usable again
+}
+
+TEST_CASE("an exception that replica code catches in a merge function's stead costs nothing more") {
+  Fixture f;
+  f.strategy.run([&](ReplicaContext& context) {
+    CHECK_THROWS_WITH(context.merge_call([](Strategy&) { throw std::runtime_error{"merge"}; }), "merge");
+    CHECK(replica_context() == &context);
+    CHECK(context.all_reduce(ReduceOp::sum, 1) == 1);
+  });
+}
+
+TEST_CASE("methods for cross-replica context refuse replica context, before any agreement") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  f.strategy.seal();
+  f.strategy.run([&](ReplicaContext&) {
+    const auto before = f.meetings();
+    for (const auto& [name, method] : cross_replica_methods(f.strategy, variable)) {
+      CAPTURE(name);
+      CHECK_THROWS_AS(method(), ContextError);
+      CHECK_THROWS_WITH(method(), wrong_context);
+    }
+    CHECK(f.meetings() == before);
+    // These need no context.
+    CHECK(f.strategy.extended().variable_created_in_scope(variable));
+    CHECK(f.strategy.extended().should_checkpoint());
+    CHECK(f.strategy.extended().should_save_summary());
+    CHECK(f.strategy.num_replicas_in_sync() == 1);
+  });
+}
+
+TEST_CASE("methods of one strategy refuse another's context, before any agreement") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  f.strategy.seal();
+  const auto refused = [&] {
+    const auto before = f.meetings();
+    for (const auto& [name, method] : cross_replica_methods(f.strategy, variable)) {
+      CAPTURE(name);
+      CHECK_THROWS_AS(method(), ContextError);
+      CHECK_THROWS_WITH(method(), "Mixing different Strategy objects: strategy 0 is not strategy 1");
+    }
+    CHECK_THROWS_AS(f.strategy.same_on_all(1), ContextError);
+    CHECK_THROWS_AS(make(f.strategy, "v"), ContextError);
+    CHECK(f.meetings() == before);
+  };
+  {
+    const Scope scope = f.other.scope();
+    refused();
+  }
+  f.other.run([&](ReplicaContext&) { refused(); });
+}
+
+TEST_CASE("the same methods work in a scope, in a merge function, in update context, and outside of everything") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  f.strategy.seal();
+  const auto allowed = [&] {
+    for (const auto& [name, method] : cross_replica_methods(f.strategy, variable)) {
+      CAPTURE(name);
+      CHECK_NOTHROW(method());
+    }
+  };
+  allowed();
+  {
+    const Scope scope = f.strategy.scope();
+    allowed();
+  }
+  f.strategy.run([&](ReplicaContext& context) { context.merge_call([&](Strategy&) { allowed(); }); });
+  f.strategy.extended().update_non_slot({}, allowed);
+}
+
+TEST_CASE("update is cross-replica context of its own") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  f.strategy.seal();
+  const int result = f.strategy.extended().update(
+      variable,
+      [&](const Variable& component, int five) {
+        CHECK(in_cross_replica_context());
+        CHECK(replica_context() == nullptr);
+        CHECK(&Strategy::current() == &f.strategy);
+        component.assign_add(Tensor::scalar(2.f));
+        return five + 1;
+      },
+      f.strategy.same_on_all(5));
+  CHECK(result == 6);
+  CHECK(variable.local().to_vector<float>() == std::vector<float>{3});
+  CHECK_FALSE(has_strategy());
+  CHECK_THROWS_AS(f.strategy.extended().update(variable, [](const Variable&) { throw std::runtime_error{"x"}; }),
+                  std::runtime_error);
+  CHECK_FALSE(has_strategy());
+}
+
+TEST_CASE("what goes in and comes out of run and merge_call keeps its type") {
+  Fixture f;
+  const Mirrored<double> alike = f.strategy.same_on_all(2.5);
+  const auto result = f.strategy.run(
+      [](ReplicaContext& context, int component, double same, const std::string& plain, std::vector<int> nest) {
+        const int unwrapped = context.merge_call(
+            [](Strategy& strategy, PerReplica<int> value) {
+              return strategy.extended().reduce_to(ReduceOp::sum, value);
+            },
+            args(component));
+        const int own = context.merge_call([](Strategy&, PerReplica<int> value) { return value; }, args(unwrapped));
+        const std::tuple<int, std::vector<double>> nested = context.merge_call(
+            [](Strategy&, PerReplica<int> a, std::vector<PerReplica<double>> b) {
+              return std::tuple{a, b};
+            },
+            args(own, std::vector<double>{same}));
+        const std::unique_ptr<int> moved = context.merge_call([](Strategy&) { return std::make_unique<int>(4); });
+        context.merge_call([](Strategy&) {});
+        return std::tuple{std::get<0>(nested), std::get<1>(nested).at(0), plain, nest.at(0), *moved};
+      },
+      PerReplica<int>{3}, alike, std::string{"text"}, std::vector<PerReplica<int>>{PerReplica<int>{9}});
+  CHECK(result.local() == std::tuple{3, 2.5, std::string{"text"}, 9, 4});
+  CHECK(f.strategy.local_results(result).size() == 1);
+  static_assert(std::is_same_v<decltype(f.strategy.run([](ReplicaContext&) {})), PerReplica<void>>);
+}
+
+TEST_CASE("agreements are as few as promised") {
+  Fixture f;
+  const auto cost = [&](const std::function<void()>& body) {
+    const auto before = f.meetings();
+    body();
+    return f.meetings() - before;
+  };
+  CHECK(cost([&] { f.strategy.run([](ReplicaContext&) {}); }) == 1);
+  CHECK(cost([&] { f.strategy.run([](ReplicaContext& c) { c.merge_call([](Strategy&) {}); }); }) == 2);
+  CHECK(cost([&] {
+          f.strategy.run([](ReplicaContext& c) { (void)c.all_reduce(ReduceOp::sum, std::vector{1., 2.}); });
+        }) == 2);
+  CHECK(cost([&] { (void)f.strategy.reduce(ReduceOp::sum, PerReplica<int>{1}); }) == 1);
+  CHECK(cost([&] { (void)f.strategy.same_on_all(1); }) == 1);
+  const MirroredVariable a = make(f.strategy, "a"), b = make(f.strategy, "b");
+  CHECK(cost([&] { f.strategy.seal(); }) == 1);
+  CHECK(cost([&] {
+          const PerReplica<Tensor> value{Tensor::scalar(1.f)};
+          (void)f.strategy.extended().batch_reduce_to(ReduceOp::sum, Pairs{{value, a}, {value, b}});
+        }) == 1);
+  CHECK(cost([&] { (void)f.strategy.extended().read_var(a); }) == 0);
+}
+
+TEST_CASE("refusals of reductions come before any agreement") {
+  Fixture f;
+  const MirroredVariable foreign = make(f.other, "w");
+  const auto before = f.meetings();
+  CHECK_THROWS_AS(f.strategy.reduce(ReduceOp::mean, PerReplica<int>{1}), InvalidArgument);
+  const PerReplica<Tensor> half{Tensor::zeros(DType::f16, {1})};
+  CHECK_THROWS_WITH(f.strategy.reduce(ReduceOp::sum, half), Catch::Contains("f16"));
+  StrategyExtended& extended = f.strategy.extended();
+  for (const int id : {-1, 1})
+    CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{id}),
+                      "destination: replica " + std::to_string(id) + " is not one of the 1 replicas, 0 to 0");
+  const PerReplica<Tensor> value{Tensor::scalar(1.f)};
+  const std::string not_own = "variable 'w' was not created by strategy 0";
+  CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, value, foreign), not_own);
+  CHECK_THROWS_WITH(extended.batch_reduce_to(ReduceOp::sum, Pairs{{value, foreign}}), not_own);
+  CHECK_THROWS_WITH(extended.update(foreign, [](const Variable&) {}), not_own);
+  CHECK_THROWS_WITH(extended.read_var(foreign), not_own);
+  CHECK(f.meetings() == before);
+}
+
+TEST_CASE("a reduction leaves the value it was given alone, and gives one of its own") {
+  Fixture f;
+  const Tensor mine = Tensor::from({1.f, 2.f}, {2});
+  const Mirrored<Tensor> sum = f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{mine});
+  CHECK(sum.value().view().data() != mine.view().data());
+  CHECK(sum.value().to_vector<float>() == std::vector<float>{1, 2});
+  CHECK(f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{4}, OneReplica{0}) == 4);
+}
+
+TEST_CASE("a moved strategy is the same strategy") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  Strategy moved = std::move(f.strategy);
+  moved.seal();
+  CHECK(moved.name() == "strategy 0");
+  CHECK(moved.extended().variable_created_in_scope(variable));
+  CHECK(&moved.run([](ReplicaContext& context) { return &context.strategy(); }).local()->store() == &moved.store());
+  CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == 1);
+}

@@ -1,0 +1,250 @@
+// Where variables lie: flat memory, laid out at each seal.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+/// Elements of f32 between one variable and the next where both are small.
+constexpr std::int64_t granule = VariableStore::alignment_bytes / sizeof(float);
+
+struct Fixture {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  VariableStore& store = strategy.store();
+
+  MirroredVariable make(const std::string& name, std::int64_t count, bool trainable = true, DType dtype = DType::f32) {
+    return strategy.create_variable({.name = name, .trainable = trainable}, [&] {
+      const Tensor tensor = Tensor::zeros(dtype, {count});
+      if (dtype == DType::f32) std::ranges::fill(tensor.view().elements<float>(), 1.f);
+      return tensor;
+    });
+  }
+};
+
+std::int64_t distance(const TensorView& from, const TensorView& to) {
+  return (to.data() - from.data()) / static_cast<std::int64_t>(sizeof(float));
+}
+
+std::vector<FlatRange> ranges(const Fixture& f, std::vector<Variable> variables) {
+  return f.store.ranges(variables);
+}
+
+std::vector<std::int64_t> lengths(const std::vector<FlatRange>& ranges) {
+  std::vector<std::int64_t> counts;
+  for (const FlatRange& range : ranges) counts.push_back(range.values.count());
+  return counts;
+}
+
+bool all_zero(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return value == 0; });
+}
+
+}  // namespace
+
+TEST_CASE("variables lie in reverse order of creation, each view aligned") {
+  Fixture f;
+  const MirroredVariable a = f.make("a", 3), b = f.make("b", granule), c = f.make("c", granule + 1), d = f.make("d", 1);
+  f.strategy.seal();
+  CHECK(distance(d.local(), c.local()) == granule);
+  CHECK(distance(c.local(), b.local()) == 2 * granule);
+  CHECK(distance(b.local(), a.local()) == granule);
+  for (const MirroredVariable& variable : {a, b, c, d}) {
+    CHECK(reinterpret_cast<std::uintptr_t>(variable.local().data()) % VariableStore::alignment_bytes == 0);
+    CHECK(variable.local().shape() == variable.shape());
+  }
+}
+
+TEST_CASE("alignment is in bytes, whatever the type") {
+  Fixture f;
+  for (const DType dtype : {DType::f64, DType::u8, DType::i64, DType::bf16}) {
+    const MirroredVariable first = f.make("first", 3, true, dtype), second = f.make("second", 3, true, dtype);
+    f.strategy.seal();
+    CHECK(first.local().data() - second.local().data() == VariableStore::alignment_bytes);
+    CHECK(f.store.gradient(first).dtype() == dtype);
+  }
+}
+
+TEST_CASE("padding is zero in values and gradients") {
+  Fixture f;
+  const MirroredVariable a = f.make("a", 3), b = f.make("b", 5);
+  f.strategy.seal();
+  const auto range = ranges(f, {a, b});
+  REQUIRE(range.size() == 1);
+  const auto values = range[0].values.elements<float>();
+  CHECK(values.size() == static_cast<std::size_t>(2 * granule));
+  CHECK(std::ranges::count(values, 1.f) == 8);
+  CHECK(all_zero(values.subspan(5, granule - 5)));
+  CHECK(all_zero(values.subspan(granule + 3)));
+  CHECK(all_zero(range[0].gradients.elements<float>()));
+  CHECK(all_zero(range[0].slot("momentum").elements<float>()));
+}
+
+TEST_CASE("a variable, its gradient and its slots are at one offset") {
+  Fixture f;
+  const MirroredVariable a = f.make("a", 3), b = f.make("b", 5), c = f.make("c", 70);
+  f.strategy.seal();
+  const auto all = ranges(f, {a, b, c});
+  REQUIRE(all.size() == 1);
+  for (const MirroredVariable& variable : {a, b, c}) {
+    const std::int64_t offset = distance(all[0].values, variable.local());
+    CHECK(distance(all[0].gradients, f.store.gradient(variable)) == offset);
+    CHECK(f.store.gradient(variable).shape() == variable.shape());
+    const auto own = ranges(f, {variable});
+    REQUIRE(own.size() == 1);
+    CHECK(own[0].first == offset);
+    CHECK(distance(all[0].slot("momentum"), own[0].slot("momentum")) == offset);
+    CHECK(own[0].slot("momentum").count() == own[0].values.count());
+  }
+}
+
+TEST_CASE("a slot keeps what is written to it; another name is another slot") {
+  Fixture f;
+  const MirroredVariable a = f.make("a", 3);
+  f.strategy.seal();
+  const auto range = ranges(f, {a});
+  range[0].slot("momentum").elements<float>()[2] = 5;
+  CHECK(ranges(f, {a})[0].slot("momentum").elements<float>()[2] == 5);
+  CHECK(range[0].slot("variance").elements<float>()[2] == 0);
+  CHECK(a.local().elements<float>()[2] == 1);
+}
+
+TEST_CASE("ranges merge neighbours and are split by what lies between them") {
+  Fixture f;
+  const MirroredVariable a = f.make("a", 1), b = f.make("b", 2), c = f.make("c", 3), d = f.make("d", granule + 1);
+  f.strategy.seal();  // in memory: d d c b a
+  CHECK(lengths(ranges(f, {a, b, c, d})) == std::vector<std::int64_t>{5 * granule});
+  CHECK(lengths(ranges(f, {c, a, d, b})) == std::vector<std::int64_t>{5 * granule});  // in whatever order
+  CHECK(lengths(ranges(f, {b})) == std::vector<std::int64_t>{granule});
+  CHECK(lengths(ranges(f, {a, c, d})) == std::vector<std::int64_t>{3 * granule, granule});
+  CHECK(lengths(ranges(f, {b, d})) == std::vector<std::int64_t>{2 * granule, granule});
+  CHECK(ranges(f, {}).empty());
+  const auto split = ranges(f, {a, c});
+  CHECK(split[0].values.data() == c.local().data());
+  CHECK(split[1].values.data() == a.local().data());
+  CHECK(split[1].gradients.data() == f.store.gradient(a).data());
+}
+
+TEST_CASE("variables without elements neither take memory nor split a range") {
+  Fixture f;
+  const MirroredVariable a = f.make("a", 1), none = f.make("none", 0), b = f.make("b", 2), also = f.make("also", 0),
+                         c = f.make("c", 3);
+  f.strategy.seal();
+  CHECK(distance(b.local(), a.local()) == granule);
+  CHECK(none.local().count() == 0);
+  for (const auto& order : {std::vector<Variable>{a, none, b, also, c}, {also, none, a, b, c}, {c, b, a, none, also}})
+    CHECK(lengths(ranges(f, order)) == std::vector<std::int64_t>{3 * granule});
+  CHECK(lengths(ranges(f, {none})) == std::vector<std::int64_t>{0});
+}
+
+TEST_CASE("types, and what is trainable, are kept apart") {
+  Fixture f;
+  const MirroredVariable w = f.make("w", 2), frozen = f.make("frozen", 2, false),
+                         count = f.make("count", 2, false, DType::i64), v = f.make("v", 2),
+                         exact = f.make("exact", 2, true, DType::f64);
+  f.strategy.seal();
+  CHECK(lengths(ranges(f, {w, v})) == std::vector<std::int64_t>{2 * granule});  // neighbours though others lay between
+  CHECK(ranges(f, {w, frozen, count, exact}).size() == 4);
+  CHECK(f.store.values().size() == 4);
+  CHECK(ranges(f, {frozen})[0].gradients.count() == 0);
+  CHECK_THROWS_AS(f.store.gradient(frozen), InvalidArgument);
+  CHECK_THROWS_WITH(f.store.gradient(frozen), "variable 'frozen' is not trainable");
+  CHECK(f.store.gradient(exact).dtype() == DType::f64);
+}
+
+TEST_CASE("before it is sealed a variable is known but has no memory") {
+  Fixture f;
+  const MirroredVariable w = f.strategy.create_variable({.name = "w", .trainable = false}, [] {
+    return Tensor::zeros(DType::i64, {2, 3});
+  });
+  const MirroredVariable v = f.make("v", 1);
+  CHECK(w.name() == "w");
+  CHECK(w.shape() == Shape{2, 3});
+  CHECK(w.dtype() == DType::i64);
+  CHECK_FALSE(w.trainable());
+  CHECK(v.trainable());
+  CHECK(f.store.has_unsealed());
+  const std::string none_yet =
+      "variable 'v' has no memory yet: call seal() after the last variable is created, or run() first";
+  CHECK_THROWS_AS(v.local(), ContextError);
+  CHECK_THROWS_WITH(v.local(), none_yet);
+  CHECK_THROWS_WITH(f.store.gradient(v), none_yet);
+  CHECK_THROWS_WITH(ranges(f, {v}), none_yet);
+  CHECK_THROWS_WITH(v.assign(Tensor::from({1.f}, {1})), none_yet);
+  CHECK_THROWS_WITH(f.strategy.extended().read_var(v), none_yet);
+  CHECK(f.store.values().empty());
+  f.strategy.rebroadcast();  // nothing to broadcast yet
+  f.strategy.seal();
+  CHECK_FALSE(f.store.has_unsealed());
+  CHECK(w.local().shape() == Shape{2, 3});
+}
+
+TEST_CASE("a variable has the initial value as it was when it was created") {
+  Fixture f;
+  const Tensor source = Tensor::from({1.f, 2.f, 3.f, 4.f}, {2, 2});
+  const MirroredVariable w = f.strategy.create_variable({.name = "w"}, [&] { return source; });
+  source.view().elements<float>()[0] = 100;
+  f.strategy.seal();
+  CHECK(w.local().to_vector<float>() == std::vector<float>{1, 2, 3, 4});
+  const Tensor copy = f.strategy.extended().read_var(w);
+  w.local().elements<float>()[0] = 9;
+  CHECK(copy.to_vector<float>() == std::vector<float>{1, 2, 3, 4});
+}
+
+TEST_CASE("the first outermost run after a creation seals, and no other") {
+  Fixture f;
+  const MirroredVariable first = f.make("first", 1);
+  const auto before = f.group->meeting().meetings();
+  f.strategy.run([&](ReplicaContext&) { CHECK(first.local().count() == 1); });
+  CHECK(f.group->meeting().meetings() - before == 2);  // the seal and the end of the run
+  f.strategy.run([](ReplicaContext&) {});
+  CHECK(f.group->meeting().meetings() - before == 3);
+
+  std::optional<MirroredVariable> second;
+  f.strategy.run([&](ReplicaContext& context) {
+    second = f.make("second", 1);
+    CHECK_THROWS_AS(second->local(), ContextError);
+    context.merge_call([&](Strategy& strategy) { strategy.run([](ReplicaContext&) {}); });
+    CHECK_THROWS_AS(second->local(), ContextError);  // a nested run lays nothing out
+  });
+  f.strategy.run([&](ReplicaContext&) { CHECK(second->local().count() == 1); });
+}
+
+TEST_CASE("a seal lays out what is new and leaves what is sealed where it is") {
+  Fixture f;
+  const MirroredVariable first = f.make("first", 1);
+  f.strategy.seal();
+  first.local().elements<float>()[0] = 42;
+  const std::byte* const home = first.local().data();
+  const MirroredVariable second = f.make("second", 1);
+  f.strategy.seal();
+  f.strategy.seal();  // nothing new
+  CHECK(first.local().data() == home);
+  CHECK(first.local().elements<float>()[0] == 42);
+  CHECK(second.local().elements<float>()[0] == 1);
+  CHECK(f.store.values().size() == 2);
+  CHECK(lengths(ranges(f, {second, first})) == std::vector<std::int64_t>{granule, granule});
+  CHECK(ranges(f, {second, first})[0].values.data() == home);  // older memory first
+  REQUIRE(f.store.variables().size() == 2);
+  CHECK(f.store.variables()[0]->name == "first");
+}
+
+TEST_CASE("a handle keeps its variable's memory") {
+  std::optional<MirroredVariable> kept;
+  {
+    Fixture f;
+    kept = f.make("kept", 2);
+    f.strategy.seal();
+  }
+  CHECK(kept->local().to_vector<float>() == std::vector<float>{1, 1});
+  CHECK(kept->name() == "kept");
+}

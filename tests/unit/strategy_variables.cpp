@@ -1,0 +1,317 @@
+// Creating and assigning variables, and what the ranks compare: on one replica, and against a script of others.
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+#include "support/scripted_channel.hpp"
+
+using namespace lockstep;
+using lockstep::test::Meeting;
+using lockstep::test::Script;
+using lockstep::test::ScriptedChannel;
+
+namespace {
+
+struct Fixture {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+
+  MirroredVariable make(const Tensor& initial, VariableAggregation aggregation = VariableAggregation::none) {
+    const MirroredVariable made =
+        strategy.create_variable({.name = "w", .aggregation = aggregation}, [&] { return initial; });
+    strategy.seal();
+    return made;
+  }
+};
+
+/// A strategy whose only other rank disagrees in all things, so that this one must show its tags.
+struct Disagreeing {
+  Script script{.size = 2};
+  ReplicaGroup group{make_local_communicator(), std::make_unique<ScriptedChannel>(script), {"replica 0", "replica 1"}};
+  Strategy strategy{group};
+
+  Tag tag_of(const std::function<void(Strategy&)>& collective) {
+    Tag other;
+    other.kind = TagKind::leave;
+    script.meetings = {Meeting{.others = {{1, other}}}};
+    CHECK_THROWS_AS(collective(strategy), MismatchError);
+    return script.gathered.back();
+  }
+  std::string text_of(const std::function<void(Strategy&)>& collective) {
+    return std::string{tag_of(collective).kept_text()};
+  }
+};
+
+template <class... T>
+std::string signature(T... arguments) {
+  return detail::signature_of(std::tuple<T...>{std::move(arguments)...});
+}
+
+struct Plain {
+  std::int32_t a, b;
+};
+
+}  // namespace
+
+TEST_CASE("options that no mirrored variable can have are refused, before its initial value is asked for") {
+  Fixture f;
+  const auto before = f.group->meeting().meetings();
+  const auto create = [&](VariableOptions options) {
+    options.name = "w";
+    f.strategy.create_variable(options, []() -> Tensor { throw std::logic_error{"asked for the initial value"}; });
+  };
+  CHECK_THROWS_AS(create({.synchronization = VariableSynchronization::none}), InvalidArgument);
+  CHECK_THROWS_WITH(create({.synchronization = VariableSynchronization::none}),
+                    "`none` variable synchronization is not supported: every replica has a component of each "
+                    "variable. Please change the `synchronization` for variable: w");
+  CHECK_THROWS_AS(create({.synchronization = VariableSynchronization::on_read}), InvalidArgument);
+  CHECK_THROWS_WITH(create({.synchronization = VariableSynchronization::on_read}),
+                    Catch::StartsWith("variable 'w': `on_read` is not a mirrored variable's synchronization"));
+  CHECK_THROWS_WITH(create({.synchronization = static_cast<VariableSynchronization>(9)}),
+                    "Invalid variable synchronization mode: 9 for variable: w");
+  CHECK_THROWS_WITH(create({.aggregation = static_cast<VariableAggregation>(9)}),
+                    "Invalid variable aggregation mode: 9 for variable: w");
+  CHECK(f.group->meeting().meetings() == before);
+  for (const auto synchronization : {VariableSynchronization::automatic, VariableSynchronization::on_write})
+    CHECK_NOTHROW(f.strategy.create_variable({.synchronization = synchronization}, [] { return Tensor{}; }));
+  CHECK(f.strategy.store().variables().size() == 2);
+}
+
+TEST_CASE("an initial value that throws makes no variable, and is announced") {
+  Fixture f;
+  CHECK_THROWS_WITH(f.strategy.create_variable({}, []() -> Tensor { throw std::domain_error{"no such file"}; }),
+                    "no such file");
+  CHECK(f.group->meeting().failure().has_value());
+  CHECK(f.strategy.store().variables().empty());
+  CHECK_NOTHROW(f.strategy.create_variable({}, [] { return Tensor{}; }));
+}
+
+TEST_CASE("what ranks compare of a new variable: name, type, shape, options") {
+  Disagreeing d;
+  CHECK(d.text_of([](Strategy& strategy) {
+    strategy.create_variable({.name = "dense/w"}, [] { return Tensor::zeros(DType::f32, {2, 3}); });
+  }) == "variable 'dense/w' f32[2, 3] (trainable, aggregation none)");
+  CHECK(d.text_of([](Strategy& strategy) {
+    strategy.create_variable({.name = "n", .trainable = false, .aggregation = VariableAggregation::only_first_replica},
+                             [] { return Tensor::scalar(std::int64_t{1}); });
+  }) == "variable 'n' i64[] (not trainable, aggregation only_first_replica)");
+  CHECK(d.strategy.store().variables().empty());
+}
+
+TEST_CASE("what ranks compare of a reduction: method, operation, types and shapes; and where it is called") {
+  Disagreeing d;
+  const Here here = Here::current();
+  const Tag tag = d.tag_of([&](Strategy& strategy) {
+    (void)strategy.reduce(ReduceOp::mean, PerReplica<std::pair<float, Tensor>>{{1.f, Tensor::zeros(DType::f64, {2})}},
+                          here);
+  });
+  CHECK(tag.kind == TagKind::reduce);
+  CHECK(tag.kept_text() == "reduce_to: mean of f32[], f64[2]");
+  CHECK(tag.site_text() == "strategy_variables.cpp:" + std::to_string(here.line()));
+  CHECK(d.text_of([](Strategy& strategy) {
+    (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{0});
+  }) == "reduce_to replica 0: sum of i32[]");
+  CHECK(d.text_of([](Strategy& strategy) { (void)strategy.extended().broadcast_to(PerReplica<int>{1}); }) !=
+        d.text_of([](Strategy& strategy) { (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}); }));
+  CHECK(d.text_of([](Strategy& strategy) { strategy.seal(); }) !=
+        d.text_of([](Strategy& strategy) { strategy.rebroadcast(); }));
+}
+
+TEST_CASE("two strategies of a process are told apart in their agreements") {
+  Disagreeing d;
+  Strategy second{d.group};
+  const Tag of_first = d.tag_of([](Strategy& strategy) { strategy.seal(); });
+  const Tag of_second = d.tag_of([&](Strategy&) { second.seal(); });
+  CHECK(of_first.strategy == 0);
+  CHECK(of_second.strategy == 1);
+}
+
+TEST_CASE("what ranks compare of a merge_call's arguments: structure and types, not values") {
+  Fixture f;
+  const MirroredVariable w = f.make(Tensor::scalar(1.f));
+  CHECK(signature() == "");
+  CHECK(signature(1) == signature(2));
+  CHECK(signature(1) != signature(1L));
+  CHECK(signature(1) != signature(1.f));
+  CHECK(signature(Tensor::scalar(1.f)) == signature(Tensor::zeros(DType::f32, {5})));
+  CHECK(signature(Tensor::scalar(1.f)) != signature(Tensor::scalar(1.)));
+  CHECK(signature(std::vector{1, 2}) == signature(std::vector{3, 4}));
+  CHECK(signature(std::vector{1, 2}) != signature(std::vector{1}));
+  CHECK(signature(std::map<std::string, int>{{"a", 1}}) != signature(std::map<std::string, int>{{"b", 1}}));
+  CHECK(signature(std::map<int, int>{{1, 1}}) != signature(std::map<int, int>{{2, 1}}));
+  CHECK(signature(std::optional<int>{}) != signature(std::optional<int>{1}));
+  CHECK(signature(PerReplica<int>{1}) == signature(1));  // what a plain value becomes anyway
+  CHECK(signature(f.strategy.same_on_all(1)) != signature(1));
+  CHECK_THAT(signature(w), Catch::Contains("variable 'w'"));
+  CHECK(signature(std::string{"a"}) == signature(std::string{"b"}));
+  CHECK(signature(std::string{"a"}) != signature(1));
+  CHECK(signature(std::pair{1, 2.f}) != signature(std::pair{1.f, 2}));
+  CHECK_NOTHROW(signature(std::vector<bool>{true}, Plain{1, 2}));
+}
+
+TEST_CASE("same_on_all compares values: equal ones have one text, others another") {
+  const auto text = [](const auto& value) { return detail::comparable(value); };
+  CHECK(text(5) == "5");
+  CHECK(text(0.1) == "0.1");
+  CHECK(text(0.1f) != text(0.1));
+  CHECK(text(0.1) != text(std::nextafter(0.1, 1.)));
+  CHECK(text(0.) != text(-0.));
+  CHECK(text(std::numeric_limits<double>::quiet_NaN()) == text(std::numeric_limits<double>::quiet_NaN()));
+  CHECK(text(true) != text(false));
+  CHECK(text(VariableAggregation::sum) != text(VariableAggregation::mean));
+  CHECK(text(std::numeric_limits<std::uint64_t>::max()) != text(std::numeric_limits<std::uint64_t>::max() - 1));
+  CHECK(text(std::string{"adam"}) == "'adam'");
+  CHECK(text(std::string(200, 'x') + "a") != text(std::string(200, 'x') + "b"));
+  CHECK(text(std::string(200, 'x')).size() < 60);
+  CHECK(text(Tensor::from({1.f, 2.f}, {2})) == text(Tensor::from({1.f, 2.f}, {2})));
+  CHECK(text(Tensor::from({1.f, 2.f}, {2})) != text(Tensor::from({1.f, 3.f}, {2})));
+  CHECK(text(Tensor::from({1.f, 2.f}, {2})) != text(Tensor::from({1.f, 2.f}, {2, 1})));
+  CHECK(text(Tensor::zeros(DType::f32, {1})) != text(Tensor::zeros(DType::i32, {1})));
+  CHECK(text(Plain{1, 2}) == text(Plain{1, 2}));
+  CHECK(text(Plain{1, 2}) != text(Plain{2, 1}));
+  CHECK(text(std::map<int, int>{{1, 2}}) != text(std::map<int, int>{{1, 3}}));
+}
+
+TEST_CASE("same_on_all tells containers apart by their structure as well") {
+  using Strings = std::vector<std::string>;
+  using Ints = std::vector<std::vector<int>>;
+  using Deep = std::vector<std::vector<std::vector<int>>>;
+  const auto text = [](const auto& value) { return detail::comparable(value); };
+  CHECK(text(std::vector{1, 2}) == text(std::vector{1, 2}));
+  CHECK(text(std::vector{1, 2}) != text(std::vector{12}));
+  CHECK(text(std::vector<int>{}) != text(std::vector{0}));
+  CHECK(text(Strings{"a", "b"}) != text(Strings{"a' 'b"}));
+  CHECK(text(Strings{"a\nb"}) != text(Strings{"a b"}));
+  CHECK(text(Ints{{1}, {2}}) != text(Ints{{1, 2}}));
+  CHECK(text(Ints{{1, 2}, {}}) != text(Ints{{1}, {2}}));
+  CHECK(text(Deep{{{}}}) != text(Deep{{}, {}}));
+  CHECK(text(std::vector<int>(1000, 1)) != text(std::vector<int>(1001, 1)));
+  CHECK(text(std::vector<int>(1000, 1)).size() < 60);
+}
+
+TEST_CASE("same_on_all works in every context of its strategy and gives the value back") {
+  Fixture f;
+  CHECK(f.strategy.same_on_all(std::string{"adam"}).value() == "adam");
+  const Scope scope = f.strategy.scope();
+  CHECK(f.strategy.same_on_all(std::vector<bool>{true, false}).value() == std::vector<bool>{true, false});
+  f.strategy.run([&](ReplicaContext& context) {
+    CHECK(f.strategy.same_on_all(7).value() == 7);
+    context.merge_call([](Strategy& strategy) { CHECK(strategy.same_on_all(8).value() == 8); });
+  });
+}
+
+TEMPLATE_TEST_CASE("outside of replica context an assignment goes straight to the component", "", float, double,
+                   std::int32_t, std::int64_t, std::uint8_t) {
+  Fixture f;
+  const auto of = [](TestType a, TestType b) { return Tensor::from({a, b}, {2}); };
+  const MirroredVariable w = f.make(of(1, 2));
+  const auto before = f.group->meeting().meetings();
+  w.assign(of(10, 20));
+  CHECK(w.local().template to_vector<TestType>() == std::vector<TestType>{10, 20});
+  const Scope scope = f.strategy.scope();
+  w.assign_add(of(5, 6));
+  w.assign_sub(of(1, 1));
+  CHECK(w.local().template to_vector<TestType>() == std::vector<TestType>{14, 25});
+  CHECK(f.group->meeting().meetings() == before);
+}
+
+TEST_CASE("an assignment of another shape or type is refused with both") {
+  Fixture f;
+  const MirroredVariable w = f.make(Tensor::from({1.f, 2.f}, {2}));
+  CHECK_THROWS_AS(w.assign(Tensor::zeros(DType::f32, {3})), InvalidArgument);
+  CHECK_THROWS_WITH(w.assign(Tensor::zeros(DType::f32, {3})), "variable 'w' is f32[2]; it cannot take f32[3]");
+  CHECK_THROWS_WITH(w.assign_add(Tensor::zeros(DType::f64, {2})), "variable 'w' is f32[2]; it cannot take f64[2]");
+  CHECK_THROWS_WITH(w.assign_sub(Tensor::zeros(DType::f32, {2, 1})),
+                    "variable 'w' is f32[2]; it cannot take f32[2, 1]");
+  CHECK(w.local().to_vector<float>() == std::vector<float>{1, 2});
+  const MirroredVariable half = f.make(Tensor::zeros(DType::bf16, {1}));
+  CHECK_THROWS_WITH(half.assign(Tensor::zeros(DType::bf16, {1})), "bf16 variables cannot be assigned on the host");
+}
+
+TEST_CASE("an assignment in replica context needs an aggregation, and goes by it") {
+  Fixture f;
+  const auto make = [&](VariableAggregation aggregation) { return f.make(Tensor::scalar(100.f), aggregation); };
+  const MirroredVariable none = make(VariableAggregation::none), sum = make(VariableAggregation::sum),
+                         mean = make(VariableAggregation::mean), first = make(VariableAggregation::only_first_replica);
+  const MirroredVariable count = f.make(Tensor::scalar(1), VariableAggregation::mean);
+  f.strategy.run([&](ReplicaContext&) {
+    const auto before = f.group->meeting().meetings();
+    CHECK_THROWS_AS(none.assign(Tensor::scalar(1.f)), InvalidArgument);
+    CHECK_THROWS_WITH(none.assign(Tensor::scalar(1.f)),
+                      "You must specify an aggregation method to update a MirroredVariable in Replica Context: "
+                      "variable 'w' has none");
+    CHECK_THROWS_WITH(count.assign(Tensor::scalar(1)), Catch::StartsWith("the mean of i32 tensors is refused"));
+    CHECK_THROWS_AS(sum.assign(Tensor::scalar(1.)), InvalidArgument);
+    CHECK(f.group->meeting().meetings() == before);
+    sum.assign(Tensor::scalar(1.f));
+    mean.assign_add(Tensor::scalar(2.f));
+    first.assign_sub(Tensor::scalar(3.f));
+    CHECK(f.group->meeting().meetings() - before == 6);  // each a merge_call and its reduction
+  });
+  CHECK(none.local().to_vector<float>() == std::vector<float>{100});
+  CHECK(sum.local().to_vector<float>() == std::vector<float>{1});
+  CHECK(mean.local().to_vector<float>() == std::vector<float>{102});
+  CHECK(first.local().to_vector<float>() == std::vector<float>{97});
+}
+
+TEST_CASE("a variable of one strategy is not assigned in another's context") {
+  Fixture f;
+  Strategy other{*f.group};
+  const MirroredVariable w = f.make(Tensor::scalar(1.f), VariableAggregation::sum);
+  const std::string mixing = "Mixing different Strategy objects: variable 'w' was not created by strategy 1";
+  CHECK_FALSE(other.extended().variable_created_in_scope(w));
+  const Scope scope = other.scope();
+  CHECK_THROWS_AS(w.assign(Tensor::scalar(2.f)), ContextError);
+  CHECK_THROWS_WITH(w.assign(Tensor::scalar(2.f)), mixing);
+  other.run([&](ReplicaContext&) { CHECK_THROWS_WITH(w.assign_add(Tensor::scalar(2.f)), mixing); });
+  CHECK(w.local().to_vector<float>() == std::vector<float>{1});
+}
+
+TEST_CASE("options have the names that messages use") {
+  CHECK(name_of(VariableSynchronization::automatic) == "automatic");
+  CHECK(name_of(VariableSynchronization::none) == "none");
+  CHECK(name_of(VariableSynchronization::on_write) == "on_write");
+  CHECK(name_of(VariableSynchronization::on_read) == "on_read");
+  CHECK(name_of(VariableAggregation::none) == "none");
+  CHECK(name_of(VariableAggregation::sum) == "sum");
+  CHECK(name_of(VariableAggregation::mean) == "mean");
+  CHECK(name_of(VariableAggregation::only_first_replica) == "only_first_replica");
+}
+
+TEST_CASE("a data collective that fails ends the job: nobody can be told") {
+  struct Broken final : Communicator {
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    std::string_view backend() const override { return "broken"; }
+    Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
+    Work broadcast(const TensorView&, int) override { throw CommError{"the cable is cut"}; }
+    Work all_to_all(const TensorView&, SliceBounds, const TensorView&) override { return Work::done(); }
+    Work all_gather(const TensorView&, SliceBounds) override { return Work::done(); }
+    Work gather(const TensorView&, SliceBounds, int) override { return Work::done(); }
+  };
+  struct JobEnded {
+    std::exception_ptr cause;
+  };
+  ReplicaGroup group{std::make_unique<Broken>(), make_local_channel(), {"replica 0"}, [](std::exception_ptr cause) {
+                       throw JobEnded{std::move(cause)};
+                     }};
+  Strategy strategy{group};
+  strategy.create_variable({}, [] { return Tensor::scalar(1.f); });
+  try {
+    strategy.seal();
+    FAIL("the job went on");
+  } catch (const JobEnded& end) {
+    CHECK_THROWS_WITH(std::rethrow_exception(end.cause), "the cable is cut");
+    CHECK_THROWS_AS(std::rethrow_exception(end.cause), CommError);
+  }
+}

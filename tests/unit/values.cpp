@@ -1,0 +1,213 @@
+// Locality as a type, and the walk over the leaves of what can be reduced.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/strategy/variable.hpp>
+#include <lockstep/values/locality.hpp>
+#include <lockstep/values/nest.hpp>
+#include <lockstep/values/values.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+enum class Color { red };
+struct Plain {
+  int a;
+};
+
+template <class A, class B>
+inline constexpr bool same = std::is_same_v<A, B>;
+
+// What replica code sees: locality is taken off every leaf, and nothing else changes.
+static_assert(same<local_t<int>, int>);
+static_assert(same<local_t<const int&>, int>);
+static_assert(same<local_t<PerReplica<int>>, int>);
+static_assert(same<local_t<Mirrored<Tensor>>, Tensor>);
+static_assert(same<local_t<PerReplica<void>>, void>);
+static_assert(same<local_t<void>, void>);
+static_assert(same<local_t<MirroredVariable>, MirroredVariable>);
+static_assert(same<local_t<Variable>, Variable>);
+static_assert(same<local_t<Plain>, Plain>);
+static_assert(same<local_t<std::vector<PerReplica<int>>>, std::vector<int>>);
+static_assert(same<local_t<std::optional<Mirrored<int>>>, std::optional<int>>);
+static_assert(same<local_t<std::map<std::string, PerReplica<float>>>, std::map<std::string, float>>);
+static_assert(same<local_t<std::tuple<PerReplica<int>, Mirrored<double>, MirroredVariable, std::string>>,
+                   std::tuple<int, double, MirroredVariable, std::string>>);
+static_assert(same<local_t<std::pair<int, std::vector<std::pair<PerReplica<int>, Mirrored<int>>>>>,
+                   std::pair<int, std::vector<std::pair<int, int>>>>);
+static_assert(same<local_t<std::tuple<>>, std::tuple<>>);
+
+// What a merge function gets: leaves that nothing proves equal are PerReplica.
+static_assert(same<merged_t<int>, PerReplica<int>>);
+static_assert(same<merged_t<PerReplica<int>>, PerReplica<int>>);
+static_assert(same<merged_t<Mirrored<int>>, Mirrored<int>>);
+static_assert(same<merged_t<MirroredVariable>, MirroredVariable>);
+static_assert(same<merged_t<Plain>, PerReplica<Plain>>);
+static_assert(same<merged_t<std::string>, PerReplica<std::string>>);
+static_assert(same<merged_t<const Tensor&>, PerReplica<Tensor>>);
+static_assert(same<merged_t<std::vector<int>>, std::vector<PerReplica<int>>>);
+static_assert(same<merged_t<std::optional<Mirrored<int>>>, std::optional<Mirrored<int>>>);
+static_assert(same<merged_t<std::map<int, Tensor>>, std::map<int, PerReplica<Tensor>>>);
+static_assert(same<merged_t<std::tuple<int, Mirrored<int>, MirroredVariable>>,
+                   std::tuple<PerReplica<int>, Mirrored<int>, MirroredVariable>>);
+static_assert(same<merged_t<std::pair<std::vector<std::vector<int>>, Mirrored<int>>>,
+                   std::pair<std::vector<std::vector<PerReplica<int>>>, Mirrored<int>>>);
+
+// What update takes: nothing with a leaf that may differ by rank.
+static_assert(SameOnEveryReplica<int>);
+static_assert(SameOnEveryReplica<Mirrored<Tensor>>);
+static_assert(SameOnEveryReplica<std::vector<Mirrored<int>>>);
+static_assert(SameOnEveryReplica<MirroredVariable>);
+static_assert(!SameOnEveryReplica<PerReplica<int>>);
+static_assert(!SameOnEveryReplica<const PerReplica<int>&>);
+static_assert(!SameOnEveryReplica<PerReplica<void>>);
+static_assert(!SameOnEveryReplica<std::vector<PerReplica<int>>>);
+static_assert(!SameOnEveryReplica<std::optional<PerReplica<int>>>);
+static_assert(!SameOnEveryReplica<std::map<int, PerReplica<int>>>);
+static_assert(!SameOnEveryReplica<std::tuple<int, PerReplica<int>>>);
+static_assert(!SameOnEveryReplica<std::pair<PerReplica<int>, int>>);
+static_assert(!SameOnEveryReplica<std::pair<int, std::vector<std::optional<PerReplica<int>>>>>);
+
+// What a reduction takes: numbers that a tensor holds, tensors, and nests of those.
+static_assert(Reducible<int> && Reducible<long> && Reducible<long long> && Reducible<std::uint8_t>);
+static_assert(Reducible<float> && Reducible<double> && Reducible<Tensor>);
+static_assert(Reducible<std::vector<std::map<std::string, std::pair<int, std::tuple<Tensor, double>>>>>);
+static_assert(Reducible<std::tuple<>>);
+static_assert(!Reducible<bool>);
+static_assert(!Reducible<char> && !Reducible<signed char> && !Reducible<wchar_t> && !Reducible<char32_t>);
+static_assert(!Reducible<short> && !Reducible<unsigned> && !Reducible<std::uint64_t> && !Reducible<long double>);
+static_assert(!Reducible<Color> && !Reducible<std::string> && !Reducible<Plain> && !Reducible<int*>);
+static_assert(!Reducible<std::vector<bool>> && !Reducible<std::vector<std::string>>);
+static_assert(!Reducible<std::map<int, bool>> && !Reducible<std::pair<int, bool>> &&
+              !Reducible<std::tuple<int, std::string>>);
+static_assert(!Reducible<PerReplica<int>> && !Reducible<Mirrored<int>> && !Reducible<MirroredVariable>);
+
+// Nobody but a collective makes a Mirrored, and no value becomes PerReplica unasked.
+static_assert(!std::is_constructible_v<Mirrored<int>, int>);
+static_assert(!std::is_default_constructible_v<Mirrored<int>>);
+static_assert(!std::is_convertible_v<int, PerReplica<int>>);
+static_assert(!std::is_convertible_v<PerReplica<int>, Mirrored<int>>);
+
+template <class T>
+Mirrored<T> mirrored(T value) {
+  return detail::MirroredAccess::make(std::move(value));
+}
+
+template <class T>
+T round_trip(const T& nest, std::size_t leaf_count) {
+  std::vector<Tensor> leaves;
+  detail::flatten(nest, leaves);
+  CHECK(leaves.size() == leaf_count);
+  std::span<const Tensor> rest{leaves};
+  T made = detail::unflatten(nest, rest);
+  CHECK(rest.empty());
+  return made;
+}
+
+template <class T>
+std::vector<T> flat_numbers(const auto& nest) {
+  std::vector<Tensor> leaves;
+  detail::flatten(nest, leaves);
+  std::vector<T> numbers;
+  for (const Tensor& leaf : leaves) numbers.push_back(leaf.to_vector<T>().at(0));
+  return numbers;
+}
+
+}  // namespace
+
+TEST_CASE("locality is taken off leaf by leaf") {
+  using Nest = std::tuple<PerReplica<int>, std::vector<Mirrored<std::string>>,
+                          std::map<char, std::pair<PerReplica<int>, double>>, std::optional<PerReplica<int>>,
+                          std::optional<Mirrored<int>>>;
+  const Nest nest{PerReplica<int>{1},
+                  {mirrored<std::string>("a"), mirrored<std::string>("b")},
+                  {{'x', {PerReplica<int>{2}, 0.5}}, {'y', {PerReplica<int>{3}, 1.5}}},
+                  PerReplica<int>{4},
+                  std::nullopt};
+  const local_t<Nest> local = Locality<Nest>::to_local(nest);
+  CHECK(std::get<0>(local) == 1);
+  CHECK(std::get<1>(local) == std::vector<std::string>{"a", "b"});
+  CHECK(std::get<2>(local) == std::map<char, std::pair<int, double>>{{'x', {2, 0.5}}, {'y', {3, 1.5}}});
+  CHECK(std::get<3>(local) == 4);
+  CHECK_FALSE(std::get<4>(local).has_value());
+}
+
+TEST_CASE("plain leaves become PerReplica for a merge function, mirrored ones stay") {
+  using Nest = std::tuple<int, std::vector<std::string>, std::map<int, Mirrored<int>>, std::optional<int>,
+                          std::optional<int>, std::pair<PerReplica<int>, Mirrored<int>>>;
+  const merged_t<Nest> merged = Locality<Nest>::to_merged(
+      Nest{1, {"a", "b"}, {{7, mirrored(8)}}, 2, std::nullopt, {PerReplica<int>{3}, mirrored(4)}});
+  CHECK(std::get<0>(merged).local() == 1);
+  CHECK(std::get<1>(merged).at(1).local() == "b");
+  CHECK(std::get<2>(merged).at(7).value() == 8);
+  CHECK(std::get<3>(merged)->local() == 2);
+  CHECK_FALSE(std::get<4>(merged).has_value());
+  CHECK(std::get<5>(merged).first.local() == 3);
+  CHECK(std::get<5>(merged).second.value() == 4);
+}
+
+TEST_CASE("a vector of bools is a nest like any other") {
+  const auto merged = Locality<std::vector<bool>>::to_merged({true, false});
+  CHECK(merged.at(0).local());
+  CHECK_FALSE(merged.at(1).local());
+  CHECK(Locality<std::vector<bool>>::to_local({true, false}) == std::vector<bool>{true, false});
+}
+
+TEST_CASE("arguments are copied or moved into a merge function's arguments, as their own types") {
+  std::string text = "moved";
+  const int number = 5;
+  auto arguments = args(number, std::move(text), "literal");
+  static_assert(same<decltype(arguments), Args<int, std::string, const char*>>);
+  CHECK(std::get<0>(arguments.values) == 5);
+  CHECK(std::get<1>(arguments.values) == "moved");
+  static_assert(same<decltype(args()), Args<>>);
+}
+
+TEST_CASE("a nest goes to its leaves and back") {
+  CHECK(round_trip(7, 1) == 7);
+  CHECK(round_trip(-0.5f, 1) == -0.5f);
+  CHECK(round_trip(std::int64_t{1} << 60, 1) == std::int64_t{1} << 60);
+  CHECK(round_trip(-1LL, 1) == -1LL);
+  CHECK(round_trip(std::uint8_t{200}, 1) == 200);
+  CHECK(round_trip(std::vector<double>{1, 2, 3}, 3) == std::vector<double>{1, 2, 3});
+  CHECK(round_trip(std::vector<double>{}, 0).empty());
+  CHECK(round_trip(std::tuple<>{}, 0) == std::tuple<>{});
+  const std::tuple all{1, 2.5, std::pair{3.f, std::vector<std::vector<int>>{{}, {4, 5}, {6}}},
+                       std::map<std::string, int>{{"b", 7}, {"a", 8}}, std::tuple{std::int64_t{9}}};
+  CHECK(round_trip(all, 9) == all);
+}
+
+TEST_CASE("leaves keep their type and order: sequences by position, maps by key") {
+  CHECK(flat_numbers<std::int32_t>(std::map<std::string, int>{{"b", 2}, {"c", 3}, {"a", 1}}) ==
+        std::vector<std::int32_t>{1, 2, 3});
+  CHECK(flat_numbers<std::int32_t>(std::pair{1, std::tuple{2, std::vector<int>{3, 4}, 5}}) ==
+        std::vector<std::int32_t>{1, 2, 3, 4, 5});
+  std::vector<Tensor> leaves;
+  detail::flatten(std::tuple{1, 1L, 1LL, 1.f, 1., std::uint8_t{1}, Tensor::zeros(DType::bf16, {2, 3})}, leaves);
+  std::vector<DType> types;
+  for (const Tensor& leaf : leaves) types.push_back(leaf.dtype());
+  CHECK(types ==
+        std::vector<DType>{DType::i32, DType::i64, DType::i64, DType::f32, DType::f64, DType::u8, DType::bf16});
+  CHECK(leaves[0].shape().empty());
+  CHECK(leaves[6].shape() == Shape{2, 3});
+}
+
+TEST_CASE("unflatten takes its values from the leaves, its structure from the likeness") {
+  const std::map<std::string, std::pair<int, Tensor>> like{{"a", {0, Tensor{}}}, {"b", {0, Tensor{}}}};
+  const Tensor t = Tensor::from({1.f, 2.f}, {2});
+  const std::vector<Tensor> leaves{Tensor::scalar(1), t, Tensor::scalar(2), t, Tensor::scalar(3)};
+  std::span<const Tensor> rest{leaves};
+  const auto made = detail::unflatten(like, rest);
+  CHECK(made.at("a").first == 1);
+  CHECK(made.at("b").first == 2);
+  CHECK(made.at("b").second.view().data() == t.view().data());  // the leaf itself, no copy
+  CHECK(rest.size() == 1);                                      // what is left is the caller's
+}
