@@ -10,9 +10,9 @@ using namespace lockstep::test;
 namespace {
 
 Outcome exits(int ranks, const std::string& mode, int culprit) {
-  const Outcome outcome = run_command({"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_EXITS"), mode,
-                                       std::to_string(culprit)},
-                                      {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
+  const Outcome outcome =
+      run_command({"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_EXITS"), mode, std::to_string(culprit)},
+                  {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
   INFO(outcome.err);
   CHECK_FALSE(outcome.timed_out);
   CHECK(processes_left(outcome.marker).empty());
