@@ -1,3 +1,5 @@
+#include <atomic>
+
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -19,6 +21,8 @@ spdlog::logger& logger() {
   return instance;
 }
 
+std::atomic<int> rank_of_process{-1};
+
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
     case Level::trace: return spdlog::level::trace;
@@ -34,7 +38,12 @@ spdlog::level::level_enum to_spdlog(Level level) {
 }  // namespace
 
 void set_rank(int rank) {
+  rank_of_process = rank;
   logger().set_pattern(fmt::format("[rank {}] %l: %v", rank));
+}
+
+int rank() {
+  return rank_of_process;
 }
 
 void set_level(Level level) {

@@ -17,17 +17,26 @@ void* allocate_aligned(std::size_t bytes) {
   return data;
 }
 
-void release_aligned(void* data) noexcept {
-  std::free(data);
+Buffer allocate(std::size_t bytes) {
+  return {allocate_aligned(bytes), bytes, DeviceKind::cpu, std::free};
 }
 
 class HostEvent final : public Event {
  public:
+  bool done() const override { return true; }
   void synchronize() override {}
 };
 
 class HostStream final : public Stream {
  public:
+  DeviceKind kind() const override { return DeviceKind::cpu; }
+  Buffer allocate(std::size_t bytes) override { return lockstep::allocate(bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes && to != from) std::memcpy(to, from, bytes);
+  }
+  void fill_zero(void* to, std::size_t bytes) override {
+    if (bytes) std::memset(to, 0, bytes);
+  }
   std::unique_ptr<Event> record() override { return std::make_unique<HostEvent>(); }
   void wait(const Event&) override {}
   void synchronize() override {}
@@ -38,16 +47,7 @@ class HostDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<HostStream>(); }
-
-  Buffer allocate(std::size_t bytes, Stream&) override {
-    return {allocate_aligned(bytes), bytes, DeviceKind::cpu, release_aligned};
-  }
-  void copy(void* to, const void* from, std::size_t bytes, Stream&) override {
-    if (bytes) std::memcpy(to, from, bytes);
-  }
-  void fill_zero(void* to, std::size_t bytes, Stream&) override {
-    if (bytes) std::memset(to, 0, bytes);
-  }
+  Buffer allocate_pinned(std::size_t bytes) override { return allocate_host(bytes); }
 };
 
 }  // namespace
@@ -56,8 +56,13 @@ std::unique_ptr<Device> make_host_device() {
   return std::make_unique<HostDevice>();
 }
 
+Stream& host_stream() {
+  static HostStream stream;
+  return stream;
+}
+
 Buffer allocate_host(std::size_t bytes) {
-  Buffer buffer{allocate_aligned(bytes), bytes, DeviceKind::cpu, release_aligned};
+  Buffer buffer = allocate(bytes);
   if (bytes) std::memset(buffer.data(), 0, bytes);
   return buffer;
 }

@@ -2,6 +2,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/device/device.hpp>
 
+#include "device/cuda.hpp"
+
 namespace lockstep {
 
 int cuda_device_count() {
@@ -9,6 +11,10 @@ int cuda_device_count() {
 }
 
 std::unique_ptr<Device> make_cuda_device(int) {
+  throw DeviceError{"this build has no GPU backend"};
+}
+
+void detail::read_cuda_device(void*, const void*, std::size_t) {
   throw DeviceError{"this build has no GPU backend"};
 }
 

@@ -55,9 +55,9 @@ Dense::Dense(Strategy& strategy, const DenseOptions& options, Here here)
       bias_{strategy.create_variable(
           {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.outputs}); }, here)} {}
 
-void Dense::forward(const ops::Kernels& kernels, const TensorView& x, const TensorView& y) const {
-  kernels.matmul(x, ops::Transpose::no, weight_.local(), ops::Transpose::no, y);
-  kernels.add_bias(y, bias_.local());
+void Dense::forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation,
+                    const TensorView& y) const {
+  kernels.linear(x, weight_.local(), bias_.local(), activation, y);
 }
 
 void Dense::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,

@@ -84,8 +84,8 @@ void Mlp::forward(const Batch& shard) {
   TensorView x = shard.inputs.view();
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const TensorView y = output(layer, rows);
-    layers_[layer].forward(*kernels_, x, y);
-    if (layer + 1 < layers_.size()) kernels_->relu(y, y);
+    const bool last = layer + 1 == layers_.size();
+    layers_[layer].forward(*kernels_, x, last ? ops::Activation::none : ops::Activation::relu, y);
     x = y;
   }
 }

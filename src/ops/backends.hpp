@@ -1,4 +1,4 @@
-// The seam between make_kernels and the backends. Which file answers for oneDNN is Meson's choice.
+// The seam between make_kernels and the backends. Which files answer for oneDNN and for GPUs is Meson's choice.
 #pragma once
 
 #include <memory>
@@ -13,5 +13,8 @@ bool onednn_is_built_in();
 
 /// ConfigError where it is not.
 std::unique_ptr<Kernels> make_onednn_kernels(Threads threads);
+
+/// `stream` is a GPU's. DeviceError where the build has no GPU backend.
+std::unique_ptr<Kernels> make_cuda_kernels(Stream& stream);
 
 }  // namespace lockstep::ops

@@ -81,6 +81,11 @@ void check_rows(std::string_view operation, const TensorView& rows, const Tensor
   require_apart(operation, rows, vector);
 }
 
+void check_linear(const TensorView& x, const TensorView& weight, const TensorView& bias, const TensorView& y) {
+  check_matmul(x, Transpose::no, weight, Transpose::no, y);
+  check_rows("linear", y, bias);
+}
+
 void check_apart(std::string_view operation, const TensorView& a, const TensorView& b) {
   require_same_shape(operation, a, b);
   require_apart(operation, a, b);

@@ -18,6 +18,9 @@ struct MatmulSizes {
 MatmulSizes check_matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
                          const TensorView& c);
 
+/// x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n, outputs].
+void check_linear(const TensorView& x, const TensorView& weight, const TensorView& bias, const TensorView& y);
+
 /// rows [n, columns] and vector [columns].
 void check_rows(std::string_view operation, const TensorView& rows, const TensorView& vector);
 

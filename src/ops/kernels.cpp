@@ -11,13 +11,22 @@ KernelChoice parse_kernel_choice(std::string_view name) {
   if (name == "auto") return KernelChoice::automatic;
   if (name == "reference") return KernelChoice::reference;
   if (name == "onednn") return KernelChoice::onednn;
-  throw ConfigError{fmt::format("there are no kernels called '{}': expected auto, reference or onednn", name)};
+  if (name == "cuda") return KernelChoice::cuda;
+  throw ConfigError{fmt::format("there are no kernels called '{}': expected auto, reference, onednn or cuda", name)};
 }
 
-std::unique_ptr<Kernels> make_kernels(KernelChoice choice, Threads threads) {
+std::unique_ptr<Kernels> make_kernels(KernelChoice choice, Threads threads, Stream& stream) {
   if (threads.count < 1) throw InvalidArgument{fmt::format("kernels need at least one thread, not {}", threads.count)};
+  const bool on_gpu = stream.kind() == DeviceKind::cuda;
+  if (on_gpu && (choice == KernelChoice::reference || choice == KernelChoice::onednn))
+    throw ConfigError{"the reference and onednn kernels run on the CPU, but the device is cuda: expected auto or cuda"};
+  if (!on_gpu && choice == KernelChoice::cuda)
+    throw ConfigError{"the cuda kernels run on a GPU, but the device is cpu: expected auto, reference or onednn"};
   switch (choice) {
-    case KernelChoice::automatic: return onednn_is_built_in() ? make_onednn_kernels(threads) : make_reference_kernels();
+    case KernelChoice::automatic:
+      if (on_gpu) return make_cuda_kernels(stream);
+      return onednn_is_built_in() ? make_onednn_kernels(threads) : make_reference_kernels();
+    case KernelChoice::cuda: return make_cuda_kernels(stream);
     case KernelChoice::reference: return make_reference_kernels();
     case KernelChoice::onednn: return make_onednn_kernels(threads);
   }

@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <cstring>
-#include <functional>
-#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,7 +7,9 @@
 #include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "reduce/arithmetic.hpp"
 #include "reduce/dispatch.hpp"
+#include "reduce/flat_ops.hpp"
 
 namespace lockstep {
 namespace {
@@ -19,115 +18,105 @@ namespace {
 // message's start-up does not count, and far below what MPI can address.
 constexpr std::int64_t bucket_bytes = 4 << 20;
 
-/// The tensors as one piece of memory, if that is how they lie.
-std::optional<TensorView> contiguous(std::span<const TensorView> tensors) {
-  std::int64_t count = 0;
-  const std::byte* end = tensors.front().data();
-  for (const TensorView& tensor : tensors) {
-    if (tensor.data() != end) return std::nullopt;
-    end += tensor.bytes();
-    count += tensor.count();
-  }
-  return TensorView{tensors.front().data(), {count}, tensors.front().dtype()};
+// Up to here the ranks exchange their tensors whole: one message instead of two, and one for all types together.
+constexpr std::int64_t whole_bytes = 64 << 10;
+
+std::int64_t padded(std::size_t bytes) {
+  constexpr std::size_t alignment = 16;  // of every element type
+  return static_cast<std::int64_t>((bytes + alignment - 1) / alignment * alignment);
 }
 
-class FixedOrderOps final : public CrossDeviceOps {
+class FixedOrderOps final : public detail::FlatOps {
  public:
-  explicit FixedOrderOps(Communicator& communicator) : communicator_{communicator} {}
+  using FlatOps::FlatOps;
 
   std::string_view name() const override { return "fixed-order sum"; }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
-    for_each_flat(tensors, [&](const TensorView& flat) {
-      sum_in_buckets(
-          flat, [&](const TensorView& bucket, SliceBounds bounds) { communicator_.all_gather(bucket, bounds).wait(); });
-      divide(op, flat);
+    if (!travels_whole(tensors)) return FlatOps::all_reduce(op, tensors);
+    sum_whole(op, tensors, [&](const TensorView& pieces, SliceBounds bounds) {
+      communicator().all_gather(pieces, bounds).wait();
+      return true;
     });
   }
 
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
-    for_each_flat(tensors, [&](const TensorView& flat) {
-      sum_in_buckets(flat, [&](const TensorView& bucket, SliceBounds bounds) {
-        communicator_.gather(bucket, bounds, root).wait();
-      });
-      if (communicator_.rank() == root) divide(op, flat);
+    if (!travels_whole(tensors)) return FlatOps::reduce_to_one(op, tensors, root);
+    sum_whole(op, tensors, [&](const TensorView& pieces, SliceBounds bounds) {
+      communicator().gather(pieces, bounds, root).wait();
+      return communicator().rank() == root;
     });
   }
 
-  void broadcast(std::span<const TensorView> tensors, int root) override {
-    for_each_flat(tensors, [&](const TensorView& flat) { communicator_.broadcast(flat, root).wait(); });
+ protected:
+  void sum(const TensorView& flat) override {
+    sum_in_buckets(
+        flat, [&](const TensorView& bucket, SliceBounds bounds) { communicator().all_gather(bucket, bounds).wait(); });
+  }
+  void sum_to(const TensorView& flat, int root) override {
+    sum_in_buckets(flat, [&](const TensorView& bucket, SliceBounds bounds) {
+      communicator().gather(bucket, bounds, root).wait();
+    });
   }
 
  private:
-  /// Calls `body` once a dtype, with all its tensors as one flat view, and brings what `body` made of it back.
-  void for_each_flat(std::span<const TensorView> tensors, const std::function<void(const TensorView&)>& body) {
-    std::vector<DType> seen;
-    for (const TensorView& first : tensors) {
-      const DType dtype = first.dtype();
-      if (std::find(seen.begin(), seen.end(), dtype) != seen.end()) continue;
-      seen.push_back(dtype);
-      std::vector<TensorView> alike;
-      std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(alike),
-                   [&](const TensorView& tensor) { return tensor.dtype() == dtype; });
-      if (const auto flat = contiguous(alike)) {
-        body(*flat);
-      } else {
-        packed(alike, body);
-      }
-    }
+  bool travels_whole(std::span<const TensorView> tensors) {
+    std::int64_t bytes = 0;
+    for (const TensorView& tensor : tensors) bytes += padded(tensor.bytes());
+    return bytes * communicator().size() <= whole_bytes;
   }
 
-  void packed(std::span<const TensorView> tensors, const std::function<void(const TensorView&)>& body) {
-    std::int64_t count = 0;
-    for (const TensorView& tensor : tensors) count += tensor.count();
-    const Tensor flat = Tensor::zeros(tensors.front().dtype(), {count});
-    for_each_piece(flat, tensors, [](const TensorView& piece, const TensorView& tensor) { copy(tensor, piece); });
-    body(flat.view());
-    for_each_piece(flat, tensors, [](const TensorView& piece, const TensorView& tensor) { copy(piece, tensor); });
-  }
+  /// Each rank lays its tensors down in its piece; `collect` brings the pieces together, and says whether they are of
+  /// use on this rank, which then adds them up itself. The same tree, so the same bits as by slices.
+  template <class Collect>
+  void sum_whole(ReduceOp op, std::span<const TensorView> tensors, Collect&& collect) {
+    const int ranks = communicator().size();
+    if (tensors.empty() || ranks == 1) return;
+    std::vector<std::int64_t> offsets{0};
+    for (const TensorView& tensor : tensors) offsets.push_back(offsets.back() + padded(tensor.bytes()));
+    const std::int64_t piece = offsets.back();
+    std::vector<std::int64_t> bounds;
+    for (int rank = 0; rank <= ranks; ++rank) bounds.push_back(piece * rank);
 
-  template <class Body>
-  static void for_each_piece(const Tensor& flat, std::span<const TensorView> tensors, Body&& body) {
-    std::int64_t first = 0;
-    for (const TensorView& tensor : tensors) {
-      body(flat.view().slice(first, tensor.count()).reshaped(tensor.shape()), tensor);
-      first += tensor.count();
+    const TensorView pieces = scratch(DType::u8, piece * ranks);
+    const auto part_of = [&](std::size_t tensor, int rank) {
+      const TensorView& whole = tensors[tensor];
+      return TensorView{pieces.data() + piece * rank + offsets[tensor], whole.shape(), whole.dtype(), whole.device()};
+    };
+    for (std::size_t i = 0; i < tensors.size(); ++i) copy(tensors[i], part_of(i, communicator().rank()), stream());
+    if (!collect(pieces, bounds)) return;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto stride = piece / static_cast<std::int64_t>(size_of(tensors[i].dtype()));
+      detail::tree_sum({.first = part_of(i, 0), .stride = stride, .count = ranks}, tensors[i], stream());
+      if (op == ReduceOp::mean) detail::divide(tensors[i], ranks, stream());
     }
   }
 
   /// Each rank ends with its slice of every bucket summed over the ranks; `collect` then brings the slices together.
   template <class Collect>
   void sum_in_buckets(const TensorView& flat, Collect&& collect) {
-    const int ranks = communicator_.size();
+    const int ranks = communicator().size();
     if (ranks == 1) return;
     const std::int64_t bucket_count = bucket_bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
     for (std::int64_t first = 0; first < flat.count(); first += bucket_count) {
       const TensorView bucket = flat.slice(first, std::min(bucket_count, flat.count() - first));
       const auto bounds = even_slices(bucket.count(), ranks);
-      const auto rank = static_cast<std::size_t>(communicator_.rank());
+      const auto rank = static_cast<std::size_t>(communicator().rank());
       const TensorView mine = bucket.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
       const TensorView received = scratch(flat.dtype(), mine.count() * ranks);
-      communicator_.all_to_all(bucket, bounds, received).wait();
-      fixed_order_sum(received, ranks, mine);
+      communicator().all_to_all(bucket, bounds, received).wait();
+      fixed_order_sum(received, ranks, mine, stream());
       collect(bucket, bounds);
     }
-  }
-
-  void divide(ReduceOp op, const TensorView& flat) const {
-    if (op != ReduceOp::mean) return;
-    with_element_type(flat.dtype(), [&]<class T>() {
-      for (T& x : flat.elements<T>()) x = static_cast<T>(x / static_cast<T>(communicator_.size()));
-    });
   }
 
   /// Grows once to the largest bucket and stays: no allocation in a training step.
   TensorView scratch(DType dtype, std::int64_t count) {
     const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
-    if (scratch_.bytes() < bytes) scratch_ = communicator_.allocate(bytes);
-    return {scratch_.data(), {count}, dtype};
+    if (scratch_.bytes() < bytes) scratch_ = communicator().allocate(bytes);
+    return {scratch_.data(), {count}, dtype, stream().kind()};
   }
 
-  Communicator& communicator_;
   Buffer scratch_;
 };
 

@@ -22,8 +22,12 @@ TensorView TensorView::reshaped(Shape shape) const {
   return {data_, std::move(shape), dtype_, device_};
 }
 
-void TensorView::require_host(DType wanted) const {
+void TensorView::require_type(DType wanted) const {
   if (dtype_ != wanted) throw InvalidArgument{fmt::format("{} was read as {}", describe(*this), name_of(wanted))};
+}
+
+void TensorView::require_host(DType wanted) const {
+  require_type(wanted);
   if (device_ != DeviceKind::cpu)
     throw InvalidArgument{
         fmt::format("{} is in the memory of a {} device, not the host's", describe(*this), name_of(device_))};
@@ -33,27 +37,44 @@ std::string describe(const TensorView& view) {
   return fmt::format("{}{}", name_of(view.dtype()), to_string(view.shape()));
 }
 
-void copy(const TensorView& from, const TensorView& to) {
+void copy(const TensorView& from, const TensorView& to, Stream& stream) {
   if (from.shape() != to.shape() || from.dtype() != to.dtype())
     throw InvalidArgument{fmt::format("cannot copy {} to {}", describe(from), describe(to))};
-  if (from.device() != DeviceKind::cpu || to.device() != DeviceKind::cpu)
-    throw InvalidArgument{"copying between devices needs a stream"};
-  if (from.data() != to.data() && from.bytes() > 0) std::memcpy(to.data(), from.data(), from.bytes());
+  for (const TensorView& view : {from, to})
+    if (view.device() != DeviceKind::cpu && view.device() != stream.kind())
+      throw InvalidArgument{fmt::format("{} is in the memory of a {} device; copying it needs a stream of that",
+                                        describe(view), name_of(view.device()))};
+  if (from.data() != to.data()) stream.copy(to.data(), from.data(), from.bytes());
+}
+
+void fill_zero(const TensorView& view, Stream& stream) {
+  if (view.device() != stream.kind())
+    throw InvalidArgument{fmt::format("{} is in the memory of a {} device; a stream of a {} device cannot clear it",
+                                      describe(view), name_of(view.device()), name_of(stream.kind()))};
+  stream.fill_zero(view.data(), view.bytes());
 }
 
 Tensor::Tensor(std::shared_ptr<const Buffer> buffer, TensorView view)
     : buffer_{std::move(buffer)}, view_{std::move(view)} {}
 
-Tensor Tensor::zeros(DType dtype, Shape shape) {
+Tensor Tensor::zeros(DType dtype, Shape shape, Stream& stream) {
   const auto bytes = static_cast<std::size_t>(element_count(shape)) * size_of(dtype);
-  auto buffer = std::make_shared<const Buffer>(allocate_host(bytes));
-  TensorView view{buffer->data(), std::move(shape), dtype};
+  auto buffer = std::make_shared<const Buffer>(stream.allocate(bytes));
+  stream.fill_zero(buffer->data(), bytes);
+  TensorView view{buffer->data(), std::move(shape), dtype, stream.kind()};
   return {std::move(buffer), std::move(view)};
 }
 
-Tensor Tensor::copy_of(const TensorView& view) {
+Tensor Tensor::copy_of(const TensorView& view, Stream& stream) {
+  auto buffer = std::make_shared<const Buffer>(stream.allocate(view.bytes()));
+  TensorView made{buffer->data(), view.shape(), view.dtype(), stream.kind()};
+  copy(view, made, stream);
+  return {std::move(buffer), std::move(made)};
+}
+
+Tensor Tensor::on_host(const TensorView& view) {
   Tensor made = zeros(view.dtype(), view.shape());
-  copy(view, made.view());
+  read_device(view.device(), made.view().data(), view.data(), view.bytes());
   return made;
 }
 

@@ -59,6 +59,7 @@ class ThreadCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return ranks_.size(); }
   std::string_view backend() const override { return "threads"; }
+  Stream& stream() override { return host_stream(); }
   Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
 
   Work broadcast(const TensorView& tensor, int root) override {
@@ -94,6 +95,21 @@ class ThreadCommunicator final : public Communicator {
     }
     return Work::done();
   }
+
+  /// Of f32, in the order of the ranks.
+  Work all_reduce(const TensorView& tensor) override {
+    note("all_reduce", tensor);
+    const Tensor total = Tensor::zeros(tensor.dtype(), tensor.shape());
+    const auto sums = total.view().elements<float>();
+    ranks_.exchange(rank_, tensor, [&] {
+      for (int from = 0; from < size(); ++from)
+        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += ranks_.shown_by(from).elements<float>()[i];
+    });
+    copy(total.view(), tensor);
+    return Work::done();
+  }
+  Work reduce(const TensorView& tensor, int) override { return all_reduce(tensor); }
+  void abort() noexcept override {}
 
  private:
   static std::int64_t first(SliceBounds bounds, int rank) { return bounds[static_cast<std::size_t>(rank)]; }

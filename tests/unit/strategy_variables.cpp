@@ -293,11 +293,15 @@ TEST_CASE("a data collective that fails ends the job: nobody can be told") {
     int rank() const override { return 0; }
     int size() const override { return 1; }
     std::string_view backend() const override { return "broken"; }
+    Stream& stream() override { return host_stream(); }
     Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
     Work broadcast(const TensorView&, int) override { throw CommError{"the cable is cut"}; }
     Work all_to_all(const TensorView&, SliceBounds, const TensorView&) override { return Work::done(); }
     Work all_gather(const TensorView&, SliceBounds) override { return Work::done(); }
     Work gather(const TensorView&, SliceBounds, int) override { return Work::done(); }
+    Work all_reduce(const TensorView&) override { return Work::done(); }
+    Work reduce(const TensorView&, int) override { return Work::done(); }
+    void abort() noexcept override {}
   };
   struct JobEnded {
     std::exception_ptr cause;

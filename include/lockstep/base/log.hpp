@@ -11,6 +11,9 @@ enum class Level { trace, debug, info, warning, error, off };
 /// Called once, when the rank is known. Before it, lines carry no rank.
 void set_rank(int rank);
 
+/// What set_rank was given; -1 before. For messages of layers that know no ranks.
+int rank();
+
 /// Lines below `level` are not printed. The default is `info`.
 void set_level(Level level);
 

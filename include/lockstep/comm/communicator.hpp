@@ -2,8 +2,11 @@
 // the reduce layer's; a communicator moves bytes.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -18,7 +21,8 @@ enum class ReduceOp : std::uint8_t { sum, mean };
 /// "sum", "mean".
 std::string_view name_of(ReduceOp op);
 
-/// A collective that was started. Its tensors must stay alive, and unread, until `wait` returns.
+/// A collective that was started. Its tensors must stay alive, and untouched, until `wait` returns; on a GPU that goes
+/// for the work enqueued on the communicator's stream, not for the host.
 class [[nodiscard]] Work {
  public:
   /// What a backend keeps of a collective under way.
@@ -33,7 +37,8 @@ class [[nodiscard]] Work {
   /// The work of a backend that was done when the call returned.
   static Work done() { return Work{nullptr}; }
 
-  /// Blocks the host until the collective is done on this rank. CommError if it failed. At most once.
+  /// Whatever is enqueued on the communicator's stream from here on comes after the collective; on a stream of the host
+  /// that is to say that the host waits for it. CommError if it is known to have failed. At most once.
   void wait() {
     if (const auto pending = std::move(pending_)) pending->wait();
   }
@@ -49,9 +54,10 @@ using SliceBounds = std::span<const std::int64_t>;
 /// Slices of about equal length, each a multiple of `granule` elements but the last.
 std::vector<std::int64_t> even_slices(std::int64_t count, int slices, std::int64_t granule = 64);
 
-/// A group of ranks that move tensors. Every method but rank, size, backend and allocate is collective: each rank of
-/// the group calls it, in the same order, with tensors of the same shape and type. No method checks that the ranks
-/// agree: the control plane has done so before. Not thread-safe.
+/// A group of ranks that move tensors in memory of one kind of device. Every method that returns Work is collective:
+/// each rank of the group calls it, in the same order, with tensors of the same shape and type. No method checks that
+/// the ranks agree: the control plane has done so before. A collective starts after what was enqueued on `stream`
+/// before it, and does not block the host where that is a GPU's. Not thread-safe but for `abort`.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -59,8 +65,11 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// "local", "mpi".
+  /// "local", "mpi", "nccl".
   virtual std::string_view backend() const = 0;
+
+  /// The stream whose work the collectives are ordered with; its device's memory is what they move.
+  virtual Stream& stream() = 0;
 
   /// Memory that this backend moves best. Uninitialised.
   virtual Buffer allocate(std::size_t bytes) = 0;
@@ -76,12 +85,44 @@ class Communicator {
 
   /// In place: rank r brings slice r of `whole`; only `root` gets the others. Elsewhere `whole` keeps what it held.
   virtual Work gather(const TensorView& whole, SliceBounds bounds, int root) = 0;
+
+  /// In place: everyone's tensors added up, element by element, in an order of the backend's choosing. So the bits of a
+  /// floating-point sum may depend on the number of ranks. InvalidArgument for f16 and bf16 where the backend has no
+  /// sum of them.
+  virtual Work all_reduce(const TensorView& tensor) = 0;
+
+  /// The same for `root` alone; elsewhere `tensor` holds anything afterwards.
+  virtual Work reduce(const TensorView& tensor, int root) = 0;
+
+  /// LOCAL, from any thread: gives up collectives under way that may never end, because a rank of the group is gone.
+  /// For a process that is about to end; nothing but the destructor may be called afterwards.
+  virtual void abort() noexcept = 0;
 };
 
-/// A group of one.
-std::unique_ptr<Communicator> make_local_communicator();
+/// A group of one, on the memory of the stream's device.
+std::unique_ptr<Communicator> make_local_communicator(Stream& stream = host_stream());
 
 /// All ranks of the job, over MPI on host memory. Collective over the job. MPI must run for as long as it lives.
 std::unique_ptr<Communicator> make_mpi_communicator();
+
+struct NcclOptions {
+  /// For the start: a rank that is not there by then is an error on all.
+  std::chrono::duration<double> init_timeout{60};
+  /// Called, from a thread of the communicator's own, when NCCL reports a failure of a collective that was started.
+  /// Empty: the failure waits for the next call.
+  std::function<void(std::exception_ptr)> on_failure;
+};
+
+/// The ranks of `host`, over NCCL on the memory of the GPU that `device` is; `compute` is one of its streams.
+/// Collective over `host`, which carries what must be exchanged to start and is not used afterwards. Ends within the
+/// time-out: CommError on every rank, naming the lowest one that failed, if it failed on one; DeviceError in a build
+/// without NCCL. `device` and `compute` must outlive it.
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
+                                                     NcclOptions options = {});
+
+/// For tests, where ranks outnumber GPUs: lets several ranks of a node share one, each posing as a host of its own, so
+/// that NCCL's traffic goes through sockets. Sets variables of this process's environment, and must come before
+/// anything else of NCCL. Without effect in a build without NCCL.
+void allow_shared_gpu(int rank);
 
 }  // namespace lockstep

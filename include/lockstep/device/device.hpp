@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,18 +15,17 @@ enum class DeviceKind : std::uint8_t { cpu, cuda };
 /// "cpu" or "cuda".
 const char* name_of(DeviceKind kind);
 
-class Device;
-
 /// Owns bytes on one device and gives them back when it goes. Move-only. Aligned to `alignment` bytes.
 class Buffer {
  public:
   static constexpr std::size_t alignment = 256;
-  using Release = void (*)(void*) noexcept;
+  /// Must not throw.
+  using Release = std::function<void(void*)>;
 
   Buffer() = default;
   /// Takes over `data`, which `release` frees.
   Buffer(void* data, std::size_t bytes, DeviceKind kind, Release release)
-      : data_{data}, bytes_{bytes}, kind_{kind}, release_{release} {}
+      : data_{data}, bytes_{bytes}, kind_{kind}, release_{std::move(release)} {}
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     Buffer taken{std::move(other)};
@@ -51,7 +51,7 @@ class Buffer {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   DeviceKind kind_ = DeviceKind::cpu;
-  Release release_ = nullptr;
+  Release release_;
 };
 
 /// A point in a stream's work. Recorded by Stream::record, waited for by Stream::wait or the host.
@@ -59,26 +59,45 @@ class Event {
  public:
   virtual ~Event() = default;
 
-  /// Blocks the host until the work before the event is done.
+  /// Whether the work before the event is done. Does not block. DeviceError if that work failed.
+  virtual bool done() const = 0;
+
+  /// Blocks the host until the work before the event is done. DeviceError if it failed.
   virtual void synchronize() = 0;
 };
 
-/// An ordered queue of work on a device. On the host every operation is done when its call returns.
+/// An ordered queue of work on one device, and the memory which that work uses. On the host every operation is done
+/// when its call returns. Nothing but `synchronize` blocks the host for the work of a GPU.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// An event after everything enqueued so far. Does not block the host.
+  /// Of the device.
+  virtual DeviceKind kind() const = 0;
+
+  /// Uninitialised memory of the device, for work enqueued on this stream from here on. It is given back in the same
+  /// order: what was enqueued here before the buffer went may still use it, and the buffer may outlive the stream, but
+  /// not the device. Zero bytes are a valid size. DeviceError when there is not enough.
+  virtual Buffer allocate(std::size_t bytes) = 0;
+
+  /// Enqueues a copy. Each range is memory of the device or of the host, and must live until the copy is done; a range
+  /// of the host that is not pinned (Device::allocate_pinned) may be given up when this returns.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+
+  /// Enqueues zeros for memory of the device.
+  virtual void fill_zero(void* to, std::size_t bytes) = 0;
+
+  /// An event after everything enqueued so far.
   virtual std::unique_ptr<Event> record() = 0;
 
-  /// Work enqueued from here on starts after `event`. Does not block the host. `event` may go once this returns.
+  /// Work enqueued from here on starts after `event`, which may go once this returns.
   virtual void wait(const Event& event) = 0;
 
-  /// Blocks the host until everything enqueued so far is done.
+  /// Blocks the host until everything enqueued so far is done. DeviceError if any of it failed.
   virtual void synchronize() = 0;
 };
 
-/// One device of this process. Outlives every Buffer, Stream and Event made by it.
+/// One device of this process. Outlives every Stream, Event and Buffer made by it.
 class Device {
  public:
   virtual ~Device() = default;
@@ -90,17 +109,15 @@ class Device {
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
 
-  /// Uninitialised memory, usable by work enqueued on `stream` from here on. Zero bytes are a valid size.
-  /// DeviceError when there is not enough.
-  virtual Buffer allocate(std::size_t bytes, Stream& stream) = 0;
-
-  /// Enqueue on `stream`. The host does not wait; both ranges must live until the work is done.
-  virtual void copy(void* to, const void* from, std::size_t bytes, Stream& stream) = 0;
-  virtual void fill_zero(void* to, std::size_t bytes, Stream& stream) = 0;
+  /// Zeroed memory of the host that the device copies from and to without going through another copy.
+  virtual Buffer allocate_pinned(std::size_t bytes) = 0;
 };
 
 /// The CPU. Its work is done when the call returns.
 std::unique_ptr<Device> make_host_device();
+
+/// A stream of the CPU. It has no state, so one does for the whole process.
+Stream& host_stream();
 
 /// Zeroed host memory: what tensors made from host values live in.
 Buffer allocate_host(std::size_t bytes);
@@ -108,7 +125,11 @@ Buffer allocate_host(std::size_t bytes);
 /// GPUs that this process could bind. 0 where the build has no GPU backend, or the machine no driver.
 int cuda_device_count();
 
-/// Binds GPU `index` of this node for the life of the process. DeviceError where the build has no GPU backend.
+/// Binds GPU `index` of this node for the life of the process; nothing of the process may touch a GPU before.
+/// DeviceError where the build has no GPU backend, or the GPU cannot be used.
 std::unique_ptr<Device> make_cuda_device(int index);
+
+/// Blocks until all work of the process on its device of `kind` is done, then copies from its memory to the host's.
+void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes);
 
 }  // namespace lockstep

@@ -41,8 +41,8 @@ class Dense {
   const Variable& weight() const { return weight_; }
   const Variable& bias() const { return bias_; }
 
-  /// Overwrites y.
-  void forward(const ops::Kernels& kernels, const TensorView& x, const TensorView& y) const;
+  /// y = activation(x · weight + bias). Overwrites y.
+  void forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation, const TensorView& y) const;
 
   /// The gradients of weight and bias, summed over the rows, from the forward pass's x and the gradient dy of
   /// y. Overwrites both in `gradients`. Rows of dy that are zero add nothing.

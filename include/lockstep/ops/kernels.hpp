@@ -1,8 +1,9 @@
-// The arithmetic of training, on memory of the host: what nn and optim call, and no one else.
+// The arithmetic of training, on memory of one device: what nn and optim call, and no one else.
 //
-// Two implementations stand behind one interface. `reference` is plain loops in f32 and f64: the oracle, and
-// what a build without oneDNN trains with. `oneDNN` does the matrix products of f32 with the library, the
-// rest with the same loops.
+// Three implementations stand behind one interface. `reference` is plain loops in f32 and f64 on the host: the
+// oracle, and what a build without oneDNN trains with. `oneDNN` does the matrix products of f32 with the
+// library, the rest with the same loops. `cuda` works on the memory of a GPU: products by cuBLASLt in full
+// f32 and f64, the rest by kernels of its own.
 //
 // The bits. Every kernel is a function of its operands' values and shapes, and of nothing else: not of the
 // rank, of the time, or of where the operands lie in memory. That holds for one build on one instruction set
@@ -21,6 +22,9 @@
 
 namespace lockstep::ops {
 
+/// What a layer does to its sums.
+enum class Activation : std::uint8_t { none, relu };
+
 /// Whether an operand of a product is read as it lies, or by columns.
 enum class Transpose : std::uint8_t { no, yes };
 
@@ -30,7 +34,9 @@ struct CrossEntropy {
   std::int64_t correct = 0;
 };
 
-/// All views are of one dtype, f32 or f64 (labels: i32), row-major and on the host. InvalidArgument for
+/// All views are of one dtype, f32 or f64 (labels: i32), row-major and in memory of the kernels' device. A GPU's
+/// kernels are enqueued on the stream that they were made for and do not block the host, but for what returns
+/// a value. InvalidArgument for
 /// anything else and for shapes that do not fit, before anything is written; the message names the operation
 /// and both operands. "Overwritten": the old content is not read. Unless a comment allows it, the memory of a
 /// written operand must not overlap that of another operand: that, too, is an InvalidArgument. Extents of
@@ -44,7 +50,7 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  /// "reference" or "oneDNN".
+  /// "reference", "oneDNN" or "cuda".
   virtual std::string_view name() const = 0;
 
   /// What the bits of a product depend on besides its operands: library, version, instruction set, threads.
@@ -57,6 +63,11 @@ class Kernels {
   /// same bits among any number of rows.
   virtual void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
                       const TensorView& c) const = 0;
+
+  /// y = activation(x · weight + bias) for rows x [n, inputs], weight [inputs, outputs], bias [outputs] and y
+  /// [n, outputs], which is overwritten. On the host these are the bits of matmul, add_bias and relu.
+  virtual void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+                      const TensorView& y) const = 0;
 
   /// Adds bias [columns] to each row of rows [n, columns], in place.
   virtual void add_bias(const TensorView& rows, const TensorView& bias) const = 0;
@@ -103,19 +114,20 @@ class Kernels {
                         double divisor, double learning_rate, double momentum) const = 0;
 };
 
-enum class KernelChoice : std::uint8_t { automatic, reference, onednn };
+enum class KernelChoice : std::uint8_t { automatic, reference, onednn, cuda };
 
-/// "auto", "reference" or "onednn"; ConfigError that lists them for anything else.
+/// "auto", "reference", "onednn" or "cuda"; ConfigError that lists them for anything else.
 KernelChoice parse_kernel_choice(std::string_view name);
 
 /// How many threads a kernel may run on: at least one. It holds whichever thread calls, and OMP_NUM_THREADS
-/// has no say. The reference kernels use one in any case.
+/// has no say. The reference kernels use one in any case, and a GPU none.
 struct Threads {
   int count = 1;
 };
 
-/// `automatic` is oneDNN where it was built in, the reference otherwise. ConfigError for `onednn` in a build
-/// without it, InvalidArgument for less than one thread.
-std::unique_ptr<Kernels> make_kernels(KernelChoice choice, Threads threads = {});
+/// For memory of the stream's device; `stream` must outlive the result. `automatic` is cuda on a GPU's stream, and
+/// oneDNN where it was built in, the reference otherwise, on the host's. ConfigError for a choice that the
+/// build or the stream's device does not have, InvalidArgument for less than one thread.
+std::unique_ptr<Kernels> make_kernels(KernelChoice choice, Threads threads = {}, Stream& stream = host_stream());
 
 }  // namespace lockstep::ops

@@ -14,14 +14,15 @@ namespace lockstep {
 /// communication.
 void require_reducible(ReduceOp op, DType dtype);
 
-/// Every method is COLL and blocks until the result is there; each rank brings tensors of the same number, shapes and
-/// types in the same order, which the caller has agreed on. Tensors of one type travel as one message: those that lie
-/// next to each other in memory as they are, others by way of a packed copy.
+/// Every method is COLL; each rank brings tensors of the same number, shapes, types and kinds of device in the same
+/// order, which the caller has agreed on. For tensors of the host it blocks until the result is there; for those of a
+/// GPU, work enqueued on the communicator's stream afterwards finds it. Tensors of one type travel as one message:
+/// those that lie next to each other in memory as they are, others by way of a packed copy.
 class CrossDeviceOps {
  public:
   virtual ~CrossDeviceOps() = default;
 
-  /// "fixed-order sum".
+  /// "fixed-order sum", "sum in the backend's order".
   virtual std::string_view name() const = 0;
 
   /// In place, on every rank.
@@ -35,8 +36,16 @@ class CrossDeviceOps {
 };
 
 /// Sums in one fixed binary tree over the ranks (fixed_order.hpp), so the bits of the result depend on the values
-/// alone. Each rank sums its slice and hands it back: 2 (n-1)/n of the bytes travel, as in a ring. `communicator` must
-/// outlive the result.
+/// alone. Each rank sums its slice and hands it back: 2 (n-1)/n of the bytes travel, as in a ring. Tensors of a few
+/// kilobytes travel whole instead, all types in one message. `communicator` must outlive the result.
 std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator);
+
+/// Sums as Communicator::all_reduce does: as fast as the backend can, in an order of its own. `communicator` must
+/// outlive the result.
+std::unique_ptr<CrossDeviceOps> make_backend_order_ops(Communicator& communicator);
+
+/// Tensors of the host by `host`, those of the process's GPU by `device`.
+std::unique_ptr<CrossDeviceOps> make_ops_by_device(std::unique_ptr<CrossDeviceOps> host,
+                                                   std::unique_ptr<CrossDeviceOps> device);
 
 }  // namespace lockstep

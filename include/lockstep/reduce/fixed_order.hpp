@@ -12,15 +12,17 @@ namespace lockstep {
 /// Sums `parts` equal pieces of `pieces`, laid out one after the other, into `sum`: element by element, bracketed as
 ///   tree(0, n) = tree(0, m) + tree(m, n), m the largest power of two below n.
 /// So a rank that sums an aligned run of 2^k of the pieces itself, and hands on the result as one piece, changes no
-/// bit. LOCAL. `sum` has the length of one piece and may not overlap `pieces`. Every dtype but f16 and bf16.
-void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum);
+/// bit. LOCAL. `sum` has the length of one piece and may not overlap `pieces`. Every dtype but f16 and bf16. Enqueued
+/// on `stream`, on memory of its device; the same bits on every kind of device.
+void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum, Stream& stream = host_stream());
 
 /// The same tree for parts that come one after the other: the sums of the shards of one rank, without keeping them all.
 /// Memory for log2(parts) + 1 of them.
 class FixedOrderAccumulator {
  public:
-  /// For tensors of `count` elements of `dtype`.
-  FixedOrderAccumulator(DType dtype, std::int64_t count);
+  /// For tensors of `count` elements of `dtype`, in memory of the stream's device; `stream` must outlive it. Parts and
+  /// sum are written and read by work that is enqueued there.
+  FixedOrderAccumulator(DType dtype, std::int64_t count, Stream& stream = host_stream());
 
   /// Where the next part is to be written. Its old content is unspecified.
   TensorView next();
@@ -37,8 +39,11 @@ class FixedOrderAccumulator {
     std::int64_t parts = 0;  ///< 0: free
   };
 
+  void join_last_two();
+
   DType dtype_;
   std::int64_t count_;
+  Stream* stream_;
   std::vector<Partial> partials_;  ///< sizes strictly decreasing, then the free ones
   std::size_t used_ = 0;
 };

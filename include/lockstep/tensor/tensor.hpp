@@ -35,11 +35,14 @@ class TensorView {
     return {reinterpret_cast<T*>(data_), static_cast<std::size_t>(count_)};
   }
 
-  /// The elements, copied to the host. InvalidArgument unless T is the element type.
+  /// The elements, copied to the host. Waits for all work of their device. InvalidArgument unless T is the element
+  /// type.
   template <Element T>
   std::vector<T> to_vector() const {
-    const auto all = elements<T>();
-    return {all.begin(), all.end()};
+    require_type(dtype_of<T>);
+    std::vector<T> values(static_cast<std::size_t>(count_));
+    read_device(device_, values.data(), data_, bytes());
+    return values;
   }
 
   /// Elements [first, first + count) as a view of one dimension.
@@ -49,6 +52,7 @@ class TensorView {
   TensorView reshaped(Shape shape) const;
 
  private:
+  void require_type(DType wanted) const;
   void require_host(DType wanted) const;
 
   std::byte* data_ = nullptr;
@@ -61,8 +65,12 @@ class TensorView {
 /// "f32[512, 784]": how messages name what a tensor is.
 std::string describe(const TensorView& view);
 
-/// Copies elements between host views of the same shape and type.
-void copy(const TensorView& from, const TensorView& to);
+/// Enqueues a copy of the elements between views of the same shape and type. InvalidArgument unless each view is in
+/// memory of the stream's device or of the host. As to lifetimes, see Stream::copy.
+void copy(const TensorView& from, const TensorView& to, Stream& stream = host_stream());
+
+/// Enqueues zeros for all elements of a view in memory of the stream's device.
+void fill_zero(const TensorView& view, Stream& stream = host_stream());
 
 /// Shared ownership of a tensor's memory: copies mean the same elements.
 class Tensor {
@@ -88,10 +96,14 @@ class Tensor {
   static Tensor scalar(T value) {
     return from(std::span<const T>{&value, 1}, {});
   }
-  static Tensor zeros(DType dtype, Shape shape);
+  /// In memory of the stream's device, for work enqueued there from here on.
+  static Tensor zeros(DType dtype, Shape shape, Stream& stream = host_stream());
 
-  /// A tensor of its own memory with the elements of `view`.
-  static Tensor copy_of(const TensorView& view);
+  /// The elements of `view` in memory of the stream's device, for work enqueued there from here on. As `copy`.
+  static Tensor copy_of(const TensorView& view, Stream& stream = host_stream());
+
+  /// The elements of `view` in memory of the host. Waits for all work of the view's device.
+  static Tensor on_host(const TensorView& view);
 
   template <Element T>
   std::vector<T> to_vector() const {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include <fmt/format.h>
@@ -14,6 +15,19 @@ int to_count(std::int64_t bytes) {
   if (bytes > std::numeric_limits<int>::max())
     throw CommError{fmt::format("a message of {} bytes is longer than MPI can count; cut it into buckets", bytes)};
   return static_cast<int>(bytes);
+}
+
+MPI_Datatype mpi_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return MPI_FLOAT;
+    case DType::f64: return MPI_DOUBLE;
+    case DType::i32: return MPI_INT32_T;
+    case DType::i64: return MPI_INT64_T;
+    case DType::u8: return MPI_UINT8_T;
+    case DType::f16:
+    case DType::bf16: break;
+  }
+  throw InvalidArgument{fmt::format("MPI cannot add up tensors of {}", name_of(dtype))};
 }
 
 /// The slices as MPI wants them: bytes and offsets of each rank's.
@@ -37,7 +51,8 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "mpi"; }
-  Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
+  Stream& stream() override { return host_stream(); }
+  Buffer allocate(std::size_t bytes) override { return host_stream().allocate(bytes); }
 
   Work broadcast(const TensorView& tensor, int root) override {
     constexpr std::int64_t piece = 1 << 30;
@@ -85,7 +100,37 @@ class MpiCommunicator final : public Communicator {
     return Work::done();
   }
 
+  Work all_reduce(const TensorView& tensor) override {
+    for_each_message(tensor, [&](std::byte* data, int count, MPI_Datatype type) {
+      check_mpi(MPI_Allreduce(MPI_IN_PLACE, data, count, type, MPI_SUM, comm_.get()), "MPI_Allreduce");
+    });
+    return Work::done();
+  }
+
+  Work reduce(const TensorView& tensor, int root) override {
+    for_each_message(tensor, [&](std::byte* data, int count, MPI_Datatype type) {
+      check_mpi(rank_ == root ? MPI_Reduce(MPI_IN_PLACE, data, count, type, MPI_SUM, root, comm_.get())
+                              : MPI_Reduce(data, nullptr, count, type, MPI_SUM, root, comm_.get()),
+                "MPI_Reduce");
+    });
+    return Work::done();
+  }
+
+  // What MPI has under way, MPI_Abort ends.
+  void abort() noexcept override {}
+
  private:
+  /// Calls `body(data, count, type)` for messages as long as MPI can count.
+  template <class Body>
+  static void for_each_message(const TensorView& tensor, Body&& body) {
+    constexpr std::int64_t longest = 1 << 28;
+    const MPI_Datatype type = mpi_type(tensor.dtype());
+    for (std::int64_t first = 0; first < tensor.count(); first += longest) {
+      const std::int64_t count = std::min(longest, tensor.count() - first);
+      body(tensor.data() + static_cast<std::size_t>(first) * size_of(tensor.dtype()), static_cast<int>(count), type);
+    }
+  }
+
   MpiComm comm_;
   int rank_;
   int size_;

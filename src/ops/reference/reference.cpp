@@ -49,6 +49,14 @@ void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const 
   });
 }
 
+void ReferenceKernels::linear(const TensorView& x, const TensorView& weight, const TensorView& bias,
+                              Activation activation, const TensorView& y) const {
+  check_linear(x, weight, bias, y);
+  matmul(x, Transpose::no, weight, Transpose::no, y);
+  add_bias(y, bias);
+  if (activation == Activation::relu) relu(y, y);
+}
+
 void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) const {
   check_rows("add_bias", rows, bias);
   with_type(rows.dtype(), [&](auto zero) {

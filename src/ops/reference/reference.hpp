@@ -11,6 +11,8 @@ class ReferenceKernels : public Kernels {
   std::string fingerprint() const override;
   void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
               const TensorView& c) const override;
+  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+              const TensorView& y) const override;
   void add_bias(const TensorView& rows, const TensorView& bias) const override;
   void sum_rows(const TensorView& rows, const TensorView& out) const override;
   void relu(const TensorView& x, const TensorView& y) const override;

@@ -1,0 +1,13 @@
+// The NCCL backend of a build without one.
+#include <lockstep/base/error.hpp>
+#include <lockstep/comm/communicator.hpp>
+
+namespace lockstep {
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator&, Device&, Stream&, NcclOptions) {
+  throw DeviceError{"this build has no GPU backend"};
+}
+
+void allow_shared_gpu(int) {}
+
+}  // namespace lockstep

@@ -1,0 +1,192 @@
+// A GPU as a device. Memory comes from the driver's own stream-ordered pool, which keeps what was given back: a
+// training step allocates without the driver's help.
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+
+#include "device/cuda.hpp"
+#include "device/cuda/native.hpp"
+
+namespace lockstep {
+namespace {
+
+using detail::check_cuda;
+
+/// A stream of CUDA's, owned once. Shared by the Stream and the memory that is given back through it.
+class StreamHandle {
+ public:
+  explicit StreamHandle(int device) : device_{device} {
+    bind();
+    // Non-blocking: not ordered with the process's default stream, which nothing here uses.
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  }
+  StreamHandle(const StreamHandle&) = delete;
+  StreamHandle& operator=(const StreamHandle&) = delete;
+  ~StreamHandle() { cudaStreamDestroy(stream_); }
+
+  cudaStream_t get() const { return stream_; }
+
+  /// The current device is each thread's own, and new threads begin with GPU 0.
+  void bind() const { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
+
+ private:
+  int device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(const StreamHandle& stream) {
+    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    if (const cudaError_t result = cudaEventRecord(event_, stream.get()); result != cudaSuccess) {
+      cudaEventDestroy(event_);
+      check_cuda(result, "cudaEventRecord");
+    }
+  }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+
+  bool done() const override {
+    const cudaError_t result = cudaEventQuery(event_);
+    if (result == cudaErrorNotReady) {
+      (void)cudaGetLastError();  // no failure, but CUDA would hand it to the next who asks for the last one
+      return false;
+    }
+    check_cuda(result, "cudaEventQuery");
+    return true;
+  }
+  void synchronize() override { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(int device) : handle_{std::make_shared<const StreamHandle>(device)} {}
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+
+  Buffer allocate(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, 0, DeviceKind::cuda, nullptr};
+    handle_->bind();
+    void* data = nullptr;
+    if (cudaMallocAsync(&data, bytes, handle_->get()) == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      throw DeviceError{fmt::format("the GPU has no {} bytes of memory left", bytes)};
+    }
+    check_cuda(cudaGetLastError(), "cudaMallocAsync");
+    return {data, bytes, DeviceKind::cuda, [stream = handle_](void* held) { cudaFreeAsync(held, stream->get()); }};
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes == 0) return;
+    handle_->bind();
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_->get()), "cudaMemcpyAsync");
+  }
+
+  void fill_zero(void* to, std::size_t bytes) override {
+    if (bytes == 0) return;
+    handle_->bind();
+    check_cuda(cudaMemsetAsync(to, 0, bytes, handle_->get()), "cudaMemsetAsync");
+  }
+
+  std::unique_ptr<Event> record() override {
+    handle_->bind();
+    return std::make_unique<CudaEvent>(*handle_);
+  }
+
+  void wait(const Event& event) override {
+    const auto* const recorded = dynamic_cast<const CudaEvent*>(&event);
+    if (!recorded) return;  // the host's work is done already
+    handle_->bind();
+    check_cuda(cudaStreamWaitEvent(handle_->get(), recorded->get(), 0), "cudaStreamWaitEvent");
+  }
+
+  void synchronize() override {
+    handle_->bind();
+    check_cuda(cudaStreamSynchronize(handle_->get()), "cudaStreamSynchronize");
+  }
+
+  cudaStream_t native() const {
+    handle_->bind();
+    return handle_->get();
+  }
+
+ private:
+  std::shared_ptr<const StreamHandle> handle_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int index) : index_{index} {
+    check_cuda(cudaSetDevice(index), "cudaSetDevice");
+    int has_pools = 0;
+    check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, index), "cudaDeviceGetAttribute");
+    if (!has_pools) throw DeviceError{fmt::format("cuda:{} has no memory pools, which lockstep needs", index)};
+    cudaMemPool_t pool = nullptr;
+    check_cuda(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool");
+    std::uint64_t keep_all = std::numeric_limits<std::uint64_t>::max();
+    check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all), "cudaMemPoolSetAttribute");
+  }
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  std::string name() const override { return fmt::format("cuda:{}", index_); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(index_); }
+
+  Buffer allocate_pinned(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, 0, DeviceKind::cpu, nullptr};
+    check_cuda(cudaSetDevice(index_), "cudaSetDevice");
+    void* data = nullptr;
+    check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
+    std::memset(data, 0, bytes);
+    return {data, bytes, DeviceKind::cpu, [](void* held) { cudaFreeHost(held); }};
+  }
+
+ private:
+  int index_;
+};
+
+}  // namespace
+
+void detail::check_cuda(cudaError_t result, const char* call) {
+  if (result == cudaSuccess) return;
+  (void)cudaGetLastError();
+  int device = -1;
+  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
+  throw DeviceError{fmt::format("{} failed on cuda:{} of rank {}: {} ({})", call, device, log::rank(),
+                                cudaGetErrorString(result), cudaGetErrorName(result))};
+}
+
+cudaStream_t detail::native(Stream& stream) {
+  const auto* const own = dynamic_cast<const CudaStream*>(&stream);
+  if (!own) throw InvalidArgument{"a stream of the cpu has no handle of CUDA's"};
+  return own->native();
+}
+
+void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+}
+
+int cuda_device_count() {
+  int count = 0;
+  // Without a driver this fails and leaves the count untouched.
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  (void)cudaGetLastError();
+  return 0;
+}
+
+std::unique_ptr<Device> make_cuda_device(int index) {
+  return std::make_unique<CudaDevice>(index);
+}
+
+}  // namespace lockstep

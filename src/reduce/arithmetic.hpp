@@ -1,0 +1,29 @@
+// The few operations on elements that reductions are made of, on memory of the host and of GPUs.
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep::detail {
+
+/// Pieces of one shape and type, `stride` elements from the begin of one to that of the next.
+struct Pieces {
+  TensorView first;
+  std::int64_t stride;
+  int count;
+};
+
+/// All of these enqueue on `stream` what they do, and take memory of its device. InvalidArgument for f16 and bf16.
+
+/// sum = the pieces added up in the order of fixed_order_sum. `sum` is of the shape and type of a piece, and overlaps
+/// none.
+void tree_sum(const Pieces& pieces, const TensorView& sum, Stream& stream);
+
+/// sum += x. Same count and type.
+void add(const TensorView& sum, const TensorView& x, Stream& stream);
+
+/// view /= divisor. Floating-point types.
+void divide(const TensorView& view, int divisor, Stream& stream);
+
+}  // namespace lockstep::detail

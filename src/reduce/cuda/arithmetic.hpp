@@ -1,0 +1,13 @@
+// The operations of reduce/arithmetic.hpp on GPU memory. Which file answers is Meson's choice.
+#pragma once
+
+#include "reduce/arithmetic.hpp"
+
+namespace lockstep::detail::cuda {
+
+/// DeviceError in a build without a GPU backend.
+void tree_sum(const Pieces& pieces, const TensorView& sum, Stream& stream);
+void add(const TensorView& sum, const TensorView& x, Stream& stream);
+void divide(const TensorView& view, int divisor, Stream& stream);
+
+}  // namespace lockstep::detail::cuda

@@ -1,0 +1,19 @@
+// The launches behind reduce/cuda/arithmetic.cpp: plain pointers, so that nvcc compiles nothing but kernels.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+namespace lockstep::detail::cuda {
+
+/// T: float, double, std::int32_t, std::int64_t, std::uint8_t. Each is one launch, and returns what CUDA says of it.
+template <class T>
+cudaError_t launch_tree_sum(const T* pieces, std::int64_t stride, int parts, T* sum, std::int64_t count,
+                            cudaStream_t stream);
+template <class T>
+cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream);
+template <class T>
+cudaError_t launch_divide(T* values, int divisor, std::int64_t count, cudaStream_t stream);
+
+}  // namespace lockstep::detail::cuda
