@@ -99,6 +99,11 @@ class Parser {
         ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   }
 
+  template <class Take>
+  void flag(const std::string& name, const std::string& help, Take take) {
+    app_.add_flag_callback(name, take, help)->group(group_)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+  }
+
   /// The help or the version if that is what was asked for.
   std::optional<std::string> parse(int argc, const char* const* argv) {
     try {
@@ -219,15 +224,21 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   parser.option("--shards", "V|ranks",
                 "Slices of every batch that the result depends on, whatever the number of ranks; 'ranks': one a rank, "
-                "the fastest (default 8)",
-                [&](const std::string&, const std::string& text) { training.shards = parse_shards(text); });
+                "the fastest (default 8; on GPUs 'ranks')",
+                [&](const std::string&, const std::string& text) {
+                  training.shards = parse_shards(text);
+                  // Who names a number wants results that do not depend on the number of ranks.
+                  if (training.shards.kind == ShardRequest::Kind::count) line.runtime.gpu_sum_order = SumOrder::fixed;
+                });
+  parser.flag("--allow-shared-gpu", "For tests: ranks beyond a node's GPUs share them",
+              [&] { line.runtime.allow_shared_gpu = true; });
   parser.option("--threads", "T", "Threads of each rank (default 1)",
                 [&](const std::string& option, const std::string& text) {
                   training.threads = parse_number<int>(option, text, 1, "a whole number from 1 to 1024");
                   if (training.threads > 1024)
                     throw ConfigError{fmt::format("{} {}: expected a whole number from 1 to 1024", option, text)};
                 });
-  parser.option("--kernels", "auto|reference|onednn", "Which kernels compute on the CPU (default auto)",
+  parser.option("--kernels", "auto|reference|onednn|cuda", "Which kernels compute (default auto)",
                 [&](const std::string& option, const std::string& text) {
                   training.kernels = parse_named(option, [&] { return ops::parse_kernel_choice(text); });
                 });

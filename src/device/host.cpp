@@ -31,6 +31,7 @@ class HostStream final : public Stream {
  public:
   DeviceKind kind() const override { return DeviceKind::cpu; }
   Buffer allocate(std::size_t bytes) override { return lockstep::allocate(bytes); }
+  Buffer allocate_pinned(std::size_t bytes) override { return allocate_host(bytes); }
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes && to != from) std::memcpy(to, from, bytes);
   }
@@ -47,7 +48,6 @@ class HostDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<HostStream>(); }
-  Buffer allocate_pinned(std::size_t bytes) override { return allocate_host(bytes); }
 };
 
 }  // namespace

@@ -48,13 +48,13 @@ void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_in
 
 }  // namespace
 
-Batch make_batch(std::int64_t capacity, std::int64_t features, DType dtype) {
+Batch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream) {
   if (dtype != DType::f32 && dtype != DType::f64)
     throw InvalidArgument{fmt::format("batches of {} are not supported; expected f32 or f64", name_of(dtype))};
   if (capacity < 1 || features < 1)
     throw InvalidArgument{
         fmt::format("a batch of {} rows of {} features; expected 1 or more of both", capacity, features)};
-  return {Tensor::zeros(dtype, {capacity, features}), Tensor::zeros(DType::i32, {capacity}), 0};
+  return {Tensor::pinned(dtype, {capacity, features}, stream), Tensor::pinned(DType::i32, {capacity}, stream), 0};
 }
 
 void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_indices, Batch& batch) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -28,7 +27,8 @@ FlatRange single_range(const VariableStore& store, std::span<const Variable> var
 
 }  // namespace
 
-GradientBuffer::GradientBuffer(const VariableStore& store, std::span<const Variable> variables) {
+GradientBuffer::GradientBuffer(const VariableStore& store, std::span<const Variable> variables)
+    : stream_{&store.stream()} {
   const FlatRange range = single_range(store, variables);
   Layout layout{{variables.begin(), variables.end()}, range.first};
   std::ranges::sort(layout.variables, {}, offset_of);
@@ -36,13 +36,13 @@ GradientBuffer::GradientBuffer(const VariableStore& store, std::span<const Varia
   layout_ = std::make_shared<const Layout>(std::move(layout));
 }
 
-GradientBuffer::GradientBuffer(TensorView flat, std::shared_ptr<const Layout> layout)
-    : flat_{std::move(flat)}, layout_{std::move(layout)} {}
+GradientBuffer::GradientBuffer(TensorView flat, std::shared_ptr<const Layout> layout, Stream& stream)
+    : stream_{&stream}, flat_{std::move(flat)}, layout_{std::move(layout)} {}
 
 GradientBuffer GradientBuffer::at(const TensorView& flat) const {
   if (flat.dtype() != dtype() || flat.count() != count())
     throw InvalidArgument{fmt::format("{} cannot hold the gradients laid out in {}", describe(flat), describe(flat_))};
-  GradientBuffer other{flat.reshaped({flat.count()}), layout_};
+  GradientBuffer other{flat.reshaped({flat.count()}), layout_, *stream_};
   other.zero_padding();
   return other;
 }
@@ -59,8 +59,7 @@ void GradientBuffer::zero_padding() const {
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const std::int64_t begin = offset_of(variables[i]) - layout_->first + element_count(variables[i].shape());
     const std::int64_t end = i + 1 < variables.size() ? offset_of(variables[i + 1]) - layout_->first : count();
-    const TensorView padding = flat_.slice(begin, end - begin);
-    if (padding.bytes() > 0) std::memset(padding.data(), 0, padding.bytes());
+    fill_zero(flat_.slice(begin, end - begin), *stream_);
   }
 }
 

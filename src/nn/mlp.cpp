@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -34,7 +33,7 @@ TensorView first_rows(const Tensor& tensor, std::int64_t rows, std::int64_t colu
 }  // namespace
 
 Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
-    : options_{checked(options)}, kernels_{std::move(kernels)} {
+    : options_{checked(options)}, kernels_{std::move(kernels)}, stream_{strategy.stream()} {
   std::vector<std::int64_t> sizes = options_.hidden;
   sizes.push_back(options_.classes);
   std::int64_t inputs = options_.inputs;
@@ -56,10 +55,7 @@ ops::CrossEntropy Mlp::train_shard(const Batch& shard, const GradientBuffer& gra
   require_fit(shard);
   if (shard.samples == 0) {
     // What the padding's zeros would add up to, but for the sign that a product by zero may have.
-    for (const Variable& variable : variables_) {
-      const TensorView gradient = gradients.of(variable);
-      std::memset(gradient.data(), 0, gradient.bytes());
-    }
+    for (const Variable& variable : variables_) fill_zero(gradients.of(variable), stream_);
     return {};
   }
   forward(shard);
@@ -123,11 +119,11 @@ void Mlp::reserve(std::int64_t capacity) {
   Workspace larger{.capacity = capacity};
   std::int64_t widest = 0;
   for (const std::int64_t size : options_.hidden) {
-    larger.outputs.push_back(Tensor::zeros(options_.dtype, {capacity, size}));
+    larger.outputs.push_back(Tensor::zeros(options_.dtype, {capacity, size}, stream_));
     widest = std::max(widest, size);
   }
-  larger.outputs.push_back(Tensor::zeros(options_.dtype, {capacity, options_.classes}));
-  larger.d_hidden = Tensor::zeros(options_.dtype, {capacity, widest});
+  larger.outputs.push_back(Tensor::zeros(options_.dtype, {capacity, options_.classes}, stream_));
+  larger.d_hidden = Tensor::zeros(options_.dtype, {capacity, widest}, stream_);
   workspace_ = std::move(larger);
 }
 

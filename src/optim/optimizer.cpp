@@ -56,8 +56,8 @@ bool overlap(const TensorView& a, const TensorView& b) {
   return before(a.data(), b.data() + b.bytes()) && before(b.data(), a.data() + a.bytes());
 }
 
-/// Two small messages: the integers as integers. Not together with the gradients: an f64 beside an f64 range
-/// would make that range a packed copy.
+/// One small message, the integers as integers. Not together with the gradients: an f64 beside an f64 range would make
+/// that range a packed copy.
 void all_reduce(StepSums& sums, CrossDeviceOps& reductions) {
   std::array<std::int64_t, 2> integers{sums.samples, sums.correct};
   const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {2}, DType::i64};
@@ -108,7 +108,7 @@ class Optimizer::Plan {
   }
 
   void bring_home(std::span<const Gradient> gradients) const {
-    for (std::size_t i = 0; i < gradients.size(); ++i) copy(gradients[i].value.view(), homes_[i]);
+    for (std::size_t i = 0; i < gradients.size(); ++i) copy(gradients[i].value.view(), homes_[i], store_->stream());
   }
 
   std::span<const FlatRange> ranges() const { return ranges_; }
@@ -152,9 +152,10 @@ void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradien
   context.declared_merge(
       fmt::format("{}{}", how, plan.list()),
       [&](CrossDeviceOps& reductions) {
+        // What is on the host first: a GPU goes on with its gradients while the host goes on with the step.
+        if (sums) all_reduce(*sums, reductions);
         // Range by range: each is one piece of memory, and so is reduced where it lies.
         for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
-        if (sums) all_reduce(*sums, reductions);
         if (sums && sums->samples == 0) return;
         const double divisor = sums ? static_cast<double>(sums->samples) : 1;
         for (const FlatRange& range : plan.ranges()) update(range, divisor);

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-Sgd::Sgd(SgdOptions options) : Sgd{options, ops::make_kernels(ops::KernelChoice::automatic)} {}
+Sgd::Sgd(SgdOptions options) : Sgd{options, nullptr} {}
 
 Sgd::Sgd(SgdOptions options, std::shared_ptr<const ops::Kernels> kernels)
     : options_{options}, kernels_{std::move(kernels)} {
@@ -20,6 +20,7 @@ Sgd::Sgd(SgdOptions options, std::shared_ptr<const ops::Kernels> kernels)
 }
 
 void Sgd::update(const FlatRange& range, double divisor) {
+  if (!kernels_) kernels_ = ops::make_kernels(ops::KernelChoice::automatic, {}, range.stream());
   if (options_.momentum == 0) {
     kernels_->sgd(range.values, range.gradients, divisor, options_.learning_rate);
   } else {

@@ -24,8 +24,8 @@ void print_line(std::string line) {
   (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
-JobEnd::JobEnd(MeetingPoint& meeting, std::string name)
-    : meeting_{meeting}, name_{std::move(name)}, previous_{std::set_terminate(on_terminate)} {
+JobEnd::JobEnd(ReplicaGroup& group, std::string name)
+    : group_{group}, meeting_{group.meeting()}, name_{std::move(name)}, previous_{std::set_terminate(on_terminate)} {
   current = this;
 }
 
@@ -52,6 +52,7 @@ void JobEnd::alone(const std::string& what, ExitCode cause) {
     std::this_thread::sleep_for(std::chrono::seconds{1});  // Whoever prints ends the job, us included.
   }
   const ExitCode code = cause == ExitCode::failure && !single ? ExitCode::peer_failed : cause;
+  group_.abort();
   MpiSession::abort_job(static_cast<int>(code));
 }
 

@@ -5,15 +5,15 @@
 #include <string>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/meeting_point.hpp>
 #include <lockstep/control/phase_table.hpp>
+#include <lockstep/strategy/replica_group.hpp>
 
 namespace lockstep {
 
 /// The process's way out. While it lives it is also what std::terminate calls.
 class JobEnd {
  public:
-  explicit JobEnd(MeetingPoint& meeting, std::string name);
+  JobEnd(ReplicaGroup& group, std::string name);
   JobEnd(const JobEnd&) = delete;
   ~JobEnd();
 
@@ -31,6 +31,7 @@ class JobEnd {
  private:
   static void on_terminate();
 
+  ReplicaGroup& group_;
   MeetingPoint& meeting_;
   std::string name_;
   PhaseTable* phases_ = nullptr;

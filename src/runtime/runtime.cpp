@@ -62,6 +62,7 @@ std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
 /// Members in the order of acquisition; they go in reverse.
 struct Runtime::Impl {
   MpiSession session;
+  std::unique_ptr<Device> device;  ///< bound later; what the group holds of it goes first
   std::unique_ptr<ReplicaGroup> group;
   JobEnd end;
   RuntimeOptions options;
@@ -69,19 +70,18 @@ struct Runtime::Impl {
   std::optional<RankMap> ranks;
   std::vector<std::string> names;
   std::optional<Watchdog> watchdog;
-  std::unique_ptr<Device> device;
   std::optional<Strategy> strategy;
   int exceptions_before = std::uncaught_exceptions();
 
   Impl(int& argc, char**& argv)
-      : session{argc, argv}, group{make_mpi_group()}, end{group->meeting(), fmt::format("replica {}", group->rank())} {
+      : session{argc, argv}, group{make_mpi_group()}, end{*group, fmt::format("replica {}", group->rank())} {
     log::set_rank(group->rank());
   }
 
   MeetingPoint& meeting() { return group->meeting(); }
   ControlChannel& channel() { return group->meeting().channel(); }
 
-  /// COLL. `step` without collectives in it, on every rank; if it fails on one, it fails on all.
+  /// COLL. `step` on every rank; if it fails on one, it fails on all. Collectives in it must fail on all or none.
   template <class Step>
   void together(const char* name, Step&& step, Here here = Here::current()) {
     try {
@@ -97,6 +97,7 @@ struct Runtime::Impl {
   void compare_options();
   void read_cluster();
   void bind();
+  void add_device_plane(const NodePlace& place);
 };
 
 void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
@@ -129,13 +130,18 @@ void Runtime::Impl::watch() {
   std::vector<std::string> of_rows;
   for (const int rank : node.ranks) of_rows.push_back(names[static_cast<std::size_t>(rank)]);
   watchdog.emplace(*node.phases, std::move(of_rows), WatchdogOptions{.stall_timeout = options.stall_timeout},
-                   [](ExitCode code) { MpiSession::abort_job(static_cast<int>(code)); });
+                   [this](ExitCode code) {
+                     group->abort();
+                     MpiSession::abort_job(static_cast<int>(code));
+                   });
 }
 
 void Runtime::Impl::compare_options() {
-  const auto all =
-      gather_texts(channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}, stall timeout {} s, {}",
-                                          options.device, options.stall_timeout.count(), options.program_options));
+  const auto all = gather_texts(
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}, {} sums on GPUs, stall timeout {} s, {}",
+                             options.device, options.allow_shared_gpu ? " that may be shared" : "",
+                             options.gpu_sum_order == SumOrder::fixed ? "fixed-order" : "backend-order",
+                             options.stall_timeout.count(), options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])
@@ -198,6 +204,7 @@ void Runtime::Impl::bind() {
     place.rank_in_node = node.place;
     place.ranks_on_node = static_cast<int>(node.ranks.size());
     place.gpus_on_node = place.requested == DeviceRequest::cpu ? 0 : cuda_device_count();
+    place.allow_shared_gpu = options.allow_shared_gpu;
     binding = bind_device(place);
     device = make_device(binding);
   });
@@ -210,6 +217,27 @@ void Runtime::Impl::bind() {
   });
   if (place.requested == DeviceRequest::automatic && binding.kind == BoundKind::cpu && group->rank() == 0)
     log::info("no GPU was found: training on the CPU");
+  if (device->kind() == DeviceKind::cuda) add_device_plane(place);
+}
+
+void Runtime::Impl::add_device_plane(const NodePlace& place) {
+  if (place.ranks_on_node > place.gpus_on_node) {
+    allow_shared_gpu(group->rank());
+    if (group->rank() == 0)
+      log::warning(fmt::format("{} ranks of this node share {} GPUs and take turns there: for tests, not for speed",
+                               place.ranks_on_node, place.gpus_on_node));
+  }
+  auto compute = device->make_stream();
+  NcclOptions nccl;
+  nccl.init_timeout = options.stall_timeout;
+  // The other ranks are inside the collective and cannot be told.
+  nccl.on_failure = [this](const std::exception_ptr& failure) {
+    end.alone(message_of(failure), exit_code_of(failure));
+  };
+  together("starting NCCL", [&] {
+    auto data = make_nccl_communicator(group->host_plane(), *device, *compute, std::move(nccl));
+    group->add_device_plane(std::move(compute), std::move(data), options.gpu_sum_order);
+  });
 }
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options) : Runtime{std::make_unique<Impl>(argc, argv)} {

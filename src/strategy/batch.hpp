@@ -15,12 +15,12 @@ namespace lockstep::detail {
 
 class Batch {
  public:
-  /// Replaces `leaves` by copies, which it will reduce in place; they must outlive it. InvalidArgument if `op` is not
-  /// defined for one of them.
-  Batch(ReduceOp op, std::vector<Tensor>& leaves) : op_{op} {
+  /// Replaces `leaves` by copies on the same device, which it will reduce in place; they must outlive it. `stream` is
+  /// that of the rank's device. InvalidArgument if `op` is not defined for one of them.
+  Batch(ReduceOp op, std::vector<Tensor>& leaves, Stream& stream) : op_{op} {
     for (const Tensor& leaf : leaves) require_reducible(op, leaf.dtype());
     for (Tensor& leaf : leaves) {
-      leaf = Tensor::copy_of(leaf.view());
+      leaf = Tensor::copy_of(leaf.view(), leaf.device() == DeviceKind::cpu ? host_stream() : stream);
       views_.push_back(leaf.view());
     }
   }

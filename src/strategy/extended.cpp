@@ -25,7 +25,7 @@ void StrategyExtended::require_own(const Variable& variable) const {
 
 void StrategyExtended::all_reduce(ReduceOp op, std::vector<Tensor>& leaves, const Here& here) {
   detail::require_cross_replica(*strategy_);
-  const detail::Batch batch{op, leaves};
+  const detail::Batch batch{op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("reduce_to"));
   batch.all_reduce(strategy_->group().reductions());
 }
@@ -37,7 +37,7 @@ bool StrategyExtended::reduce_to_one(ReduceOp op, std::vector<Tensor>& leaves, O
   if (destination.id < 0 || destination.id >= replicas)
     throw InvalidArgument{fmt::format("destination: replica {} is not one of the {} replicas, 0 to {}", destination.id,
                                       replicas, replicas - 1)};
-  const detail::Batch batch{op, leaves};
+  const detail::Batch batch{op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id)));
   batch.reduce_to_one(strategy_->group().reductions(), destination.id);
   return strategy_->group().rank() == destination.id;
@@ -45,7 +45,7 @@ bool StrategyExtended::reduce_to_one(ReduceOp op, std::vector<Tensor>& leaves, O
 
 void StrategyExtended::broadcast(std::vector<Tensor>& leaves, const Here& here) {
   detail::require_cross_replica(*strategy_);
-  const detail::Batch batch{ReduceOp::sum, leaves};
+  const detail::Batch batch{ReduceOp::sum, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to"));
   batch.broadcast(strategy_->group().reductions(), 0);
 }
@@ -66,7 +66,7 @@ std::vector<Mirrored<Tensor>> StrategyExtended::batch_reduce_to(
 Tensor StrategyExtended::read_var(const Variable& variable, Here) {
   detail::require_cross_replica(*strategy_);
   require_own(variable);
-  return Tensor::copy_of(variable.local());
+  return Tensor::on_host(variable.local());
 }
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {

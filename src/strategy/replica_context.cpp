@@ -33,7 +33,7 @@ void ReplicaContext::declared_merge(std::string_view batch, const std::function<
 
 std::vector<Tensor> ReplicaContext::all_reduce_leaves(ReduceOp op, std::vector<Tensor> leaves, const Here& here) {
   detail::require_current(*this);
-  detail::Batch batch{op, leaves};
+  detail::Batch batch{op, leaves, strategy_.stream()};
   declared_merge(
       batch.text("all_reduce"), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
   return leaves;

@@ -45,8 +45,23 @@ ReplicaGroup::ReplicaGroup(std::unique_ptr<Communicator> data, std::unique_ptr<C
                            std::vector<std::string> replica_names, EndJob end_job)
     : data_{std::move(data)},
       meeting_{std::move(control), std::move(replica_names)},
-      guarded_{std::make_unique<GuardedOps>(make_fixed_order_ops(*data_),
-                                            end_job ? std::move(end_job) : EndJob{terminate_with})} {}
+      end_job_{end_job ? std::move(end_job) : EndJob{terminate_with}},
+      guarded_{std::make_unique<GuardedOps>(make_fixed_order_ops(*data_), end_job_)} {}
+
+void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
+                                    SumOrder order) {
+  compute_ = std::move(compute);
+  device_data_ = std::move(data);
+  auto device_ops =
+      order == SumOrder::fixed ? make_fixed_order_ops(*device_data_) : make_backend_order_ops(*device_data_);
+  guarded_ =
+      std::make_unique<GuardedOps>(make_ops_by_device(make_fixed_order_ops(*data_), std::move(device_ops)), end_job_);
+  to_abort_ = device_data_.get();
+}
+
+void ReplicaGroup::abort() noexcept {
+  if (Communicator* const communicator = to_abort_.exchange(nullptr)) communicator->abort();
+}
 
 ReplicaGroup::~ReplicaGroup() = default;
 

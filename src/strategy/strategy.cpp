@@ -67,6 +67,9 @@ VariableStore& Strategy::store() {
 ReplicaGroup& Strategy::group() {
   return core_->group;
 }
+Stream& Strategy::stream() {
+  return core_->group.stream();
+}
 int Strategy::num_replicas_in_sync() const {
   return core_->group.size();
 }
@@ -84,7 +87,7 @@ MirroredVariable Strategy::create_variable(VariableOptions options, const std::f
   require_aggregation(options);
   auto state = std::make_shared<detail::VariableState>();
   try {
-    state->initial = Tensor::copy_of(initial().view());
+    state->initial = Tensor::on_host(initial().view());
   } catch (...) {
     core_->group.meeting().fail(std::current_exception());
   }

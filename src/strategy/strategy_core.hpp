@@ -11,7 +11,8 @@ struct Strategy::Core {
   VariableStore store;
   StrategyExtended extended;
 
-  Core(ReplicaGroup& its_group, Strategy& handle) : group{its_group}, id{its_group.next_strategy()}, extended{handle} {}
+  Core(ReplicaGroup& its_group, Strategy& handle)
+      : group{its_group}, id{its_group.next_strategy()}, store{its_group.stream()}, extended{handle} {}
 };
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/strategy/variable.hpp>
+#include <lockstep/strategy/variable_store.hpp>
 
 #include "strategy/context_stack.hpp"
 
@@ -22,7 +23,7 @@ void apply(Assignment assignment, std::span<const T> value, std::span<T> target)
   }
 }
 
-void apply(Assignment assignment, const TensorView& value, const TensorView& target) {
+void apply_on_host(Assignment assignment, const TensorView& value, const TensorView& target) {
   switch (target.dtype()) {
     case DType::f32: return apply<float>(assignment, value.elements<float>(), target.elements<float>());
     case DType::f64: return apply<double>(assignment, value.elements<double>(), target.elements<double>());
@@ -36,6 +37,18 @@ void apply(Assignment assignment, const TensorView& value, const TensorView& tar
     case DType::bf16: break;
   }
   throw InvalidArgument{fmt::format("{} variables cannot be assigned on the host", name_of(target.dtype()))};
+}
+
+/// Arithmetic on variables is the host's, wherever they live: it is no part of a training step.
+void apply(Assignment assignment, const Tensor& value, const Variable& component) {
+  const TensorView target = component.local();
+  if (target.device() == DeviceKind::cpu && value.device() == DeviceKind::cpu)
+    return apply_on_host(assignment, value.view(), target);
+  Stream& stream = *component.state().segment->stream;
+  if (assignment == Assignment::set) return copy(value.view(), target, stream);
+  const Tensor result = Tensor::on_host(target);
+  apply_on_host(assignment, Tensor::on_host(value.view()).view(), result.view());
+  copy(result.view(), target, stream);
 }
 
 /// In replica context: the replicas' values become one, in one merge_call.
@@ -60,9 +73,7 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
           return extended.broadcast_to(values, here);
         }();
         extended.update(
-            variable,
-            [&](const Variable& component, const Tensor& one) { apply(assignment, one.view(), component.local()); },
-            merged);
+            variable, [&](const Variable& component, const Tensor& one) { apply(assignment, one, component); }, merged);
       },
       args(value), here);
 }
@@ -71,13 +82,13 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
   if (value.shape() != variable.shape() || value.dtype() != variable.dtype())
     throw InvalidArgument{fmt::format("variable '{}' is {}{}; it cannot take {}", variable.name(),
                                       name_of(variable.dtype()), to_string(variable.shape()), describe(value.view()))};
-  const TensorView target = variable.local();
+  (void)variable.local();  // ContextError before it has memory
   const detail::Frame* const frame = detail::current_frame();
   if (frame && !frame->strategy->extended().variable_created_in_scope(variable))
     throw ContextError{fmt::format("Mixing different Strategy objects: variable '{}' was not created by {}",
                                    variable.name(), frame->strategy->name())};
   if (frame && frame->mode == detail::Mode::replica) return assign_in_replica(variable, assignment, value, here);
-  apply(assignment, value.view(), target);
+  apply(assignment, value, variable);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void require_sealed(const VariableState& variable) {
 
 TensorView FlatRange::slot(std::string_view name) const {
   Tensor& slot = segment->slots[std::string{name}];
-  if (slot.count() != segment->count) slot = Tensor::zeros(segment->dtype, {segment->count});
+  if (slot.count() != segment->count) slot = Tensor::zeros(segment->dtype, {segment->count}, *segment->stream);
   return slot.view().slice(first, values.count());
 }
 
@@ -44,22 +44,22 @@ std::vector<TensorView> VariableStore::seal() {
       return segment->dtype == variable.dtype && segment->trainable == variable.trainable;
     });
     if (found == made.end())
-      found = made.insert(
-          found, std::make_shared<StoreSegment>(StoreSegment{variable.dtype, variable.trainable, 0, {}, {}, {}}));
+      found = made.insert(found, std::make_shared<StoreSegment>(
+                                     StoreSegment{stream_, variable.dtype, variable.trainable, 0, {}, {}, {}}));
     variable.segment = *found;
     variable.offset = (*found)->count;
     (*found)->count += padded(variable.initial.count(), variable.dtype);
   }
   std::vector<TensorView> values;
   for (const auto& segment : made) {
-    segment->values = Tensor::zeros(segment->dtype, {segment->count});
-    if (segment->trainable) segment->gradients = Tensor::zeros(segment->dtype, {segment->count});
+    segment->values = Tensor::zeros(segment->dtype, {segment->count}, *stream_);
+    if (segment->trainable) segment->gradients = Tensor::zeros(segment->dtype, {segment->count}, *stream_);
     values.push_back(segment->values.view());
   }
   for (; sealed_ < variables_.size(); ++sealed_) {
     VariableState& variable = *variables_[sealed_];
     const TensorView home = variable.segment->values.view().slice(variable.offset, variable.initial.count());
-    copy(variable.initial.view(), home.reshaped(variable.shape));
+    copy(variable.initial.view(), home.reshaped(variable.shape), *stream_);
     variable.initial = {};
   }
   segments_.insert(segments_.end(), made.begin(), made.end());

@@ -65,6 +65,13 @@ Tensor Tensor::zeros(DType dtype, Shape shape, Stream& stream) {
   return {std::move(buffer), std::move(view)};
 }
 
+Tensor Tensor::pinned(DType dtype, Shape shape, Stream& stream) {
+  const auto bytes = static_cast<std::size_t>(element_count(shape)) * size_of(dtype);
+  auto buffer = std::make_shared<const Buffer>(stream.allocate_pinned(bytes));
+  TensorView view{buffer->data(), std::move(shape), dtype};
+  return {std::move(buffer), std::move(view)};
+}
+
 Tensor Tensor::copy_of(const TensorView& view, Stream& stream) {
   auto buffer = std::make_shared<const Buffer>(stream.allocate(view.bytes()));
   TensorView made{buffer->data(), view.shape(), view.dtype(), stream.kind()};

@@ -7,13 +7,14 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
-#include <lockstep/input/batch.hpp>
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/train/fit.hpp>
+
+#include "train/shard_batch.hpp"
 
 namespace lockstep {
 namespace {
@@ -47,12 +48,13 @@ class LossAccumulator {
 /// The shards of one rank, of batches that come one after the other from `images`.
 class RankShards {
  public:
-  RankShards(const ImageSet& images, std::int64_t largest_batch, int shards, const Strategy& strategy, int rank,
-             DType dtype)
+  RankShards(const ImageSet& images, std::int64_t largest_batch, int shards, Strategy& strategy, int rank, DType dtype)
       : images_{images},
         shards_{shards},
         mine_{shards_of_rank(shards, strategy.num_replicas_in_sync(), rank)},
-        batch_{make_batch(shard_capacity(largest_batch, shards), images.features(), dtype)} {}
+        batch_{shard_capacity(largest_batch, shards), images.features(), dtype, strategy.stream()} {}
+
+  std::int64_t count() const { return mine_.size(); }
 
   /// Calls `body` with each of this rank's shards of the batch whose samples are `samples`, in order.
   template <class Body>
@@ -60,10 +62,8 @@ class RankShards {
     const auto size = static_cast<std::int64_t>(samples.size());
     for (std::int64_t shard = mine_.first; shard < mine_.last; ++shard) {
       const Range range = shard_range(size, shards_, static_cast<int>(shard));
-      fill_batch(images_,
-                 samples.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.size())),
-                 batch_);
-      body(batch_);
+      body(batch_.load(images_,
+                       samples.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.size()))));
     }
   }
 
@@ -71,7 +71,7 @@ class RankShards {
   const ImageSet& images_;
   int shards_;
   Range mine_;
-  Batch batch_;
+  ShardBatch batch_;
 };
 
 /// The samples of each step, in the order of their epoch.
@@ -132,7 +132,7 @@ class Fit {
                      dtype()},
         buffer_{strategy.store(), model.variables()},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
-        gradient_sum_{buffer_.dtype(), buffer_.count()} {}
+        gradient_sum_{buffer_.dtype(), buffer_.count(), strategy.stream()} {}
 
   FitResult run(Observer& observer);
 
@@ -163,14 +163,16 @@ class Fit {
 
 StepSums Fit::compute_gradients(std::span<const std::int64_t> samples) {
   StepSums sums;
+  // The gradient of an only shard is the sum, and is written where that belongs.
+  const bool only = train_shards_.count() == 1;
   train_shards_.for_each(samples, [&](const Batch& shard) {
-    const ops::CrossEntropy result = model_.train_shard(shard, buffer_.at(gradient_sum_.next()));
-    gradient_sum_.push();
+    const ops::CrossEntropy result = model_.train_shard(shard, only ? buffer_ : buffer_.at(gradient_sum_.next()));
+    if (!only) gradient_sum_.push();
     loss_sum_.push(result.loss_sum);
     sums.samples += shard.samples;
     sums.correct += result.correct;
   });
-  gradient_sum_.finish(buffer_.flat());
+  if (!only) gradient_sum_.finish(buffer_.flat());
   sums.loss = loss_sum_.finish();
   return sums;
 }

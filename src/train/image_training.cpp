@@ -48,6 +48,12 @@ class NoObserver final : public Observer {
   void on_evaluation(const EvaluationReport&) override {}
 };
 
+/// Eight small products in the place of a large one cost a CPU little and a GPU much.
+ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
+  if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic) return {ranks, {}};
+  return resolve_shards(request, ranks);
+}
+
 std::int64_t steps_of(const ImageTrainingOptions& options, const ImageData& data) {
   if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
   if (options.steps) return *options.steps;
@@ -88,10 +94,10 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
   std::shared_ptr<const ops::Kernels> kernels;
   std::unique_ptr<Observer> observer = std::make_unique<NoObserver>();
   strategy.run([&](ReplicaContext&) {
-    const ShardChoice shards = resolve_shards(options.shards, ranks);
+    const ShardChoice shards = choose_shards(options.shards, ranks, strategy.stream().kind());
     if (rank == 0 && !shards.note.empty()) log::info(shards.note);
     fit_options.fault = Fault::from_environment(ranks);
-    kernels = ops::make_kernels(options.kernels, {options.threads});
+    kernels = ops::make_kernels(options.kernels, {options.threads}, strategy.stream());
     data = load_image_data(options.data, options.classes);
     require_memory(options, data.train.features());
     fit_options.global_batch = options.global_batch;
@@ -128,8 +134,8 @@ std::uint64_t weights_digest(std::span<const Variable> variables) {
   static_assert(std::endian::native == std::endian::little, "the digest is of little-endian bytes");
   Digest digest;
   for (const Variable& variable : variables) {
-    const TensorView weights = variable.local();
-    digest.update({weights.data(), weights.bytes()});
+    const Tensor weights = Tensor::on_host(variable.local());
+    digest.update({weights.view().data(), weights.view().bytes()});
   }
   return digest.value();
 }

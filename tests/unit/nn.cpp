@@ -220,7 +220,7 @@ TEST_CASE("a dense layer gives the gradient of its inputs too") {
   const auto kernels = reference();
   const Tensor x = Tensor::from({1.0, 2.0, 0.0, 1.0}, {2, 2});
   const Tensor y = Tensor::zeros(DType::f64, {2, 2});
-  layer.forward(*kernels, x.view(), y.view());
+  layer.forward(*kernels, x.view(), ops::Activation::none, y.view());
   CHECK(y.to_vector<double>() == std::vector<double>{17, 30, 13, 24});
 
   const GradientBuffer buffer{strategy.store(), std::vector<Variable>{layer.weight(), layer.bias()}};

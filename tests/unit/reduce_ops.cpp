@@ -81,7 +81,7 @@ constexpr std::int64_t bucket = (4 << 20) / sizeof(float);
 
 TEST_CASE("an all-reduce is the fixed tree over the ranks, to the bit, on every rank") {
   for (int ranks = 1; ranks <= 5; ++ranks) {
-    for (const std::int64_t count : {0, 1, 63, 64, 65, 1000}) {
+    for (const std::int64_t count : {0, 1, 63, 64, 65, 1000, 3277, 16'384, 20'000}) {
       CAPTURE(ranks, count);
       const auto values = make_parts<float>(ranks, count);
       const auto make = [&](int rank) { return Tensors{tensor_of(values[static_cast<std::size_t>(rank)])}; };
@@ -105,8 +105,8 @@ TEST_CASE("tensors larger than a bucket reduce to the same bits") {
 }
 
 TEST_CASE("tensors next to each other travel as one message, as they lie; scattered ones by way of a copy") {
-  const auto values = make_parts<float>(3, 300);
-  const std::vector<std::int64_t> lengths{100, 0, 150, 50};
+  const auto values = make_parts<float>(3, 30'000);
+  const std::vector<std::int64_t> lengths{10'000, 0, 15'000, 5'000};
   const auto lying = [&](int rank) { return neighbours(values[static_cast<std::size_t>(rank)], lengths); };
   const auto scattered = [&](int rank) {
     Tensors tensors;
@@ -119,8 +119,8 @@ TEST_CASE("tensors next to each other travel as one message, as they lie; scatte
     const auto results = adjacent ? after_all_reduce(3, lying, ReduceOp::sum, &calls)
                                   : after_all_reduce(3, scattered, ReduceOp::sum, &calls);
     REQUIRE(calls.size() == 2);
-    CHECK(calls[0].what == "all_to_all 1200");
-    CHECK(calls[1].what == "all_gather 1200");
+    CHECK(calls[0].what == "all_to_all 120000");
+    CHECK(calls[1].what == "all_gather 120000");
     CHECK((calls[0].data == results[0][0].view().data()) == adjacent);
     auto from = expected.begin();
     for (std::size_t tensor = 0; tensor < lengths.size(); ++tensor) {
@@ -128,6 +128,22 @@ TEST_CASE("tensors next to each other travel as one message, as they lie; scatte
       from += lengths[tensor];
     }
   }
+}
+
+TEST_CASE("a few small tensors of any types travel whole, as one message") {
+  const auto values = make_parts<float>(3, 1000);
+  const auto make = [&](int rank) {
+    return Tensors{tensor_of(values[static_cast<std::size_t>(rank)]), tensor_of(std::vector<std::int64_t>{rank, 1}),
+                   tensor_of(std::vector<std::uint8_t>{1, 2, 3}), tensor_of(std::vector<double>{0.5})};
+  };
+  std::vector<Call> calls;
+  const auto results = after_all_reduce(3, make, ReduceOp::sum, &calls);
+  REQUIRE(calls.size() == 1);
+  CHECK(calls[0].what == "all_gather 12144");  // three times 4000 + 16 + 16 + 16 bytes
+  CHECK(all_equal(results, 0, tree(values)));
+  CHECK(all_equal<std::int64_t>(results, 1, {3, 3}));
+  CHECK(all_equal<std::uint8_t>(results, 2, {3, 6, 9}));
+  CHECK(all_equal<double>(results, 3, {1.5}));
 }
 
 TEST_CASE("tensors of one type that lie in another order than they are given keep their own elements") {
@@ -141,20 +157,26 @@ TEST_CASE("tensors of one type that lie in another order than they are given kee
   CHECK(all_equal<float>(results, 1, {3}));
 }
 
-TEST_CASE("types are not mixed: each travels by itself") {
+TEST_CASE("types are not mixed, in small tensors and beside large ones") {
   const auto make = [](int rank) {
     return Tensors{
         tensor_of(std::vector<float>{0.5f * rank}),  tensor_of(std::vector<std::int64_t>{std::int64_t{1} << 40, rank}),
         tensor_of(std::vector<float>{2, 3}),         tensor_of(std::vector<double>{1e100}),
         tensor_of(std::vector<std::int32_t>{-rank}), tensor_of(std::vector<std::uint8_t>{40})};
   };
-  const auto results = after_all_reduce(4, make);
-  CHECK(all_equal<float>(results, 0, {3}));
-  CHECK(all_equal<std::int64_t>(results, 1, {std::int64_t{4} << 40, 6}));
-  CHECK(all_equal<float>(results, 2, {8, 12}));
-  CHECK(all_equal<double>(results, 3, {4e100}));
-  CHECK(all_equal<std::int32_t>(results, 4, {-6}));
-  CHECK(all_equal<std::uint8_t>(results, 5, {160}));
+  const auto beside_a_large_one = [&](int rank) {
+    Tensors tensors = make(rank);
+    tensors.push_back(tensor_of(std::vector<std::int64_t>(10'000, rank)));
+    return tensors;
+  };
+  for (const auto& results : {after_all_reduce(4, make), after_all_reduce(4, beside_a_large_one)}) {
+    CHECK(all_equal<float>(results, 0, {3}));
+    CHECK(all_equal<std::int64_t>(results, 1, {std::int64_t{4} << 40, 6}));
+    CHECK(all_equal<float>(results, 2, {8, 12}));
+    CHECK(all_equal<double>(results, 3, {4e100}));
+    CHECK(all_equal<std::int32_t>(results, 4, {-6}));
+    CHECK(all_equal<std::uint8_t>(results, 5, {160}));
+  }
 }
 
 TEST_CASE("a mean is the sum divided by the number of ranks") {
@@ -169,10 +191,11 @@ TEST_CASE("a mean is the sum divided by the number of ranks") {
 
 TEST_CASE("reduce_to_one gives its root the bits that an all-reduce gives everyone") {
   for (int ranks = 1; ranks <= 5; ++ranks) {
-    const auto values = make_parts<double>(ranks, 1000);
-    const auto make = [&](int rank) { return Tensors{tensor_of(values[static_cast<std::size_t>(rank)])}; };
-    for (int root = 0; root < ranks; ++root) {
-      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
+    for (const std::int64_t count : {1000, 10'000}) {
+      const auto values = make_parts<double>(ranks, count);
+      const auto make = [&](int rank) { return Tensors{tensor_of(values[static_cast<std::size_t>(rank)])}; };
+      for (int root = 0; root < ranks; ++root) {
+        const ReduceOp op = root % 2 ? ReduceOp::sum : ReduceOp::mean;
         const auto results = after(ranks, make, [&](CrossDeviceOps& ops, std::span<const TensorView> tensors) {
           ops.reduce_to_one(op, tensors, root);
         });
@@ -224,7 +247,7 @@ TEST_CASE("nothing to reduce is nothing to say") {
 }
 
 TEST_CASE("one after another, large and small, by the same ops") {
-  const auto large = make_parts<float>(3, 5000);
+  const auto large = make_parts<float>(3, 50'000);
   const auto small = make_parts<double>(3, 7);
   std::vector<std::vector<float>> large_sums(3);
   std::vector<std::vector<double>> small_sums(3);
@@ -277,6 +300,66 @@ TEST_CASE("slices cover a tensor, in order, and about evenly") {
     }
   }
   CHECK(even_slices(10, 3, 1) == std::vector<std::int64_t>{0, 3, 6, 10});
+}
+
+TEST_CASE("the backend's order is the backend's own sum, one message a type") {
+  std::vector<std::vector<float>> sums(3), means(3), at_root(3);
+  std::vector<Call> calls;
+  on_threads(
+      3,
+      [&](ThreadCommunicator& communicator) {
+        const auto ops = make_backend_order_ops(communicator);
+        const auto rank = static_cast<std::size_t>(communicator.rank());
+        const auto part = static_cast<float>(rank);
+        const Tensor sum = tensor_of(std::vector<float>{part, 1}), scattered = tensor_of(std::vector<float>{2 * part});
+        const Tensor mean = tensor_of(std::vector<float>{3 * part}), root = tensor_of(std::vector<float>{part + 1});
+        ops->all_reduce(ReduceOp::sum, std::vector{sum.view(), scattered.view()});
+        ops->all_reduce(ReduceOp::mean, std::vector{mean.view()});
+        ops->reduce_to_one(ReduceOp::mean, std::vector{root.view()}, 1);
+        sums[rank] = sum.to_vector<float>();
+        sums[rank].push_back(scattered.to_vector<float>()[0]);
+        means[rank] = mean.to_vector<float>();
+        at_root[rank] = root.to_vector<float>();
+      },
+      &calls);
+  for (const auto& sum : sums) CHECK(sum == std::vector<float>{3, 3, 6});
+  for (const auto& mean : means) CHECK(mean == std::vector<float>{3});
+  CHECK(at_root[1] == std::vector<float>{2});
+  REQUIRE(calls.size() == 3);
+  CHECK(calls[0].what == "all_reduce 12");
+}
+
+TEST_CASE("tensors go to the plane of their device, the host's first") {
+  struct Noted final : CrossDeviceOps {
+    Noted(std::string_view its_name, std::vector<std::string>& its_notes) : own_name{its_name}, notes{its_notes} {}
+    std::string_view name() const override { return own_name; }
+    void note(std::string_view what, std::span<const TensorView> tensors) {
+      std::string text = std::string{own_name} + " " + std::string{what};
+      for (const TensorView& tensor : tensors) text += " " + describe(tensor);
+      notes.push_back(text);
+    }
+    void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override { note(name_of(op), tensors); }
+    void reduce_to_one(ReduceOp, std::span<const TensorView> tensors, int root) override {
+      note("to " + std::to_string(root), tensors);
+    }
+    void broadcast(std::span<const TensorView> tensors, int root) override {
+      note("from " + std::to_string(root), tensors);
+    }
+    std::string_view own_name;
+    std::vector<std::string>& notes;
+  };
+  std::vector<std::string> notes;
+  const auto ops = make_ops_by_device(std::make_unique<Noted>("host", notes), std::make_unique<Noted>("gpu", notes));
+  CHECK(ops->name() == "gpu");
+  const auto view = [](std::int64_t count, DeviceKind device) {
+    return TensorView{nullptr, {count}, DType::f32, device};
+  };
+  const std::vector<TensorView> mixed{view(1, DeviceKind::cuda), view(2, DeviceKind::cpu), view(3, DeviceKind::cuda)};
+  ops->all_reduce(ReduceOp::mean, mixed);
+  ops->reduce_to_one(ReduceOp::sum, std::span{mixed}.first(1), 3);
+  ops->broadcast(std::span{mixed}.subspan(1, 1), 2);
+  CHECK(notes == std::vector<std::string>{"host mean f32[2]", "gpu mean f32[1] f32[3]", "gpu to 3 f32[1]",
+                                          "host from 2 f32[2]"});
 }
 
 TEST_CASE("a group of one moves nothing") {

@@ -53,7 +53,28 @@ TEST_CASE("memory is aligned and freed once") {
   CHECK(b.data() == nullptr);
 }
 
-TEST_CASE("a build without a GPU backend finds no GPUs and says why it binds none") {
-  CHECK(cuda_device_count() == 0);
-  CHECK_THROWS_WITH(make_cuda_device(0), Catch::Contains("no GPU backend"));
+TEST_CASE("where there is no GPU none is counted, and binding one says why it cannot be") {
+  if (cuda_device_count() > 0) return;
+  CHECK_THROWS_AS(make_cuda_device(0), DeviceError);
+  // A build without the backend, or a machine without a driver, or without a GPU.
+  CHECK_THROWS_WITH(make_cuda_device(0), Catch::Contains("no GPU backend") || Catch::Contains("driver") ||
+                                             Catch::Contains("no CUDA-capable device"));
+}
+
+TEST_CASE("a view of another device's memory is neither read in place nor copied without that device's stream") {
+  float unused = 0;
+  const TensorView there{reinterpret_cast<std::byte*>(&unused), {1}, DType::f32, DeviceKind::cuda};
+  const Tensor here = Tensor::scalar(1.f);
+  CHECK_THROWS_WITH(there.elements<float>(), "f32[1] is in the memory of a cuda device, not the host's");
+  CHECK_THROWS_WITH(copy(there, here.view().reshaped({1})),
+                    "f32[1] is in the memory of a cuda device; copying it needs a stream of that");
+  CHECK_THROWS_AS(copy(here.view().reshaped({1}), there), InvalidArgument);
+  CHECK_THROWS_WITH(fill_zero(there),
+                    "f32[1] is in the memory of a cuda device; a stream of a cpu device cannot clear it");
+}
+
+TEST_CASE("memory for copies is plain memory where no copy is needed") {
+  const Tensor pinned = Tensor::pinned(DType::i32, {3}, host_stream());
+  CHECK(pinned.device() == DeviceKind::cpu);
+  CHECK(pinned.to_vector<std::int32_t>() == std::vector<std::int32_t>{0, 0, 0});
 }

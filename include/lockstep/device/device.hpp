@@ -80,8 +80,12 @@ class Stream {
   /// not the device. Zero bytes are a valid size. DeviceError when there is not enough.
   virtual Buffer allocate(std::size_t bytes) = 0;
 
+  /// Zeroed memory of the host, pinned: what this stream copies from there and to there goes without a second copy and
+  /// without the host. It must not go before the copies are done.
+  virtual Buffer allocate_pinned(std::size_t bytes) = 0;
+
   /// Enqueues a copy. Each range is memory of the device or of the host, and must live until the copy is done; a range
-  /// of the host that is not pinned (Device::allocate_pinned) may be given up when this returns.
+  /// of the host that is not pinned (allocate_pinned) may be given up when this returns.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
 
   /// Enqueues zeros for memory of the device.
@@ -108,9 +112,6 @@ class Device {
   virtual std::string name() const = 0;
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
-
-  /// Zeroed memory of the host that the device copies from and to without going through another copy.
-  virtual Buffer allocate_pinned(std::size_t bytes) = 0;
 };
 
 /// The CPU. Its work is done when the call returns.

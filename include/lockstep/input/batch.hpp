@@ -21,8 +21,9 @@ struct Batch {
   std::int64_t samples = 0;
 };
 
-/// An empty batch on the host. InvalidArgument unless `dtype` is f32 or f64 and both numbers are positive.
-Batch make_batch(std::int64_t capacity, std::int64_t features, DType dtype);
+/// An empty batch on the host, in memory that `stream` copies from best. InvalidArgument unless `dtype` is f32 or
+/// f64 and both numbers are positive.
+Batch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream = host_stream());
 
 /// Makes row i the image and label of sample `sample_indices[i]`, and zeroes the rows after the last. Writes
 /// into the memory of `batch`, which copies of its tensors share. InvalidArgument, with `batch` as it was,

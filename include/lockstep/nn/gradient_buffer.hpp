@@ -29,6 +29,9 @@ class GradientBuffer {
   DType dtype() const { return flat_.dtype(); }
   std::int64_t count() const { return flat_.count(); }
 
+  /// The store's: the memory is of its device, and work on it is enqueued there.
+  Stream& stream() const { return *stream_; }
+
   /// Where the gradient of `variable` is to be written, in the variable's shape. InvalidArgument for a
   /// variable that the buffer was not made for.
   TensorView of(const Variable& variable) const;
@@ -39,9 +42,10 @@ class GradientBuffer {
     std::int64_t first;               ///< where the range begins in its segment
   };
 
-  GradientBuffer(TensorView flat, std::shared_ptr<const Layout> layout);
+  GradientBuffer(TensorView flat, std::shared_ptr<const Layout> layout, Stream& stream);
   void zero_padding() const;
 
+  Stream* stream_;
   TensorView flat_;
   std::shared_ptr<const Layout> layout_;
 };

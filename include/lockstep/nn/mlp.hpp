@@ -23,7 +23,7 @@ struct MlpOptions {
 class Mlp final : public Model {
  public:
   /// COLL. Creates its variables, layer by layer, weight before bias. InvalidArgument before that for sizes
-  /// below 1, or a dtype other than f32 and f64. `strategy` must outlive it.
+  /// below 1, or a dtype other than f32 and f64. `strategy` must outlive it; `kernels` are those of its device.
   Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels,
       Here here = Here::current());
 
@@ -53,6 +53,7 @@ class Mlp final : public Model {
 
   MlpOptions options_;
   std::shared_ptr<const ops::Kernels> kernels_;
+  Stream& stream_;
   std::vector<Dense> layers_;
   std::vector<Variable> variables_;
   Workspace workspace_;

@@ -16,7 +16,8 @@ namespace lockstep::nn {
 /// rank or the number of ranks. Whoever sums shards up in a fixed order therefore gets the same bits
 /// everywhere.
 ///
-/// Every method is LOCAL. Not thread-safe: a model keeps the activations of the shard that it works on.
+/// Batches and gradients are in memory of the strategy's device. Every method is LOCAL. Not thread-safe: a model keeps
+/// the activations of the shard that it works on.
 class Model {
  public:
   virtual ~Model() = default;

@@ -18,8 +18,8 @@ struct SgdOptions {
 /// "momentum", so optimizers that take turns on one variable share its velocity.
 class Sgd : public Optimizer {
  public:
-  /// With the automatic choice of kernels. InvalidArgument unless the learning rate is a positive number and
-  /// the momentum in [0, 1).
+  /// With the automatic choice of kernels for the device of the variables. InvalidArgument unless the learning rate is
+  /// a positive number and the momentum in [0, 1).
   explicit Sgd(SgdOptions options);
 
   /// With `kernels`, which the model may use too.
@@ -30,7 +30,7 @@ class Sgd : public Optimizer {
 
  private:
   SgdOptions options_;
-  std::shared_ptr<const ops::Kernels> kernels_;
+  std::shared_ptr<const ops::Kernels> kernels_;  ///< chosen by the first update where none were given
 };
 
 }  // namespace lockstep

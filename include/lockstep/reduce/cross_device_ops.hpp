@@ -1,6 +1,7 @@
 // Reductions among ranks: which values are combined, in which order, and who gets the result.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -13,6 +14,12 @@ namespace lockstep {
 /// InvalidArgument if `op` is not defined for `dtype`: the mean of integers is no integer. LOCAL, before any
 /// communication.
 void require_reducible(ReduceOp op, DType dtype);
+
+/// How floating-point sums over ranks are bracketed.
+enum class SumOrder : std::uint8_t {
+  fixed,    ///< one tree over the ranks: bits that do not depend on how many share the work
+  backend,  ///< as the communicator does it best
+};
 
 /// Every method is COLL; each rank brings tensors of the same number, shapes, types and kinds of device in the same
 /// order, which the caller has agreed on. For tensors of the host it blocks until the result is there; for those of a

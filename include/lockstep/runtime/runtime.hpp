@@ -9,6 +9,7 @@
 
 #include <lockstep/cluster/rank_map.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {
@@ -18,6 +19,10 @@ struct RuntimeOptions {
   std::filesystem::path cluster_spec;
   /// "auto", "cpu" or "cuda"; "auto" is the CPU where the node, or the build, has no GPU.
   std::string device = "auto";
+  /// How gradients on GPUs are added up. On the CPU it is always the fixed order.
+  SumOrder gpu_sum_order = SumOrder::backend;
+  /// For tests: ranks beyond a node's GPUs share them. They take turns there, and NCCL goes through sockets.
+  bool allow_shared_gpu = false;
   /// A rank that is silent, or late for the others, for so long ends the job.
   std::chrono::duration<double> stall_timeout{60};
   /// Whatever else must be the same on every rank: the program's own options, as text.

@@ -1,6 +1,7 @@
 // What the strategies of a process stand on: the ranks they span, how those meet, and how their tensors are reduced.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -26,6 +27,10 @@ class ReplicaGroup {
                std::vector<std::string> replica_names, EndJob end_job = {});
   ~ReplicaGroup();
 
+  /// The plane for GPU memory, of the same ranks in the same order; `compute` is the stream of `data`. Once, before the
+  /// first strategy is made. From then on variables live in the memory of that GPU.
+  void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data, SumOrder order);
+
   int rank() const { return data_->rank(); }
   int size() const { return data_->size(); }
 
@@ -35,13 +40,26 @@ class ReplicaGroup {
   /// Data plane. Only for what an agreement covers. Never throws: a failure ends the job.
   CrossDeviceOps& reductions() { return *guarded_; }
 
+  /// The data plane for host memory.
+  Communicator& host_plane() { return *data_; }
+
+  /// Where the work of this rank is enqueued: the stream of its GPU, else the host's.
+  Stream& stream() { return compute_ ? *compute_ : host_stream(); }
+
+  /// LOCAL, from any thread, when the job is about to end: gives up data collectives that may never end.
+  void abort() noexcept;
+
   /// Numbers the strategies of the process in the order of their making, which is the same on every rank.
   int next_strategy() { return strategies_++; }
 
  private:
   std::unique_ptr<Communicator> data_;
   MeetingPoint meeting_;
+  EndJob end_job_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<Communicator> device_data_;
   std::unique_ptr<CrossDeviceOps> guarded_;
+  std::atomic<Communicator*> to_abort_ = nullptr;
   int strategies_ = 0;
 };
 

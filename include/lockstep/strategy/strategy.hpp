@@ -40,6 +40,10 @@ class Strategy {
   VariableStore& store();
   ReplicaGroup& group();
 
+  /// LOCAL. The stream of this rank's device. Variables, gradients and optimizer slots are in that device's memory, and
+  /// whatever works on them is enqueued there.
+  Stream& stream();
+
   int num_replicas_in_sync() const;
 
   /// "strategy 0": how messages call it.

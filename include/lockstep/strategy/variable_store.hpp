@@ -20,6 +20,7 @@ namespace detail {
 
 /// Variables that were sealed together and have one dtype: one flat buffer for each of values, gradients and slots.
 struct StoreSegment {
+  Stream* stream;
   DType dtype;
   bool trainable;
   std::int64_t count;
@@ -50,6 +51,9 @@ struct FlatRange {
   detail::StoreSegment* segment;
   std::int64_t first;  ///< where the range begins in the segment, in elements
 
+  /// The stream that work on the range is enqueued on.
+  Stream& stream() const { return *segment->stream; }
+
   /// The same range of the optimizer slot `name`; zeros when first asked for.
   TensorView slot(std::string_view name) const;
 };
@@ -59,6 +63,11 @@ class VariableStore {
  public:
   /// Alignment of every view into flat memory.
   static constexpr std::size_t alignment_bytes = 256;
+
+  /// In memory of the stream's device, which must outlive every variable; `stream` must too.
+  explicit VariableStore(Stream& stream = host_stream()) : stream_{&stream} {}
+
+  Stream& stream() const { return *stream_; }
 
   void add(std::shared_ptr<detail::VariableState> variable);
 
@@ -81,6 +90,7 @@ class VariableStore {
   std::vector<FlatRange> ranges(std::span<const Variable> variables) const;
 
  private:
+  Stream* stream_;
   std::vector<std::shared_ptr<detail::VariableState>> variables_;
   std::vector<std::shared_ptr<detail::StoreSegment>> segments_;
   std::size_t sealed_ = 0;

@@ -99,6 +99,9 @@ class Tensor {
   /// In memory of the stream's device, for work enqueued there from here on.
   static Tensor zeros(DType dtype, Shape shape, Stream& stream = host_stream());
 
+  /// On the host, in memory that `stream` copies from and to best (Stream::allocate_pinned).
+  static Tensor pinned(DType dtype, Shape shape, Stream& stream);
+
   /// The elements of `view` in memory of the stream's device, for work enqueued there from here on. As `copy`.
   static Tensor copy_of(const TensorView& view, Stream& stream = host_stream());
 
@@ -111,6 +114,7 @@ class Tensor {
   }
   const Shape& shape() const { return view_.shape(); }
   DType dtype() const { return view_.dtype(); }
+  DeviceKind device() const { return view_.device(); }
   std::int64_t count() const { return view_.count(); }
 
   /// Valid while this tensor, or a copy of it, lives.

@@ -28,6 +28,7 @@ struct ImageTrainingOptions {
   double learning_rate = 0.1;
   double momentum = 0.9;
   std::uint64_t seed = 1;
+  /// Asked for nothing: as resolve_shards says on the CPU, one a rank on GPUs.
   ShardRequest shards;
   int threads = 1;
   ops::KernelChoice kernels = ops::KernelChoice::automatic;

@@ -87,6 +87,15 @@ class CudaStream final : public Stream {
     return {data, bytes, DeviceKind::cuda, [stream = handle_](void* held) { cudaFreeAsync(held, stream->get()); }};
   }
 
+  Buffer allocate_pinned(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, 0, DeviceKind::cpu, nullptr};
+    handle_->bind();
+    void* data = nullptr;
+    check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
+    std::memset(data, 0, bytes);
+    return {data, bytes, DeviceKind::cpu, [](void* held) { cudaFreeHost(held); }};
+  }
+
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
     handle_->bind();
@@ -142,15 +151,6 @@ class CudaDevice final : public Device {
   std::string name() const override { return fmt::format("cuda:{}", index_); }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(index_); }
 
-  Buffer allocate_pinned(std::size_t bytes) override {
-    if (bytes == 0) return {nullptr, 0, DeviceKind::cpu, nullptr};
-    check_cuda(cudaSetDevice(index_), "cudaSetDevice");
-    void* data = nullptr;
-    check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
-    std::memset(data, 0, bytes);
-    return {data, bytes, DeviceKind::cpu, [](void* held) { cudaFreeHost(held); }};
-  }
-
  private:
   int index_;
 };
@@ -160,10 +160,12 @@ class CudaDevice final : public Device {
 void detail::check_cuda(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
   (void)cudaGetLastError();
-  int device = -1;
-  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
-  throw DeviceError{fmt::format("{} failed on cuda:{} of rank {}: {} ({})", call, device, log::rank(),
-                                cudaGetErrorString(result), cudaGetErrorName(result))};
+  int device = 0;
+  std::string where;
+  if (cudaGetDevice(&device) == cudaSuccess) where += fmt::format(" on cuda:{}", device);
+  if (log::rank() >= 0) where += fmt::format(" of rank {}", log::rank());
+  throw DeviceError{
+      fmt::format("{} failed{}: {} ({})", call, where, cudaGetErrorString(result), cudaGetErrorName(result))};
 }
 
 cudaStream_t detail::native(Stream& stream) {
