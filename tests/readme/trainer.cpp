@@ -61,5 +61,5 @@ void train(Runtime& runtime) {
 
 int main(int argc, char** argv) {
   return run_program(
-      argc, argv, [] { return RuntimeOptions{}; }, train);
+      argc, argv, [] { return RuntimeOptions{.device = "cpu"}; }, train);
 }

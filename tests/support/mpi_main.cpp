@@ -17,6 +17,16 @@ int expected_ranks() {
   return text ? std::atoi(text) : -1;
 }
 
+/// LOCKSTEP_TEST_DEVICE: "cpu", which is the default, or "cuda", where ranks may share a GPU.
+RuntimeOptions options() {
+  const char* const device = std::getenv("LOCKSTEP_TEST_DEVICE");
+  RuntimeOptions options{.device = device ? device : "cpu", .stall_timeout = std::chrono::seconds{20}};
+  options.allow_shared_gpu = options.device == "cuda";
+  return options;
+}
+
+constexpr int skipped = 77;
+
 }  // namespace
 
 Runtime& runtime() {
@@ -28,17 +38,19 @@ Runtime& runtime() {
 int main(int argc, char** argv) {
   using namespace lockstep;
   int failed = 1;
-  const int code = run_program(
-      argc, argv, [] { return RuntimeOptions{.device = "cpu", .stall_timeout = std::chrono::seconds{20}}; },
-      [&](Runtime& runtime) {
-        if (runtime.size() != test::expected_ranks())
-          throw ConfigError{"LOCKSTEP_TEST_RANKS: this test runs under mpirun with as many ranks as that says"};
-        test::current = &runtime;
-        Catch::Session session;
-        // One rank speaks for all, unless it has nothing to say about what failed elsewhere.
-        if (const int usage = session.applyCommandLine(argc, argv); usage != 0) throw ConfigError{"the test's options"};
-        const int mine = session.run() == 0 ? 0 : 1;
-        failed = runtime.strategy().reduce(ReduceOp::sum, PerReplica<int>{mine});
-      });
+  if (test::options().device == "cuda" && cuda_device_count() == 0) {
+    std::puts("skipped: no GPU");
+    return test::skipped;
+  }
+  const int code = run_program(argc, argv, test::options, [&](Runtime& runtime) {
+    if (runtime.size() != test::expected_ranks())
+      throw ConfigError{"LOCKSTEP_TEST_RANKS: this test runs under mpirun with as many ranks as that says"};
+    test::current = &runtime;
+    Catch::Session session;
+    // One rank speaks for all, unless it has nothing to say about what failed elsewhere.
+    if (const int usage = session.applyCommandLine(argc, argv); usage != 0) throw ConfigError{"the test's options"};
+    const int mine = session.run() == 0 ? 0 : 1;
+    failed = runtime.strategy().reduce(ReduceOp::sum, PerReplica<int>{mine});
+  });
   return code != 0 ? code : failed ? 1 : 0;
 }
