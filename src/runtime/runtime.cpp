@@ -10,6 +10,7 @@
 #include <lockstep/control/watchdog.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
+#include "cluster/counted.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/node.hpp"
@@ -224,8 +225,8 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   if (place.ranks_on_node > place.gpus_on_node) {
     allow_shared_gpu(group->rank());
     if (group->rank() == 0)
-      log::warning(fmt::format("{} ranks of this node share {} GPUs and take turns there: for tests, not for speed",
-                               place.ranks_on_node, place.gpus_on_node));
+      log::warning(fmt::format("{} ranks of this node share {} and take turns there: for tests, not for speed",
+                               place.ranks_on_node, counted(place.gpus_on_node, "GPU")));
   }
   auto compute = device->make_stream();
   NcclOptions nccl;

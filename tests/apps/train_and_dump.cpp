@@ -19,7 +19,7 @@ class NoObserver final : public lockstep::Observer {
 int main(int argc, char** argv) {
   using namespace lockstep;
   return run_program(
-      argc, argv, [] { return RuntimeOptions{}; },
+      argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
       [](Runtime& runtime) {
         const ImageData data = load_image_data(std::getenv("LOCKSTEP_SMALL_DATA"), 10);
         const std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::KernelChoice::automatic, {1});

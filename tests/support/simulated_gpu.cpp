@@ -1,0 +1,340 @@
+// A GPU that is not there. Linked into a test program before the library, these definitions take the place of the GPU
+// backend's, so that everything above it runs as it does on a GPU: memory that the host may not touch in place, and
+// work that is enqueued and done later. Nothing is done before somebody waits for it, memory that was given back is
+// overwritten in its turn, and pinned memory is read when the copy is done, not when it is asked for: a missing wait or
+// a buffer that goes too early shows in the numbers. It has no clock and proves nothing about CUDA.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/device/device.hpp>
+#include <lockstep/ops/kernels.hpp>
+
+#include "device/cuda.hpp"
+#include "ops/backends.hpp"
+#include "reduce/cuda/arithmetic.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Work in order, none of it done before somebody asks.
+class Queue {
+ public:
+  using Position = std::size_t;
+
+  ~Queue() { run_until(end()); }
+
+  void push(std::function<void()> work) { waiting_.push_back(std::move(work)); }
+
+  /// Behind everything pushed so far.
+  Position end() const { return done_ + waiting_.size(); }
+  bool reached(Position position) const { return done_ >= position; }
+
+  void run_until(Position position) {
+    while (done_ < position) {
+      const auto work = std::move(waiting_.front());
+      waiting_.pop_front();
+      ++done_;
+      work();
+    }
+  }
+
+ private:
+  std::deque<std::function<void()>> waiting_;
+  Position done_ = 0;
+};
+
+/// All queues of the process, for whoever waits for the whole device.
+std::vector<std::weak_ptr<Queue>>& queues() {
+  static std::vector<std::weak_ptr<Queue>> all;
+  return all;
+}
+
+void run_everything() {
+  for (const auto& each : queues())
+    if (const auto queue = each.lock()) queue->run_until(queue->end());
+}
+
+/// The pinned pieces of the host's memory.
+std::map<const std::byte*, std::size_t>& pinned() {
+  static std::map<const std::byte*, std::size_t> all;
+  return all;
+}
+
+bool is_pinned(const void* data) {
+  const auto* const byte = static_cast<const std::byte*>(data);
+  auto after = pinned().upper_bound(byte);
+  return after != pinned().begin() && byte < std::prev(after)->first + std::prev(after)->second;
+}
+
+/// Where the device's memory is, so that a plain range of the host can be told from it.
+std::map<const std::byte*, std::size_t>& device_memory() {
+  static std::map<const std::byte*, std::size_t> all;
+  return all;
+}
+
+bool is_on_device(const void* data) {
+  const auto* const byte = static_cast<const std::byte*>(data);
+  auto after = device_memory().upper_bound(byte);
+  return after != device_memory().begin() && byte < std::prev(after)->first + std::prev(after)->second;
+}
+
+class SimulatedEvent final : public Event {
+ public:
+  SimulatedEvent(std::shared_ptr<Queue> queue, Queue::Position position)
+      : queue_{std::move(queue)}, position_{position} {}
+
+  bool done() const override { return queue_->reached(position_); }
+  void synchronize() override { queue_->run_until(position_); }
+
+  std::function<void()> as_work() const {
+    return [queue = queue_, position = position_] { queue->run_until(position); };
+  }
+
+ private:
+  std::shared_ptr<Queue> queue_;
+  Queue::Position position_;
+};
+
+class SimulatedStream final : public Stream {
+ public:
+  SimulatedStream() { queues().push_back(queue_); }
+
+  void push(std::function<void()> work) { queue_->push(std::move(work)); }
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+
+  Buffer allocate(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, 0, DeviceKind::cuda, nullptr};
+    auto memory = std::make_shared<Buffer>(allocate_host(bytes));
+    std::memset(memory->data(), 0xa5, bytes);  // uninitialised memory is not zero
+    device_memory()[memory->data()] = bytes;
+    void* const data = memory->data();
+    return {data, bytes, DeviceKind::cuda, [queue = queue_, memory](void*) {
+              queue->push([memory] {
+                std::memset(memory->data(), 0x5a, memory->bytes());
+                device_memory().erase(memory->data());
+              });
+            }};
+  }
+
+  Buffer allocate_pinned(std::size_t bytes) override {
+    auto memory = std::make_shared<Buffer>(allocate_host(bytes));
+    void* const data = memory->data();
+    if (data) pinned()[memory->data()] = bytes;
+    return {data, bytes, DeviceKind::cpu, [memory](void*) {
+              std::memset(memory->data(), 0x5a, memory->bytes());
+              pinned().erase(memory->data());
+            }};
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes == 0) return;
+    if (is_on_device(from) || is_pinned(from)) {
+      push([=] { std::memcpy(to, from, bytes); });
+    } else {
+      const auto* const begin = static_cast<const std::byte*>(from);
+      push([to, kept = std::vector<std::byte>{begin, begin + bytes}] { std::memcpy(to, kept.data(), kept.size()); });
+    }
+    if (!is_on_device(to) && !is_pinned(to)) synchronize();
+  }
+
+  void fill_zero(void* to, std::size_t bytes) override {
+    if (bytes) push([=] { std::memset(to, 0, bytes); });
+  }
+  std::unique_ptr<Event> record() override { return std::make_unique<SimulatedEvent>(queue_, queue_->end()); }
+  void wait(const Event& event) override {
+    if (const auto* const recorded = dynamic_cast<const SimulatedEvent*>(&event)) push(recorded->as_work());
+  }
+  void synchronize() override { queue_->run_until(queue_->end()); }
+
+ private:
+  std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
+};
+
+class SimulatedDevice final : public Device {
+ public:
+  explicit SimulatedDevice(int index) : name_{"cuda:" + std::to_string(index)} {}
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  std::string name() const override { return name_; }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<SimulatedStream>(); }
+
+ private:
+  std::string name_;
+};
+
+SimulatedStream& simulated(Stream& stream) {
+  return dynamic_cast<SimulatedStream&>(stream);
+}
+
+/// The same memory as the host's, for the kernels of the host. Refuses what a GPU could not reach.
+TensorView for_host(const TensorView& view) {
+  if (view.device() != DeviceKind::cuda)
+    throw InvalidArgument{describe(view) + " is in the memory of the host, not of a cuda device"};
+  return {view.data(), view.shape(), view.dtype()};
+}
+
+class SimulatedKernels final : public ops::Kernels {
+ public:
+  explicit SimulatedKernels(Stream& stream) : stream_{simulated(stream)} {}
+
+  std::string_view name() const override { return "simulated"; }
+  std::string fingerprint() const override { return "simulated"; }
+
+  void matmul(const TensorView& a, ops::Transpose transpose_a, const TensorView& b, ops::Transpose transpose_b,
+              const TensorView& c) const override {
+    enqueue([=, a = for_host(a), b = for_host(b), c = for_host(c)](const Kernels& host) {
+      host.matmul(a, transpose_a, b, transpose_b, c);
+    });
+  }
+  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, ops::Activation activation,
+              const TensorView& y) const override {
+    enqueue([=, x = for_host(x), weight = for_host(weight), bias = for_host(bias),
+             y = for_host(y)](const Kernels& host) { host.linear(x, weight, bias, activation, y); });
+  }
+  void add_bias(const TensorView& rows, const TensorView& bias) const override {
+    enqueue([rows = for_host(rows), bias = for_host(bias)](const Kernels& host) { host.add_bias(rows, bias); });
+  }
+  void sum_rows(const TensorView& rows, const TensorView& out) const override {
+    enqueue([rows = for_host(rows), out = for_host(out)](const Kernels& host) { host.sum_rows(rows, out); });
+  }
+  void relu(const TensorView& x, const TensorView& y) const override {
+    enqueue([x = for_host(x), y = for_host(y)](const Kernels& host) { host.relu(x, y); });
+  }
+  void relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const override {
+    enqueue([y = for_host(y), dy = for_host(dy), dx = for_host(dx)](const Kernels& host) {
+      host.relu_gradient(y, dy, dx);
+    });
+  }
+  ops::CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                          const TensorView& d_logits) const override {
+    ops::CrossEntropy result;
+    enqueue([&, logits = for_host(logits), labels = for_host(labels), d_logits = for_host(d_logits)](
+                const Kernels& host) { result = host.softmax_cross_entropy(logits, labels, samples, d_logits); });
+    stream_.synchronize();
+    return result;
+  }
+  ops::CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                          std::int64_t samples) const override {
+    ops::CrossEntropy result;
+    enqueue([&, logits = for_host(logits), labels = for_host(labels)](const Kernels& host) {
+      result = host.softmax_cross_entropy(logits, labels, samples);
+    });
+    stream_.synchronize();
+    return result;
+  }
+  void add(const TensorView& sum, const TensorView& x) const override {
+    enqueue([sum = for_host(sum), x = for_host(x)](const Kernels& host) { host.add(sum, x); });
+  }
+  void sgd(const TensorView& values, const TensorView& gradient, double divisor, double learning_rate) const override {
+    enqueue([=, values = for_host(values), gradient = for_host(gradient)](const Kernels& host) {
+      host.sgd(values, gradient, divisor, learning_rate);
+    });
+  }
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity, double divisor,
+                double learning_rate, double momentum) const override {
+    enqueue([=, values = for_host(values), gradient = for_host(gradient), velocity = for_host(velocity)](
+                const Kernels& host) { host.momentum(values, gradient, velocity, divisor, learning_rate, momentum); });
+  }
+
+ private:
+  template <class Work>
+  void enqueue(Work work) const {
+    stream_.push([host = host_, work = std::move(work)] { work(*host); });
+  }
+
+  SimulatedStream& stream_;
+  std::shared_ptr<const Kernels> host_ = ops::make_kernels(ops::KernelChoice::reference);
+};
+
+/// The host's collectives, after the work that they wait for.
+class SimulatedNccl final : public Communicator {
+ public:
+  SimulatedNccl(Communicator& host, Stream& compute) : host_{host}, compute_{compute} {}
+
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+  std::string_view backend() const override { return "simulated nccl"; }
+  Stream& stream() override { return compute_; }
+  Buffer allocate(std::size_t bytes) override { return compute_.allocate(bytes); }
+
+  Work broadcast(const TensorView& tensor, int root) override {
+    compute_.synchronize();
+    return host_.broadcast(for_host(tensor), root);
+  }
+  Work all_to_all(const TensorView& mine, SliceBounds bounds, const TensorView& received) override {
+    compute_.synchronize();
+    return host_.all_to_all(for_host(mine), bounds, for_host(received));
+  }
+  Work all_gather(const TensorView& whole, SliceBounds bounds) override {
+    compute_.synchronize();
+    return host_.all_gather(for_host(whole), bounds);
+  }
+  Work gather(const TensorView& whole, SliceBounds bounds, int root) override {
+    compute_.synchronize();
+    return host_.gather(for_host(whole), bounds, root);
+  }
+  Work all_reduce(const TensorView& tensor) override {
+    compute_.synchronize();
+    return host_.all_reduce(for_host(tensor));
+  }
+  Work reduce(const TensorView& tensor, int root) override {
+    compute_.synchronize();
+    return host_.reduce(for_host(tensor), root);
+  }
+  void abort() noexcept override {}
+
+ private:
+  Communicator& host_;
+  Stream& compute_;
+};
+
+}  // namespace
+
+int cuda_device_count() {
+  return 1;
+}
+
+std::unique_ptr<Device> make_cuda_device(int index) {
+  return std::make_unique<SimulatedDevice>(index);
+}
+
+void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
+  run_everything();
+  std::memcpy(to, from, bytes);
+}
+
+std::unique_ptr<ops::Kernels> ops::make_cuda_kernels(Stream& stream) {
+  return std::make_unique<SimulatedKernels>(stream);
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&, Stream& compute, NcclOptions) {
+  return std::make_unique<SimulatedNccl>(host, compute);
+}
+
+void allow_shared_gpu(int) {}
+
+namespace detail::cuda {
+
+void tree_sum(const Pieces& pieces, const TensorView& sum, Stream& stream) {
+  const Pieces of_host{for_host(pieces.first), pieces.stride, pieces.count};
+  simulated(stream).push([of_host, sum = for_host(sum)] { detail::tree_sum(of_host, sum, host_stream()); });
+}
+void add(const TensorView& sum, const TensorView& x, Stream& stream) {
+  simulated(stream).push([sum = for_host(sum), x = for_host(x)] { detail::add(sum, x, host_stream()); });
+}
+void divide(const TensorView& view, int divisor, Stream& stream) {
+  simulated(stream).push([view = for_host(view), divisor] { detail::divide(view, divisor, host_stream()); });
+}
+
+}  // namespace detail::cuda
+
+}  // namespace lockstep
