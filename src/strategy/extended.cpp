@@ -63,10 +63,26 @@ std::vector<Mirrored<Tensor>> StrategyExtended::batch_reduce_to(
   return results;
 }
 
-Tensor StrategyExtended::read_var(const Variable& variable, Here) {
+Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
   detail::require_cross_replica(*strategy_);
   require_own(variable);
-  return Tensor::on_host(variable.local());
+  std::vector<Tensor> component{Tensor::on_host(variable.local())};
+  if (variable.state().synchronization == VariableSynchronization::on_write) return component.front();
+  const VariableAggregation aggregation = variable.aggregation();
+  if (aggregation == VariableAggregation::none)
+    throw InvalidArgument{fmt::format(
+        "variable '{}' has the aggregation `none`: there is no way to read its components as one", variable.name())};
+  const detail::Batch batch{aggregation == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum, component,
+                            strategy_->stream()};
+  strategy_->agree(TagKind::reduce, here,
+                   batch.text(fmt::format("read variable '{}' ({})", variable.name(), name_of(aggregation))));
+  CrossDeviceOps& reductions = strategy_->group().reductions();
+  if (aggregation == VariableAggregation::only_first_replica) {
+    batch.broadcast(reductions, 0);
+  } else {
+    batch.all_reduce(reductions);
+  }
+  return component.front();
 }
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {

@@ -84,7 +84,8 @@ class StrategyExtended {
     return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
   }
 
-  /// LOCAL. A copy of a mirrored variable's value.
+  /// The variable's value, as a tensor of the host. Of a mirrored variable LOCAL: a copy of this rank's component. Of a
+  /// sync-on-read variable COLL, as SyncOnReadVariable::read.
   Tensor read_var(const Variable& variable, Here here = Here::current());
 
   /// LOCAL. No context needed.
