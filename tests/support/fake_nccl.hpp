@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -157,16 +156,9 @@ class FakeDevice final : public Device {
     stream->looks_until_done = looks_until_done;
     return stream;
   }
-  Buffer allocate_pinned(std::size_t bytes) override {
-    return {new std::byte[bytes]{}, bytes, DeviceKind::cpu, [gone = pinned_is_gone](void* data) {
-              delete[] static_cast<std::byte*>(data);
-              *gone = true;
-            }};
-  }
+  Buffer allocate_pinned(std::size_t bytes) override { return allocate_host(bytes); }
 
   std::string failure;  ///< of make_stream
-  /// Whether pinned memory was given back.
-  std::shared_ptr<std::atomic<bool>> pinned_is_gone = std::make_shared<std::atomic<bool>>(false);
   int looks_until_done = 1;
 
  private:

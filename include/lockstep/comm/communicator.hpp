@@ -110,8 +110,8 @@ struct NcclOptions {
   /// For the start: a rank that is not there by then is an error on all.
   std::chrono::duration<double> init_timeout{60};
   /// Called at most once, from a thread of the communicator's own, with a CommError: NCCL reports a failure of a
-  /// collective that was started, and no method has thrown it. It may call `abort`; it must return, not throw, and
-  /// leave the communicator's destructor to others. Empty: nobody looks, and the failure waits for the next call.
+  /// collective that was started, and no method has thrown it. It may call `abort` and end the process; it must not
+  /// throw, nor destroy the communicator. Empty: nobody looks, and the failure waits for the next call.
   std::function<void(std::exception_ptr)> on_failure;
 };
 

@@ -69,28 +69,19 @@ void require_all(Communicator& host, const Report& mine) {
   if (const auto failure = verdict(host, mine)) throw CommError{*failure};
 }
 
-/// The memory of the first collective.
-struct WarmUp {
-  Buffer pinned;
-  Buffer on_device;
-};
-
-/// An all-reduce of one number whose sum is known. The first collective makes NCCL connect the ranks: what is wrong
-/// with the way between them shows here and not in the first training step.
-void warm_up(NcclHandle& handle, WarmUp& memory, Stream& stream, int rank, int size, Patience& patience) {
+/// An all-reduce of one number whose sum is known, in `memory`. The first collective makes NCCL connect the ranks: what
+/// is wrong with the way between them shows here and not in the first training step.
+void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank, int size, Patience& patience) {
   const std::int32_t mine = rank + 1;
   const std::int32_t expected = size * (size + 1) / 2;
-  std::int32_t sum = 0;
-  std::memcpy(memory.pinned.data(), &mine, sizeof mine);
-  stream.copy(memory.on_device.data(), memory.pinned.data(), sizeof mine);
+  stream.copy(memory.data(), &mine, sizeof mine);
   handle.call(
       "the warm-up",
       [&](NcclApi& api, ncclComm_t comm) {
-        return NcclCall{"ncclAllReduce", api.all_reduce(memory.on_device.data(), memory.on_device.data(), 1, ncclInt32,
-                                                        ncclSum, comm, stream)};
+        return NcclCall{"ncclAllReduce",
+                        api.all_reduce(memory.data(), memory.data(), 1, ncclInt32, ncclSum, comm, stream)};
       },
       patience);
-  stream.copy(memory.pinned.data(), memory.on_device.data(), sizeof sum);
   const std::unique_ptr<Event> end = stream.record();
   while (!end->done()) {
     handle.check("the end of the warm-up");
@@ -99,7 +90,10 @@ void warm_up(NcclHandle& handle, WarmUp& memory, Stream& stream, int rank, int s
           fmt::format("the first all-reduce was not done on rank {} after {:g} s", rank, patience.limit().count())};
     patience.pause();
   }
-  std::memcpy(&sum, memory.pinned.data(), sizeof sum);
+  // Only now: the host would wait for all that comes before the copy.
+  std::int32_t sum = 0;
+  stream.copy(&sum, memory.data(), sizeof sum);
+  stream.synchronize();
   if (sum != expected)
     throw CommError{
         fmt::format("the first all-reduce gave {} on rank {}, where {} ranks add up to {}", sum, rank, size, expected)};
@@ -110,11 +104,10 @@ void warm_up(NcclHandle& handle, WarmUp& memory, Stream& stream, int rank, int s
 StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout) {
   StartedNccl started;
   ncclUniqueId id{};
-  const auto memory = std::make_shared<WarmUp>();
+  Buffer memory;
   const Report ready = report_of([&] {
     started.stream = device.make_stream();
-    memory->pinned = device.allocate_pinned(sizeof(std::int32_t));
-    memory->on_device = started.stream->allocate(sizeof(std::int32_t));
+    memory = started.stream->allocate(sizeof(std::int32_t));
     started.handle = std::make_unique<NcclHandle>(tools, host.rank(), device.name());
     if (host.rank() == 0)
       check_nccl(*tools.api, {"ncclGetUniqueId", tools.api->get_unique_id(&id)}, device.name(), host.rank());
@@ -126,12 +119,11 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
   Patience patience{*tools.clock, timeout};
   const std::function<void()> stages[] = {
       [&] { started.handle->start(host.size(), id, patience); },
-      [&] { warm_up(*started.handle, *memory, *started.stream, host.rank(), host.size(), patience); },
+      [&] { warm_up(*started.handle, memory, *started.stream, host.rank(), host.size(), patience); },
   };
   for (const auto& stage : stages) {
     if (const auto failure = verdict(host, report_of(stage))) {
-      // Freeing pinned memory waits for the kernel that uses it.
-      started.handle->abort(memory);
+      started.handle->abort();
       throw CommError{*failure};
     }
   }

@@ -15,7 +15,7 @@ namespace lockstep {
 /// nobody else has seen, and ends.
 class FailureWatch {
  public:
-  /// `on_failure` is called on the watch's thread. It must return, and must not destroy the watch.
+  /// `on_failure` is called on the watch's thread. It must not throw, nor destroy the watch.
   FailureWatch(NcclHandle& handle, std::shared_ptr<Ticker> ticker, std::function<void(std::exception_ptr)> on_failure);
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;

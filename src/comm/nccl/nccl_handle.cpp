@@ -106,20 +106,20 @@ std::optional<std::string> NcclHandle::failure() noexcept {
   }
 }
 
-void NcclHandle::abort(std::shared_ptr<void> in_use) noexcept {
+void NcclHandle::abort() noexcept {
   if (state_->given_up.exchange(true) || !comm_) return;
   try {
-    run_abort(std::move(in_use));
+    run_abort();
   } catch (const std::exception& error) {
     log_warning(error.what());
   }
 }
 
-void NcclHandle::run_abort(std::shared_ptr<void> in_use) {
+void NcclHandle::run_abort() {
   std::promise<ncclResult_t> promise;
   std::future<ncclResult_t> result = promise.get_future();
   std::thread thread{[api = tools_.api, state = state_, comm = comm_, limit = tools_.limits.abort,
-                      in_use = std::move(in_use), promise = std::move(promise)]() mutable {
+                      promise = std::move(promise)]() mutable {
     // Whoever is inside NCCL gets time to leave; whoever comes later sees that the communicator is given up. One who
     // stays inside is what ncclCommAbort is for.
     if (state->mutex.try_lock_for(limit / 2)) state->mutex.unlock();

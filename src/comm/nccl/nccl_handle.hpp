@@ -88,9 +88,8 @@ class NcclHandle {
   /// has thrown is old. Does not block: nothing is learnt while another thread is inside NCCL.
   std::optional<std::string> failure() noexcept;
 
-  /// ncclCommAbort, on a thread that is waited for no longer than it may take. `in_use` is what collectives under way
-  /// may still use: it goes once the communicator is gone. The second call does nothing.
-  void abort(std::shared_ptr<void> in_use = nullptr) noexcept;
+  /// ncclCommAbort, on a thread that is waited for no longer than it may take. The second call does nothing.
+  void abort() noexcept;
 
  private:
   /// Shared with the thread of an abort, which may outlive this object.
@@ -104,7 +103,7 @@ class NcclHandle {
   NcclCall settle(NcclCall call, Patience& patience);
   void require_success(NcclCall call);
   void finish();
-  void run_abort(std::shared_ptr<void> in_use);
+  void run_abort();
 
   NcclTools tools_;
   int rank_;
