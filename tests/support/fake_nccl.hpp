@@ -121,6 +121,7 @@ class FakeStream final : public Stream {
 
   DeviceKind kind() const override { return DeviceKind::cpu; }
   Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
+  Buffer allocate_pinned(std::size_t bytes) override { return allocate_host(bytes); }
   void copy(void* to, const void* from, std::size_t bytes) override {
     journal_.note(name + " copies " + std::to_string(bytes));
     std::memcpy(to, from, bytes);
@@ -156,7 +157,6 @@ class FakeDevice final : public Device {
     stream->looks_until_done = looks_until_done;
     return stream;
   }
-  Buffer allocate_pinned(std::size_t bytes) override { return allocate_host(bytes); }
 
   std::string failure;  ///< of make_stream
   int looks_until_done = 1;
