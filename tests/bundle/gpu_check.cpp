@@ -112,6 +112,7 @@ TEST_CASE("where every program does its part, every check passes, in one table a
   CHECK(value(5) == "00112233445566ff");
   CHECK(value(8).get<double>() == Approx(1e-15).epsilon(0.1));
   CHECK(value(9).get<double>() == Approx(1e-6).epsilon(0.1));
+  CHECK(value(10) == 0);
   CHECK(value(11) == 2.0);  // milliseconds
   CHECK(value(12) == 12.5);
   CHECK(value(15) == 3.25);
