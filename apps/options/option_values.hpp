@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -31,8 +32,8 @@ Number parse_number(const std::string& option, const std::string& text, Number s
 }
 
 /// A whole number from `smallest` to `largest`.
-inline std::int64_t parse_count(const std::string& option, const std::string& text, std::int64_t smallest,
-                                std::int64_t largest) {
+inline std::int64_t parse_count(const std::string& option, const std::string& text, std::int64_t smallest = 1,
+                                std::int64_t largest = std::numeric_limits<std::int64_t>::max()) {
   const std::string expected = fmt::format("a whole number from {} to {}", smallest, largest);
   const auto value = parse_number<std::int64_t>(option, text, smallest, expected.c_str());
   if (value > largest) throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
