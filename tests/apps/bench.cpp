@@ -16,13 +16,13 @@ Outcome run_bench(int ranks, const Arguments& arguments, Environment environment
   const char* const program = std::getenv("LOCKSTEP_BENCH");
   if (!program) throw std::runtime_error{"LOCKSTEP_BENCH is not set, expected the path of lockstep-bench"};
   environment.insert(mpi_environment().begin(), mpi_environment().end());
+  environment["CUDA_VISIBLE_DEVICES"] = "";  // whatever this machine has, `auto` is the CPU
   return run_command(Arguments{"mpirun", "-n", std::to_string(ranks), program} + arguments, {environment});
 }
 
 /// A job that is to be refused: mpirun kills what is left at once, the ranks must not need its usual second.
-Outcome refuse(int ranks, const Arguments& arguments, Environment environment = {}) {
-  environment["OMPI_MCA_odls_base_sigkill_timeout"] = "0";
-  return run_bench(ranks, arguments, environment);
+Outcome refuse(int ranks, const Arguments& arguments) {
+  return run_bench(ranks, arguments, {{"OMPI_MCA_odls_base_sigkill_timeout", "0"}});
 }
 
 std::vector<std::string> words_of(const std::string& line) {
@@ -230,8 +230,7 @@ TEST_CASE("tensors beyond the host's memory are refused before it is asked for t
 }
 
 TEST_CASE("--device cuda without a GPU is refused") {
-  // Whatever this machine has, no GPU can be seen.
-  check_refused(refuse(2, {"all-reduce", "--device", "cuda"}, {{"CUDA_VISIBLE_DEVICES", ""}}),
+  check_refused(refuse(2, {"all-reduce", "--device", "cuda"}),
                 {"--device cuda: this node has no GPU that can be used", "or --device cpu"});
 }
 
