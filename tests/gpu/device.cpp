@@ -85,7 +85,7 @@ TEST_CASE("bytes go to a GPU, across it and back") {
     gpu().stream.copy(across.data(), there.data(), count);
     CHECK(read(across) == bytes);
 
-    const Buffer pinned = gpu().device.allocate_pinned(count);
+    const Buffer pinned = gpu().stream.allocate_pinned(count);
     CHECK(pinned.kind() == DeviceKind::cpu);
     CHECK(std::all_of(pinned.data(), pinned.data() + count, [](std::byte byte) { return byte == std::byte{0}; }));
     gpu().stream.copy(pinned.data(), across.data(), count);
@@ -95,7 +95,7 @@ TEST_CASE("bytes go to a GPU, across it and back") {
     gpu().stream.copy(there.data(), pinned.data(), count);
     CHECK(read(there) == bytes);
   }
-  CHECK(gpu().device.allocate_pinned(0).bytes() == 0);
+  CHECK(gpu().stream.allocate_pinned(0).bytes() == 0);
 }
 
 TEST_CASE("zeros fill the range that was asked for") {
@@ -118,7 +118,7 @@ TEST_CASE("an event is done when the work before it is") {
   const auto after = stream->record();
   after->synchronize();
   CHECK(after->done());
-  const Buffer pinned = gpu().device.allocate_pinned(sum.view().bytes());
+  const Buffer pinned = gpu().stream.allocate_pinned(sum.view().bytes());
   const auto other = gpu().device.make_stream();  // not ordered with the first, nor need it be any more
   other->copy(pinned.data(), sum.view().data(), pinned.bytes());
   other->synchronize();
@@ -133,7 +133,7 @@ TEST_CASE("a stream that waits for an event finds what was enqueued before it, a
   const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *first);
   const Tensor sum = slow_count(*first, *kernels, 1000);
   second->wait(*first->record());  // the event may go at once
-  const Buffer pinned = gpu().device.allocate_pinned(sum.view().bytes());
+  const Buffer pinned = gpu().stream.allocate_pinned(sum.view().bytes());
   second->copy(pinned.data(), sum.view().data(), pinned.bytes());
   second->synchronize();
   const TensorView values{pinned.data(), sum.shape(), DType::f32};

@@ -35,12 +35,6 @@ T* data(const TensorView& view) {
   return reinterpret_cast<T*>(view.data());
 }
 
-Buffer allocate_pinned(std::size_t bytes) {
-  void* memory = nullptr;
-  check_cuda(cudaMallocHost(&memory, bytes), "cudaMallocHost");
-  return {memory, bytes, DeviceKind::cpu, [](void* held) { cudaFreeHost(held); }};
-}
-
 /// "13.0", from CUDA's 13000.
 std::string version(int number) {
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
@@ -64,7 +58,7 @@ class CudaKernels final : public Kernels {
  public:
   explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
     native(stream_);
-    answer_ = allocate_pinned(sizeof(cuda::SoftmaxAnswer));
+    answer_ = stream_.allocate_pinned(sizeof(cuda::SoftmaxAnswer));
     fingerprint_ = fingerprint_of_current_gpu();
   }
 
