@@ -98,3 +98,19 @@ TEST_CASE("the task of TF_CONFIG is ignored where it is the same everywhere, and
   CHECK(start(1, 1).exit_code == 0);
   check_refused(start(1, 0), {"TF_CONFIG", "\"task\"", "rank 0 was given worker:1; expected worker:0"});
 }
+
+TEST_CASE("ranks whose TF_CONFIGs have other clusters are refused, other texts of one cluster are not") {
+  const char* const program = std::getenv("LOCKSTEP_TRAIN");
+  REQUIRE(program);
+  const auto start = [&](const std::string& first, const std::string& second) {
+    return run_command(Arguments{"mpirun", "-n", "1", "env", "TF_CONFIG=" + first, program} + short_run() +
+                           Arguments{":", "-n", "1", "env", "TF_CONFIG=" + second, program} + short_run(),
+                       {.environment = mpi_environment()});
+  };
+  const std::string cluster = R"({"cluster": {"worker": ["a:1", "b:1"]}})";
+  CHECK(start(cluster, R"({"cluster": {"worker": {"1": "b:1", "0": "a:1"}}, "rpc_layer": "grpc"})").exit_code == 0);
+  check_refused(start(cluster, R"({"cluster": {"worker": ["a:1", "c:1"]}})"),
+                {"TF_CONFIG: its cluster is not the one that replica 0 has"});
+  check_refused(start(cluster, R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})"),
+                {"TF_CONFIG: its cluster is not the one that replica 0 has"});
+}

@@ -149,7 +149,54 @@ TEST_CASE("variables that differ between ranks are refused at their creation") {
     strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {rank() == last() ? 2 : 1}); });
   });
   CHECK_THAT(shape, Catch::Contains("f32[2]") && Catch::Contains("f32[1]"));
+  const auto type = message_of<MismatchError>([&] {
+    strategy.create_variable({.name = "w"},
+                             [] { return Tensor::zeros(rank() == last() ? DType::f64 : DType::f32, {1}); });
+  });
+  CHECK_THAT(type, Catch::Contains("f64[1]") && Catch::Contains("f32[1]"));
+  const auto trainable = message_of<MismatchError>([&] {
+    strategy.create_variable({.name = "w", .trainable = rank() == last()}, [] { return Tensor::scalar(1.f); });
+  });
+  CHECK_THAT(trainable, Catch::Contains("(trainable") && Catch::Contains("(not trainable"));
+  const auto aggregation = message_of<MismatchError>([&] {
+    const auto other = rank() == last() ? VariableAggregation::mean : VariableAggregation::sum;
+    strategy.create_variable({.name = "w", .aggregation = other}, [] { return Tensor::scalar(1.f); });
+  });
+  CHECK_THAT(aggregation, Catch::Contains("aggregation mean") && Catch::Contains("aggregation sum"));
   CHECK_FALSE(strategy.store().has_unsealed());
+}
+
+TEST_CASE("variables in another order, in replica code too, are refused at the first that differs") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  const auto make = [&](const char* name) {
+    strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
+  };
+  const auto message = message_of<MismatchError>([&] {
+    strategy.run([&](ReplicaContext&) {
+      for (const char* name : {"a", "b", "c"})
+        make(rank() == last() && *name != 'a' ? (*name == 'b' ? "c" : "b") : name);
+    });
+  });
+  CHECK_THAT(message, Catch::Contains("creating variable 'b'") && Catch::Contains("creating variable 'c'"));
+  CHECK(strategy.store().variables().size() == 1);
+  expect_in_step();
+}
+
+TEST_CASE("a variable more on one rank is named, replica 0 or not") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  for (const int culprit : {0, last()}) {
+    const auto message = message_of<MismatchError>([&] {
+      strategy.run([&](ReplicaContext&) {
+        if (rank() == culprit) strategy.create_variable({.name = "extra"}, [] { return Tensor::scalar(1.f); });
+      });
+    });
+    CHECK_THAT(message, Catch::Contains("replica " + std::to_string(culprit) + " (") &&
+                            Catch::Contains("creating variable 'extra' f32[]"));
+  }
+  CHECK(strategy.store().variables().empty());
+  expect_in_step();
 }
 
 TEST_CASE("an initial value that throws on one rank fails the creation on all") {

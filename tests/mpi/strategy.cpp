@@ -50,11 +50,14 @@ TEST_CASE("run hands each replica its own component and keeps the result's type"
   Strategy& strategy = runtime().strategy();
   const PerReplica<int> mine{rank() + 1};
   const Mirrored<double> alike = strategy.same_on_all(2.5);
+  int calls = 0;
   const auto result = strategy.run(
-      [](ReplicaContext&, int component, double same, const std::string& plain) {
+      [&](ReplicaContext&, int component, double same, const std::string& plain) {
+        ++calls;
         return std::pair{component * same, plain};
       },
       mine, alike, std::string{"text"});
+  CHECK(calls == 1);
   CHECK(result.local() == std::pair{(rank() + 1) * 2.5, std::string{"text"}});
   strategy.run([](ReplicaContext&) {});
 }
@@ -195,6 +198,7 @@ TEST_CASE("a variable has replica 0's initial value on every rank") {
   const MirroredVariable v = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(rank() + 1); });
   CHECK_THROWS_AS(w.local(), ContextError);
   strategy.seal();
+  CHECK(strategy.store().variables().size() == 2);  // of each variable this rank has its own component alone
   CHECK(w.local().to_vector<float>() == std::vector<float>{0, 5});
   CHECK(v.local().to_vector<std::int32_t>() == std::vector<std::int32_t>{1});
   CHECK(reinterpret_cast<std::uintptr_t>(w.local().data()) % 256 == 0);

@@ -17,36 +17,6 @@ using namespace lockstep;
 
 namespace {
 
-// What does not compile: per-replica arguments of an update, pointers as proven values, functions that do not fit.
-template <class T>
-concept Updates = requires(StrategyExtended& extended, const Variable& variable, T value) {
-  extended.update(
-      variable, [](const Variable&, const auto&) {}, value);
-  extended.update_non_slot(
-      {}, [](const auto&) {}, value);
-};
-static_assert(Updates<int> && Updates<Mirrored<Tensor>> && Updates<std::vector<Mirrored<int>>>);
-static_assert(!Updates<PerReplica<int>> && !Updates<std::vector<PerReplica<int>>>);
-
-template <class T>
-concept ComparableOnAll = requires(Strategy& strategy, T value) {
-  strategy.same_on_all(value);
-};
-static_assert(ComparableOnAll<int> && ComparableOnAll<std::string> && !ComparableOnAll<int*>);
-
-template <class Fn>
-concept Merges = requires(ReplicaContext& context, Fn fn) {
-  context.merge_call(fn, args(1));
-};
-static_assert(Merges<void (*)(Strategy&, PerReplica<int>)> && !Merges<void (*)(Strategy&, int)> &&
-              !Merges<void (*)(Strategy&)>);
-
-template <class T>
-concept Reduces = requires(Strategy& strategy, T value) {
-  strategy.reduce(ReduceOp::sum, value);
-};
-static_assert(Reduces<PerReplica<int>> && !Reduces<int> && !Reduces<PerReplica<bool>> && !Reduces<Mirrored<int>>);
-
 constexpr const char* wrong_context =
     "Method requires being in cross-replica context, use replica_context()->merge_call()";
 
@@ -120,6 +90,7 @@ TEST_CASE("contexts and the default strategy are a thread's own") {
 
 TEST_CASE("a scope makes its strategy current, in cross-replica context, until it goes") {
   Fixture f;
+  const auto before = f.meetings();
   {
     const Scope scope = f.strategy.scope();
     CHECK(has_strategy());
@@ -136,6 +107,7 @@ TEST_CASE("a scope makes its strategy current, in cross-replica context, until i
   CHECK_FALSE(has_strategy());
   const Scope other = f.other.scope();
   CHECK(&Strategy::current() == &f.other);
+  CHECK(f.meetings() == before);  // entering and leaving are nobody else's business
 }
 
 TEST_CASE("run is replica context, a merge function cross-replica context, and both end as they began") {
@@ -153,10 +125,13 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
       CHECK(in_cross_replica_context());
       CHECK(replica_context() == nullptr);
       CHECK(context.num_replicas_in_sync() == 1);  // needs no context, unlike the methods that do something
+      CHECK(&context.strategy() == &f.strategy);
+      const auto before = f.meetings();
       CHECK_THROWS_WITH(context.replica_id_in_sync_group(), "Need to be inside `Strategy::run()`");
       CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), "Need to be inside `Strategy::run()`");
       CHECK_THROWS_WITH(context.all_reduce(ReduceOp::sum, 1), "Need to be inside `Strategy::run()`");
       CHECK_THROWS_WITH(context.declared_merge("", [](CrossDeviceOps&) {}), "Need to be inside `Strategy::run()`");
+      CHECK(f.meetings() == before);
       merged.run([&](ReplicaContext& inner) {
         CHECK(replica_context() == &inner);
         CHECK(f.group->meeting().depth() == 2);
@@ -360,10 +335,53 @@ TEST_CASE("a reduction leaves the value it was given alone, and gives one of its
 TEST_CASE("a moved strategy is the same strategy") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
+  const StrategyExtended* const extended = &f.strategy.extended();
+  CHECK(&f.strategy.extended() == extended);
   Strategy moved = std::move(f.strategy);
+  CHECK(&moved.extended() == extended);
   moved.seal();
   CHECK(moved.name() == "strategy 0");
   CHECK(moved.extended().variable_created_in_scope(variable));
   CHECK(&moved.run([](ReplicaContext& context) { return &context.strategy(); }).local()->store() == &moved.store());
   CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == 1);
+}
+
+TEST_CASE("variables are created in every context of their strategy, and in none of another's") {
+  Fixture f;
+  std::vector<MirroredVariable> made{make(f.strategy, "outside")};
+  {
+    const Scope scope = f.strategy.scope();
+    made.push_back(make(f.strategy, "in a scope"));
+  }
+  f.strategy.run([&](ReplicaContext& context) {
+    made.push_back(make(f.strategy, "in replica context"));
+    context.merge_call([&](Strategy& merged) { made.push_back(make(merged, "in a merge function")); });
+  });
+  for (const MirroredVariable& variable : made) {
+    CAPTURE(variable.name());
+    CHECK(f.strategy.extended().variable_created_in_scope(variable));
+    CHECK_FALSE(f.other.extended().variable_created_in_scope(variable));
+  }
+  const std::string mixing = "Mixing different Strategy objects: strategy 1 is not strategy 0";
+  const Scope scope = f.strategy.scope();
+  CHECK_THROWS_WITH(make(f.other, "w"), mixing);
+  CHECK_THROWS_WITH(f.other.create_sync_on_read({.name = "w"}, [] { return Tensor::scalar(1.f); }), mixing);
+  f.strategy.run([&](ReplicaContext&) { CHECK_THROWS_WITH(make(f.other, "w"), mixing); });
+  CHECK(f.other.store().variables().empty());
+}
+
+TEST_CASE("replica code and merge functions run on the thread that called run, with all that is its own") {
+  thread_local int step = 0;
+  Fixture f;
+  step = 1;
+  f.strategy.run([&](ReplicaContext& context) {
+    CHECK(step == 1);
+    step = 2;
+    context.merge_call([&](Strategy& merged) {
+      CHECK(step == 2);
+      merged.run([&](ReplicaContext&) { step = 3; });
+    });
+    CHECK(step == 3);
+  });
+  CHECK(step == 3);
 }

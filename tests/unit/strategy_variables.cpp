@@ -81,10 +81,49 @@ TEST_CASE("options that no mirrored variable can have are refused, before its in
                     "Invalid variable synchronization mode: 9 for variable: w");
   CHECK_THROWS_WITH(create({.aggregation = static_cast<VariableAggregation>(9)}),
                     "Invalid variable aggregation mode: 9 for variable: w");
+  // The synchronization is looked at first.
+  CHECK_THROWS_WITH(
+      create({.synchronization = VariableSynchronization::none, .aggregation = static_cast<VariableAggregation>(9)}),
+      Catch::StartsWith("`none` variable synchronization is not supported"));
   CHECK(f.group->meeting().meetings() == before);
   for (const auto synchronization : {VariableSynchronization::automatic, VariableSynchronization::on_write})
     CHECK_NOTHROW(f.strategy.create_variable({.synchronization = synchronization}, [] { return Tensor{}; }));
   CHECK(f.strategy.store().variables().size() == 2);
+}
+
+TEST_CASE("options that no sync-on-read variable can have are refused in the same words") {
+  Fixture f;
+  const auto before = f.group->meeting().meetings();
+  const auto create = [&](VariableOptions options) {
+    options.name = "w";
+    f.strategy.create_sync_on_read(options, []() -> Tensor { throw std::logic_error{"asked for the initial value"}; });
+  };
+  CHECK_THROWS_WITH(create({.synchronization = VariableSynchronization::none}),
+                    "`none` variable synchronization is not supported: every replica has a component of each "
+                    "variable. Please change the `synchronization` for variable: w");
+  CHECK_THROWS_WITH(
+      create({.synchronization = VariableSynchronization::on_write}),
+      Catch::StartsWith("variable 'w': `on_write` is not the synchronization of a sync-on-read variable"));
+  CHECK_THROWS_WITH(create({.synchronization = static_cast<VariableSynchronization>(9),
+                            .aggregation = static_cast<VariableAggregation>(9)}),
+                    "Invalid variable synchronization mode: 9 for variable: w");
+  CHECK_THROWS_WITH(create({.aggregation = static_cast<VariableAggregation>(9)}),
+                    "Invalid variable aggregation mode: 9 for variable: w");
+  CHECK(f.group->meeting().meetings() == before);
+}
+
+TEST_CASE("a strategy lists each variable once, in the order of creation, and leaves the options it was given alone") {
+  Fixture f;
+  const VariableOptions trained{.name = "a"}, counted{.name = "c", .trainable = true};
+  f.strategy.create_variable(trained, [] { return Tensor::scalar(1.f); });
+  f.strategy.create_variable({.name = "b", .trainable = false}, [] { return Tensor::scalar(1.f); });
+  f.strategy.create_sync_on_read(counted, [] { return Tensor::scalar(1.f); });
+  f.strategy.seal();
+  std::vector<std::pair<std::string, bool>> listed;
+  for (const auto& variable : f.strategy.store().variables()) listed.emplace_back(variable->name, variable->trainable);
+  CHECK(listed == std::vector<std::pair<std::string, bool>>{{"a", true}, {"b", false}, {"c", false}});
+  CHECK(counted.trainable);
+  CHECK(trained.synchronization == VariableSynchronization::automatic);
 }
 
 TEST_CASE("an initial value that throws makes no variable, and is announced") {
