@@ -24,7 +24,7 @@ bool odd_one() {
 
 }  // namespace
 
-TEST_CASE("a method in the wrong context on one rank is that rank's alone where it is caught") {
+TEST_CASE("a method in the wrong context on one rank is that rank's alone where it is caught", "[A-8]") {
   Strategy& strategy = runtime().strategy();
   Strategy other = runtime().make_strategy();
   const int sum = strategy
@@ -43,7 +43,7 @@ TEST_CASE("a method in the wrong context on one rank is that rank's alone where 
   CHECK(sum == ranks());
 }
 
-TEST_CASE("a method in the wrong context on one rank is a failure of that rank where it is not caught") {
+TEST_CASE("a method in the wrong context on one rank is a failure of that rank where it is not caught", "[A-8][A-12]") {
   if (ranks() == 1) return;
   Strategy& strategy = runtime().strategy();
   const auto step = [&] {

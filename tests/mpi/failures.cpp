@@ -109,7 +109,7 @@ TEST_CASE("another merge function at the same count is a mismatch") {
   expect_in_step();
 }
 
-TEST_CASE("another shape, type, operation or destination is a mismatch that shows both sides") {
+TEST_CASE("another shape, type, operation or destination is a mismatch that shows both sides", "[A-59]") {
   if (ranks() == 1) return;
   Strategy& strategy = runtime().strategy();
   const bool odd = rank() == last();
@@ -138,7 +138,7 @@ TEST_CASE("same_on_all refuses what differs and names the rank") {
   CHECK(runtime().strategy().same_on_all(std::string{"adam"}).value() == "adam");
 }
 
-TEST_CASE("variables that differ between ranks are refused at their creation") {
+TEST_CASE("variables that differ between ranks are refused at their creation", "[A-25]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const auto name = message_of<MismatchError>([&] {

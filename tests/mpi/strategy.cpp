@@ -37,7 +37,7 @@ std::vector<float> times(float factor, std::vector<float> values) {
 
 }  // namespace
 
-TEST_CASE("each replica knows its id and how many there are") {
+TEST_CASE("each replica knows its id and how many there are", "[A-41][A-66]") {
   const PerReplica<int> id = runtime().strategy().run([](ReplicaContext& context) {
     CHECK(context.num_replicas_in_sync() == ranks());
     return context.replica_id_in_sync_group();
@@ -46,7 +46,7 @@ TEST_CASE("each replica knows its id and how many there are") {
   CHECK(runtime().strategy().local_results(id) == std::vector<int>{rank()});
 }
 
-TEST_CASE("run hands each replica its own component and keeps the result's type") {
+TEST_CASE("run hands each replica its own component and keeps the result's type", "[A-35][A-36][A-37][A-58]") {
   Strategy& strategy = runtime().strategy();
   const PerReplica<int> mine{rank() + 1};
   const Mirrored<double> alike = strategy.same_on_all(2.5);
@@ -62,7 +62,7 @@ TEST_CASE("run hands each replica its own component and keeps the result's type"
   strategy.run([](ReplicaContext&) {});
 }
 
-TEST_CASE("merge_call runs its function on every rank, in cross-replica context") {
+TEST_CASE("merge_call runs its function on every rank, in cross-replica context", "[A-76]") {
   Strategy& strategy = runtime().strategy();
   const auto sum = strategy.run([&](ReplicaContext& context) {
     CHECK(replica_context() == &context);
@@ -118,7 +118,7 @@ TEST_CASE("any number of merge_calls, also in runs inside merge functions") {
   });
 }
 
-TEST_CASE("all_reduce keeps the structure of its nest") {
+TEST_CASE("all_reduce keeps the structure of its nest", "[A-75]") {
   runtime().strategy().run([](ReplicaContext& context) {
     const std::map<std::string, std::vector<double>> nest{{"a", {1. * rank()}}, {"b", {40., 1. + rank()}}};
     const auto sum = context.all_reduce(ReduceOp::sum, nest);
@@ -133,7 +133,7 @@ TEST_CASE("all_reduce keeps the structure of its nest") {
   });
 }
 
-TEST_CASE("reduce gives the result to every rank, sums of integers stay integers") {
+TEST_CASE("reduce gives the result to every rank, sums of integers stay integers", "[A-38]") {
   Strategy& strategy = runtime().strategy();
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{rank() + 1}) == triangle());
   CHECK(strategy.reduce(ReduceOp::mean, PerReplica<double>{2. * rank()}) == ranks() - 1.);
@@ -186,13 +186,13 @@ TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed") {
   CHECK(sums[1].value().to_vector<std::int64_t>() == std::vector<std::int64_t>{triangle() - ranks()});
 }
 
-TEST_CASE("broadcast_to gives everyone replica 0's value") {
+TEST_CASE("broadcast_to gives everyone replica 0's value", "[A-56]") {
   Strategy& strategy = runtime().strategy();
   const auto all = strategy.extended().broadcast_to(PerReplica<std::vector<int>>{{10 * (rank() + 1), rank()}});
   CHECK(all.value() == std::vector<int>{10, 0});
 }
 
-TEST_CASE("a variable has replica 0's initial value on every rank") {
+TEST_CASE("a variable has replica 0's initial value on every rank", "[A-51]") {
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1.f * rank(), 5}); });
   const MirroredVariable v = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(rank() + 1); });
@@ -267,7 +267,7 @@ TEST_CASE("scopes make a strategy current, and nest") {
   CHECK_FALSE(has_strategy());
 }
 
-TEST_CASE("the right method in the wrong context is a ContextError, and leaves the ranks in step") {
+TEST_CASE("the right method in the wrong context is a ContextError, and leaves the ranks in step", "[A-12][A-14]") {
   Strategy& strategy = runtime().strategy();
   Strategy other = runtime().make_strategy();
   strategy.run([&](ReplicaContext& context) {

@@ -202,7 +202,7 @@ TEST_CASE("ranks that assign other variables in replica context are told so") {
   CHECK_THAT(message, Catch::Contains("'a'") && Catch::Contains("'b'"));
 }
 
-TEST_CASE("a variable whose strategy is gone cannot be read as one, but keeps its component") {
+TEST_CASE("a variable whose strategy is gone cannot be read as one, but keeps its component", "[A-48]") {
   auto strategy = std::make_unique<Strategy>(runtime().make_strategy());
   const auto v = strategy->create_sync_on_read({.name = "v", .aggregation = VariableAggregation::sum},
                                                [] { return Tensor::scalar(1.0); });

@@ -61,7 +61,7 @@ std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& str
 
 }  // namespace
 
-TEST_CASE("outside of everything there is the default strategy: one replica, no context") {
+TEST_CASE("outside of everything there is the default strategy: one replica, no context", "[A-1][A-9]") {
   CHECK_FALSE(has_strategy());
   CHECK_FALSE(in_cross_replica_context());
   CHECK(replica_context() == nullptr);
@@ -73,7 +73,7 @@ TEST_CASE("outside of everything there is the default strategy: one replica, no 
   CHECK_FALSE(has_strategy());
 }
 
-TEST_CASE("contexts and the default strategy are a thread's own") {
+TEST_CASE("contexts and the default strategy are a thread's own", "[A-3]") {
   Fixture f;
   const Scope scope = f.strategy.scope();
   const Strategy* const here = &Strategy::current();
@@ -88,7 +88,8 @@ TEST_CASE("contexts and the default strategy are a thread's own") {
   CHECK(there != here);
 }
 
-TEST_CASE("a scope makes its strategy current, in cross-replica context, until it goes") {
+TEST_CASE("a scope makes its strategy current, in cross-replica context, until it goes",
+          "[A-1][A-10][A-20][A-22][A-23]") {
   Fixture f;
   const auto before = f.meetings();
   {
@@ -110,7 +111,8 @@ TEST_CASE("a scope makes its strategy current, in cross-replica context, until i
   CHECK(f.meetings() == before);  // entering and leaving are nobody else's business
 }
 
-TEST_CASE("run is replica context, a merge function cross-replica context, and both end as they began") {
+TEST_CASE("run is replica context, a merge function cross-replica context, and both end as they began",
+          "[A-1][A-13][A-14][A-15][A-58][A-68][A-70][A-76]") {
   Fixture f;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK(has_strategy());
@@ -146,7 +148,7 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
   CHECK(f.group->meeting().depth() == 0);
 }
 
-TEST_CASE("an exception leaves every context on its way, and is the one that was thrown") {
+TEST_CASE("an exception leaves every context on its way, and is the one that was thrown", "[A-3][A-21]") {
   Fixture f;
   const auto step = [&] {
     f.strategy.run([&](ReplicaContext& context) {
@@ -171,7 +173,7 @@ TEST_CASE("an exception that replica code catches in a merge function's stead co
   });
 }
 
-TEST_CASE("methods for cross-replica context refuse replica context, before any agreement") {
+TEST_CASE("methods for cross-replica context refuse replica context, before any agreement", "[A-12][A-18][A-24]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
@@ -191,7 +193,7 @@ TEST_CASE("methods for cross-replica context refuse replica context, before any 
   });
 }
 
-TEST_CASE("methods of one strategy refuse another's context, before any agreement") {
+TEST_CASE("methods of one strategy refuse another's context, before any agreement", "[A-10][A-24]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
@@ -213,7 +215,8 @@ TEST_CASE("methods of one strategy refuse another's context, before any agreemen
   f.other.run([&](ReplicaContext&) { refused(); });
 }
 
-TEST_CASE("the same methods work in a scope, in a merge function, in update context, and outside of everything") {
+TEST_CASE("the same methods work in a scope, in a merge function, in update context, and outside of everything",
+          "[A-8][A-9][A-18]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
@@ -232,7 +235,7 @@ TEST_CASE("the same methods work in a scope, in a merge function, in update cont
   f.strategy.extended().update_non_slot({}, allowed);
 }
 
-TEST_CASE("update is cross-replica context of its own") {
+TEST_CASE("update is cross-replica context of its own", "[A-61]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
@@ -254,7 +257,7 @@ TEST_CASE("update is cross-replica context of its own") {
   CHECK_FALSE(has_strategy());
 }
 
-TEST_CASE("what goes in and comes out of run and merge_call keeps its type") {
+TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A-36]") {
   Fixture f;
   const Mirrored<double> alike = f.strategy.same_on_all(2.5);
   const auto result = f.strategy.run(
@@ -303,7 +306,7 @@ TEST_CASE("agreements are as few as promised") {
   CHECK(cost([&] { (void)f.strategy.extended().read_var(a); }) == 0);
 }
 
-TEST_CASE("refusals of reductions come before any agreement") {
+TEST_CASE("refusals of reductions come before any agreement", "[A-59]") {
   Fixture f;
   const MirroredVariable foreign = make(f.other, "w");
   const auto before = f.meetings();
@@ -332,7 +335,7 @@ TEST_CASE("a reduction leaves the value it was given alone, and gives one of its
   CHECK(f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{4}, OneReplica{0}) == 4);
 }
 
-TEST_CASE("a moved strategy is the same strategy") {
+TEST_CASE("a moved strategy is the same strategy", "[A-19][A-44]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   const StrategyExtended* const extended = &f.strategy.extended();
@@ -346,7 +349,7 @@ TEST_CASE("a moved strategy is the same strategy") {
   CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == 1);
 }
 
-TEST_CASE("variables are created in every context of their strategy, and in none of another's") {
+TEST_CASE("variables are created in every context of their strategy, and in none of another's", "[A-17]") {
   Fixture f;
   std::vector<MirroredVariable> made{make(f.strategy, "outside")};
   {

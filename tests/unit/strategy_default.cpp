@@ -58,7 +58,8 @@ TEST_CASE("the default strategy has variables of its own, and updates them") {
   CHECK(strategy.extended().read_var(variable).to_vector<float>() == std::vector<float>{3});
 }
 
-TEST_CASE("merge_call on one replica calls its function in cross-replica context, and leaves that however it ends") {
+TEST_CASE("merge_call on one replica calls its function in cross-replica context, and leaves that however it ends",
+          "[A-69]") {
   Strategy& strategy = Strategy::current();
   strategy.run([&](ReplicaContext& context) {
     const int result = context.merge_call(

@@ -108,7 +108,7 @@ TEST_CASE("a merge function takes the strategy, and its arguments as what they a
   STATIC_REQUIRE_FALSE(Merges<void (*)(Strategy&)>);
 }
 
-TEST_CASE("what is reduced says so in its type, and so does how and where to") {
+TEST_CASE("what is reduced says so in its type, and so does how and where to", "[A-59]") {
   STATIC_REQUIRE(Reduces<PerReplica<int>>);
   STATIC_REQUIRE_FALSE(Reduces<PerReplica<bool>>);
   STATIC_REQUIRE_FALSE(Reduces<int>);
@@ -138,7 +138,7 @@ TEST_CASE("a variable begins with a tensor, never with another variable") {
   STATIC_REQUIRE_FALSE(InitialValue<SyncOnReadVariable>);
 }
 
-TEST_CASE("a strategy is moved, never copied") {
+TEST_CASE("a strategy is moved, never copied", "[A-44][A-45]") {
   STATIC_REQUIRE(std::is_nothrow_move_constructible_v<Strategy>);
   STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<Strategy>);
   STATIC_REQUIRE_FALSE(std::is_copy_assignable_v<Strategy>);

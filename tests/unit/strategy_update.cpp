@@ -40,7 +40,7 @@ bool in_update_context(const SyncOnReadVariable& variable) {
 
 }  // namespace
 
-TEST_CASE("update context nests, and goes with its function however that ends") {
+TEST_CASE("update context nests, and goes with its function however that ends", "[A-7]") {
   Fixture f;
   CHECK_FALSE(in_update_context(f.counter));
   f.extended.update(f.mirrored, [&](const Variable&) {
@@ -61,7 +61,8 @@ TEST_CASE("update context nests, and goes with its function however that ends") 
   CHECK_FALSE(in_update_context(f.counter));
 }
 
-TEST_CASE("update calls its function once, with the component and unwrapped arguments, and gives its result") {
+TEST_CASE("update calls its function once, with the component and unwrapped arguments, and gives its result",
+          "[A-61]") {
   Fixture f;
   int calls = 0;
   const std::string result = f.extended.update(
@@ -77,7 +78,7 @@ TEST_CASE("update calls its function once, with the component and unwrapped argu
   CHECK(value_of(f.mirrored) == 1.5f);
 }
 
-TEST_CASE("update_non_slot calls its function once, without a component") {
+TEST_CASE("update_non_slot calls its function once, without a component", "[A-62]") {
   Fixture f;
   int calls = 0;
   const std::vector<Variable> variables{f.mirrored, f.counter};

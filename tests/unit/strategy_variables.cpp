@@ -135,7 +135,7 @@ TEST_CASE("an initial value that throws makes no variable, and is announced") {
   CHECK_NOTHROW(f.strategy.create_variable({}, [] { return Tensor{}; }));
 }
 
-TEST_CASE("what ranks compare of a new variable: name, type, shape, options") {
+TEST_CASE("what ranks compare of a new variable: name, type, shape, options", "[A-25]") {
   Disagreeing d;
   CHECK(d.text_of([](Strategy& strategy) {
     strategy.create_variable({.name = "dense/w"}, [] { return Tensor::zeros(DType::f32, {2, 3}); });
