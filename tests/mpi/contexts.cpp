@@ -24,7 +24,7 @@ bool odd_one() {
 
 }  // namespace
 
-TEST_CASE("a method in the wrong context on one rank is that rank's alone where it is caught", "[A-8]") {
+TEST_CASE("a method in the wrong context on one rank is that rank's alone where it is caught", "[A-8][B-26]") {
   Strategy& strategy = runtime().strategy();
   Strategy other = runtime().make_strategy();
   const int sum = strategy

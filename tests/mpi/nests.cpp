@@ -91,7 +91,7 @@ std::string mismatch_of(Body&& body) {
 
 }  // namespace
 
-TEST_CASE("a struct of the user's is reduced member by member, in every way to reduce") {
+TEST_CASE("a struct of the user's is reduced member by member, in every way to reduce", "[B-28]") {
   Strategy strategy = runtime().make_strategy();
   check_sum(strategy.reduce(ReduceOp::sum, PerReplica{mine()}));
   strategy.run([&](ReplicaContext& context) {

@@ -48,8 +48,7 @@ std::string mismatch_of_merging(const T& nest) {
 
 }  // namespace
 
-TEST_CASE(
-    "lists of other lengths, maps of other keys and values that one rank lacks are no operands of one merge_call") {
+TEST_CASE("other lists, maps and missing values on one rank are no operands of one merge_call", "[B-27]") {
   if (ranks() == 1) return;
   CHECK_THAT(mismatch_of_merging(odd_one() ? std::vector{1} : std::vector{1, 2}),
              Catch::Contains("[i32 ]") && Catch::Contains("[i32 i32 ]"));

@@ -37,7 +37,7 @@ std::vector<float> times(float factor, std::vector<float> values) {
 
 }  // namespace
 
-TEST_CASE("each replica knows its id and how many there are", "[A-41][A-66]") {
+TEST_CASE("each replica knows its id and how many there are", "[A-41][A-66][B-10]") {
   const PerReplica<int> id = runtime().strategy().run([](ReplicaContext& context) {
     CHECK(context.num_replicas_in_sync() == ranks());
     return context.replica_id_in_sync_group();
@@ -46,7 +46,7 @@ TEST_CASE("each replica knows its id and how many there are", "[A-41][A-66]") {
   CHECK(runtime().strategy().local_results(id) == std::vector<int>{rank()});
 }
 
-TEST_CASE("run hands each replica its own component and keeps the result's type", "[A-35][A-36][A-37][A-58]") {
+TEST_CASE("run hands each replica its own component and keeps the result's type", "[A-35][A-36][A-37][A-58][B-2]") {
   Strategy& strategy = runtime().strategy();
   const PerReplica<int> mine{rank() + 1};
   const Mirrored<double> alike = strategy.same_on_all(2.5);
@@ -62,7 +62,7 @@ TEST_CASE("run hands each replica its own component and keeps the result's type"
   strategy.run([](ReplicaContext&) {});
 }
 
-TEST_CASE("merge_call runs its function on every rank, in cross-replica context", "[A-76]") {
+TEST_CASE("merge_call runs its function on every rank, in cross-replica context", "[A-76][B-14][B-15]") {
   Strategy& strategy = runtime().strategy();
   const auto sum = strategy.run([&](ReplicaContext& context) {
     CHECK(replica_context() == &context);
@@ -81,7 +81,7 @@ TEST_CASE("merge_call runs its function on every rank, in cross-replica context"
   CHECK(sum.local() == triangle());
 }
 
-TEST_CASE("merge_call keeps the locality of its arguments, in nests too") {
+TEST_CASE("merge_call keeps the locality of its arguments, in nests too", "[B-17][B-30][B-31][B-34]") {
   Strategy& strategy = runtime().strategy();
   const MirroredVariable variable = strategy.create_variable({.name = "kept"}, [] { return of({1}); });
   strategy.run([&](ReplicaContext& context) {
@@ -100,7 +100,7 @@ TEST_CASE("merge_call keeps the locality of its arguments, in nests too") {
   });
 }
 
-TEST_CASE("any number of merge_calls, also in runs inside merge functions") {
+TEST_CASE("any number of merge_calls, also in runs inside merge functions", "[B-21][B-22]") {
   Strategy& strategy = runtime().strategy();
   strategy.run([&](ReplicaContext& context) {
     for (int i = 1; i <= 3; ++i) {

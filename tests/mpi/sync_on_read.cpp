@@ -189,7 +189,7 @@ TEST_CASE("ranks that read other variables, or make them of another kind, are to
   CHECK(a.read().to_vector<double>() == std::vector<double>{1.0 * ranks()});
 }
 
-TEST_CASE("ranks that assign other variables in replica context are told so") {
+TEST_CASE("ranks that assign other variables in replica context are told so", "[B-32]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name) {

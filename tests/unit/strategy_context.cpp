@@ -112,7 +112,7 @@ TEST_CASE("a scope makes its strategy current, in cross-replica context, until i
 }
 
 TEST_CASE("run is replica context, a merge function cross-replica context, and both end as they began",
-          "[A-1][A-13][A-14][A-15][A-58][A-68][A-70][A-76]") {
+          "[A-1][A-13][A-14][A-15][A-58][A-68][A-70][A-76][B-23]") {
   Fixture f;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK(has_strategy());
@@ -148,7 +148,7 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
   CHECK(f.group->meeting().depth() == 0);
 }
 
-TEST_CASE("an exception leaves every context on its way, and is the one that was thrown", "[A-3][A-21]") {
+TEST_CASE("an exception leaves every context on its way, and is the one that was thrown", "[A-3][A-21][B-47]") {
   Fixture f;
   const auto step = [&] {
     f.strategy.run([&](ReplicaContext& context) {
@@ -257,7 +257,7 @@ TEST_CASE("update is cross-replica context of its own", "[A-61]") {
   CHECK_FALSE(has_strategy());
 }
 
-TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A-36]") {
+TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A-36][B-20][B-34]") {
   Fixture f;
   const Mirrored<double> alike = f.strategy.same_on_all(2.5);
   const auto result = f.strategy.run(
@@ -283,7 +283,7 @@ TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A
   static_assert(std::is_same_v<decltype(f.strategy.run([](ReplicaContext&) {})), PerReplica<void>>);
 }
 
-TEST_CASE("agreements are as few as promised") {
+TEST_CASE("agreements are as few as promised", "[B-24]") {
   Fixture f;
   const auto cost = [&](const std::function<void()>& body) {
     const auto before = f.meetings();
@@ -373,7 +373,7 @@ TEST_CASE("variables are created in every context of their strategy, and in none
   CHECK(f.other.store().variables().empty());
 }
 
-TEST_CASE("replica code and merge functions run on the thread that called run, with all that is its own") {
+TEST_CASE("replica code and merge functions run on the thread that called run, with all that is its own", "[B-7]") {
   thread_local int step = 0;
   Fixture f;
   step = 1;

@@ -175,7 +175,7 @@ TEST_CASE("two strategies of a process are told apart in their agreements") {
   CHECK(of_second.strategy == 1);
 }
 
-TEST_CASE("what ranks compare of a merge_call's arguments: structure and types, not values") {
+TEST_CASE("what ranks compare of a merge_call's arguments: structure and types, not values", "[B-27]") {
   Fixture f;
   const MirroredVariable w = f.make(Tensor::scalar(1.f));
   CHECK(signature() == "");
