@@ -139,7 +139,7 @@ TEST_CASE("same_on_all refuses what differs and names the rank", "[B-30]") {
   CHECK(runtime().strategy().same_on_all(std::string{"adam"}).value() == "adam");
 }
 
-TEST_CASE("variables that differ between ranks are refused at their creation", "[A-25][B-8]") {
+TEST_CASE("variables that differ between ranks are refused at their creation", "[A-25][B-8][C-2][C-4]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const auto name = message_of<MismatchError>([&] {
@@ -167,7 +167,7 @@ TEST_CASE("variables that differ between ranks are refused at their creation", "
   CHECK_FALSE(strategy.store().has_unsealed());
 }
 
-TEST_CASE("variables in another order, in replica code too, are refused at the first that differs", "[B-8]") {
+TEST_CASE("variables in another order, in replica code too, are refused at the first that differs", "[B-8][C-2][C-4]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name) {
@@ -184,7 +184,7 @@ TEST_CASE("variables in another order, in replica code too, are refused at the f
   expect_in_step();
 }
 
-TEST_CASE("a variable more on one rank is named, replica 0 or not") {
+TEST_CASE("a variable more on one rank is named, replica 0 or not", "[C-5]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   for (const int culprit : {0, last()}) {

@@ -192,7 +192,7 @@ TEST_CASE("broadcast_to gives everyone replica 0's value", "[A-56]") {
   CHECK(all.value() == std::vector<int>{10, 0});
 }
 
-TEST_CASE("a variable has replica 0's initial value on every rank", "[A-51]") {
+TEST_CASE("a variable has replica 0's initial value on every rank", "[A-51][C-1][C-9][C-13]") {
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1.f * rank(), 5}); });
   const MirroredVariable v = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(rank() + 1); });
@@ -231,7 +231,7 @@ TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values co
   CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + ranks(), 2.f + triangle()});
 }
 
-TEST_CASE("an assignment in replica context follows the variable's aggregation") {
+TEST_CASE("an assignment in replica context follows the variable's aggregation", "[C-20][C-21][C-22][C-23]") {
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name, VariableAggregation aggregation) {
     return strategy.create_variable({.name = name, .aggregation = aggregation}, [] { return of({100}); });

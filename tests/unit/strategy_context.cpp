@@ -235,7 +235,7 @@ TEST_CASE("the same methods work in a scope, in a merge function, in update cont
   f.strategy.extended().update_non_slot({}, allowed);
 }
 
-TEST_CASE("update is cross-replica context of its own", "[A-61]") {
+TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();

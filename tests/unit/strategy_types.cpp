@@ -132,7 +132,7 @@ TEST_CASE("a batch is a sequence of pairs of a value and its destination") {
   STATIC_REQUIRE_FALSE(ReducesBatch<std::vector<std::tuple<PerReplica<Tensor>, Variable, Variable>>>);
 }
 
-TEST_CASE("a variable begins with a tensor, never with another variable") {
+TEST_CASE("a variable begins with a tensor, never with another variable", "[C-12]") {
   STATIC_REQUIRE(InitialValue<Tensor>);
   STATIC_REQUIRE_FALSE(InitialValue<MirroredVariable>);
   STATIC_REQUIRE_FALSE(InitialValue<SyncOnReadVariable>);

@@ -93,7 +93,7 @@ TEST_CASE("update_non_slot calls its function once, without a component", "[A-62
   CHECK(result == 42);
 }
 
-TEST_CASE("a variable stands for its component, in place, in every context") {
+TEST_CASE("a variable stands for its component, in place, in every context", "[C-33][C-49]") {
   Fixture f;
   const auto reads_and_writes = [](const Variable& variable, float expected) {
     CHECK(value_of(variable) == expected);

@@ -63,7 +63,8 @@ struct Plain {
 
 }  // namespace
 
-TEST_CASE("options that no mirrored variable can have are refused, before its initial value is asked for") {
+TEST_CASE("options that no mirrored variable can have are refused, before its initial value is asked for",
+          "[C-28][C-29][C-30][C-31]") {
   Fixture f;
   const auto before = f.group->meeting().meetings();
   const auto create = [&](VariableOptions options) {
@@ -91,7 +92,7 @@ TEST_CASE("options that no mirrored variable can have are refused, before its in
   CHECK(f.strategy.store().variables().size() == 2);
 }
 
-TEST_CASE("options that no sync-on-read variable can have are refused in the same words") {
+TEST_CASE("options that no sync-on-read variable can have are refused in the same words", "[C-28][C-29][C-30]") {
   Fixture f;
   const auto before = f.group->meeting().meetings();
   const auto create = [&](VariableOptions options) {
@@ -112,7 +113,8 @@ TEST_CASE("options that no sync-on-read variable can have are refused in the sam
   CHECK(f.group->meeting().meetings() == before);
 }
 
-TEST_CASE("a strategy lists each variable once, in the order of creation, and leaves the options it was given alone") {
+TEST_CASE("a strategy lists each variable once, in the order of creation, and leaves the options it was given alone",
+          "[C-17][C-18]") {
   Fixture f;
   const VariableOptions trained{.name = "a"}, counted{.name = "c", .trainable = true};
   f.strategy.create_variable(trained, [] { return Tensor::scalar(1.f); });
@@ -249,7 +251,7 @@ TEST_CASE("same_on_all works in every context of its strategy and gives the valu
   });
 }
 
-TEMPLATE_TEST_CASE("outside of replica context an assignment goes straight to the component", "", float, double,
+TEMPLATE_TEST_CASE("outside of replica context an assignment goes straight to the component", "[C-50]", float, double,
                    std::int32_t, std::int64_t, std::uint8_t) {
   Fixture f;
   const auto of = [](TestType a, TestType b) { return Tensor::from({a, b}, {2}); };
@@ -277,7 +279,7 @@ TEST_CASE("an assignment of another shape or type is refused with both") {
   CHECK_THROWS_WITH(half.assign(Tensor::zeros(DType::bf16, {1})), "bf16 variables cannot be assigned on the host");
 }
 
-TEST_CASE("an assignment in replica context needs an aggregation, and goes by it") {
+TEST_CASE("an assignment in replica context needs an aggregation, and goes by it", "[C-20]") {
   Fixture f;
   const auto make = [&](VariableAggregation aggregation) { return f.make(Tensor::scalar(100.f), aggregation); };
   const MirroredVariable none = make(VariableAggregation::none), sum = make(VariableAggregation::sum),
@@ -303,7 +305,7 @@ TEST_CASE("an assignment in replica context needs an aggregation, and goes by it
   CHECK(first.local().to_vector<float>() == std::vector<float>{97});
 }
 
-TEST_CASE("a variable of one strategy is not assigned in another's context") {
+TEST_CASE("a variable of one strategy is not assigned in another's context", "[C-50]") {
   Fixture f;
   Strategy other{*f.group};
   const MirroredVariable w = f.make(Tensor::scalar(1.f), VariableAggregation::sum);
