@@ -82,7 +82,8 @@ TEST_CASE("a TF_CONFIG that is wrong is refused by name and key") {
   }
 }
 
-TEST_CASE("the task of TF_CONFIG is ignored where it is the same everywhere, and must be the rank's otherwise") {
+TEST_CASE("the task of TF_CONFIG is ignored where it is the same everywhere, and must be the rank's otherwise",
+          "[D-43]") {
   const char* const program = std::getenv("LOCKSTEP_TRAIN");
   REQUIRE(program);
   const auto config = [](int index) {
@@ -99,7 +100,7 @@ TEST_CASE("the task of TF_CONFIG is ignored where it is the same everywhere, and
   check_refused(start(1, 0), {"TF_CONFIG", "\"task\"", "rank 0 was given worker:1; expected worker:0"});
 }
 
-TEST_CASE("ranks whose TF_CONFIGs have other clusters are refused, other texts of one cluster are not") {
+TEST_CASE("ranks whose TF_CONFIGs have other clusters are refused, other texts of one cluster are not", "[D-18]") {
   const char* const program = std::getenv("LOCKSTEP_TRAIN");
   REQUIRE(program);
   const auto start = [&](const std::string& first, const std::string& second) {
