@@ -143,7 +143,7 @@ TEST_CASE("a malformed LOCKSTEP_FAULT is refused with its form") {
   }
 }
 
-TEST_CASE("ranks that were started with different options are refused", "[B-6]") {
+TEST_CASE("ranks that were started with different options are refused", "[B-6][E-12]") {
   const char* const program = std::getenv("LOCKSTEP_TRAIN");
   REQUIRE(program);
   const auto start = [&](const Arguments& first, const Arguments& second) {

@@ -81,7 +81,7 @@ TEST_CASE("a batch of another length, order, shape or type on one rank is a mism
   CHECK(mismatch({{for_a, a}, {for_b, b}}).empty());
 }
 
-TEST_CASE("a zero is a value like any other, whoever brings it") {
+TEST_CASE("a zero is a value like any other, whoever brings it", "[E-4]") {
   Strategy& strategy = runtime().strategy();
   const auto before = strategy.group().meeting().meetings();
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{odd_one() ? 0 : 5}) == 5 * (ranks() - 1));

@@ -141,7 +141,7 @@ TEST_CASE("reduce gives the result to every rank, sums of integers stay integers
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());  // the refusal left no one behind
 }
 
-TEST_CASE("large tensors reduce exactly, whatever their length") {
+TEST_CASE("large tensors reduce exactly, whatever their length", "[E-19]") {
   Strategy& strategy = runtime().strategy();
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, std::int64_t{63}, std::int64_t{4097},
                                    std::int64_t{1} << 21, (std::int64_t{1} << 21) + 17}) {
@@ -156,7 +156,7 @@ TEST_CASE("large tensors reduce exactly, whatever their length") {
   }
 }
 
-TEST_CASE("reduce_to one replica gives it to that one alone") {
+TEST_CASE("reduce_to one replica gives it to that one alone", "[E-20]") {
   Strategy& strategy = runtime().strategy();
   for (int root = 0; root < ranks(); ++root) {
     const auto got =
@@ -174,7 +174,7 @@ TEST_CASE("a reduction leaves the value it was given alone") {
   CHECK(mine.to_vector<float>() == std::vector<float>{1, 2});
 }
 
-TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed") {
+TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed", "[E-11]") {
   Strategy strategy = runtime().make_strategy();
   const Variable a = strategy.create_variable({.name = "a"}, [] { return of({0, 0}); });
   const Variable b = strategy.create_variable({.name = "b"}, [] { return Tensor::scalar(std::int64_t{0}); });
@@ -186,7 +186,7 @@ TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed") {
   CHECK(sums[1].value().to_vector<std::int64_t>() == std::vector<std::int64_t>{triangle() - ranks()});
 }
 
-TEST_CASE("broadcast_to gives everyone replica 0's value", "[A-56]") {
+TEST_CASE("broadcast_to gives everyone replica 0's value", "[A-56][E-9][E-30]") {
   Strategy& strategy = runtime().strategy();
   const auto all = strategy.extended().broadcast_to(PerReplica<std::vector<int>>{{10 * (rank() + 1), rank()}});
   CHECK(all.value() == std::vector<int>{10, 0});
@@ -231,7 +231,7 @@ TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values co
   CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + ranks(), 2.f + triangle()});
 }
 
-TEST_CASE("an assignment in replica context follows the variable's aggregation", "[C-20][C-21][C-22][C-23]") {
+TEST_CASE("an assignment in replica context follows the variable's aggregation", "[C-20][C-21][C-22][C-23][E-9]") {
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name, VariableAggregation aggregation) {
     return strategy.create_variable({.name = name, .aggregation = aggregation}, [] { return of({100}); });

@@ -283,7 +283,7 @@ TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A
   static_assert(std::is_same_v<decltype(f.strategy.run([](ReplicaContext&) {})), PerReplica<void>>);
 }
 
-TEST_CASE("agreements are as few as promised", "[B-24]") {
+TEST_CASE("agreements are as few as promised", "[B-24][E-11]") {
   Fixture f;
   const auto cost = [&](const std::function<void()>& body) {
     const auto before = f.meetings();
@@ -306,7 +306,7 @@ TEST_CASE("agreements are as few as promised", "[B-24]") {
   CHECK(cost([&] { (void)f.strategy.extended().read_var(a); }) == 0);
 }
 
-TEST_CASE("refusals of reductions come before any agreement", "[A-59]") {
+TEST_CASE("refusals of reductions come before any agreement", "[A-59][E-8]") {
   Fixture f;
   const MirroredVariable foreign = make(f.other, "w");
   const auto before = f.meetings();

@@ -108,7 +108,7 @@ TEST_CASE("a merge function takes the strategy, and its arguments as what they a
   STATIC_REQUIRE_FALSE(Merges<void (*)(Strategy&)>);
 }
 
-TEST_CASE("what is reduced says so in its type, and so does how and where to", "[A-59]") {
+TEST_CASE("what is reduced says so in its type, and so does how and where to", "[A-59][E-8]") {
   STATIC_REQUIRE(Reduces<PerReplica<int>>);
   STATIC_REQUIRE_FALSE(Reduces<PerReplica<bool>>);
   STATIC_REQUIRE_FALSE(Reduces<int>);
@@ -123,7 +123,7 @@ TEST_CASE("what is reduced says so in its type, and so does how and where to", "
   STATIC_REQUIRE_FALSE(ReducesTo<std::vector<Variable>>);
 }
 
-TEST_CASE("a batch is a sequence of pairs of a value and its destination") {
+TEST_CASE("a batch is a sequence of pairs of a value and its destination", "[E-27]") {
   using Pair = std::pair<PerReplica<Tensor>, Variable>;
   STATIC_REQUIRE(ReducesBatch<std::vector<Pair>>);
   STATIC_REQUIRE(ReducesBatch<std::span<const Pair>>);
