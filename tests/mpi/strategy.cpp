@@ -37,7 +37,7 @@ std::vector<float> times(float factor, std::vector<float> values) {
 
 }  // namespace
 
-TEST_CASE("each replica knows its id and how many there are", "[A-41][A-66][B-10]") {
+TEST_CASE("each replica knows its id and how many there are", "[A-41][A-66][B-10][H-16]") {
   const PerReplica<int> id = runtime().strategy().run([](ReplicaContext& context) {
     CHECK(context.num_replicas_in_sync() == ranks());
     return context.replica_id_in_sync_group();

@@ -31,7 +31,7 @@ TEST_CASE("the default strategy reduces a value to itself, by either operation")
   }
 }
 
-TEST_CASE("the default strategy has variables of its own, and updates them") {
+TEST_CASE("the default strategy has variables of its own, and updates them", "[H-20]") {
   Strategy& strategy = Strategy::current();
   const MirroredVariable variable = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); });
   const SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c"}, [] { return Tensor::scalar(1.f); });

@@ -73,7 +73,7 @@ concept IsIndexed = requires(T value) {
 
 }  // namespace
 
-TEST_CASE("an argument that may differ by rank does not compile in update") {
+TEST_CASE("an argument that may differ by rank does not compile in update", "[H-3]") {
   STATIC_REQUIRE(Updates<int>);
   STATIC_REQUIRE(Updates<Mirrored<Tensor>>);
   STATIC_REQUIRE(Updates<std::vector<Mirrored<int>>>);
@@ -82,7 +82,7 @@ TEST_CASE("an argument that may differ by rank does not compile in update") {
   STATIC_REQUIRE_FALSE(Updates<std::map<int, std::optional<PerReplica<int>>>>);
 }
 
-TEST_CASE("only variables are updated") {
+TEST_CASE("only variables are updated", "[H-1]") {
   STATIC_REQUIRE(IsUpdated<MirroredVariable>);
   STATIC_REQUIRE(IsUpdated<SyncOnReadVariable>);
   STATIC_REQUIRE_FALSE(IsUpdated<Tensor>);

@@ -62,7 +62,7 @@ TEST_CASE("update context nests, and goes with its function however that ends", 
 }
 
 TEST_CASE("update calls its function once, with the component and unwrapped arguments, and gives its result",
-          "[A-61]") {
+          "[A-61][H-2]") {
   Fixture f;
   int calls = 0;
   const std::string result = f.extended.update(
@@ -78,7 +78,7 @@ TEST_CASE("update calls its function once, with the component and unwrapped argu
   CHECK(value_of(f.mirrored) == 1.5f);
 }
 
-TEST_CASE("update_non_slot calls its function once, without a component", "[A-62]") {
+TEST_CASE("update_non_slot calls its function once, without a component", "[A-62][H-6]") {
   Fixture f;
   int calls = 0;
   const std::vector<Variable> variables{f.mirrored, f.counter};
