@@ -62,7 +62,7 @@ TEST_CASE("a method in the wrong context on one rank is a failure of that rank w
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
 
-TEST_CASE("checkpoints and summaries are the chief's, in every context") {
+TEST_CASE("checkpoints and summaries are the chief's, in every context", "[I-3][I-4][I-5]") {
   Strategy& strategy = runtime().strategy();
   const auto check = [&] {
     CHECK(strategy.extended().should_checkpoint() == runtime().is_chief());

@@ -373,7 +373,8 @@ TEST_CASE("variables are created in every context of their strategy, and in none
   CHECK(f.other.store().variables().empty());
 }
 
-TEST_CASE("replica code and merge functions run on the thread that called run, with all that is its own", "[B-7]") {
+TEST_CASE("replica code and merge functions run on the thread that called run, with all that is its own",
+          "[B-7][I-9]") {
   thread_local int step = 0;
   Fixture f;
   step = 1;
