@@ -139,7 +139,7 @@ TEST_CASE("reductions leave what they were given as it was") {
   CHECK(dense.to_vector<float>() == std::vector<float>{1});
 }
 
-TEST_CASE("ranks whose nests hang together otherwise are told so, though their leaves look alike", "[E-26]") {
+TEST_CASE("ranks whose nests hang together otherwise are told so, though their leaves look alike", "[E-26][K-2]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const std::map<std::string, double> nest{{rank() == 1 ? "loss" : "accuracy", 1.0}};

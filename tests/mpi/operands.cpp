@@ -91,7 +91,7 @@ TEST_CASE("a zero is a value like any other, whoever brings it", "[E-4]") {
   CHECK(strategy.group().meeting().meetings() - before == 4);  // none of them was skipped
 }
 
-TEST_CASE("the all_reduce that tf.distribute documents") {
+TEST_CASE("the all_reduce that tf.distribute documents", "[K-6][K-8]") {
   using Nest = std::pair<double, std::vector<double>>;
   if (ranks() != 2) return;
   runtime().strategy().run([](ReplicaContext& context) {

@@ -118,7 +118,7 @@ TEST_CASE("any number of merge_calls, also in runs inside merge functions", "[B-
   });
 }
 
-TEST_CASE("all_reduce keeps the structure of its nest", "[A-75]") {
+TEST_CASE("all_reduce keeps the structure of its nest", "[A-75][K-1][K-3]") {
   runtime().strategy().run([](ReplicaContext& context) {
     const std::map<std::string, std::vector<double>> nest{{"a", {1. * rank()}}, {"b", {40., 1. + rank()}}};
     const auto sum = context.all_reduce(ReduceOp::sum, nest);
@@ -133,7 +133,7 @@ TEST_CASE("all_reduce keeps the structure of its nest", "[A-75]") {
   });
 }
 
-TEST_CASE("reduce gives the result to every rank, sums of integers stay integers", "[A-38]") {
+TEST_CASE("reduce gives the result to every rank, sums of integers stay integers", "[A-38][K-8]") {
   Strategy& strategy = runtime().strategy();
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{rank() + 1}) == triangle());
   CHECK(strategy.reduce(ReduceOp::mean, PerReplica<double>{2. * rank()}) == ranks() - 1.);
@@ -217,7 +217,7 @@ TEST_CASE("variables created after a seal are laid out by the next run, and the 
   CHECK(first.local().data() == home);
 }
 
-TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values count again") {
+TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values count again", "[K-16]") {
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1, 2}); });
   strategy.seal();
@@ -297,7 +297,7 @@ TEST_CASE("two strategies of one process have stores of their own and share the 
   CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
 
-TEST_CASE("a run with one declared merge costs two agreements") {
+TEST_CASE("a run with one declared merge costs two agreements", "[K-1]") {
   Strategy& strategy = runtime().strategy();
   const auto before = strategy.group().meeting().meetings();
   strategy.run([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, 1.0); });

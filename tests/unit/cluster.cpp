@@ -177,7 +177,7 @@ TEST_CASE("a rank, task or replica outside the job is refused") {
   CHECK_THROWS_AS(ranks.rank_of({"worker", 1}, -1), InvalidArgument);
 }
 
-TEST_CASE("a device is named by its task, a GPU also by its replica", "[D-16][D-39]") {
+TEST_CASE("a device is named by its task, a GPU also by its replica", "[D-16][D-39][K-19]") {
   const RankMap ranks = twelve_ranks();
   CHECK(ranks.device_name(0, BoundKind::cuda) == "/job:chief/task:0/device:GPU:0");
   CHECK(ranks.device_name(9, BoundKind::cuda) == "/job:worker/task:1/device:GPU:1");

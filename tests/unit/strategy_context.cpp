@@ -173,7 +173,8 @@ TEST_CASE("an exception that replica code catches in a merge function's stead co
   });
 }
 
-TEST_CASE("methods for cross-replica context refuse replica context, before any agreement", "[A-12][A-18][A-24]") {
+TEST_CASE("methods for cross-replica context refuse replica context, before any agreement",
+          "[A-12][A-18][A-24][K-21]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();

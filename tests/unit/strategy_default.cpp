@@ -8,7 +8,7 @@
 
 using namespace lockstep;
 
-TEST_CASE("the default strategy runs a function once, as replica 0 of one") {
+TEST_CASE("the default strategy runs a function once, as replica 0 of one", "[K-12]") {
   int calls = 0;
   const PerReplica<int> result = Strategy::current().run([&](ReplicaContext& context) {
     ++calls;
@@ -22,7 +22,7 @@ TEST_CASE("the default strategy runs a function once, as replica 0 of one") {
   CHECK(result.local() == 5);
 }
 
-TEST_CASE("the default strategy reduces a value to itself, by either operation") {
+TEST_CASE("the default strategy reduces a value to itself, by either operation", "[K-11]") {
   StrategyExtended& extended = Strategy::current().extended();
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
     CHECK(Strategy::current().reduce(op, PerReplica<double>{3}) == 3);
@@ -31,7 +31,7 @@ TEST_CASE("the default strategy reduces a value to itself, by either operation")
   }
 }
 
-TEST_CASE("the default strategy has variables of its own, and updates them", "[H-20]") {
+TEST_CASE("the default strategy has variables of its own, and updates them", "[H-20][K-13]") {
   Strategy& strategy = Strategy::current();
   const MirroredVariable variable = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); });
   const SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c"}, [] { return Tensor::scalar(1.f); });

@@ -73,7 +73,7 @@ concept IsIndexed = requires(T value) {
 
 }  // namespace
 
-TEST_CASE("an argument that may differ by rank does not compile in update", "[H-3]") {
+TEST_CASE("an argument that may differ by rank does not compile in update", "[H-3][K-15]") {
   STATIC_REQUIRE(Updates<int>);
   STATIC_REQUIRE(Updates<Mirrored<Tensor>>);
   STATIC_REQUIRE(Updates<std::vector<Mirrored<int>>>);
@@ -89,7 +89,8 @@ TEST_CASE("only variables are updated", "[H-1]") {
   STATIC_REQUIRE_FALSE(IsUpdated<Mirrored<Tensor>>);
 }
 
-TEST_CASE("nobody but a collective makes a Mirrored of a PerReplica, and nothing asks for another rank's component") {
+TEST_CASE("nobody but a collective makes a Mirrored of a PerReplica, and nothing asks for another rank's component",
+          "[K-15]") {
   STATIC_REQUIRE_FALSE(std::is_convertible_v<PerReplica<int>, Mirrored<int>>);
   STATIC_REQUIRE_FALSE(std::is_constructible_v<Mirrored<int>, int>);
   STATIC_REQUIRE_FALSE(IsIndexed<PerReplica<std::vector<int>>>);
@@ -102,7 +103,7 @@ TEST_CASE("a pointer is no value to compare between processes") {
   STATIC_REQUIRE_FALSE(ComparableOnAll<int*>);
 }
 
-TEST_CASE("a merge function takes the strategy, and its arguments as what they are after merging") {
+TEST_CASE("a merge function takes the strategy, and its arguments as what they are after merging", "[K-15]") {
   STATIC_REQUIRE(Merges<void (*)(Strategy&, PerReplica<int>)>);
   STATIC_REQUIRE_FALSE(Merges<void (*)(Strategy&, int)>);
   STATIC_REQUIRE_FALSE(Merges<void (*)(Strategy&)>);
