@@ -88,6 +88,7 @@ void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
 void MeetingPoint::meet(const Tag& tag, std::exception_ptr own) {
   failure_.reset();
   ++meetings_;
+  last_ = tag;
   const std::uint64_t digest = tag.digest();
   if (phases_) phases_->enter_meeting(meetings_, tag);
   const auto largest = channel_->max({digest, ~digest});

@@ -72,6 +72,9 @@ class MeetingPoint {
   /// Agreements so far.
   std::uint64_t meetings() const { return meetings_; }
 
+  /// What this rank came to the last of them with; meaningless where there was none.
+  const Tag& last() const { return last_; }
+
  private:
   void meet(const Tag& tag, std::exception_ptr own);
   Tag make_tag(TagKind kind, int strategy) const;
@@ -84,6 +87,7 @@ class MeetingPoint {
   std::uint64_t run_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint64_t meetings_ = 0;
+  Tag last_;
   std::optional<AgreedFailure> failure_;
 };
 
