@@ -28,7 +28,9 @@ std::int64_t padded(std::size_t bytes) {
 
 class FixedOrderOps final : public detail::FlatOps {
  public:
+  using FlatOps::all_reduce;
   using FlatOps::FlatOps;
+  using FlatOps::reduce_to_one;
 
   std::string_view name() const override { return "fixed-order sum"; }
 

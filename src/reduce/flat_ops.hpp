@@ -14,6 +14,9 @@ class FlatOps : public CrossDeviceOps {
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override;
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override;
   void broadcast(std::span<const TensorView> tensors, int root) override;
+  void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override;
+  void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) override;
+  void broadcast(std::span<IndexedSlices> slices, int root) override;
 
  protected:
   Communicator& communicator() { return communicator_; }

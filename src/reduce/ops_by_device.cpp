@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <lockstep/reduce/cross_device_ops.hpp>
@@ -24,16 +24,42 @@ class OpsByDevice final : public CrossDeviceOps {
     by_device(tensors, [&](CrossDeviceOps& ops, std::span<const TensorView> some) { ops.broadcast(some, root); });
   }
 
+  void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override {
+    by_device(slices, [&](CrossDeviceOps& ops, std::span<IndexedSlices> some) { ops.all_reduce(op, some); });
+  }
+  void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) override {
+    by_device(slices, [&](CrossDeviceOps& ops, std::span<IndexedSlices> some) { ops.reduce_to_one(op, some, root); });
+  }
+  void broadcast(std::span<IndexedSlices> slices, int root) override {
+    by_device(slices, [&](CrossDeviceOps& ops, std::span<IndexedSlices> some) { ops.broadcast(some, root); });
+  }
+
  private:
   /// The host's first, and done when the GPU's begin: MPI and NCCL never move tensors at the same time.
   template <class Body>
   void by_device(std::span<const TensorView> tensors, Body&& body) {
-    std::vector<TensorView> sorted{tensors.begin(), tensors.end()};
-    const auto gpu = std::stable_partition(sorted.begin(), sorted.end(),
-                                           [](const TensorView& tensor) { return tensor.device() == DeviceKind::cpu; });
-    if (gpu != sorted.begin()) body(*host_, {sorted.begin(), gpu});
-    if (gpu != sorted.end()) body(*device_, {gpu, sorted.end()});
+    for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
+      std::vector<TensorView> some;
+      for (const TensorView& tensor : tensors)
+        if (tensor.device() == kind) some.push_back(tensor);
+      if (!some.empty()) body(ops_of(kind), some);
+    }
   }
+  template <class Body>
+  void by_device(std::span<IndexedSlices> all, Body&& body) {
+    for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
+      std::vector<IndexedSlices> some;
+      for (const IndexedSlices& slices : all)
+        if (slices.values.device() == kind) some.push_back(slices);
+      if (some.empty()) continue;
+      body(ops_of(kind), some);
+      auto next = some.begin();
+      for (IndexedSlices& slices : all)
+        if (slices.values.device() == kind) slices = std::move(*next++);
+    }
+  }
+
+  CrossDeviceOps& ops_of(DeviceKind kind) { return kind == DeviceKind::cpu ? *host_ : *device_; }
 
   std::unique_ptr<CrossDeviceOps> host_;
   std::unique_ptr<CrossDeviceOps> device_;

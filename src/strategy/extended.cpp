@@ -23,50 +23,66 @@ void StrategyExtended::require_own(const Variable& variable) const {
     throw InvalidArgument{fmt::format("variable '{}' was not created by {}", variable.name(), strategy_->name())};
 }
 
-void StrategyExtended::all_reduce(ReduceOp op, std::vector<Tensor>& leaves, const Here& here) {
+void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view structure, const Here& here) {
   detail::require_cross_replica(*strategy_);
-  const detail::Batch batch{op, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, batch.text("reduce_to"));
+  detail::Batch batch{op, leaves, strategy_->stream()};
+  strategy_->agree(TagKind::reduce, here, batch.text("reduce_to", structure));
   batch.all_reduce(strategy_->group().reductions());
 }
 
-bool StrategyExtended::reduce_to_one(ReduceOp op, std::vector<Tensor>& leaves, OneReplica destination,
+bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view structure,
                                      const Here& here) {
   detail::require_cross_replica(*strategy_);
   const int replicas = strategy_->num_replicas_in_sync();
   if (destination.id < 0 || destination.id >= replicas)
     throw InvalidArgument{fmt::format("destination: replica {} is not one of the {} replicas, 0 to {}", destination.id,
                                       replicas, replicas - 1)};
-  const detail::Batch batch{op, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id)));
+  detail::Batch batch{op, leaves, strategy_->stream()};
+  strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), structure));
   batch.reduce_to_one(strategy_->group().reductions(), destination.id);
   return strategy_->group().rank() == destination.id;
 }
 
-void StrategyExtended::broadcast(std::vector<Tensor>& leaves, const Here& here) {
+void StrategyExtended::broadcast(Leaves& leaves, std::string_view structure, const Here& here) {
   detail::require_cross_replica(*strategy_);
-  const detail::Batch batch{ReduceOp::sum, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to"));
+  detail::Batch batch{ReduceOp::sum, leaves, strategy_->stream()};
+  strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to", structure));
   batch.broadcast(strategy_->group().reductions(), 0);
 }
 
 std::vector<Mirrored<Tensor>> StrategyExtended::batch_reduce_to(
     ReduceOp op, std::span<const std::pair<PerReplica<Tensor>, Variable>> pairs, Here here) {
-  std::vector<Tensor> leaves;
+  Leaves leaves;
   for (const auto& [value, destination] : pairs) {
     require_own(destination);
     leaves.push_back(value.local());
   }
-  all_reduce(op, leaves, here);
+  all_reduce(op, leaves, {}, here);
   std::vector<Mirrored<Tensor>> results;
-  for (Tensor& leaf : leaves) results.push_back(detail::MirroredAccess::make(std::move(leaf)));
+  for (detail::Leaf& leaf : leaves) results.push_back(detail::MirroredAccess::make(std::get<Tensor>(std::move(leaf))));
   return results;
 }
 
-Tensor StrategyExtended::read_var(const Variable& variable, Here) {
+Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
   detail::require_cross_replica(*strategy_);
   require_own(variable);
-  return Tensor::on_host(variable.local());
+  Leaves component{Tensor::on_host(variable.local())};
+  if (variable.state().synchronization == VariableSynchronization::on_write) return std::get<Tensor>(component.front());
+  const VariableAggregation aggregation = variable.aggregation();
+  if (aggregation == VariableAggregation::none)
+    throw InvalidArgument{fmt::format(
+        "variable '{}' has the aggregation `none`: there is no way to read its components as one", variable.name())};
+  detail::Batch batch{aggregation == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum, component,
+                      strategy_->stream()};
+  strategy_->agree(TagKind::reduce, here,
+                   batch.text(fmt::format("read variable '{}' ({})", variable.name(), name_of(aggregation))));
+  CrossDeviceOps& reductions = strategy_->group().reductions();
+  if (aggregation == VariableAggregation::only_first_replica) {
+    batch.broadcast(reductions, 0);
+  } else {
+    batch.all_reduce(reductions);
+  }
+  return std::get<Tensor>(component.front());
 }
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {

@@ -19,6 +19,15 @@ class GuardedOps final : public CrossDeviceOps {
   void broadcast(std::span<const TensorView> tensors, int root) override {
     guard([&] { ops_->broadcast(tensors, root); });
   }
+  void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override {
+    guard([&] { ops_->all_reduce(op, slices); });
+  }
+  void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) override {
+    guard([&] { ops_->reduce_to_one(op, slices, root); });
+  }
+  void broadcast(std::span<IndexedSlices> slices, int root) override {
+    guard([&] { ops_->broadcast(slices, root); });
+  }
 
  private:
   template <class Collective>

@@ -16,19 +16,21 @@ Strategy& default_strategy() {
   return strategy;
 }
 
-void require_mirrored_options(const VariableOptions& options) {
+/// The method makes variables of one kind, and takes options that leave it to the method or name just that.
+void require_synchronization(const VariableOptions& options, VariableSynchronization made, const char* kind) {
+  if (options.synchronization == VariableSynchronization::automatic || options.synchronization == made) return;
   switch (options.synchronization) {
-    case VariableSynchronization::automatic:
-    case VariableSynchronization::on_write: return;
     case VariableSynchronization::none:
       throw InvalidArgument{fmt::format(
           "`none` variable synchronization is not supported: every replica has a component of each variable. Please "
           "change the `synchronization` for variable: {}",
           options.name)};
     case VariableSynchronization::on_read:
-      throw InvalidArgument{fmt::format(
-          "variable '{}': `on_read` is not a mirrored variable's synchronization; create_variable makes no others",
-          options.name)};
+    case VariableSynchronization::on_write:
+      throw InvalidArgument{
+          fmt::format("variable '{}': `{}` is not the synchronization of a {} variable, which is `{}`", options.name,
+                      name_of(options.synchronization), kind, name_of(made))};
+    case VariableSynchronization::automatic: break;
   }
   throw InvalidArgument{fmt::format("Invalid variable synchronization mode: {} for variable: {}",
                                     static_cast<int>(options.synchronization), options.name)};
@@ -50,7 +52,9 @@ Strategy& Strategy::current() {
 Strategy::Strategy(ReplicaGroup& group) : core_{std::make_unique<Core>(group, *this)} {}
 
 Strategy::Strategy(Strategy&& other) noexcept : core_{std::move(other.core_)} {
-  if (core_) core_->extended.strategy_ = this;
+  if (!core_) return;
+  core_->extended.strategy_ = this;
+  *core_->self = this;
 }
 
 Strategy::~Strategy() = default;
@@ -83,8 +87,23 @@ void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
 
 MirroredVariable Strategy::create_variable(VariableOptions options, const std::function<Tensor()>& initial, Here here) {
   detail::require_not_another(*this);
-  require_mirrored_options(options);
+  require_synchronization(options, VariableSynchronization::on_write, "mirrored");
   require_aggregation(options);
+  return MirroredVariable{create(std::move(options), VariableSynchronization::on_write, initial, here)};
+}
+
+SyncOnReadVariable Strategy::create_sync_on_read(VariableOptions options, const std::function<Tensor()>& initial,
+                                                 Here here) {
+  detail::require_not_another(*this);
+  require_synchronization(options, VariableSynchronization::on_read, "sync-on-read");
+  require_aggregation(options);
+  options.trainable = false;
+  return SyncOnReadVariable{create(std::move(options), VariableSynchronization::on_read, initial, here)};
+}
+
+std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
+                                                        VariableSynchronization synchronization,
+                                                        const std::function<Tensor()>& initial, const Here& here) {
   auto state = std::make_shared<detail::VariableState>();
   try {
     state->initial = Tensor::on_host(initial().view());
@@ -94,14 +113,17 @@ MirroredVariable Strategy::create_variable(VariableOptions options, const std::f
   state->shape = state->initial.shape();
   state->dtype = state->initial.dtype();
   state->trainable = options.trainable;
+  state->synchronization = synchronization;
   state->aggregation = options.aggregation;
   state->owner = &core_->store;
+  state->strategy = core_->self;
   agree(TagKind::create, here,
-        fmt::format("variable '{}' {} ({}, aggregation {})", options.name, describe(state->initial.view()),
-                    options.trainable ? "trainable" : "not trainable", name_of(options.aggregation)));
+        fmt::format("variable '{}' {} ({}, {}, aggregation {})", options.name, describe(state->initial.view()),
+                    options.trainable ? "trainable" : "not trainable", name_of(synchronization),
+                    name_of(options.aggregation)));
   state->name = std::move(options.name);
   core_->store.add(state);
-  return MirroredVariable{std::move(state)};
+  return state;
 }
 
 void Strategy::seal(Here here) {
@@ -113,7 +135,8 @@ void Strategy::seal(Here here) {
 void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this);
   agree(TagKind::seal, here, "rebroadcast");
-  if (const auto values = core_->store.values(); !values.empty()) core_->group.reductions().broadcast(values, 0);
+  if (const auto values = core_->store.mirrored_values(); !values.empty())
+    core_->group.reductions().broadcast(values, 0);
 }
 
 void Strategy::run_replica(const std::function<void(ReplicaContext&)>& fn) {

@@ -10,9 +10,16 @@ struct Strategy::Core {
   int id;
   VariableStore store;
   StrategyExtended extended;
+  std::shared_ptr<Strategy*> self;  ///< what variables know of their strategy
 
   Core(ReplicaGroup& its_group, Strategy& handle)
-      : group{its_group}, id{its_group.next_strategy()}, store{its_group.stream()}, extended{handle} {}
+      : group{its_group},
+        id{its_group.next_strategy()},
+        store{its_group.stream()},
+        extended{handle},
+        self{std::make_shared<Strategy*>(&handle)} {}
+  Core(const Core&) = delete;
+  ~Core() { *self = nullptr; }
 };
 
 }  // namespace lockstep

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
@@ -11,6 +13,38 @@ namespace lockstep {
 namespace {
 
 enum class Assignment { set, add, subtract };
+
+ReduceOp reduce_op(VariableAggregation aggregation) {
+  return aggregation == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum;
+}
+
+/// The part of `value` that each of `parts` components takes, so that their sum is `value`.
+template <class T>
+Tensor part_of(const Variable& variable, const Tensor& value, int parts) {
+  const Tensor part = Tensor::on_host(value.view());
+  for (T& element : part.view().elements<T>()) {
+    const T quotient = static_cast<T>(element / static_cast<T>(parts));
+    if (std::is_integral_v<T> && static_cast<T>(quotient * static_cast<T>(parts)) != element)
+      throw InvalidArgument{fmt::format(
+          "variable '{}': its components are summed, and {} cannot be dealt to {} replicas in equal integers",
+          variable.name(), element, parts)};
+    element = quotient;
+  }
+  return part;
+}
+
+Tensor part_of(const Variable& variable, const Tensor& value, int parts) {
+  switch (value.dtype()) {
+    case DType::f32: return part_of<float>(variable, value, parts);
+    case DType::f64: return part_of<double>(variable, value, parts);
+    case DType::i32: return part_of<std::int32_t>(variable, value, parts);
+    case DType::i64: return part_of<std::int64_t>(variable, value, parts);
+    case DType::u8: return part_of<std::uint8_t>(variable, value, parts);
+    case DType::f16:
+    case DType::bf16: break;
+  }
+  throw InvalidArgument{fmt::format("{} variables cannot be assigned on the host", name_of(value.dtype()))};
+}
 
 template <class T>
 void apply(Assignment assignment, std::span<const T> value, std::span<T> target) {
@@ -61,12 +95,12 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
                     variable.name())};
   if (aggregation == VariableAggregation::mean) require_reducible(ReduceOp::mean, value.dtype());
   replica_context()->merge_call(
-      [&](Strategy& strategy, const PerReplica<Tensor>& values) {
+      [&](Strategy& strategy, const Variable&, const PerReplica<Tensor>& values) {
         StrategyExtended& extended = strategy.extended();
         const Mirrored<Tensor> merged = [&] {
           switch (aggregation) {
-            case VariableAggregation::sum: return extended.reduce_to(ReduceOp::sum, values, variable, here);
-            case VariableAggregation::mean: return extended.reduce_to(ReduceOp::mean, values, variable, here);
+            case VariableAggregation::sum:
+            case VariableAggregation::mean: return extended.reduce_to(reduce_op(aggregation), values, variable, here);
             case VariableAggregation::only_first_replica:
             case VariableAggregation::none: break;
           }
@@ -75,7 +109,23 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
         extended.update(
             variable, [&](const Variable& component, const Tensor& one) { apply(assignment, one, component); }, merged);
       },
-      args(value), here);
+      args(variable, value), here);  // the variable is part of what the ranks agree on
+}
+
+/// The strategy that made the variable. ContextError when it is gone.
+Strategy& strategy_of(const Variable& variable) {
+  if (Strategy* const strategy = *variable.state().strategy) return *strategy;
+  throw ContextError{fmt::format("the strategy of variable '{}' is gone", variable.name())};
+}
+
+/// A sync-on-read variable in cross-replica context: every rank sets its component, so that a read gives `value`.
+void assign_all_components(const Variable& variable, Assignment assignment, const Tensor& value) {
+  if (assignment != Assignment::set)
+    throw ContextError{fmt::format(
+        "Replica-local variables may only be assigned in a replica context: variable '{}' is each replica's own",
+        variable.name())};
+  const bool dealt = variable.aggregation() == VariableAggregation::sum;
+  apply(assignment, dealt ? part_of(variable, value, strategy_of(variable).num_replicas_in_sync()) : value, variable);
 }
 
 void assign(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
@@ -87,11 +137,20 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
   if (frame && !frame->strategy->extended().variable_created_in_scope(variable))
     throw ContextError{fmt::format("Mixing different Strategy objects: variable '{}' was not created by {}",
                                    variable.name(), frame->strategy->name())};
-  if (frame && frame->mode == detail::Mode::replica) return assign_in_replica(variable, assignment, value, here);
+  const bool in_replica = frame && frame->mode == detail::Mode::replica;
+  if (variable.state().synchronization == VariableSynchronization::on_read) {
+    const bool on_component = in_replica || (frame && frame->mode == detail::Mode::update);
+    return on_component ? apply(assignment, value, variable) : assign_all_components(variable, assignment, value);
+  }
+  if (in_replica) return assign_in_replica(variable, assignment, value, here);
   apply(assignment, value, variable);
 }
 
 }  // namespace
+
+Tensor SyncOnReadVariable::read(Here here) const {
+  return strategy_of(*this).extended().read_var(*this, here);
+}
 
 std::string_view name_of(VariableSynchronization synchronization) {
   switch (synchronization) {

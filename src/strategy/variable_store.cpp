@@ -41,11 +41,13 @@ std::vector<TensorView> VariableStore::seal() {
   for (std::size_t i = variables_.size(); i-- > sealed_;) {
     VariableState& variable = *variables_[i];
     auto found = std::find_if(made.begin(), made.end(), [&](const auto& segment) {
-      return segment->dtype == variable.dtype && segment->trainable == variable.trainable;
+      return segment->dtype == variable.dtype && segment->trainable == variable.trainable &&
+             segment->synchronization == variable.synchronization;
     });
     if (found == made.end())
-      found = made.insert(found, std::make_shared<StoreSegment>(
-                                     StoreSegment{stream_, variable.dtype, variable.trainable, 0, {}, {}, {}}));
+      found = made.insert(found,
+                          std::make_shared<StoreSegment>(StoreSegment{
+                              stream_, variable.dtype, variable.trainable, variable.synchronization, 0, {}, {}, {}}));
     variable.segment = *found;
     variable.offset = (*found)->count;
     (*found)->count += padded(variable.initial.count(), variable.dtype);
@@ -66,9 +68,10 @@ std::vector<TensorView> VariableStore::seal() {
   return values;
 }
 
-std::vector<TensorView> VariableStore::values() const {
+std::vector<TensorView> VariableStore::mirrored_values() const {
   std::vector<TensorView> all;
-  for (const auto& segment : segments_) all.push_back(segment->values.view());
+  for (const auto& segment : segments_)
+    if (segment->synchronization == VariableSynchronization::on_write) all.push_back(segment->values.view());
   return all;
 }
 
@@ -128,6 +131,9 @@ DType Variable::dtype() const {
 }
 bool Variable::trainable() const {
   return state_->trainable;
+}
+VariableAggregation Variable::aggregation() const {
+  return state_->aggregation;
 }
 
 TensorView Variable::local() const {

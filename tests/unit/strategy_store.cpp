@@ -154,7 +154,7 @@ TEST_CASE("types, and what is trainable, are kept apart") {
   f.strategy.seal();
   CHECK(lengths(ranges(f, {w, v})) == std::vector<std::int64_t>{2 * granule});  // neighbours though others lay between
   CHECK(ranges(f, {w, frozen, count, exact}).size() == 4);
-  CHECK(f.store.values().size() == 4);
+  CHECK(f.store.mirrored_values().size() == 4);
   CHECK(ranges(f, {frozen})[0].gradients.count() == 0);
   CHECK_THROWS_AS(f.store.gradient(frozen), InvalidArgument);
   CHECK_THROWS_WITH(f.store.gradient(frozen), "variable 'frozen' is not trainable");
@@ -181,7 +181,7 @@ TEST_CASE("before it is sealed a variable is known but has no memory") {
   CHECK_THROWS_WITH(ranges(f, {v}), none_yet);
   CHECK_THROWS_WITH(v.assign(Tensor::from({1.f}, {1})), none_yet);
   CHECK_THROWS_WITH(f.strategy.extended().read_var(v), none_yet);
-  CHECK(f.store.values().empty());
+  CHECK(f.store.mirrored_values().empty());
   f.strategy.rebroadcast();  // nothing to broadcast yet
   f.strategy.seal();
   CHECK_FALSE(f.store.has_unsealed());
@@ -231,7 +231,7 @@ TEST_CASE("a seal lays out what is new and leaves what is sealed where it is") {
   CHECK(first.local().data() == home);
   CHECK(first.local().elements<float>()[0] == 42);
   CHECK(second.local().elements<float>()[0] == 1);
-  CHECK(f.store.values().size() == 2);
+  CHECK(f.store.mirrored_values().size() == 2);
   CHECK(lengths(ranges(f, {second, first})) == std::vector<std::int64_t>{granule, granule});
   CHECK(ranges(f, {second, first})[0].values.data() == home);  // older memory first
   REQUIRE(f.store.variables().size() == 2);

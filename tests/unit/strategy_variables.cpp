@@ -76,7 +76,7 @@ TEST_CASE("options that no mirrored variable can have are refused, before its in
                     "variable. Please change the `synchronization` for variable: w");
   CHECK_THROWS_AS(create({.synchronization = VariableSynchronization::on_read}), InvalidArgument);
   CHECK_THROWS_WITH(create({.synchronization = VariableSynchronization::on_read}),
-                    Catch::StartsWith("variable 'w': `on_read` is not a mirrored variable's synchronization"));
+                    Catch::StartsWith("variable 'w': `on_read` is not the synchronization of a mirrored variable"));
   CHECK_THROWS_WITH(create({.synchronization = static_cast<VariableSynchronization>(9)}),
                     "Invalid variable synchronization mode: 9 for variable: w");
   CHECK_THROWS_WITH(create({.aggregation = static_cast<VariableAggregation>(9)}),
@@ -100,11 +100,11 @@ TEST_CASE("what ranks compare of a new variable: name, type, shape, options") {
   Disagreeing d;
   CHECK(d.text_of([](Strategy& strategy) {
     strategy.create_variable({.name = "dense/w"}, [] { return Tensor::zeros(DType::f32, {2, 3}); });
-  }) == "variable 'dense/w' f32[2, 3] (trainable, aggregation none)");
+  }) == "variable 'dense/w' f32[2, 3] (trainable, on_write, aggregation none)");
   CHECK(d.text_of([](Strategy& strategy) {
     strategy.create_variable({.name = "n", .trainable = false, .aggregation = VariableAggregation::only_first_replica},
                              [] { return Tensor::scalar(std::int64_t{1}); });
-  }) == "variable 'n' i64[] (not trainable, aggregation only_first_replica)");
+  }) == "variable 'n' i64[] (not trainable, on_write, aggregation only_first_replica)");
   CHECK(d.strategy.store().variables().empty());
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("what ranks compare of a reduction: method, operation, types and shape
                           here);
   });
   CHECK(tag.kind == TagKind::reduce);
-  CHECK(tag.kept_text() == "reduce_to: mean of f32[], f64[2]");
+  CHECK(tag.kept_text() == "reduce_to: mean of f32[], f64[2] in f32 f64 tensor");
   CHECK(tag.site_text() == "strategy_variables.cpp:" + std::to_string(here.line()));
   CHECK(d.text_of([](Strategy& strategy) {
     (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{0});

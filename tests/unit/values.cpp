@@ -23,6 +23,42 @@ struct Plain {
   int a;
 };
 
+/// A struct of the user's, and one that holds it.
+struct Metrics {
+  float loss = 0;
+  std::vector<std::int64_t> hits;
+  std::string note;  ///< not sent
+};
+struct Outer {
+  Metrics inner;
+  IndexedSlices slices;
+};
+struct WithPerReplica {
+  PerReplica<int> component;
+};
+
+}  // namespace
+
+template <>
+struct lockstep::Nest<Metrics> {
+  static constexpr auto members = std::tuple{&Metrics::loss, &Metrics::hits};
+};
+template <>
+struct lockstep::Nest<Outer> {
+  static constexpr auto members = std::tuple{&Outer::inner, &Outer::slices};
+};
+template <>
+struct lockstep::Nest<WithPerReplica> {
+  static constexpr auto members = std::tuple{&WithPerReplica::component};
+};
+
+namespace {
+
+static_assert(Reducible<Metrics> && Reducible<Outer> && Reducible<std::vector<Outer>>);
+static_assert(Reducible<IndexedSlices> && Reducible<std::pair<Tensor, IndexedSlices>>);
+static_assert(!Reducible<Plain> && !Reducible<WithPerReplica>);
+static_assert(SameOnEveryReplica<Metrics> && !SameOnEveryReplica<WithPerReplica>);
+
 template <class A, class B>
 inline constexpr bool same = std::is_same_v<A, B>;
 
@@ -103,10 +139,10 @@ Mirrored<T> mirrored(T value) {
 
 template <class T>
 T round_trip(const T& nest, std::size_t leaf_count) {
-  std::vector<Tensor> leaves;
+  std::vector<detail::Leaf> leaves;
   detail::flatten(nest, leaves);
   CHECK(leaves.size() == leaf_count);
-  std::span<const Tensor> rest{leaves};
+  std::span<const detail::Leaf> rest{leaves};
   T made = detail::unflatten(nest, rest);
   CHECK(rest.empty());
   return made;
@@ -114,10 +150,10 @@ T round_trip(const T& nest, std::size_t leaf_count) {
 
 template <class T>
 std::vector<T> flat_numbers(const auto& nest) {
-  std::vector<Tensor> leaves;
+  std::vector<detail::Leaf> leaves;
   detail::flatten(nest, leaves);
   std::vector<T> numbers;
-  for (const Tensor& leaf : leaves) numbers.push_back(leaf.to_vector<T>().at(0));
+  for (const detail::Leaf& leaf : leaves) numbers.push_back(std::get<Tensor>(leaf).to_vector<T>().at(0));
   return numbers;
 }
 
@@ -190,21 +226,31 @@ TEST_CASE("leaves keep their type and order: sequences by position, maps by key"
         std::vector<std::int32_t>{1, 2, 3});
   CHECK(flat_numbers<std::int32_t>(std::pair{1, std::tuple{2, std::vector<int>{3, 4}, 5}}) ==
         std::vector<std::int32_t>{1, 2, 3, 4, 5});
-  std::vector<Tensor> leaves;
+  std::vector<detail::Leaf> leaves;
   detail::flatten(std::tuple{1, 1L, 1LL, 1.f, 1., std::uint8_t{1}, Tensor::zeros(DType::bf16, {2, 3})}, leaves);
   std::vector<DType> types;
-  for (const Tensor& leaf : leaves) types.push_back(leaf.dtype());
+  for (const detail::Leaf& leaf : leaves) types.push_back(std::get<Tensor>(leaf).dtype());
   CHECK(types ==
         std::vector<DType>{DType::i32, DType::i64, DType::i64, DType::f32, DType::f64, DType::u8, DType::bf16});
-  CHECK(leaves[0].shape().empty());
-  CHECK(leaves[6].shape() == Shape{2, 3});
+  CHECK(std::get<Tensor>(leaves[0]).shape().empty());
+  CHECK(std::get<Tensor>(leaves[6]).shape() == Shape{2, 3});
+}
+
+TEST_CASE("structs are walked member by member, and keep what is not named") {
+  const IndexedSlices slices{Tensor::zeros(DType::f32, {1, 2}), Tensor::zeros(DType::i64, {1}), {4, 2}};
+  const Outer outer{{0.5f, {3, 4}, "kept"}, slices};
+  const Outer made = round_trip(outer, 4);
+  CHECK(made.inner.loss == 0.5f);
+  CHECK(made.inner.hits == std::vector<std::int64_t>{3, 4});
+  CHECK(made.inner.note == "kept");
+  CHECK(made.slices.values.view().data() == slices.values.view().data());
 }
 
 TEST_CASE("unflatten takes its values from the leaves, its structure from the likeness") {
   const std::map<std::string, std::pair<int, Tensor>> like{{"a", {0, Tensor{}}}, {"b", {0, Tensor{}}}};
   const Tensor t = Tensor::from({1.f, 2.f}, {2});
-  const std::vector<Tensor> leaves{Tensor::scalar(1), t, Tensor::scalar(2), t, Tensor::scalar(3)};
-  std::span<const Tensor> rest{leaves};
+  const std::vector<detail::Leaf> leaves{Tensor::scalar(1), t, Tensor::scalar(2), t, Tensor::scalar(3)};
+  std::span<const detail::Leaf> rest{leaves};
   const auto made = detail::unflatten(like, rest);
   CHECK(made.at("a").first == 1);
   CHECK(made.at("b").first == 2);

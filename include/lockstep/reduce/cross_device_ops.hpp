@@ -8,12 +8,17 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/values/values.hpp>
 
 namespace lockstep {
 
 /// InvalidArgument if `op` is not defined for `dtype`: the mean of integers is no integer. LOCAL, before any
 /// communication.
 void require_reducible(ReduceOp op, DType dtype);
+
+/// InvalidArgument unless the parts of `slices` fit each other, the indices are rows of the dense shape (looked at
+/// where they are on the host), and `op` is defined for the values. LOCAL.
+void require_reducible(ReduceOp op, const IndexedSlices& slices);
 
 /// How floating-point sums over ranks are bracketed.
 enum class SumOrder : std::uint8_t {
@@ -40,6 +45,13 @@ class CrossDeviceOps {
 
   /// `root`'s tensors overwrite everyone's.
   virtual void broadcast(std::span<const TensorView> tensors, int root) = 0;
+
+  // The same for slices, of which each rank may have another number of rows. A sum is all ranks' rows in rank order,
+  // with duplicates kept; a mean has their values divided by the number of ranks. Each of `slices` is replaced by the
+  // result; where there is none, it holds anything afterwards. Blocks the host while the numbers of rows are exchanged.
+  virtual void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) = 0;
+  virtual void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) = 0;
+  virtual void broadcast(std::span<IndexedSlices> slices, int root) = 0;
 };
 
 /// Sums in one fixed binary tree over the ranks (fixed_order.hpp), so the bits of the result depend on the values

@@ -4,12 +4,15 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/control/tag.hpp>
+#include <lockstep/strategy/signature.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/values/locality.hpp>
 #include <lockstep/values/nest.hpp>
@@ -34,7 +37,7 @@ class StrategyExtended {
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, Here here = Here::current()) {
     return detail::MirroredAccess::make(
-        combine(value, [&](std::vector<Tensor>& leaves) { all_reduce(op, leaves, here); }));
+        combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value), here); }));
   }
 
   /// COLL, blocking. The same, to wherever `destination` lives: every rank has a component of it.
@@ -50,8 +53,8 @@ class StrategyExtended {
   std::optional<T> reduce_to(ReduceOp op, const PerReplica<T>& value, OneReplica destination,
                              Here here = Here::current()) {
     bool here_it_is = false;
-    T result =
-        combine(value, [&](std::vector<Tensor>& leaves) { here_it_is = reduce_to_one(op, leaves, destination, here); });
+    T result = combine(
+        value, [&](Leaves& leaves) { here_it_is = reduce_to_one(op, leaves, destination, structure(value), here); });
     return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
@@ -63,7 +66,8 @@ class StrategyExtended {
   /// COLL, blocking. Replica 0's value on every rank.
   template <Reducible T>
   Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) {
-    return detail::MirroredAccess::make(combine(value, [&](std::vector<Tensor>& leaves) { broadcast(leaves, here); }));
+    return detail::MirroredAccess::make(
+        combine(value, [&](Leaves& leaves) { broadcast(leaves, structure(value), here); }));
   }
 
   /// LOCAL. Calls `fn(variable, …)` on this rank's component, in update context: there an assignment goes straight to
@@ -84,7 +88,8 @@ class StrategyExtended {
     return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
   }
 
-  /// LOCAL. A copy of a mirrored variable's value.
+  /// The variable's value, as a tensor of the host. Of a mirrored variable LOCAL: a copy of this rank's component. Of a
+  /// sync-on-read variable COLL, as SyncOnReadVariable::read.
   Tensor read_var(const Variable& variable, Here here = Here::current());
 
   /// LOCAL. No context needed.
@@ -106,20 +111,27 @@ class StrategyExtended {
     ~Update();
   };
 
+  using Leaves = std::vector<detail::Leaf>;
+
+  template <Reducible T>
+  static std::string structure(const PerReplica<T>& value) {
+    return detail::structure_of(value.local());
+  }
+
   /// Takes `value` apart, lets `collective` replace its leaves, and puts it together again.
   template <Reducible T, class Collective>
   T combine(const PerReplica<T>& value, Collective&& collective) {
-    std::vector<Tensor> leaves;
+    Leaves leaves;
     detail::flatten(value.local(), leaves);
     collective(leaves);
-    std::span<const Tensor> rest{leaves};
+    std::span<const detail::Leaf> rest{leaves};
     return detail::unflatten(value.local(), rest);
   }
 
   void require_own(const Variable& variable) const;
-  void all_reduce(ReduceOp op, std::vector<Tensor>& leaves, const Here& here);
-  bool reduce_to_one(ReduceOp op, std::vector<Tensor>& leaves, OneReplica destination, const Here& here);
-  void broadcast(std::vector<Tensor>& leaves, const Here& here);
+  void all_reduce(ReduceOp op, Leaves& leaves, std::string_view structure, const Here& here);
+  bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view structure, const Here& here);
+  void broadcast(Leaves& leaves, std::string_view structure, const Here& here);
 
   Strategy* strategy_;  ///< follows the strategy when that is moved
 };

@@ -67,10 +67,10 @@ class ReplicaContext {
   /// on every rank, else MismatchError. InvalidArgument for the mean of integers.
   template <Reducible Nest>
   Nest all_reduce(ReduceOp op, const Nest& nest, Here here = Here::current()) {
-    std::vector<Tensor> leaves;
+    std::vector<detail::Leaf> leaves;
     detail::flatten(nest, leaves);
-    leaves = all_reduce_leaves(op, std::move(leaves), here);
-    std::span<const Tensor> rest{leaves};
+    all_reduce_leaves(op, leaves, detail::structure_of(nest), here);
+    std::span<const detail::Leaf> rest{leaves};
     return detail::unflatten(nest, rest);
   }
 
@@ -85,7 +85,7 @@ class ReplicaContext {
   explicit ReplicaContext(Strategy& strategy) : strategy_{strategy} {}
 
   void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);
-  std::vector<Tensor> all_reduce_leaves(ReduceOp op, std::vector<Tensor> leaves, const Here& here);
+  void all_reduce_leaves(ReduceOp op, std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here);
 
   Strategy& strategy_;
 };

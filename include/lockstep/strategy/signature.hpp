@@ -17,6 +17,9 @@
 namespace lockstep::detail {
 
 template <class T>
+void append_signature(const T& value, std::string& text);
+
+template <class T>
 struct Signature {
   static void append(const T& value, std::string& text) {
     if constexpr (ReducibleNumber<T>) {
@@ -24,6 +27,14 @@ struct Signature {
     } else if constexpr (std::same_as<T, Tensor>) {
       text += name_of(value.dtype());
       text += " tensor";
+    } else if constexpr (std::same_as<T, IndexedSlices>) {
+      text += name_of(value.values.dtype());
+      text += " slices";
+    } else if constexpr (NestedStruct<T>) {
+      text += '(';
+      std::apply([&](auto... member) { ((append_signature(value.*member, text), text += ' '), ...); },
+                 Nest<T>::members);
+      text += ')';
     } else if constexpr (std::derived_from<T, Variable>) {
       text += "variable '";
       text += value.name();
@@ -99,6 +110,15 @@ struct Signature<std::pair<A, B>> {
     append_signature(nest.second, text);
   }
 };
+
+/// How the leaves of a nest hang together, for nests that are more than a leaf; empty otherwise.
+template <class T>
+std::string structure_of(const T& nest) {
+  std::string text;
+  if constexpr (!ReducibleNumber<T> && !std::same_as<T, Tensor> && !std::same_as<T, IndexedSlices>)
+    append_signature(nest, text);
+  return text;
+}
 
 /// Empty for no arguments.
 template <class... T>

@@ -55,11 +55,18 @@ class Strategy {
   MirroredVariable create_variable(VariableOptions options, const std::function<Tensor()>& initial,
                                    Here here = Here::current());
 
+  /// COLL, agreed. As create_variable: replica 0's initial value begins every replica's component, which from then on
+  /// is that replica's own. The result is not trainable, whatever the options say. InvalidArgument for the
+  /// synchronizations `on_write` and `none`.
+  SyncOnReadVariable create_sync_on_read(VariableOptions options, const std::function<Tensor()>& initial,
+                                         Here here = Here::current());
+
   /// COLL, blocking. Gives the variables created since the last time their memory, and all ranks replica 0's initial
   /// values. The first outermost `run` after a creation does it too.
   void seal(Here here = Here::current());
 
-  /// COLL, blocking. Replica 0's values of every sealed variable on all ranks: after a failed step.
+  /// COLL, blocking. Replica 0's values of every sealed mirrored variable on all ranks: after a failed step.
+  /// Sync-on-read variables stay as they are, since each rank's value is its own.
   void rebroadcast(Here here = Here::current());
 
   /// COLL at its end, which is agreed: calls `fn(context, …)` once on this rank, in replica context, with this rank's
@@ -110,6 +117,8 @@ class Strategy {
 
   void run_replica(const std::function<void(ReplicaContext&)>& fn);
   void compare(const std::string& text, const Here& here);
+  std::shared_ptr<detail::VariableState> create(VariableOptions options, VariableSynchronization synchronization,
+                                                const std::function<Tensor()>& initial, const Here& here);
   void agree(TagKind kind, const Here& here, std::string_view text);
 
   std::unique_ptr<Core> core_;

@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// When the replicas' components become one. `create_variable` makes mirrored variables, which are set alike on every
-/// rank: it takes `automatic` and `on_write`, and refuses the others.
+/// When the replicas' components become one: when they are written, or when they are read. `automatic` is what the
+/// method that creates the variable makes; `none` is refused.
 enum class VariableSynchronization : std::uint8_t { automatic, none, on_write, on_read };
 enum class VariableAggregation : std::uint8_t { none, sum, mean, only_first_replica };
 
@@ -23,7 +23,8 @@ struct VariableOptions {
   std::string name;
   bool trainable = true;
   VariableSynchronization synchronization = VariableSynchronization::automatic;
-  /// How values assigned in replica context become one.
+  /// How the replicas' values become one: of a mirrored variable those assigned in replica context, of a sync-on-read
+  /// variable its components when it is read.
   VariableAggregation aggregation = VariableAggregation::none;
 };
 
@@ -43,10 +44,18 @@ class Variable {
   /// This rank's elements, in place. ContextError before the variable is sealed (Strategy::seal, or the first run).
   TensorView local() const;
 
-  /// Overwrites (adds to, subtracts from) the variable.
-  /// In cross-replica context: LOCAL on every rank, so every rank must assign the same value.
-  /// In replica context: COLL, one merge_call; the replicas' values become one by the variable's aggregation.
-  /// InvalidArgument for a value of another shape or type, and in replica context for a variable without aggregation.
+  VariableAggregation aggregation() const;
+
+  /// Overwrites (adds to, subtracts from) the variable. InvalidArgument for a value of another shape or type. LOCAL in
+  /// update context: straight on this rank's component. Otherwise, of a mirrored variable
+  /// - in cross-replica context LOCAL on every rank, so every rank must assign the same value;
+  /// - in replica context COLL, one merge_call; the replicas' values become one by the variable's aggregation, and a
+  ///   variable without one is an InvalidArgument.
+  /// Of a sync-on-read variable
+  /// - in replica context LOCAL, on this rank's component;
+  /// - in cross-replica context `assign` makes `value` what a read gives: LOCAL on every rank, which must all do it.
+  ///   Where components are summed each takes its part; integers must be divisible by the number of replicas, else
+  ///   InvalidArgument. The others are a ContextError there.
   void assign(const Tensor& value, Here here = Here::current()) const;
   void assign_add(const Tensor& value, Here here = Here::current()) const;
   void assign_sub(const Tensor& value, Here here = Here::current()) const;
@@ -65,6 +74,18 @@ class Variable {
 class MirroredVariable : public Variable {
  public:
   explicit MirroredVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}
+};
+
+/// Each replica's own value, combined when it is read: a counter, a metric, a moving average. Never trainable.
+class SyncOnReadVariable : public Variable {
+ public:
+  explicit SyncOnReadVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}
+
+  /// COLL, blocking, agreed, in cross-replica context or outside every scope: the components combined by the variable's
+  /// aggregation, as a tensor of the host. ContextError in replica context, where `local` is this replica's component,
+  /// and when the strategy is gone. InvalidArgument, before any communication, for a variable without aggregation and
+  /// for the mean of integers.
+  Tensor read(Here here = Here::current()) const;
 };
 
 }  // namespace lockstep

@@ -14,15 +14,18 @@
 
 namespace lockstep {
 
+class Strategy;
 class VariableStore;
 
 namespace detail {
 
-/// Variables that were sealed together and have one dtype: one flat buffer for each of values, gradients and slots.
+/// Variables that were sealed together and are of one kind and dtype: one flat buffer for each of values, gradients and
+/// slots.
 struct StoreSegment {
   Stream* stream;
   DType dtype;
   bool trainable;
+  VariableSynchronization synchronization;
   std::int64_t count;
   Tensor values;
   Tensor gradients;                     ///< empty where nothing is trainable
@@ -34,8 +37,10 @@ struct VariableState {
   Shape shape;
   DType dtype;
   bool trainable;
+  VariableSynchronization synchronization;  ///< on_write or on_read
   VariableAggregation aggregation;
   const VariableStore* owner;             ///< the store of the strategy that made it; compared, never followed
+  std::shared_ptr<Strategy*> strategy;    ///< where that strategy is now; null inside once it is gone
   Tensor initial;                         ///< until it is sealed
   std::shared_ptr<StoreSegment> segment;  ///< from then on
   std::int64_t offset = 0;                ///< in the segment, in elements
@@ -80,8 +85,8 @@ class VariableStore {
   /// and copies their initial values. Returns the flat values of what was laid out.
   std::vector<TensorView> seal();
 
-  /// The flat values of everything sealed.
-  std::vector<TensorView> values() const;
+  /// The flat values of all mirrored variables that are sealed.
+  std::vector<TensorView> mirrored_values() const;
 
   /// Where the gradient of a trainable variable is to be written. ContextError before it is sealed.
   TensorView gradient(const Variable& variable) const;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/values/nest.hpp>
 #include <lockstep/values/values.hpp>
 
 namespace lockstep {
@@ -34,6 +35,11 @@ template <class... T>
 inline constexpr bool contains_per_replica<std::tuple<T...>> = (contains_per_replica<T> || ...);
 template <class A, class B>
 inline constexpr bool contains_per_replica<std::pair<A, B>> = contains_per_replica<A> || contains_per_replica<B>;
+
+template <NestedStruct T>
+inline constexpr bool contains_per_replica<T> = detail::with_member_types<T>([]<class... M>() {
+  return (contains_per_replica<M> || ...);
+});
 
 /// What `update` takes: a per-replica argument would let the replicas of a variable drift apart, so it does not
 /// compile. Reduce it first.

@@ -1,4 +1,5 @@
-// Walking the leaves of what can be reduced: numbers, tensors, and vectors, tuples, pairs and maps of them.
+// Walking the leaves of what can be reduced: numbers, tensors, slices, and vectors, tuples, pairs, maps and structs of
+// them.
 #pragma once
 
 #include <concepts>
@@ -8,9 +9,11 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/values/values.hpp>
 
 namespace lockstep {
 
@@ -19,8 +22,44 @@ template <class T>
 concept ReducibleNumber = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint8_t> ||
     (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8) && !std::same_as<T, wchar_t>);
 
+/// Makes a struct of your own a nest: specialise it with the members that are its leaves, or nests themselves.
+///   template <>
+///   struct lockstep::Nest<Metrics> {
+///     static constexpr auto members = std::tuple{&Metrics::loss, &Metrics::hits};
+///   };
+/// Members that are not named are never sent, and keep what they hold.
 template <class T>
-inline constexpr bool is_reducible = ReducibleNumber<T> || std::same_as<T, Tensor>;
+struct Nest;
+
+/// A struct with a Nest. Tuples, maps and the like need none.
+template <class T>
+concept NestedStruct = requires {
+  Nest<T>::members;
+};
+
+namespace detail {
+
+template <class Member>
+struct MemberType;
+template <class Owner, class T>
+struct MemberType<T Owner::*> {
+  using type = T;
+};
+
+/// Calls `body.template operator()<M...>()` with the types of a struct's members.
+template <NestedStruct T, class Body>
+constexpr decltype(auto) with_member_types(Body&& body) {
+  return std::apply(
+      [&](auto... member) -> decltype(auto) {
+        return body.template operator()<typename MemberType<decltype(member)>::type...>();
+      },
+      Nest<T>::members);
+}
+
+}  // namespace detail
+
+template <class T>
+inline constexpr bool is_reducible = ReducibleNumber<T> || std::same_as<T, Tensor> || std::same_as<T, IndexedSlices>;
 template <class T>
 inline constexpr bool is_reducible<std::vector<T>> = is_reducible<T>;
 template <class K, class T>
@@ -29,12 +68,19 @@ template <class... T>
 inline constexpr bool is_reducible<std::tuple<T...>> = (is_reducible<T> && ...);
 template <class A, class B>
 inline constexpr bool is_reducible<std::pair<A, B>> = is_reducible<A>&& is_reducible<B>;
+template <NestedStruct T>
+inline constexpr bool is_reducible<T> = detail::with_member_types<T>([]<class... M>() {
+  return (is_reducible<M> && ...);
+});
 
 /// What a reduction takes.
 template <class T>
 concept Reducible = is_reducible<T>;
 
 namespace detail {
+
+/// What a reduction takes apart no further.
+using Leaf = std::variant<Tensor, IndexedSlices>;
 
 /// The tensor element that carries a number.
 template <ReducibleNumber T>
@@ -43,43 +89,63 @@ using carrier_t = std::conditional_t<std::floating_point<T> || std::same_as<T, s
 
 /// Appends the leaves of `nest` to `leaves`, in order: sequences by position, maps by key.
 template <Reducible T>
-void flatten(const T& nest, std::vector<Tensor>& leaves);
+void flatten(const T& nest, std::vector<Leaf>& leaves);
 
 /// A nest like `like` with its leaves taken from `leaves`, in the order of flatten.
 template <Reducible T>
-T unflatten(const T& like, std::span<const Tensor>& leaves);
+T unflatten(const T& like, std::span<const Leaf>& leaves);
 
 template <class T>
 struct NestWalk;
 
 template <ReducibleNumber T>
 struct NestWalk<T> {
-  static void flatten(T number, std::vector<Tensor>& leaves) {
+  static void flatten(T number, std::vector<Leaf>& leaves) {
     leaves.push_back(Tensor::scalar(static_cast<carrier_t<T>>(number)));
   }
-  static T unflatten(T, std::span<const Tensor>& leaves) {
-    const T number = static_cast<T>(leaves.front().view().elements<carrier_t<T>>()[0]);
+  static T unflatten(T, std::span<const Leaf>& leaves) {
+    const T number = static_cast<T>(std::get<Tensor>(leaves.front()).view().elements<carrier_t<T>>()[0]);
     leaves = leaves.subspan(1);
     return number;
   }
 };
 
-template <>
-struct NestWalk<Tensor> {
-  static void flatten(const Tensor& tensor, std::vector<Tensor>& leaves) { leaves.push_back(tensor); }
-  static Tensor unflatten(const Tensor&, std::span<const Tensor>& leaves) {
-    Tensor tensor = leaves.front();
+template <class T>
+requires std::same_as<T, Tensor> || std::same_as<T, IndexedSlices>
+struct NestWalk<T> {
+  static void flatten(const T& leaf, std::vector<Leaf>& leaves) { leaves.push_back(leaf); }
+  static T unflatten(const T&, std::span<const Leaf>& leaves) {
+    T leaf = std::get<T>(leaves.front());
     leaves = leaves.subspan(1);
-    return tensor;
+    return leaf;
+  }
+};
+
+template <NestedStruct T>
+struct NestWalk<T> {
+  static void flatten(const T& nest, std::vector<Leaf>& leaves) {
+    std::apply([&](auto... member) { (walk(nest.*member).flatten(nest.*member, leaves), ...); }, Nest<T>::members);
+  }
+  static T unflatten(const T& like, std::span<const Leaf>& leaves) {
+    T made = like;
+    std::apply([&](auto... member) { ((made.*member = walk(like.*member).unflatten(like.*member, leaves)), ...); },
+               Nest<T>::members);
+    return made;
+  }
+
+ private:
+  template <class M>
+  static NestWalk<M> walk(const M&) {
+    return {};
   }
 };
 
 template <class T>
 struct NestWalk<std::vector<T>> {
-  static void flatten(const std::vector<T>& nest, std::vector<Tensor>& leaves) {
+  static void flatten(const std::vector<T>& nest, std::vector<Leaf>& leaves) {
     for (const T& leaf : nest) NestWalk<T>::flatten(leaf, leaves);
   }
-  static std::vector<T> unflatten(const std::vector<T>& like, std::span<const Tensor>& leaves) {
+  static std::vector<T> unflatten(const std::vector<T>& like, std::span<const Leaf>& leaves) {
     std::vector<T> made;
     made.reserve(like.size());
     for (const T& leaf : like) made.push_back(NestWalk<T>::unflatten(leaf, leaves));
@@ -89,10 +155,10 @@ struct NestWalk<std::vector<T>> {
 
 template <class K, class T>
 struct NestWalk<std::map<K, T>> {
-  static void flatten(const std::map<K, T>& nest, std::vector<Tensor>& leaves) {
+  static void flatten(const std::map<K, T>& nest, std::vector<Leaf>& leaves) {
     for (const auto& [key, leaf] : nest) NestWalk<T>::flatten(leaf, leaves);
   }
-  static std::map<K, T> unflatten(const std::map<K, T>& like, std::span<const Tensor>& leaves) {
+  static std::map<K, T> unflatten(const std::map<K, T>& like, std::span<const Leaf>& leaves) {
     std::map<K, T> made;
     for (const auto& [key, leaf] : like) made.emplace_hint(made.end(), key, NestWalk<T>::unflatten(leaf, leaves));
     return made;
@@ -101,10 +167,10 @@ struct NestWalk<std::map<K, T>> {
 
 template <class... T>
 struct NestWalk<std::tuple<T...>> {
-  static void flatten(const std::tuple<T...>& nest, std::vector<Tensor>& leaves) {
+  static void flatten(const std::tuple<T...>& nest, std::vector<Leaf>& leaves) {
     std::apply([&](const T&... leaf) { (NestWalk<T>::flatten(leaf, leaves), ...); }, nest);
   }
-  static std::tuple<T...> unflatten(const std::tuple<T...>& like, std::span<const Tensor>& leaves) {
+  static std::tuple<T...> unflatten(const std::tuple<T...>& like, std::span<const Leaf>& leaves) {
     // Braces: the only call syntax whose arguments are evaluated in order.
     return std::apply([&](const T&... leaf) { return std::tuple<T...>{NestWalk<T>::unflatten(leaf, leaves)...}; },
                       like);
@@ -113,23 +179,23 @@ struct NestWalk<std::tuple<T...>> {
 
 template <class A, class B>
 struct NestWalk<std::pair<A, B>> {
-  static void flatten(const std::pair<A, B>& nest, std::vector<Tensor>& leaves) {
+  static void flatten(const std::pair<A, B>& nest, std::vector<Leaf>& leaves) {
     NestWalk<A>::flatten(nest.first, leaves);
     NestWalk<B>::flatten(nest.second, leaves);
   }
-  static std::pair<A, B> unflatten(const std::pair<A, B>& like, std::span<const Tensor>& leaves) {
+  static std::pair<A, B> unflatten(const std::pair<A, B>& like, std::span<const Leaf>& leaves) {
     A first = NestWalk<A>::unflatten(like.first, leaves);
     return {std::move(first), NestWalk<B>::unflatten(like.second, leaves)};
   }
 };
 
 template <Reducible T>
-void flatten(const T& nest, std::vector<Tensor>& leaves) {
+void flatten(const T& nest, std::vector<Leaf>& leaves) {
   NestWalk<T>::flatten(nest, leaves);
 }
 
 template <Reducible T>
-T unflatten(const T& like, std::span<const Tensor>& leaves) {
+T unflatten(const T& like, std::span<const Leaf>& leaves) {
   return NestWalk<T>::unflatten(like, leaves);
 }
 

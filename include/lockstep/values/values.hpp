@@ -42,11 +42,12 @@ class Mirrored {
 };
 
 /// Rows of a larger dense tensor: `values[i]` stands at row `indices[i]`. An index may occur more than once, and its
-/// rows then add up.
+/// rows then add up. Each rank may have another number of rows, also none; what the replicas' slices add up to is all
+/// of their rows, one rank's behind the other's.
 struct IndexedSlices {
-  Tensor values;   ///< [rows, …]
-  Tensor indices;  ///< i64 [rows]
-  Shape dense_shape;
+  Tensor values;      ///< [rows, …]
+  Tensor indices;     ///< i64 [rows], in memory of the same device
+  Shape dense_shape;  ///< [n, …] with the same extents behind the first
 };
 
 namespace detail {

@@ -1,0 +1,130 @@
+// Slices: every rank's rows, one rank's behind the other's.
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "reduce/arithmetic.hpp"
+#include "reduce/flat_ops.hpp"
+
+namespace lockstep {
+namespace {
+
+std::int64_t rows_of(const IndexedSlices& slices) {
+  return slices.indices.count();
+}
+
+Shape with_rows(const IndexedSlices& slices, std::int64_t rows) {
+  Shape shape = slices.values.shape();
+  shape[0] = rows;
+  return shape;
+}
+
+/// COLL. How many rows each rank has, rank by rank: [rank][slices].
+std::vector<std::vector<std::int64_t>> exchange_rows(Communicator& communicator, std::span<const IndexedSlices> all) {
+  const auto ranks = static_cast<std::size_t>(communicator.size());
+  const auto count = static_cast<std::int64_t>(all.size());
+  std::vector<std::int64_t> mine(ranks * all.size());
+  std::transform(all.begin(), all.end(), mine.begin() + static_cast<std::ptrdiff_t>(all.size()) * communicator.rank(),
+                 rows_of);
+  const Tensor table =
+      Tensor::copy_of(Tensor::from(mine, {static_cast<std::int64_t>(ranks) * count}).view(), communicator.stream());
+  std::vector<std::int64_t> bounds;
+  for (int rank = 0; rank <= communicator.size(); ++rank) bounds.push_back(count * rank);
+  communicator.all_gather(table.view(), bounds).wait();
+  const auto numbers = table.to_vector<std::int64_t>();
+  std::vector<std::vector<std::int64_t>> rows;
+  for (auto first = numbers.begin(); first != numbers.end(); first += count) rows.emplace_back(first, first + count);
+  return rows;
+}
+
+/// Where each rank's rows begin among all.
+std::vector<std::int64_t> row_bounds(const std::vector<std::vector<std::int64_t>>& rows, std::size_t slices) {
+  std::vector<std::int64_t> bounds{0};
+  for (const auto& of_rank : rows) bounds.push_back(bounds.back() + of_rank[slices]);
+  return bounds;
+}
+
+/// A tensor for all ranks' rows, with this rank's in their place. `collect(flat, bounds)` brings the others.
+template <class Collect>
+Tensor concatenate(Communicator& communicator, const Tensor& mine, const Shape& shape,
+                   std::span<const std::int64_t> row_bounds, Collect&& collect) {
+  const Tensor whole = Tensor::zeros(mine.dtype(), shape, communicator.stream());
+  const std::int64_t row = shape[0] == 0 ? 0 : whole.count() / shape[0];
+  std::vector<std::int64_t> bounds;
+  for (const std::int64_t bound : row_bounds) bounds.push_back(bound * row);
+  const TensorView flat = whole.view().reshaped({whole.count()});
+  copy(mine.view().reshaped({mine.count()}),
+       flat.slice(bounds[static_cast<std::size_t>(communicator.rank())], mine.count()), communicator.stream());
+  collect(flat, SliceBounds{bounds});
+  return whole;
+}
+
+template <class Collect>
+void gather_rows(Communicator& communicator, std::span<IndexedSlices> all, Collect&& collect) {
+  if (all.empty()) return;
+  const auto rows = exchange_rows(communicator, all);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto bounds = row_bounds(rows, i);
+    if (bounds.back() == 0) continue;  // nobody has any: known on every rank
+    all[i].values = concatenate(communicator, all[i].values, with_rows(all[i], bounds.back()), bounds, collect);
+    all[i].indices = concatenate(communicator, all[i].indices, {bounds.back()}, bounds, collect);
+  }
+}
+
+void divide_values(ReduceOp op, std::span<const IndexedSlices> all, Communicator& communicator) {
+  if (op != ReduceOp::mean) return;
+  for (const IndexedSlices& slices : all)
+    detail::divide(slices.values.view(), communicator.size(), communicator.stream());
+}
+
+}  // namespace
+
+void detail::FlatOps::all_reduce(ReduceOp op, std::span<IndexedSlices> slices) {
+  gather_rows(communicator(), slices,
+              [&](const TensorView& flat, SliceBounds bounds) { communicator().all_gather(flat, bounds).wait(); });
+  divide_values(op, slices, communicator());
+}
+
+void detail::FlatOps::reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) {
+  gather_rows(communicator(), slices,
+              [&](const TensorView& flat, SliceBounds bounds) { communicator().gather(flat, bounds, root).wait(); });
+  if (communicator().rank() == root) divide_values(op, slices, communicator());
+}
+
+void detail::FlatOps::broadcast(std::span<IndexedSlices> slices, int root) {
+  if (slices.empty()) return;
+  const auto rows = exchange_rows(communicator(), slices)[static_cast<std::size_t>(root)];
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    if (communicator().rank() != root) {
+      slices[i].values = Tensor::zeros(slices[i].values.dtype(), with_rows(slices[i], rows[i]), stream());
+      slices[i].indices = Tensor::zeros(DType::i64, {rows[i]}, stream());
+    }
+    FlatOps::broadcast(std::vector{slices[i].values.view(), slices[i].indices.view()}, root);
+  }
+}
+
+void require_reducible(ReduceOp op, const IndexedSlices& slices) {
+  const TensorView values = slices.values.view();
+  const TensorView indices = slices.indices.view();
+  require_reducible(op, values.dtype());
+  const auto same_behind_the_first = [&] {
+    return std::equal(values.shape().begin() + 1, values.shape().end(), slices.dense_shape.begin() + 1,
+                      slices.dense_shape.end());
+  };
+  if (indices.dtype() != DType::i64 || indices.shape().size() != 1 || values.shape().empty() ||
+      slices.dense_shape.empty() || values.shape()[0] != indices.count() || !same_behind_the_first() ||
+      values.device() != indices.device())
+    throw InvalidArgument{fmt::format(
+        "slices of values {} at indices {} of a dense {}: expected values [rows, …] and i64 indices [rows] on one "
+        "device, and a dense shape [n, …] like the values'",
+        describe(values), describe(indices), to_string(slices.dense_shape))};
+  if (indices.device() != DeviceKind::cpu) return;
+  for (const std::int64_t index : indices.elements<std::int64_t>())
+    if (index < 0 || index >= slices.dense_shape[0])
+      throw InvalidArgument{fmt::format("index {} is not a row of a dense {}", index, to_string(slices.dense_shape))};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#include "strategy/batch.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace lockstep::detail {
+namespace {
+
+std::string text_of(const Tensor& tensor) {
+  return describe(tensor.view());
+}
+
+std::string text_of(const IndexedSlices& slices) {
+  const Shape& shape = slices.values.shape();
+  std::string extents = "…";
+  for (std::size_t i = 1; i < shape.size(); ++i) extents += fmt::format(", {}", shape[i]);
+  return fmt::format("slices {}[{}] of {}", name_of(slices.values.dtype()), extents, to_string(slices.dense_shape));
+}
+
+}  // namespace
+
+Batch::Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, leaves_{leaves} {
+  for (const Leaf& leaf : leaves) {
+    if (const auto* const tensor = std::get_if<Tensor>(&leaf)) {
+      require_reducible(op, tensor->dtype());
+    } else {
+      require_reducible(op, std::get<IndexedSlices>(leaf));
+    }
+  }
+  const auto copy_there = [&](Tensor& tensor) {
+    tensor = Tensor::copy_of(tensor.view(), tensor.device() == DeviceKind::cpu ? host_stream() : stream);
+  };
+  for (Leaf& leaf : leaves) {
+    if (auto* const tensor = std::get_if<Tensor>(&leaf)) {
+      copy_there(*tensor);
+      views_.push_back(tensor->view());
+    } else {
+      copy_there(std::get<IndexedSlices>(leaf).values);
+      copy_there(std::get<IndexedSlices>(leaf).indices);
+    }
+  }
+}
+
+std::string Batch::text(std::string_view method, std::string_view structure) const {
+  std::vector<std::string> texts;
+  for (const Leaf& leaf : leaves_) texts.push_back(std::visit([](const auto& each) { return text_of(each); }, leaf));
+  return fmt::format("{}: {} of {}{}{}", method, name_of(op_), fmt::join(texts, ", "), structure.empty() ? "" : " in ",
+                     structure);
+}
+
+void Batch::all_reduce(CrossDeviceOps& reductions) {
+  for_both([&](auto some) { reductions.all_reduce(op_, some); });
+}
+void Batch::reduce_to_one(CrossDeviceOps& reductions, int root) {
+  for_both([&](auto some) { reductions.reduce_to_one(op_, some, root); });
+}
+void Batch::broadcast(CrossDeviceOps& reductions, int root) {
+  for_both([&](auto some) { reductions.broadcast(some, root); });
+}
+
+/// Calls `collective` for the dense leaves, and for the slices, which it replaces.
+template <class Collective>
+void Batch::for_both(Collective&& collective) {
+  if (!views_.empty()) collective(std::span<const TensorView>{views_});
+  std::vector<IndexedSlices> all;
+  for (const Leaf& leaf : leaves_)
+    if (const auto* const slices = std::get_if<IndexedSlices>(&leaf)) all.push_back(*slices);
+  if (all.empty()) return;
+  collective(std::span{all});
+  auto next = all.begin();
+  for (Leaf& leaf : leaves_)
+    if (std::holds_alternative<IndexedSlices>(leaf)) leaf = std::move(*next++);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,159 @@
+// Reductions of nests of every kind. Components differ on every rank; sums are exact.
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "support/mpi_main.hpp"
+
+using namespace lockstep;
+using lockstep::test::runtime;
+
+namespace {
+
+struct Metrics {
+  double loss = 0;
+  std::map<std::string, std::int64_t> hits;
+  Tensor histogram;
+  std::string name;  ///< this rank's, not sent
+};
+
+}  // namespace
+
+template <>
+struct lockstep::Nest<Metrics> {
+  static constexpr auto members = std::tuple{&Metrics::loss, &Metrics::hits, &Metrics::histogram};
+};
+
+namespace {
+
+int ranks() {
+  return runtime().size();
+}
+int rank() {
+  return runtime().rank();
+}
+
+/// 1 + 2 + … + ranks.
+int triangle() {
+  return ranks() * (ranks() + 1) / 2;
+}
+
+Metrics mine() {
+  return {0.5 * (rank() + 1),
+          {{"a", rank() + 1}, {"b", 10}},
+          Tensor::from({1.f, static_cast<float>(rank())}, {2}),
+          "rank " + std::to_string(rank())};
+}
+
+/// Rank r has r + 1 rows at row r % 3 of a dense [3, 1], all of value r + 1.
+IndexedSlices slices() {
+  const auto rows = static_cast<std::size_t>(rank() + 1);
+  return {Tensor::from(std::vector<float>(rows, static_cast<float>(rows)), {rank() + 1, 1}),
+          Tensor::from(std::vector<std::int64_t>(rows, rank() % 3), {rank() + 1}),
+          {3, 1}};
+}
+
+void check_sum(const Metrics& sum) {
+  CHECK(sum.loss == 0.5 * triangle());
+  CHECK(sum.hits == std::map<std::string, std::int64_t>{{"a", triangle()}, {"b", 10 * ranks()}});
+  CHECK(sum.histogram.to_vector<float>() ==
+        std::vector<float>{static_cast<float>(ranks()), static_cast<float>(triangle() - ranks())});
+  CHECK(sum.name == "rank " + std::to_string(rank()));
+}
+
+void check_all_rows(const IndexedSlices& sum, float divisor = 1) {
+  std::vector<float> values;
+  std::vector<std::int64_t> indices;
+  for (int from = 0; from < ranks(); ++from) {
+    values.insert(values.end(), static_cast<std::size_t>(from + 1), static_cast<float>(from + 1) / divisor);
+    indices.insert(indices.end(), static_cast<std::size_t>(from + 1), from % 3);
+  }
+  CHECK(sum.values.to_vector<float>() == values);
+  CHECK(sum.values.shape() == Shape{triangle(), 1});
+  CHECK(sum.indices.to_vector<std::int64_t>() == indices);
+  CHECK(sum.dense_shape == Shape{3, 1});
+}
+
+template <class Body>
+std::string mismatch_of(Body&& body) {
+  try {
+    body();
+  } catch (const MismatchError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a struct of the user's is reduced member by member, in every way to reduce") {
+  Strategy strategy = runtime().make_strategy();
+  check_sum(strategy.reduce(ReduceOp::sum, PerReplica{mine()}));
+  strategy.run([&](ReplicaContext& context) {
+    check_sum(context.all_reduce(ReduceOp::sum, mine()));
+    const Metrics merged = context.merge_call(
+        [](Strategy& merging, const PerReplica<Metrics>& metrics) {
+          return merging.extended().reduce_to(ReduceOp::sum, metrics);
+        },
+        args(mine()));
+    check_sum(merged);
+  });
+  const auto at_last = strategy.extended().reduce_to(ReduceOp::sum, PerReplica{mine()}, OneReplica{ranks() - 1});
+  CHECK(at_last.has_value() == (rank() == ranks() - 1));
+  if (at_last) check_sum(*at_last);
+  const Mirrored<Metrics> first = strategy.extended().broadcast_to(PerReplica{mine()});
+  CHECK(first.value().loss == 0.5);
+  CHECK(first.value().hits.at("a") == 1);
+}
+
+TEST_CASE("slices are gathered from all ranks, alone and beside dense values") {
+  Strategy strategy = runtime().make_strategy();
+  check_all_rows(strategy.reduce(ReduceOp::sum, PerReplica{slices()}));
+  check_all_rows(strategy.reduce(ReduceOp::mean, PerReplica{slices()}), static_cast<float>(ranks()));
+  strategy.run([&](ReplicaContext& context) {
+    const auto [sparse, dense, more] = context.all_reduce(
+        ReduceOp::sum, std::tuple{slices(), Tensor::from({1.f * rank(), 1.f}, {2}), std::vector{slices(), slices()}});
+    check_all_rows(sparse);
+    CHECK(dense.to_vector<float>() ==
+          std::vector<float>{static_cast<float>(triangle() - ranks()), static_cast<float>(ranks())});
+    for (const IndexedSlices& each : more) check_all_rows(each);
+  });
+  const auto at_first = strategy.extended().reduce_to(ReduceOp::sum, PerReplica{slices()}, OneReplica{0});
+  if (at_first) check_all_rows(*at_first);
+  const Mirrored<IndexedSlices> first = strategy.extended().broadcast_to(PerReplica{slices()});
+  CHECK(first.value().values.to_vector<float>() == std::vector<float>{1});
+}
+
+TEST_CASE("reductions leave what they were given as it was") {
+  Strategy strategy = runtime().make_strategy();
+  const IndexedSlices own = slices();
+  const Tensor dense = Tensor::from({1.f}, {1});
+  (void)strategy.reduce(ReduceOp::mean, PerReplica{std::pair{own, dense}});
+  CHECK(own.values.to_vector<float>()[0] == static_cast<float>(rank() + 1));
+  CHECK(own.indices.count() == rank() + 1);
+  CHECK(dense.to_vector<float>() == std::vector<float>{1});
+}
+
+TEST_CASE("ranks whose nests hang together otherwise are told so, though their leaves look alike") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  const std::map<std::string, double> nest{{rank() == 1 ? "loss" : "accuracy", 1.0}};
+  CHECK_THAT(mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, PerReplica{nest}); }),
+             Catch::Contains("loss") && Catch::Contains("accuracy"));
+  const IndexedSlices wide{Tensor::zeros(DType::f32, {1, 2}), Tensor::zeros(DType::i64, {1}), {3, 2}};
+  CHECK_THAT(mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, PerReplica{rank() == 1 ? wide : slices()}); }),
+             Catch::Contains("[3, 1]") && Catch::Contains("[3, 2]"));
+  CHECK_THAT(mismatch_of([&] {
+               if (rank() == 1) {
+                 (void)strategy.reduce(ReduceOp::sum, PerReplica{Tensor::zeros(DType::f32, {1, 1})});
+               } else {
+                 (void)strategy.reduce(ReduceOp::sum, PerReplica{slices()});
+               }
+             }),
+             Catch::Contains("slices f32"));
+}
