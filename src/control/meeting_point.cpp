@@ -85,6 +85,14 @@ void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
   fail(std::move(exception));
 }
 
+void MeetingPoint::leave_job(const Here& here) {
+  // Ranks come here from different places, by different ways.
+  depth_ = 0;
+  run_ = 0;
+  sequence_ = 0;
+  agree(TagKind::leave, 0, here);
+}
+
 void MeetingPoint::meet(const Tag& tag, std::exception_ptr own) {
   failure_.reset();
   ++meetings_;

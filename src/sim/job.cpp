@@ -102,12 +102,15 @@ void Job::play(int rank) {
     } catch (...) {
       after(rank, std::current_exception());
     }
-    try {
-      group.meeting().agree(TagKind::leave, 0, Here::current());
-    } catch (const Unwind&) {
-      throw;
-    } catch (...) {
-      after(rank, std::current_exception());
+    for (bool all_here = false; !all_here;) {
+      try {
+        group.meeting().leave_job(Here::current());
+        all_here = true;
+      } catch (const Unwind&) {
+        throw;
+      } catch (...) {
+        after(rank, std::current_exception());
+      }
     }
   } catch (const Unwind&) {
     throw;

@@ -64,6 +64,10 @@ class MeetingPoint {
   /// COLL. The end of a run by an exception: announced, unless every rank knows already. Throws.
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);
 
+  /// COLL. The end of the job, wherever in it this rank was: returns when every rank is here. Where others are
+  /// elsewhere it throws like `agree`, and the rank must come again: they may go on, and would wait for it.
+  void leave_job(const Here& here);
+
   int depth() const { return depth_; }
 
   /// The last verdict, until the next agreement that succeeds or the next outermost run.
