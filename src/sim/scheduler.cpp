@@ -119,6 +119,7 @@ void Scheduler::wait(int rank) {
 
 void Scheduler::wake(int rank, Time at) {
   Rank& self = of(rank);
+  if (!is_live(rank)) return;
   if (self.state == State::waiting && self.wake == 0) ++to_be_woken_;
   self.wake = ++events_made_;
   events_.push({std::max(at, now_), self.wake, rank, {}});

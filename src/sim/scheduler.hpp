@@ -72,7 +72,8 @@ class Scheduler {
   /// Lets others run until somebody has said `wake`. Unwind where this rank was parked instead.
   void wait(int rank);
 
-  /// `rank`, which waits or is about to, goes on at `at`, or now if that is in the past.
+  /// `rank`, which waits or is about to, goes on at `at`, or now if that is in the past. Without effect on one that
+  /// never goes on.
   void wake(int rank, Time at);
   /// Every rank that waits goes on now, and no call is made any more.
   void wake_all();
