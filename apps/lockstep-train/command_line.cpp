@@ -1,36 +1,14 @@
-#include "command_line.hpp"
+#include "apps/lockstep-train/command_line.hpp"
 
-#include <charconv>
-#include <cstring>
 #include <limits>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include "apps/options/option_parser.hpp"
+#include "apps/options/option_values.hpp"
 
 namespace lockstep {
 namespace {
-
-constexpr const char* version = "lockstep-train " LOCKSTEP_VERSION;
-
-/// Nothing, or blanks, cannot be seen without quotes.
-std::string shown(const std::string& text) {
-  const bool plain = !text.empty() && text.find_first_of(" \t\n") == std::string::npos;
-  return plain ? text : fmt::format("'{}'", text);
-}
-
-/// `text` as a number, all of it; ConfigError that names `option` otherwise.
-template <class Number>
-Number parse_number(const std::string& option, const std::string& text, Number smallest, const char* expected) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !(value >= smallest))
-    throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), expected)};
-  return value;
-}
-
-std::int64_t parse_count(const std::string& option, const std::string& text) {
-  return parse_number<std::int64_t>(option, text, 1, "a whole number from 1 to 9223372036854775807");
-}
 
 double parse_positive(const std::string& option, const std::string& text) {
   const auto value =
@@ -54,18 +32,6 @@ std::vector<std::int64_t> parse_sizes(const std::string& option, const std::stri
   return sizes;
 }
 
-/// One of `values` by name.
-template <class Value>
-Value parse_choice(const std::string& option, const std::string& text,
-                   std::initializer_list<std::pair<const char*, Value>> values) {
-  std::string names;
-  for (const auto& [name, value] : values) {
-    if (text == name) return value;
-    names += (names.empty() ? "" : " or ") + std::string{name};
-  }
-  throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), names)};
-}
-
 /// What a layer makes of a value; its ConfigError, which knows nothing of options, with the option's name before it.
 template <class Parse>
 auto parse_named(const std::string& option, Parse&& parse) {
@@ -76,81 +42,19 @@ auto parse_named(const std::string& option, Parse&& parse) {
   }
 }
 
-/// CLI11 with every value as text: what a value must be is said in our own words.
-class Parser {
- public:
-  Parser() {
-    app_.set_help_flag("-h,--help", "Print this help and exit");
-    app_.set_version_flag("--version", version, "Print the version and exit");
-    app_.get_formatter()->column_width(32);
-    app_.get_formatter()->label("REQUIRED", "");
-  }
-
-  void group(std::string name) { group_ = std::move(name); }
-
-  /// `take(option, text)` reads the value.
-  template <class Take>
-  void option(const std::string& name, const char* value_name, const std::string& help, Take take) {
-    app_.add_option_function<std::string>(
-            name, [name, take](const std::string& text) { take(name, text); }, help)
-        ->type_name(value_name)
-        ->group(group_)
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
-  }
-
-  template <class Take>
-  void flag(const std::string& name, const std::string& help, Take take) {
-    app_.add_flag_callback(name, take, help)->group(group_)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
-  }
-
-  /// The help or the version if that is what was asked for.
-  std::optional<std::string> parse(int argc, const char* const* argv) {
-    try {
-      app_.parse(argc, argv);
-    } catch (const CLI::CallForHelp&) {
-      return app_.help();
-    } catch (const CLI::CallForVersion&) {
-      return std::string{version} + "\n";
-    } catch (const CLI::ParseError& error) {
-      throw ConfigError{fmt::format("{}; lockstep-train --help lists the options", what_is_wrong(error))};
-    }
-    return std::nullopt;
-  }
-
- private:
-  /// CLI11's verdict in our words, where it is one that users meet.
-  std::string what_is_wrong(const CLI::ParseError& error) const {
-    if (const std::vector<std::string> extras = app_.remaining(); !extras.empty()) {
-      const std::string& first = extras.front();
-      if (first.starts_with("-") && first != "--") return fmt::format("there is no option {}", first);
-      return fmt::format("'{}' belongs to no option: expected options only", first);
-    }
-    const std::string text = one_line(error.what());
-    const CLI::Option* const option = app_.get_option_no_throw(text.substr(0, text.find(':')));
-    if (!option) return text;
-    if (option->count() > 1) return fmt::format("{} was given more than once: expected it once", option->get_name());
-    return fmt::format("{} has no value: expected {} {}", option->get_name(), option->get_name(),
-                       option->get_type_name());
-  }
-
-  CLI::App app_{
-      "Trains a model on several processes in lockstep, one replica each.\n\n"
-      "  mpirun -n 2 lockstep-train --data /usr/share/datasets/fashion-mnist\n"
-      "  mpirun -n 4 lockstep-train --cluster-spec cluster.json --data DIR --epochs 10\n\n"
-      "The last line on stdout is the result, one JSON object. Everything else is on stderr.\n"
-      "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 1 anything else.",
-      "lockstep-train"};
-  std::string group_;
-};
-
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
   ImageTrainingOptions& training = line.training;
   std::string model = "mlp";
-  Parser parser;
+  OptionParser parser{
+      "lockstep-train",
+      "Trains a model on several processes in lockstep, one replica each.\n\n"
+      "  mpirun -n 2 lockstep-train --data /usr/share/datasets/fashion-mnist\n"
+      "  mpirun -n 4 lockstep-train --cluster-spec cluster.json --data DIR --epochs 10\n\n"
+      "The last line on stdout is the result, one JSON object. Everything else is on stderr.\n"
+      "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 1 anything else."};
 
   parser.group("Data and model");
   parser.option("--data", "DIR",
@@ -214,8 +118,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option("--cluster-spec", "FILE",
                 "Which task each rank is, as JSON (default: TF_CONFIG, without that one task a rank)",
                 [&](const std::string& option, const std::string& text) {
-                  if (text.empty()) throw ConfigError{fmt::format("{} '': expected the name of a file", option)};
-                  line.runtime.cluster_spec = text;
+                  line.runtime.cluster_spec = parse_file_name(option, text);
                 });
   parser.option("--device", "auto|cpu|cuda", "What each rank computes on (default auto)",
                 [&](const std::string& option, const std::string& text) {
@@ -234,9 +137,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
               [&] { line.runtime.allow_shared_gpu = true; });
   parser.option("--threads", "T", "Threads of each rank (default 1)",
                 [&](const std::string& option, const std::string& text) {
-                  training.threads = parse_number<int>(option, text, 1, "a whole number from 1 to 1024");
-                  if (training.threads > 1024)
-                    throw ConfigError{fmt::format("{} {}: expected a whole number from 1 to 1024", option, text)};
+                  training.threads = static_cast<int>(parse_count(option, text, 1, 1024));
                 });
   parser.option("--kernels", "auto|reference|onednn|cuda", "Which kernels compute (default auto)",
                 [&](const std::string& option, const std::string& text) {
@@ -250,11 +151,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
 
   parser.group("Output");
-  parser.option("--metrics", "FILE", "Write every step's loss and every evaluation there, a JSON object a line",
-                [&](const std::string& option, const std::string& text) {
-                  if (text.empty()) throw ConfigError{fmt::format("{} '': expected the name of a file", option)};
-                  training.metrics = text;
-                });
+  parser.option(
+      "--metrics", "FILE", "Write every step's loss and every evaluation there, a JSON object a line",
+      [&](const std::string& option, const std::string& text) { training.metrics = parse_file_name(option, text); });
   parser.option("--log-level", "LEVEL", "trace, debug, info, warning, error or off (default info)",
                 [&](const std::string& option, const std::string& text) {
                   line.log_level = parse_named(option, [&] { return log::parse_level(text); });

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -10,21 +11,25 @@
 namespace lockstep::ops {
 namespace {
 
-void require_host(std::string_view operation, const TensorView& view) {
-  if (view.device() != DeviceKind::cpu)
-    throw InvalidArgument{fmt::format("{}: {} is in the memory of a {} device, expected the host's", operation,
-                                      describe(view), name_of(view.device()))};
+std::string named(DeviceKind device) {
+  return device == DeviceKind::cpu ? "the host" : fmt::format("a {} device", name_of(device));
 }
 
-void require_float(std::string_view operation, const TensorView& view) {
+void require_place(DeviceKind device, std::string_view operation, const TensorView& view) {
+  if (view.device() != device)
+    throw InvalidArgument{fmt::format("{}: {} is in the memory of {}, expected {}'s", operation, describe(view),
+                                      named(view.device()), named(device))};
+}
+
+void require_float(DeviceKind device, std::string_view operation, const TensorView& view) {
   if (view.dtype() != DType::f32 && view.dtype() != DType::f64)
     throw InvalidArgument{fmt::format("{}: expected f32 or f64, not {}", operation, describe(view))};
-  require_host(operation, view);
+  require_place(device, operation, view);
 }
 
-void require_one_type(std::string_view operation, const TensorView& a, const TensorView& b) {
-  require_float(operation, a);
-  require_float(operation, b);
+void require_one_type(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b) {
+  require_float(device, operation, a);
+  require_float(device, operation, b);
   if (a.dtype() != b.dtype())
     throw InvalidArgument{fmt::format("{}: {} and {} are not of one type", operation, describe(a), describe(b))};
 }
@@ -41,8 +46,8 @@ void require_apart(std::string_view operation, const TensorView& a, const Tensor
     throw InvalidArgument{fmt::format("{}: {} and {} overlap in memory", operation, describe(a), describe(b))};
 }
 
-void require_same_shape(std::string_view operation, const TensorView& a, const TensorView& b) {
-  require_one_type(operation, a, b);
+void require_same_shape(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b) {
+  require_one_type(device, operation, a, b);
   if (a.shape() != b.shape())
     throw InvalidArgument{fmt::format("{}: {} and {} are not of one shape", operation, describe(a), describe(b))};
 }
@@ -52,28 +57,40 @@ void require_matrix(std::string_view operation, const TensorView& view) {
     throw InvalidArgument{fmt::format("{}: expected two dimensions, not {}", operation, describe(view))};
 }
 
-}  // namespace
-
-MatmulSizes check_matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
-                         const TensorView& c) {
-  require_one_type("matmul", a, b);
-  require_one_type("matmul", a, c);
-  for (const TensorView* const view : {&a, &b, &c}) require_matrix("matmul", *view);
+MatmulSizes require_product(DeviceKind device, std::string_view operation, const TensorView& a, Transpose transpose_a,
+                            const TensorView& b, Transpose transpose_b, const TensorView& c) {
+  require_one_type(device, operation, a, b);
+  require_one_type(device, operation, a, c);
+  for (const TensorView* const view : {&a, &b, &c}) require_matrix(operation, *view);
   const bool flip_a = transpose_a == Transpose::yes;
   const bool flip_b = transpose_b == Transpose::yes;
   const MatmulSizes sizes{
       .m = a.shape()[flip_a ? 1 : 0], .n = b.shape()[flip_b ? 0 : 1], .k = a.shape()[flip_a ? 0 : 1]};
   if (sizes.k != b.shape()[flip_b ? 1 : 0] || c.shape() != Shape{sizes.m, sizes.n})
-    throw InvalidArgument{fmt::format("matmul: {}{} times {}{} does not give {}", describe(a),
+    throw InvalidArgument{fmt::format("{}: {}{} times {}{} does not give {}", operation, describe(a),
                                       flip_a ? " transposed" : "", describe(b), flip_b ? " transposed" : "",
                                       describe(c))};
-  require_apart("matmul", a, c);
-  require_apart("matmul", b, c);
+  require_apart(operation, a, c);
+  require_apart(operation, b, c);
   return sizes;
 }
 
-void check_rows(std::string_view operation, const TensorView& rows, const TensorView& vector) {
-  require_one_type(operation, rows, vector);
+}  // namespace
+
+MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose transpose_a, const TensorView& b,
+                         Transpose transpose_b, const TensorView& c) {
+  return require_product(device, "matmul", a, transpose_a, b, transpose_b, c);
+}
+
+MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorView& weight, const TensorView& bias,
+                         const TensorView& y) {
+  const MatmulSizes sizes = require_product(device, "linear", x, Transpose::no, weight, Transpose::no, y);
+  check_rows(device, "linear", y, bias);
+  return sizes;
+}
+
+void check_rows(DeviceKind device, std::string_view operation, const TensorView& rows, const TensorView& vector) {
+  require_one_type(device, operation, rows, vector);
   require_matrix(operation, rows);
   if (vector.shape() != Shape{rows.shape()[1]})
     throw InvalidArgument{fmt::format("{}: {} does not fit the rows of {}, expected [{}]", operation, describe(vector),
@@ -81,46 +98,41 @@ void check_rows(std::string_view operation, const TensorView& rows, const Tensor
   require_apart(operation, rows, vector);
 }
 
-void check_linear(const TensorView& x, const TensorView& weight, const TensorView& bias, const TensorView& y) {
-  check_matmul(x, Transpose::no, weight, Transpose::no, y);
-  check_rows("linear", y, bias);
-}
-
-void check_apart(std::string_view operation, const TensorView& a, const TensorView& b) {
-  require_same_shape(operation, a, b);
+void check_apart(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b) {
+  require_same_shape(device, operation, a, b);
   require_apart(operation, a, b);
 }
 
-void check_same_or_apart(std::string_view operation, const TensorView& a, const TensorView& b) {
-  require_same_shape(operation, a, b);
+void check_same_or_apart(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b) {
+  require_same_shape(device, operation, a, b);
   if (a.data() != b.data()) require_apart(operation, a, b);
 }
 
-void check_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples) {
+void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples) {
   constexpr std::string_view operation = "softmax_cross_entropy";
-  require_float(operation, logits);
-  require_host(operation, labels);
+  require_float(device, operation, logits);
+  require_place(device, operation, labels);
   require_matrix(operation, logits);
   const std::int64_t rows = logits.shape()[0];
-  const std::int64_t classes = logits.shape()[1];
   if (labels.dtype() != DType::i32 || labels.shape() != Shape{rows})
     throw InvalidArgument{fmt::format("{}: {} are no labels for {}, expected i32[{}]", operation, describe(labels),
                                       describe(logits), rows)};
   if (samples < 0 || samples > rows)
     throw InvalidArgument{fmt::format("{}: {} samples are not in the rows of {} and {}", operation, samples,
                                       describe(logits), describe(labels))};
-  const auto label = labels.elements<std::int32_t>().first(static_cast<std::size_t>(samples));
-  for (std::size_t row = 0; row < label.size(); ++row)
-    if (label[row] < 0 || label[row] >= classes)
-      throw InvalidArgument{fmt::format("{}: label {} of row {} is outside of [0, {}), the classes of {}", operation,
-                                        label[row], row, classes, describe(logits))};
 }
 
-void check_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples,
                          const TensorView& d_logits) {
-  check_cross_entropy(logits, labels, samples);
-  check_same_or_apart("softmax_cross_entropy", logits, d_logits);
+  check_cross_entropy(device, logits, labels, samples);
+  check_same_or_apart(device, "softmax_cross_entropy", logits, d_logits);
   require_apart("softmax_cross_entropy", labels, d_logits);
+}
+
+InvalidArgument label_outside(std::int32_t label, std::int64_t row, const TensorView& logits) {
+  return InvalidArgument{
+      fmt::format("softmax_cross_entropy: label {} of row {} is outside of [0, {}), the classes of {}", label, row,
+                  logits.shape()[1], describe(logits))};
 }
 
 void check_divisor(std::string_view operation, double divisor) {

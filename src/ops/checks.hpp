@@ -1,9 +1,11 @@
-// What every backend asks of its operands, so that all refuse the same in the same words.
+// What every backend asks of its operands, so that all refuse the same in the same words. `device` is where the
+// backend's operands have to be; none of these reads their elements.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
 namespace lockstep::ops {
@@ -15,24 +17,29 @@ struct MatmulSizes {
   std::int64_t k;
 };
 
-MatmulSizes check_matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
-                         const TensorView& c);
+MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose transpose_a, const TensorView& b,
+                         Transpose transpose_b, const TensorView& c);
 
 /// x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n, outputs].
-void check_linear(const TensorView& x, const TensorView& weight, const TensorView& bias, const TensorView& y);
+MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorView& weight, const TensorView& bias,
+                         const TensorView& y);
 
 /// rows [n, columns] and vector [columns].
-void check_rows(std::string_view operation, const TensorView& rows, const TensorView& vector);
+void check_rows(DeviceKind device, std::string_view operation, const TensorView& rows, const TensorView& vector);
 
 /// Two operands of one float type and shape, in memory apart.
-void check_apart(std::string_view operation, const TensorView& a, const TensorView& b);
+void check_apart(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
 
 /// Two operands of one float type and shape: the same memory, or memory apart.
-void check_same_or_apart(std::string_view operation, const TensorView& a, const TensorView& b);
+void check_same_or_apart(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
 
-void check_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples);
-void check_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+/// All but the labels themselves.
+void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples);
+void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples,
                          const TensorView& d_logits);
+
+/// For the first counted row whose label is no class.
+InvalidArgument label_outside(std::int32_t label, std::int64_t row, const TensorView& logits);
 
 void check_divisor(std::string_view operation, double divisor);
 

@@ -219,7 +219,7 @@ void Runtime::Impl::bind() {
                                       options.device, names[0], kinds[0], names[rank], kinds[rank])};
   });
   if (place.requested == DeviceRequest::automatic && binding.kind == BoundKind::cpu && group->rank() == 0)
-    log::info("no GPU was found: training on the CPU");
+    log::info("no GPU was found: running on the CPU");
   if (device->kind() == DeviceKind::cuda) add_device_plane(place);
 }
 

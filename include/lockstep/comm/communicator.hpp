@@ -22,7 +22,8 @@ enum class ReduceOp : std::uint8_t { sum, mean };
 std::string_view name_of(ReduceOp op);
 
 /// A collective that was started. Its tensors must stay alive, and untouched, until `wait` returns; on a GPU that goes
-/// for the work enqueued on the communicator's stream, not for the host.
+/// for the work enqueued on the communicator's stream, not for the host. `wait` must not be called once the
+/// communicator is gone.
 class [[nodiscard]] Work {
  public:
   /// What a backend keeps of a collective under way.
@@ -108,21 +109,30 @@ std::unique_ptr<Communicator> make_mpi_communicator();
 struct NcclOptions {
   /// For the start: a rank that is not there by then is an error on all.
   std::chrono::duration<double> init_timeout{60};
-  /// Called, from a thread of the communicator's own, when NCCL reports a failure of a collective that was started.
-  /// Empty: the failure waits for the next call.
+  /// Called at most once, from a thread of the communicator's own, with a CommError: NCCL reports a failure of a
+  /// collective that was started, and no method has thrown it. It may call `abort` and end the process; it must not
+  /// throw, nor destroy the communicator. Empty: nobody looks, and the failure waits for the next call.
   std::function<void(std::exception_ptr)> on_failure;
 };
 
-/// The ranks of `host`, over NCCL on the memory of the GPU that `device` is; `compute` is one of its streams.
-/// Collective over `host`, which carries what must be exchanged to start and is not used afterwards. Ends within the
-/// time-out: CommError on every rank, naming the lowest one that failed, if it failed on one; DeviceError in a build
-/// without NCCL. `device` and `compute` must outlive it.
+/// The ranks of `host`, over NCCL on the memory of the GPU that `device` is; `compute` is one of its streams. The
+/// collectives run on another, so that the compute stream goes on until a Work is waited for.
+///
+/// Collective over `host`, which carries what must be exchanged to start and is not used afterwards. Blocks until a
+/// first collective has come through. Ends within the time-out, or a few seconds after it: CommError on every rank if
+/// one failed, naming the lowest that did; a rank that only waited for another in vain is named where none failed
+/// otherwise. DeviceError in a build without NCCL.
+///
+/// A method of the communicator returns when its collective is enqueued, not when it is done; the first between two
+/// ranks waits for the other's call, to connect them. The destructor is collective, unless `abort` was called: it waits
+/// for the other ranks to come to theirs, but no longer than some seconds. `device` and `compute` must outlive it.
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
                                                      NcclOptions options = {});
 
 /// For tests, where ranks outnumber GPUs: lets several ranks of a node share one, each posing as a host of its own, so
-/// that NCCL's traffic goes through sockets. Sets variables of this process's environment, and must come before
-/// anything else of NCCL. Without effect in a build without NCCL.
+/// that NCCL's traffic goes through sockets of this machine. Sets variables of this process's environment, over what
+/// the user has set, and must come before anything else of NCCL and before there are other threads. Without effect in a
+/// build without NCCL.
 void allow_shared_gpu(int rank);
 
 }  // namespace lockstep

@@ -7,10 +7,11 @@
 //
 // The bits. Every kernel is a function of its operands' values and shapes, and of nothing else: not of the
 // rank, of the time, or of where the operands lie in memory. That holds for one build on one instruction set
-// with one thread (the default). oneDNN cuts some products differently for another number of threads, so that
-// number is then one more thing that the bits depend on. And the shape is part of the operands: a row of
-// oneDNN's product may have other bits where the product has another number of rows, mostly below 16. The
-// reference's has the same among any number.
+// with one thread (the default), and for one build on one model of GPU with one version of cuBLASLt. oneDNN
+// cuts some products differently for another number of threads, so that number is then one more thing that the
+// bits depend on. And the shape is part of the operands: a row of a library's product may have other bits where
+// the product has another number of rows, for oneDNN mostly below 16. The reference's has the same among any
+// number.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +36,16 @@ struct CrossEntropy {
 };
 
 /// All views are of one dtype, f32 or f64 (labels: i32), row-major and in memory of the kernels' device. A GPU's
-/// kernels are enqueued on the stream that they were made for and do not block the host, but for what returns
-/// a value. InvalidArgument for
-/// anything else and for shapes that do not fit, before anything is written; the message names the operation
-/// and both operands. "Overwritten": the old content is not read. Unless a comment allows it, the memory of a
-/// written operand must not overlap that of another operand: that, too, is an InvalidArgument. Extents of
-/// zero are valid.
+/// kernels are enqueued on the stream that they were made for and do not block the host, but for what returns a
+/// value, and for the first `linear` of a shape. InvalidArgument for anything else and for shapes that do not fit,
+/// before anything is written; the message names the operation and both operands. "Overwritten": the old content is not
+/// read. Unless a comment allows it, the memory of a written operand must not overlap that of another operand: that,
+/// too, is an InvalidArgument. Extents of zero are valid.
 ///
 /// NaN and infinity are never hidden: they flow through every kernel to the loss.
 ///
-/// Not synchronised, but without mutable state: threads may call kernels on disjoint operands at the same
-/// time.
+/// Not synchronised, but without state that a caller could see: threads may call kernels on disjoint operands
+/// at the same time.
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -53,7 +53,7 @@ class Kernels {
   /// "reference", "oneDNN" or "cuda".
   virtual std::string_view name() const = 0;
 
-  /// What the bits of a product depend on besides its operands: library, version, instruction set, threads.
+  /// What the bits of a product depend on besides its operands: library, version, instruction set or GPU, threads.
   /// Ranks with different fingerprints may compute different bits; equal ones promise nothing about the C
   /// library.
   virtual std::string fingerprint() const = 0;
@@ -65,7 +65,8 @@ class Kernels {
                       const TensorView& c) const = 0;
 
   /// y = activation(x · weight + bias) for rows x [n, inputs], weight [inputs, outputs], bias [outputs] and y
-  /// [n, outputs], which is overwritten. On the host these are the bits of matmul, add_bias and relu.
+  /// [n, outputs], which is overwritten. On the host these are the bits of matmul, add_bias and relu; a GPU may do all
+  /// three at once, with other roundings of the product.
   virtual void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
                       const TensorView& y) const = 0;
 

@@ -41,7 +41,7 @@ class OneDnnKernels final : public ReferenceKernels {
 
   void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
               const TensorView& c) const override {
-    const MatmulSizes sizes = check_matmul(a, transpose_a, b, transpose_b, c);
+    const MatmulSizes sizes = check_matmul(DeviceKind::cpu, a, transpose_a, b, transpose_b, c);
     // The library is not asked about nothing: it need not write a sum over no terms.
     if (c.dtype() != DType::f32 || sizes.m == 0 || sizes.n == 0 || sizes.k == 0)
       return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);

@@ -22,6 +22,13 @@ T* data(const TensorView& view) {
   return view.elements<T>().data();
 }
 
+void check_labels(const TensorView& logits, const TensorView& labels, std::int64_t samples) {
+  const auto label = labels.elements<std::int32_t>().first(static_cast<std::size_t>(samples));
+  const auto bad = std::find_if(label.begin(), label.end(),
+                                [&](std::int32_t each) { return each < 0 || each >= logits.shape()[1]; });
+  if (bad != label.end()) throw label_outside(*bad, bad - label.begin(), logits);
+}
+
 }  // namespace
 
 std::string_view ReferenceKernels::name() const {
@@ -34,7 +41,7 @@ std::string ReferenceKernels::fingerprint() const {
 
 void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
                               const TensorView& c) const {
-  const auto [m, n, k] = check_matmul(a, transpose_a, b, transpose_b, c);
+  const auto [m, n, k] = check_matmul(DeviceKind::cpu, a, transpose_a, b, transpose_b, c);
   const bool flip_a = transpose_a == Transpose::yes;
   const std::int64_t a_row = flip_a ? 1 : k;
   const std::int64_t a_column = flip_a ? m : 1;
@@ -51,14 +58,14 @@ void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const 
 
 void ReferenceKernels::linear(const TensorView& x, const TensorView& weight, const TensorView& bias,
                               Activation activation, const TensorView& y) const {
-  check_linear(x, weight, bias, y);
+  check_linear(DeviceKind::cpu, x, weight, bias, y);
   matmul(x, Transpose::no, weight, Transpose::no, y);
   add_bias(y, bias);
   if (activation == Activation::relu) relu(y, y);
 }
 
 void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) const {
-  check_rows("add_bias", rows, bias);
+  check_rows(DeviceKind::cpu, "add_bias", rows, bias);
   with_type(rows.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t columns = bias.count();
@@ -68,7 +75,7 @@ void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) 
 }
 
 void ReferenceKernels::sum_rows(const TensorView& rows, const TensorView& out) const {
-  check_rows("sum_rows", rows, out);
+  check_rows(DeviceKind::cpu, "sum_rows", rows, out);
   with_type(rows.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t columns = out.count();
@@ -79,7 +86,7 @@ void ReferenceKernels::sum_rows(const TensorView& rows, const TensorView& out) c
 }
 
 void ReferenceKernels::relu(const TensorView& x, const TensorView& y) const {
-  check_same_or_apart("relu", x, y);
+  check_same_or_apart(DeviceKind::cpu, "relu", x, y);
   with_type(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     loops::relu(data<T>(x), data<T>(y), x.count());
@@ -87,8 +94,8 @@ void ReferenceKernels::relu(const TensorView& x, const TensorView& y) const {
 }
 
 void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const {
-  check_same_or_apart("relu_gradient", y, dx);
-  check_same_or_apart("relu_gradient", dy, dx);
+  check_same_or_apart(DeviceKind::cpu, "relu_gradient", y, dx);
+  check_same_or_apart(DeviceKind::cpu, "relu_gradient", dy, dx);
   with_type(y.dtype(), [&](auto zero) {
     using T = decltype(zero);
     loops::relu_gradient(data<T>(y), data<T>(dy), data<T>(dx), y.count());
@@ -97,7 +104,8 @@ void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, 
 
 CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                                      std::int64_t samples, const TensorView& d_logits) const {
-  check_cross_entropy(logits, labels, samples, d_logits);
+  check_cross_entropy(DeviceKind::cpu, logits, labels, samples, d_logits);
+  check_labels(logits, labels, samples);
   return with_type(logits.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t classes = logits.shape()[1];
@@ -117,7 +125,8 @@ CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, c
 
 CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                                      std::int64_t samples) const {
-  check_cross_entropy(logits, labels, samples);
+  check_cross_entropy(DeviceKind::cpu, logits, labels, samples);
+  check_labels(logits, labels, samples);
   return with_type(logits.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t classes = logits.shape()[1];
@@ -134,7 +143,7 @@ CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, c
 }
 
 void ReferenceKernels::add(const TensorView& sum, const TensorView& x) const {
-  check_apart("add", sum, x);
+  check_apart(DeviceKind::cpu, "add", sum, x);
   with_type(sum.dtype(), [&](auto zero) {
     using T = decltype(zero);
     loops::add(data<T>(sum), data<T>(x), sum.count());
@@ -143,7 +152,7 @@ void ReferenceKernels::add(const TensorView& sum, const TensorView& x) const {
 
 void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient, double divisor,
                            double learning_rate) const {
-  check_apart("sgd", values, gradient);
+  check_apart(DeviceKind::cpu, "sgd", values, gradient);
   check_divisor("sgd", divisor);
   with_type(values.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -154,9 +163,9 @@ void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient,
 
 void ReferenceKernels::momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
                                 double divisor, double learning_rate, double momentum) const {
-  check_apart("momentum", values, gradient);
-  check_apart("momentum", values, velocity);
-  check_apart("momentum", gradient, velocity);
+  check_apart(DeviceKind::cpu, "momentum", values, gradient);
+  check_apart(DeviceKind::cpu, "momentum", values, velocity);
+  check_apart(DeviceKind::cpu, "momentum", gradient, velocity);
   check_divisor("momentum", divisor);
   with_type(values.dtype(), [&](auto zero) {
     using T = decltype(zero);

@@ -1,0 +1,146 @@
+#include "apps/lockstep-bench/all_reduce.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/lockstep-bench/exact_sums.hpp"
+#include "apps/lockstep-bench/memory.hpp"
+#include "apps/lockstep-bench/mpi_baseline.hpp"
+#include "apps/lockstep-bench/timing.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+/// What one size needs, as long as the largest of them; smaller sizes take its beginning.
+struct Tensors {
+  Tensor input;     ///< what this rank brings
+  Tensor expected;  ///< the exact sum
+  Tensor host;      ///< what MPI reduces, and where results are looked at
+  Tensor reduced;   ///< what the library reduces, in the memory of the device
+
+  static constexpr double copies = 4;
+
+  Tensors(Memory& memory, DType dtype, std::int64_t count, int rank, int ranks)
+      : input{Tensor::zeros(dtype, {count})},
+        expected{Tensor::zeros(dtype, {count})},
+        host{Tensor::zeros(dtype, {count})},
+        reduced{memory.allocate(dtype, count)} {
+    fill_input(input.view(), rank);
+    fill_sum(expected.view(), ranks);
+  }
+};
+
+/// The system may promise memory that it does not have, and kill the ranks that use it.
+void require_memory(std::int64_t max_bytes, int ranks_on_node) {
+  constexpr double gib = 1 << 30;
+  const double needed = Tensors::copies * static_cast<double>(max_bytes) * ranks_on_node;
+  const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (needed > there)
+    throw ConfigError{
+        fmt::format("--max-bytes {}: {} on this host need {:.1f} GiB, and it has {:.1f} GiB; expected less", max_bytes,
+                    ranks_on_node == 1 ? "1 rank" : fmt::format("{} ranks", ranks_on_node), needed / gib, there / gib)};
+}
+
+struct Times {
+  std::vector<double> ours, mpi;  ///< of each iteration, in microseconds
+  double error = 0;               ///< of all of them, the first ones too
+};
+
+/// The iterations of one size, on this rank.
+Times measure(CrossDeviceOps& reductions, MpiBaseline& mpi, Memory& memory, const Tensors& tensors, std::int64_t count,
+              const AllReduceOptions& options) {
+  const auto begin_of = [&](const Tensor& tensor) { return tensor.view().slice(0, count); };
+  const TensorView input = begin_of(tensors.input), expected = begin_of(tensors.expected),
+                   host = begin_of(tensors.host), reduced = begin_of(tensors.reduced);
+  Times times;
+  for (std::int64_t i = -options.warm_up; i < options.iterations; ++i) {
+    memory.write(input, reduced);
+    mpi.barrier();
+    const double ours = microseconds([&] {
+      reductions.all_reduce(ReduceOp::sum, {&reduced, 1});
+      memory.wait();
+    });
+    memory.read(reduced, host);
+    times.error = std::max(times.error, largest_difference(host, expected));
+
+    copy(input, host);
+    mpi.barrier();
+    const double bare = microseconds([&] { mpi.all_reduce(host); });
+    if (i < 0) continue;
+    times.ours.push_back(ours);
+    times.mpi.push_back(bare);
+  }
+  return times;
+}
+
+struct Result {
+  std::int64_t bytes, count;
+  double time, mpi_time;  ///< medians over the iterations, in microseconds
+  double error;
+};
+
+/// COLL.
+Result result_of(const Times& times, std::int64_t bytes, std::int64_t count, MpiBaseline& mpi) {
+  return {bytes, count, median(mpi.largest(times.ours)), median(mpi.largest(times.mpi)),
+          mpi.largest({times.error}).front()};
+}
+
+Row row_of(const Result& result, DType dtype, int ranks) {
+  // Bytes in a microsecond are megabytes in a second.
+  const double algbw = static_cast<double>(result.bytes) / result.time / 1e3;
+  // What the links of the machine carry. For the sum of S bytes on each of n ranks every rank must send, and receive,
+  // 2 S (n-1)/n at least: S (n-1)/n to have each of n slices added up somewhere, and as much to bring the sums back. So
+  // this is the number that stays the same over n where the links are the limit (nccl-tests, doc/PERFORMANCE.md).
+  const double busbw = algbw * 2 * (ranks - 1) / ranks;
+  return {{"bytes", "B", result.bytes},
+          {"count", "elements", result.count},
+          {"dtype", "", std::string{name_of(dtype)}},
+          {"time", "us", result.time},
+          {"algbw", "GB/s", algbw},
+          {"busbw", "GB/s", busbw},
+          {"error", "", result.error},
+          {"mpi_time", "us", result.mpi_time},
+          {"ratio", "time/mpi", result.time / result.mpi_time}};
+}
+
+}  // namespace
+
+std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, const AddRow& add) {
+  Strategy& strategy = runtime.strategy();
+  const int ranks = strategy.num_replicas_in_sync();
+  const auto element_bytes = static_cast<std::int64_t>(size_of(options.dtype));
+  Memory memory{runtime};
+  MpiBaseline mpi;
+
+  // What may fail on one rank alone fails inside a run, and so on all of them.
+  std::optional<Tensors> tensors;
+  strategy.run([&](ReplicaContext&) {
+    require_memory(options.max_bytes, mpi.ranks_on_node());
+    tensors.emplace(memory, options.dtype, options.max_bytes / element_bytes, runtime.rank(), ranks);
+  });
+
+  std::string wrong;
+  for (std::int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 2) {
+    const std::int64_t count = bytes / element_bytes;
+    Times times;
+    // One agreement covers the iterations of a size: what is measured is the sum, without the agreement before it.
+    strategy.run([&](ReplicaContext& context) {
+      context.declared_merge(fmt::format("all-reduce of {} bytes", bytes), [&](CrossDeviceOps& reductions) {
+        times = measure(reductions, mpi, memory, *tensors, count, options);
+      });
+    });
+    const Result result = result_of(times, bytes, count, mpi);
+    add(row_of(result, options.dtype, ranks));
+    if (result.error != 0 && wrong.empty())
+      wrong = fmt::format("all-reduce: the sum of {} bytes is off by {}; expected the exact sum", bytes, result.error);
+  }
+  return wrong;
+}
+
+}  // namespace lockstep::bench

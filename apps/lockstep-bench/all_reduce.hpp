@@ -1,0 +1,32 @@
+// How fast the library adds tensors up over the ranks, beside MPI.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <lockstep/runtime/runtime.hpp>
+
+#include "apps/lockstep-bench/report.hpp"
+
+namespace lockstep::bench {
+
+struct AllReduceOptions {
+  static constexpr const char* name = "all-reduce";
+
+  /// Sizes double from the first on, as long as they are not above the other.
+  std::int64_t min_bytes = 8;
+  std::int64_t max_bytes = std::int64_t{64} << 20;
+  DType dtype = DType::f32;
+  std::int64_t warm_up = 5;
+  std::int64_t iterations = 20;
+};
+
+/// COLL. Measures the reductions of the strategy's group, on tensors in the memory of its device, against
+/// MPI_Allreduce of as many bytes in the host's: in place, on fresh inputs for every iteration, in turns. Every sum is
+/// compared with the exact one. `add` gets a row for each size, on every rank the same.
+///
+/// Returns what was wrong, on every rank the same; empty where nothing was. ConfigError for more bytes than the host
+/// has memory for.
+[[nodiscard]] std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, const AddRow& add);
+
+}  // namespace lockstep::bench

@@ -1,0 +1,103 @@
+#include "apps/lockstep-bench/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <lockstep/cluster/device_binding.hpp>
+
+#include "apps/options/option_parser.hpp"
+#include "apps/options/option_values.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+// What one MPI_Allreduce can count in elements of 4 bytes, rounded down to a power of two.
+constexpr std::int64_t most_bytes = std::int64_t{1} << 32;
+constexpr std::int64_t most_iterations = 1000000;
+
+/// Sizes of whole elements, the first not above the last.
+void require_sizes(const AllReduceOptions& options) {
+  const auto element_bytes = static_cast<std::int64_t>(size_of(options.dtype));
+  if (options.min_bytes % element_bytes != 0)
+    throw ConfigError{fmt::format("--min-bytes {}: expected a multiple of {}, the bytes of one {}", options.min_bytes,
+                                  element_bytes, name_of(options.dtype))};
+  if (options.min_bytes > options.max_bytes)
+    throw ConfigError{fmt::format("--min-bytes {} is above --max-bytes {}: expected it to be at most that",
+                                  options.min_bytes, options.max_bytes)};
+}
+
+/// The options that every benchmark has.
+template <class Options>
+void add_common(OptionParser& parser, Options& options, std::filesystem::path& json) {
+  const Options defaults;
+  parser.option("--warm-up", "N", fmt::format("Iterations before those that count (default {})", defaults.warm_up),
+                [&](const std::string& option, const std::string& text) {
+                  options.warm_up = parse_count(option, text, 0, most_iterations);
+                });
+  parser.option("--iterations", "N",
+                fmt::format("Iterations; times are their medians (default {})", defaults.iterations),
+                [&](const std::string& option, const std::string& text) {
+                  options.iterations = parse_count(option, text, 1, most_iterations);
+                });
+  parser.option("--json", "FILE", "Write the table there as JSON, times in microseconds, rates in GB/s",
+                [&](const std::string& option, const std::string& text) { json = parse_file_name(option, text); });
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  CommandLine line;
+  AllReduceOptions all_reduce;
+  MergeCallOptions merge_call;
+  OptionParser parser{
+      "lockstep-bench",
+      "Measures what lockstep costs, beside what MPI costs in the same run.\n\n"
+      "  mpirun -n 2 lockstep-bench all-reduce --max-bytes 1048576\n"
+      "  mpirun -n 2 lockstep-bench merge-call --json merge-call.json\n\n"
+      "The table is on stdout. Everything else is on stderr.\n"
+      "Exit codes: 0 done, 1 a sum or a number of messages was not the expected one, 2 wrong input, 3 the ranks "
+      "disagreed, 4 a rank failed, 5 a rank stalled."};
+
+  parser.command(AllReduceOptions::name, "The time of a sum over all ranks, by size");
+  parser.option("--min-bytes", "N",
+                fmt::format("The first size; each is twice the one before (default {})", all_reduce.min_bytes),
+                [&](const std::string& option, const std::string& text) {
+                  all_reduce.min_bytes = parse_count(option, text, 1, most_bytes);
+                });
+  parser.option("--max-bytes", "N", fmt::format("No size is above it (default {})", all_reduce.max_bytes),
+                [&](const std::string& option, const std::string& text) {
+                  all_reduce.max_bytes = parse_count(option, text, 1, most_bytes);
+                });
+  parser.option("--dtype", "f32|f64", "Type of the elements (default f32)",
+                [&](const std::string& option, const std::string& text) {
+                  all_reduce.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
+                });
+  parser.option("--device", "auto|cpu|cuda", "Where the tensors are (default auto)",
+                [&](const std::string& option, const std::string& text) {
+                  parse_device_request(text, option);
+                  line.runtime.device = text;
+                });
+  parser.flag("--allow-shared-gpu", "For tests: ranks beyond a node's GPUs share them",
+              [&] { line.runtime.allow_shared_gpu = true; });
+  add_common(parser, all_reduce, line.json);
+
+  parser.command(MergeCallOptions::name, "The price of a merge_call that does nothing");
+  parser.option("--merges", "K", fmt::format("merge_calls of one run (default {})", merge_call.merges),
+                [&](const std::string& option, const std::string& text) {
+                  merge_call.merges = parse_count(option, text, 1, most_iterations);
+                });
+  add_common(parser, merge_call, line.json);
+
+  line.answer = parser.parse(argc, argv);
+  if (line.answer) return line;
+  if (parser.chosen() == AllReduceOptions::name) {
+    require_sizes(all_reduce);
+    line.benchmark = all_reduce;
+  } else {
+    line.benchmark = merge_call;
+    line.runtime.device = "cpu";  // agreements are the host's
+  }
+  for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
+  return line;
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,56 @@
+// Reads the command line, and runs the benchmark that it names.
+#include <optional>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/runtime/runtime.hpp>
+
+#include "apps/lockstep-bench/command_line.hpp"
+#include "apps/options/run_command_line.hpp"
+
+namespace {
+
+using namespace lockstep;
+using namespace lockstep::bench;
+
+std::string measure(Runtime& runtime, const AllReduceOptions& options, const AddRow& add) {
+  return bench_all_reduce(runtime, options, add);
+}
+std::string measure(Runtime& runtime, const MergeCallOptions& options, const AddRow& add) {
+  return bench_merge_call(runtime, options, add);
+}
+
+template <class Options>
+void run(Runtime& runtime, const Options& options, const std::filesystem::path& json) {
+  Strategy& strategy = runtime.strategy();
+  std::optional<Report> report;  // the chief's
+  // In a run, so that what fails on the chief alone fails on all; and before anything is measured.
+  strategy.run([&](ReplicaContext&) {
+    if (runtime.is_chief()) report.emplace(Subject{Options::name, runtime.size(), runtime.device().name()}, json);
+  });
+  const std::string wrong = measure(runtime, options, [&](const Row& row) {
+    if (report) report->add(row);
+  });
+  strategy.run([&](ReplicaContext&) {
+    if (report) report->finish();
+  });
+  // On every rank: the failure is the job's.
+  strategy.run([&](ReplicaContext&) {
+    if (!wrong.empty()) throw Error{wrong};
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine line;
+  return run_command_line(
+      argc, argv,
+      [&] {
+        line = parse_command_line(argc, argv);
+        return line.answer;
+      },
+      [&] { return line.runtime; },
+      [&](Runtime& runtime) {
+        std::visit([&](const auto& options) { run(runtime, options, line.json); }, line.benchmark);
+      });
+}

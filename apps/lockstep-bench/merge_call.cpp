@@ -1,0 +1,78 @@
+#include "apps/lockstep-bench/merge_call.hpp"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/lockstep-bench/all_reduce_counter.hpp"
+#include "apps/lockstep-bench/mpi_baseline.hpp"
+#include "apps/lockstep-bench/timing.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+constexpr std::int64_t agreement_bytes = 16;
+
+void run_merges(Strategy& strategy, std::int64_t merges) {
+  strategy.run([&](ReplicaContext& context) {
+    for (std::int64_t i = 0; i < merges; ++i) context.merge_call([](Strategy&) {});
+  });
+}
+
+}  // namespace
+
+std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, const AddRow& add) {
+  Strategy& strategy = runtime.strategy();
+  MpiBaseline mpi;
+  AllReduceCalls calls_of_full, calls_of_empty;
+  const auto timed_run = [&](std::int64_t merges, AllReduceCalls& calls) {
+    mpi.barrier();
+    const AllReduceCounter counter{calls};
+    return microseconds([&] { run_merges(strategy, merges); });
+  };
+
+  std::vector<double> full, empty, bare;
+  for (std::int64_t i = -options.warm_up; i < options.iterations; ++i) {
+    const double of_full = timed_run(options.merges, calls_of_full);
+    const double of_empty = timed_run(0, calls_of_empty);
+    mpi.barrier();
+    const double of_bare = microseconds([&] {
+      for (std::int64_t call = 0; call < options.merges; ++call) mpi.all_reduce_16_bytes();
+    });
+    if (i < 0) continue;
+    full.push_back(of_full);
+    empty.push_back(of_empty);
+    bare.push_back(of_bare);
+  }
+  full = mpi.largest(std::move(full));
+  empty = mpi.largest(std::move(empty));
+  bare = mpi.largest(std::move(bare));
+
+  const auto merges = static_cast<double>(options.merges);
+  // Of each iteration on its own, so that what drifts over the iterations is in both of its terms.
+  std::vector<double> prices, bare_prices;
+  for (std::size_t i = 0; i < full.size(); ++i) {
+    prices.push_back((full[i] - empty[i]) / merges);
+    bare_prices.push_back(bare[i] / merges);
+  }
+  const double time = median(prices), mpi_time = median(bare_prices);
+  const auto runs = static_cast<double>(options.warm_up + options.iterations);
+  const double agreements = static_cast<double>(calls_of_full.calls - calls_of_empty.calls) / (runs * merges);
+  add({{"merges", "per run", options.merges},
+       {"time", "us", time},
+       {"mpi_time", "us", mpi_time},
+       {"ratio", "time/mpi", time / mpi_time},
+       {"agreements", "per merge", agreements},
+       {"bytes", "B", calls_of_full.largest_bytes},
+       {"run_time", "us", median(empty)},
+       {"run_agreements", "per run", static_cast<double>(calls_of_empty.calls) / runs}});
+
+  const std::int64_t smallest = calls_of_full.smallest_bytes, largest = calls_of_full.largest_bytes;
+  if (agreements == 1 && smallest == agreement_bytes && largest == agreement_bytes) return {};
+  const std::string sizes =
+      smallest == largest ? fmt::format("{}", largest) : fmt::format("{} to {}", smallest, largest);
+  return fmt::format("merge-call: a merge_call made {} calls of MPI_Allreduce, of {} bytes; expected 1 of {}",
+                     agreements, sizes, agreement_bytes);
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,100 @@
+#include "apps/lockstep-bench/report.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep::bench {
+namespace {
+
+/// Two decimals; of what they would not show, two digits. Whole numbers as they are, so 0 is nothing but 0.
+std::string text_of(double value) {
+  if (value == std::round(value) && std::abs(value) < 1e15) return fmt::format("{:.0f}", value);
+  return std::abs(value) < 0.1 ? fmt::format("{:.2g}", value) : fmt::format("{:.2f}", value);
+}
+std::string text_of(std::int64_t value) {
+  return fmt::format("{}", value);
+}
+std::string text_of(const std::string& value) {
+  return value;
+}
+
+std::string unit_text(const Cell& cell) {
+  return *cell.unit ? fmt::format("({})", cell.unit) : std::string{};
+}
+
+/// Room for ten digits, or what stands above them.
+std::size_t width_of(const Cell& cell) {
+  constexpr std::size_t digits = 10;
+  return std::max({digits, std::strlen(cell.name), unit_text(cell).size()}) + 2;
+}
+
+template <class Text>
+std::string line_of(const char* begin, const Row& row, Text&& text) {
+  std::string line = begin;
+  for (const Cell& cell : row) {
+    // The mark before the first column takes one of its blanks.
+    const std::size_t width = width_of(cell) - (&cell == &row.front() ? line.size() : 0);
+    line += fmt::format("{:>{}}", text(cell), width);
+  }
+  return line + "\n";
+}
+
+}  // namespace
+
+std::string table_head(const Row& row) {
+  return line_of("#", row, [](const Cell& cell) { return std::string{cell.name}; }) +
+         line_of("#", row, [](const Cell& cell) { return unit_text(cell); });
+}
+
+std::string table_line(const Row& row) {
+  return line_of("", row, [](const Cell& cell) {
+    return std::visit([](const auto& value) { return text_of(value); }, cell.value);
+  });
+}
+
+std::string to_json(const Subject& subject, const std::vector<Row>& rows) {
+  using Json = nlohmann::ordered_json;
+  Json all = Json::array();
+  for (const Row& row : rows) {
+    Json object = Json::object();
+    for (const Cell& cell : row) std::visit([&](const auto& value) { object[cell.name] = value; }, cell.value);
+    all.push_back(std::move(object));
+  }
+  return Json{{"bench", subject.bench}, {"ranks", subject.ranks}, {"device", subject.device}, {"rows", std::move(all)}}
+      .dump();
+}
+
+Report::Report(Subject subject, std::filesystem::path json) : subject_{std::move(subject)}, path_{std::move(json)} {
+  if (path_.empty()) return;
+  file_.reset(std::fopen(path_.c_str(), "w"));
+  if (!file_)
+    throw ConfigError{
+        fmt::format("--json {}: {}; expected a file that can be written", path_.string(), std::strerror(errno))};
+}
+
+void Report::add(const Row& row) {
+  if (rows_.empty()) {
+    fmt::print("# lockstep-bench {}: {} {}, device {}\n", subject_.bench, subject_.ranks,
+               subject_.ranks == 1 ? "rank" : "ranks", subject_.device);
+    std::fputs(table_head(row).c_str(), stdout);
+  }
+  std::fputs(table_line(row).c_str(), stdout);
+  std::fflush(stdout);  // a long run is watched
+  rows_.push_back(row);
+}
+
+void Report::finish() {
+  if (!file_) return;
+  const std::string text = to_json(subject_, rows_) + "\n";
+  if (std::fputs(text.c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0)
+    throw Error{fmt::format("--json {}: {}", path_.string(), std::strerror(errno))};
+}
+
+}  // namespace lockstep::bench

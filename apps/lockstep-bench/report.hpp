@@ -1,0 +1,67 @@
+// What a benchmark reports: rows whose cells say what they are, so that the columns of the table and the keys in JSON
+// are one list.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lockstep::bench {
+
+struct Cell {
+  const char* name;  ///< heads the column; the key in JSON
+  const char* unit;  ///< stands below the name; "" where there is none
+  std::variant<std::int64_t, double, std::string> value;
+};
+
+/// Every row of a benchmark has the same names in the same order.
+using Row = std::vector<Cell>;
+
+/// Takes rows as they are measured.
+using AddRow = std::function<void(const Row&)>;
+
+/// "#    bytes    time\n#      (B)    (us)\n": the names and units of a row's columns.
+std::string table_head(const Row& row);
+
+/// The values, below the names of `table_head`.
+std::string table_line(const Row& row);
+
+/// Which run the rows are of.
+struct Subject {
+  std::string bench;  ///< "all-reduce"
+  int ranks = 0;
+  std::string device;  ///< "cpu"
+};
+
+/// {"bench","ranks","device","rows":[…]}, a row an object, on one line.
+std::string to_json(const Subject& subject, const std::vector<Row>& rows);
+
+/// The report of a run, by one rank: every row in a table on stdout as it is measured, all of them in a JSON file at
+/// the end.
+class Report {
+ public:
+  /// Begins the JSON file, unless `json` is empty. ConfigError, naming --json, if it cannot be written.
+  Report(Subject subject, std::filesystem::path json);
+
+  void add(const Row& row);
+
+  /// Writes the JSON file. Error, naming it, if it could not be written.
+  void finish();
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  Subject subject_;
+  std::vector<Row> rows_;
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace lockstep::bench

@@ -1,0 +1,26 @@
+// Times of iterations. An iteration that all ranks take part in takes as long as on the slowest of them; what a
+// benchmark reports is the median over its iterations, which the machine's other work touches least.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace lockstep::bench {
+
+/// How long `body` takes on this rank.
+template <class Body>
+double microseconds(Body&& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double, std::micro>{std::chrono::steady_clock::now() - begin}.count();
+}
+
+/// The middle one by size, of an even number the mean of the middle two. There is at least one.
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace lockstep::bench

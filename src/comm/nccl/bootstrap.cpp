@@ -1,0 +1,134 @@
+#include "comm/nccl/bootstrap.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+
+namespace lockstep {
+namespace {
+
+/// How one rank came through a stage. Travels as bytes.
+struct Report {
+  enum class Outcome : std::uint8_t { done, late, failed };
+
+  Outcome outcome = Outcome::done;
+  std::array<char, 511> text = {};
+
+  Report() = default;
+  Report(Outcome how, const char* what) : outcome{how} { std::strncpy(text.data(), what, text.size() - 1); }
+};
+static_assert(std::is_trivially_copyable_v<Report>);
+
+/// `stage`, and how it ended. An exception of any kind must not keep this rank from the others, who wait for its
+/// report.
+Report report_of(const std::function<void()>& stage) {
+  try {
+    stage();
+    return {};
+  } catch (const NcclTimeout& error) {
+    return {Report::Outcome::late, error.what()};
+  } catch (const std::exception& error) {
+    return {Report::Outcome::failed, error.what()};
+  } catch (...) {
+    return {Report::Outcome::failed, "an exception of an unknown type"};
+  }
+}
+
+/// COLL: the sentence that ends the start on all ranks, or none.
+std::optional<std::string> verdict(Communicator& host, const Report& mine) {
+  constexpr auto length = static_cast<std::int64_t>(sizeof(Report));
+  std::vector<Report> reports(static_cast<std::size_t>(host.size()));
+  std::vector<std::int64_t> bounds;
+  for (int rank = 0; rank <= host.size(); ++rank) bounds.push_back(rank * length);
+  reports[static_cast<std::size_t>(host.rank())] = mine;
+  host.all_gather({reinterpret_cast<std::byte*>(reports.data()), {bounds.back()}, DType::u8}, bounds).wait();
+
+  // A rank whose peer fails waits in vain: the one that failed is to blame.
+  for (const auto blamed : {Report::Outcome::failed, Report::Outcome::late}) {
+    const auto found =
+        std::find_if(reports.begin(), reports.end(), [&](const Report& report) { return report.outcome == blamed; });
+    if (found != reports.end())
+      return fmt::format("NCCL did not start because of rank {}: {}", found - reports.begin(), found->text.data());
+  }
+  return std::nullopt;
+}
+
+/// COLL: CommError on all ranks unless each is through.
+void require_all(Communicator& host, const Report& mine) {
+  if (const auto failure = verdict(host, mine)) throw CommError{*failure};
+}
+
+/// An all-reduce of one number whose sum is known, in `memory`. The first collective makes NCCL connect the ranks: what
+/// is wrong with the way between them shows here and not in the first training step.
+void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank, int size, Patience& patience) {
+  const std::int32_t mine = rank + 1;
+  const std::int32_t expected = size * (size + 1) / 2;
+  stream.copy(memory.data(), &mine, sizeof mine);
+  handle.call(
+      "the warm-up",
+      [&](NcclApi& api, ncclComm_t comm) {
+        return NcclCall{"ncclAllReduce",
+                        api.all_reduce(memory.data(), memory.data(), 1, ncclInt32, ncclSum, comm, stream)};
+      },
+      patience);
+  const std::unique_ptr<Event> end = stream.record();
+  while (!end->done()) {
+    handle.check("the end of the warm-up");
+    if (patience.is_over())
+      throw NcclTimeout{
+          fmt::format("the first all-reduce was not done on rank {} after {:g} s", rank, patience.limit().count())};
+    patience.pause();
+  }
+  // Only now: the host would wait for all that comes before the copy.
+  std::int32_t sum = 0;
+  stream.copy(&sum, memory.data(), sizeof sum);
+  stream.synchronize();
+  if (sum != expected)
+    throw CommError{
+        fmt::format("the first all-reduce gave {} on rank {}, where {} ranks add up to {}", sum, rank, size, expected)};
+}
+
+}  // namespace
+
+StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout) {
+  StartedNccl started;
+  ncclUniqueId id{};
+  Buffer memory;
+  const Report ready = report_of([&] {
+    started.stream = device.make_stream();
+    memory = started.stream->allocate(sizeof(std::int32_t));
+    started.handle = std::make_unique<NcclHandle>(tools, host.rank(), device.name());
+    if (host.rank() == 0)
+      check_nccl(*tools.api, {"ncclGetUniqueId", tools.api->get_unique_id(&id)}, device.name(), host.rank());
+  });
+  // Also where rank 0 has none: the others wait for it, and learn why from its report.
+  host.broadcast({reinterpret_cast<std::byte*>(id.internal), {NCCL_UNIQUE_ID_BYTES}, DType::u8}, 0).wait();
+  require_all(host, ready);
+
+  Patience patience{*tools.clock, timeout};
+  const std::function<void()> stages[] = {
+      [&] { started.handle->start(host.size(), id, patience); },
+      [&] { warm_up(*started.handle, memory, *started.stream, host.rank(), host.size(), patience); },
+  };
+  for (const auto& stage : stages) {
+    if (const auto failure = verdict(host, report_of(stage))) {
+      started.handle->abort();
+      throw CommError{*failure};
+    }
+  }
+  if (host.rank() == 0) log::debug(fmt::format("NCCL {} runs among {} ranks", tools.api->version(), host.size()));
+  return started;
+}
+
+}  // namespace lockstep

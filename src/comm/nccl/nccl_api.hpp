@@ -1,0 +1,54 @@
+// The seam between this backend and NCCL: one method for each call that is used, and nothing between. Tests bring their
+// own, so that the order of calls, results that stay in progress, failures and aborts are seen without a GPU.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include <nccl.h>
+
+#include <lockstep/device/device.hpp>
+
+namespace lockstep {
+
+/// NCCL's calls, in NCCL's words. Not to be called by two threads at a time on one communicator, but for `comm_abort`.
+class NcclApi {
+ public:
+  virtual ~NcclApi() = default;
+
+  /// NCCL_VERSION_CODE of the library that runs; 0 where it does not say.
+  virtual int version() = 0;
+
+  virtual ncclResult_t get_unique_id(ncclUniqueId* id) = 0;
+
+  /// ncclCommInitRankConfig with `blocking` 0, for the calling thread's GPU: no call on this communicator waits for
+  /// another rank, and each may answer ncclInProgress.
+  virtual ncclResult_t comm_init(ncclComm_t* comm, int size, const ncclUniqueId& id, int rank) = 0;
+  virtual ncclResult_t comm_get_async_error(ncclComm_t comm, ncclResult_t* state) = 0;
+  virtual ncclResult_t comm_finalize(ncclComm_t comm) = 0;
+  virtual ncclResult_t comm_destroy(ncclComm_t comm) = 0;
+  virtual ncclResult_t comm_abort(ncclComm_t comm) = 0;
+
+  virtual ncclResult_t group_start() = 0;
+  virtual ncclResult_t group_end() = 0;
+
+  virtual ncclResult_t send(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                            Stream& stream) = 0;
+  virtual ncclResult_t recv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                            Stream& stream) = 0;
+  virtual ncclResult_t broadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
+                                 ncclComm_t comm, Stream& stream) = 0;
+  virtual ncclResult_t all_reduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                  ncclComm_t comm, Stream& stream) = 0;
+  virtual ncclResult_t reduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                              int root, ncclComm_t comm, Stream& stream) = 0;
+
+  /// What NCCL calls `result`, and what it last complained of, in one line.
+  virtual std::string error_text(ncclResult_t result) = 0;
+};
+
+/// The library that this program is linked to.
+std::shared_ptr<NcclApi> real_nccl_api();
+
+}  // namespace lockstep

@@ -1,0 +1,227 @@
+#include "comm/nccl/nccl_communicator.hpp"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "comm/nccl/bootstrap.hpp"
+#include "comm/nccl/failure_watch.hpp"
+
+namespace lockstep {
+namespace {
+
+ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return ncclFloat32;
+    case DType::f64: return ncclFloat64;
+    case DType::f16: return ncclFloat16;
+    case DType::bf16: return ncclBfloat16;
+    case DType::i32: return ncclInt32;
+    case DType::i64: return ncclInt64;
+    case DType::u8: return ncclUint8;
+  }
+  throw InvalidArgument{"NCCL has no such element type"};
+}
+
+/// Bytes of a tensor.
+struct Piece {
+  std::byte* data;
+  std::size_t bytes;
+};
+
+Piece slice_of(const TensorView& tensor, SliceBounds bounds, int rank) {
+  const auto index = static_cast<std::size_t>(rank);
+  const std::size_t element = size_of(tensor.dtype());
+  return {tensor.data() + static_cast<std::size_t>(bounds[index]) * element,
+          static_cast<std::size_t>(bounds[index + 1] - bounds[index]) * element};
+}
+
+/// What one rank sends and receives in one go.
+class Exchange {
+ public:
+  /// Nothing is sent for a piece of no bytes: the other rank, which knows its length too, does not wait for it.
+  void send(Piece piece, int to) {
+    if (piece.bytes) sends_.push_back({piece, to});
+  }
+  void receive(Piece piece, int from) {
+    if (piece.bytes) receives_.push_back({piece, from});
+  }
+  bool is_empty() const { return sends_.empty() && receives_.empty(); }
+
+  /// One group, so that no order among the ranks can block them. It is ended whatever happens in it: NCCL keeps it open
+  /// for the calling thread otherwise.
+  NcclCall run(NcclApi& api, ncclComm_t comm, Stream& stream) const {
+    if (const ncclResult_t result = api.group_start(); is_failure(result)) return {"ncclGroupStart", result};
+    NcclCall inside{};
+    try {
+      inside = enqueue_all(api, comm, stream);
+    } catch (...) {
+      (void)api.group_end();
+      throw;
+    }
+    const NcclCall end{"ncclGroupEnd", api.group_end()};
+    return is_failure(inside.result) ? inside : end;
+  }
+
+ private:
+  struct Part {
+    Piece piece;
+    int peer;
+  };
+
+  NcclCall enqueue_all(NcclApi& api, ncclComm_t comm, Stream& stream) const {
+    for (const auto& [piece, peer] : sends_) {
+      const ncclResult_t result = api.send(piece.data, piece.bytes, ncclUint8, peer, comm, stream);
+      if (is_failure(result)) return {"ncclSend", result};
+    }
+    for (const auto& [piece, peer] : receives_) {
+      const ncclResult_t result = api.recv(piece.data, piece.bytes, ncclUint8, peer, comm, stream);
+      if (is_failure(result)) return {"ncclRecv", result};
+    }
+    return {"ncclGroupEnd", ncclSuccess};
+  }
+
+  std::vector<Part> sends_, receives_;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(int rank, int size, Stream& compute, StartedNccl started, NcclOptions options,
+                   std::shared_ptr<Ticker> ticker)
+      : rank_{rank},
+        size_{size},
+        compute_{compute},
+        stream_{std::move(started.stream)},
+        handle_{std::move(started.handle)} {
+    if (options.on_failure) watch_.emplace(*handle_, std::move(ticker), std::move(options.on_failure));
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view backend() const override { return "nccl"; }
+  Stream& stream() override { return compute_; }
+
+  // ncclMemAlloc, and registering it, would save NCCL a copy on some networks; but it is not ordered by a stream, and
+  // its end waits for the device.
+  Buffer allocate(std::size_t bytes) override { return compute_.allocate(bytes); }
+
+  Work broadcast(const TensorView& tensor, int root) override {
+    return enqueue("broadcast", tensor, [&](NcclApi& api, ncclComm_t comm) {
+      return NcclCall{"ncclBroadcast",
+                      api.broadcast(tensor.data(), tensor.data(), tensor.bytes(), ncclUint8, root, comm, *stream_)};
+    });
+  }
+
+  Work all_to_all(const TensorView& mine, SliceBounds bounds, const TensorView& received) override {
+    const std::size_t bytes = slice_of(mine, bounds, rank_).bytes;
+    const auto place_of = [&](int peer) {
+      return Piece{received.data() + static_cast<std::size_t>(peer) * bytes, bytes};
+    };
+    Exchange exchange;
+    for_each_peer([&](int peer) {
+      exchange.send(slice_of(mine, bounds, peer), peer);
+      exchange.receive(place_of(peer), peer);
+    });
+    start_after_compute();
+    if (bytes) stream_->copy(place_of(rank_).data, slice_of(mine, bounds, rank_).data, bytes);
+    return run("all_to_all", exchange);
+  }
+
+  Work all_gather(const TensorView& whole, SliceBounds bounds) override {
+    Exchange exchange;
+    for_each_peer([&](int peer) {
+      exchange.send(slice_of(whole, bounds, rank_), peer);
+      exchange.receive(slice_of(whole, bounds, peer), peer);
+    });
+    start_after_compute();
+    return run("all_gather", exchange);
+  }
+
+  Work gather(const TensorView& whole, SliceBounds bounds, int root) override {
+    Exchange exchange;
+    for_each_peer([&](int peer) {
+      if (peer == root) exchange.send(slice_of(whole, bounds, rank_), peer);
+      if (rank_ == root) exchange.receive(slice_of(whole, bounds, peer), peer);
+    });
+    start_after_compute();
+    return run("gather", exchange);
+  }
+
+  Work all_reduce(const TensorView& tensor) override {
+    return enqueue("all_reduce", tensor, [&](NcclApi& api, ncclComm_t comm) {
+      return NcclCall{"ncclAllReduce", api.all_reduce(tensor.data(), tensor.data(), count_of(tensor),
+                                                      nccl_type(tensor.dtype()), ncclSum, comm, *stream_)};
+    });
+  }
+
+  Work reduce(const TensorView& tensor, int root) override {
+    return enqueue("reduce", tensor, [&](NcclApi& api, ncclComm_t comm) {
+      return NcclCall{"ncclReduce", api.reduce(tensor.data(), tensor.data(), count_of(tensor),
+                                               nccl_type(tensor.dtype()), ncclSum, root, comm, *stream_)};
+    });
+  }
+
+  void abort() noexcept override { handle_->abort(); }
+
+ private:
+  /// The end of what is enqueued so far. A wait for it is the compute stream's: the host goes on enqueuing.
+  class Enqueued final : public Work::Pending {
+   public:
+    explicit Enqueued(NcclCommunicator& owner) : owner_{owner}, end_{owner.stream_->record()} {}
+
+    void wait() override {
+      owner_.handle_->check("the wait for a collective");
+      owner_.compute_.wait(*end_);
+    }
+
+   private:
+    NcclCommunicator& owner_;
+    std::unique_ptr<Event> end_;
+  };
+
+  static std::size_t count_of(const TensorView& tensor) { return static_cast<std::size_t>(tensor.count()); }
+
+  /// Begins with the next rank: otherwise all would send to the same one first.
+  template <class Body>
+  void for_each_peer(Body&& body) const {
+    for (int step = 1; step < size_; ++step) body((rank_ + step) % size_);
+  }
+
+  void start_after_compute() { stream_->wait(*compute_.record()); }
+
+  Work enqueue(const char* purpose, const TensorView& tensor, const NcclHandle::Body& body) {
+    if (tensor.count() == 0) return Work::done();
+    start_after_compute();
+    handle_->call(purpose, body);
+    return Work{std::make_unique<Enqueued>(*this)};
+  }
+
+  Work run(const char* purpose, const Exchange& exchange) {
+    if (!exchange.is_empty())
+      handle_->call(purpose, [&](NcclApi& api, ncclComm_t comm) { return exchange.run(api, comm, *stream_); });
+    return Work{std::make_unique<Enqueued>(*this)};
+  }
+
+  int rank_;
+  int size_;
+  Stream& compute_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<NcclHandle> handle_;
+  std::optional<FailureWatch> watch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
+                                                     NcclOptions options, const NcclTools& tools) {
+  StartedNccl started = start_nccl(host, device, tools, options.init_timeout);
+  return std::make_unique<NcclCommunicator>(host.rank(), host.size(), compute, std::move(started), std::move(options),
+                                            tools.ticker);
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
+                                                     NcclOptions options) {
+  return make_nccl_communicator(host, device, compute, std::move(options), real_nccl_tools());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// make_nccl_communicator with the world around it as an argument.
+#pragma once
+
+#include <lockstep/comm/communicator.hpp>
+
+#include "comm/nccl/nccl_handle.hpp"
+
+namespace lockstep {
+
+/// As the public function; `tools` in place of the linked library and the machine's time.
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
+                                                     NcclOptions options, const NcclTools& tools);
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#include "comm/nccl/shared_gpu.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/comm/communicator.hpp>
+
+namespace lockstep {
+
+std::vector<EnvironmentVariable> shared_gpu_environment(int rank) {
+  return {
+      // NCCL refuses a GPU that it sees twice on one host, so each rank is a host of its own…
+      {"NCCL_HOSTID", fmt::format("lockstep-rank-{}", rank)},
+      // …and from 2.30 on it may be told that this is meant. Older ones do not know the variable.
+      {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
+      // Those hosts talk through sockets on the one machine that there is.
+      {"NCCL_SOCKET_IFNAME", "lo"},
+      {"NCCL_IB_DISABLE", "1"},
+      {"NCCL_MNNVL_ENABLE", "0"},
+      {"NCCL_NVLS_ENABLE", "0"},
+      // A kernel that waits for its peer keeps its multiprocessors: few, so that the ranks do not crowd each other out.
+      {"NCCL_MAX_CTAS", "2"},
+  };
+}
+
+void allow_shared_gpu(int rank) {
+  for (const auto& [name, value] : shared_gpu_environment(rank)) {
+    if (::setenv(name.c_str(), value.c_str(), 1) != 0)
+      throw CommError{fmt::format("cannot set {}={}: {}", name, value, std::strerror(errno))};
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// From products of row-major matrices to those that cuBLAS knows, whose matrices lie by columns.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/checks.hpp"
+
+namespace lockstep::ops::cuda {
+
+/// A matrix by columns: element (i, j) lies at i + j * leading.
+struct ColumnMajor {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t leading;
+};
+
+/// result [m, n] = op(first) [m, k] · op(second) [k, n].
+struct ColumnMajorProduct {
+  ColumnMajor first;
+  ColumnMajor second;
+  ColumnMajor result;
+  Transpose transpose_first;
+  Transpose transpose_second;
+};
+
+/// Memory that holds a matrix by rows holds its transpose by columns. So c = op(a) · op(b) is what comes of asking for
+/// the transpose of c as the product of those of b (`first`) and a (`second`), in this order, and nothing is copied.
+/// A row of c is a column of `result`, so that a bias of c's columns is one of the result's rows.
+constexpr ColumnMajorProduct column_major(const MatmulSizes& sizes, Transpose transpose_a, Transpose transpose_b) {
+  const auto transposed_rows = [](std::int64_t rows, std::int64_t columns) {
+    return ColumnMajor{.rows = columns, .columns = rows, .leading = columns};
+  };
+  const auto [m, n, k] = sizes;
+  return {
+      .first = transpose_b == Transpose::no ? transposed_rows(k, n) : transposed_rows(n, k),
+      .second = transpose_a == Transpose::no ? transposed_rows(m, k) : transposed_rows(k, m),
+      .result = transposed_rows(m, n),
+      .transpose_first = transpose_b,
+      .transpose_second = transpose_a,
+  };
+}
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,227 @@
+// The kernels on the memory of a GPU. What has no elements is done before anything is launched: neither CUDA nor
+// cuBLASLt takes nothing for an answer.
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "device/cuda/native.hpp"
+#include "ops/backends.hpp"
+#include "ops/checks.hpp"
+#include "ops/cuda/launch.hpp"
+#include "ops/cuda/products.hpp"
+
+namespace lockstep::ops {
+namespace {
+
+using detail::check_cuda;
+using detail::native;
+
+constexpr DeviceKind here = DeviceKind::cuda;
+
+/// Calls `body` with the C++ type of `dtype`, which the checks found to be f32 or f64.
+template <class Body>
+void with_type(DType dtype, Body&& body) {
+  if (dtype == DType::f32) {
+    body.template operator()<float>();
+  } else {
+    body.template operator()<double>();
+  }
+}
+
+template <class T>
+T* data(const TensorView& view) {
+  return reinterpret_cast<T*>(view.data());
+}
+
+/// "13.0", from CUDA's 13000.
+std::string version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+std::string fingerprint_of_current_gpu() {
+  int index = 0;
+  check_cuda(cudaGetDevice(&index), "cudaGetDevice");
+  cudaDeviceProp gpu{};
+  check_cuda(cudaGetDeviceProperties(&gpu, index), "cudaGetDeviceProperties");
+  int runtime = 0;
+  check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  int driver = 0;
+  check_cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  return fmt::format("{}, compute capability {}.{}, {} multiprocessors, cuBLASLt {}, CUDA {}, driver for CUDA {}",
+                     gpu.name, gpu.major, gpu.minor, gpu.multiProcessorCount, cuda::library_version(), version(runtime),
+                     version(driver));
+}
+
+class CudaKernels final : public Kernels {
+ public:
+  explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
+    native(stream_);
+    answer_ = stream_.allocate_pinned(sizeof(cuda::SoftmaxAnswer));
+    fingerprint_ = fingerprint_of_current_gpu();
+  }
+
+  std::string_view name() const override { return "cuda"; }
+  std::string fingerprint() const override { return fingerprint_; }
+
+  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+              const TensorView& c) const override {
+    const MatmulSizes sizes = check_matmul(here, a, transpose_a, b, transpose_b, c);
+    multiply({sizes, a, transpose_a, b, transpose_b, c, {}}, cuda::Epilogue::none);
+  }
+
+  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+              const TensorView& y) const override {
+    const MatmulSizes sizes = check_linear(here, x, weight, bias, y);
+    const cuda::ProductCall call{sizes, x, Transpose::no, weight, Transpose::no, y, bias};
+    // As much as the library can do at once, the rest by a kernel each.
+    if (activation == Activation::relu && multiply(call, cuda::Epilogue::bias_relu)) return;
+    if (!multiply(call, cuda::Epilogue::bias)) {
+      multiply(call, cuda::Epilogue::none);
+      add_bias(y, bias);
+    }
+    if (activation == Activation::relu) relu(y, y);
+  }
+
+  void add_bias(const TensorView& rows, const TensorView& bias) const override {
+    check_rows(here, "add_bias", rows, bias);
+    if (rows.count() == 0) return;
+    with_type(rows.dtype(), [&]<class T>() {
+      check_cuda(
+          cuda::launch_add_bias(data<T>(rows), data<const T>(bias), rows.shape()[0], bias.count(), native(stream_)),
+          "the launch of add_bias");
+    });
+  }
+
+  void sum_rows(const TensorView& rows, const TensorView& out) const override {
+    check_rows(here, "sum_rows", rows, out);
+    if (out.count() == 0) return;
+    with_type(rows.dtype(), [&]<class T>() {
+      check_cuda(
+          cuda::launch_sum_rows(data<const T>(rows), data<T>(out), rows.shape()[0], out.count(), native(stream_)),
+          "the launch of sum_rows");
+    });
+  }
+
+  void relu(const TensorView& x, const TensorView& y) const override {
+    check_same_or_apart(here, "relu", x, y);
+    if (x.count() == 0) return;
+    with_type(x.dtype(), [&]<class T>() {
+      check_cuda(cuda::launch_relu(data<const T>(x), data<T>(y), x.count(), native(stream_)), "the launch of relu");
+    });
+  }
+
+  void relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const override {
+    check_same_or_apart(here, "relu_gradient", y, dx);
+    check_same_or_apart(here, "relu_gradient", dy, dx);
+    if (y.count() == 0) return;
+    with_type(y.dtype(), [&]<class T>() {
+      check_cuda(
+          cuda::launch_relu_gradient(data<const T>(y), data<const T>(dy), data<T>(dx), y.count(), native(stream_)),
+          "the launch of relu_gradient");
+    });
+  }
+
+  CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                     const TensorView& d_logits) const override {
+    check_cross_entropy(here, logits, labels, samples, d_logits);
+    return cross_entropy(logits, labels, samples, &d_logits);
+  }
+
+  CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                     std::int64_t samples) const override {
+    check_cross_entropy(here, logits, labels, samples);
+    return cross_entropy(logits, labels, samples, nullptr);
+  }
+
+  void add(const TensorView& sum, const TensorView& x) const override {
+    check_apart(here, "add", sum, x);
+    if (x.count() == 0) return;
+    with_type(sum.dtype(), [&]<class T>() {
+      check_cuda(cuda::launch_add(data<T>(sum), data<const T>(x), x.count(), native(stream_)), "the launch of add");
+    });
+  }
+
+  void sgd(const TensorView& values, const TensorView& gradient, double divisor, double learning_rate) const override {
+    check_apart(here, "sgd", values, gradient);
+    check_divisor("sgd", divisor);
+    if (values.count() == 0) return;
+    with_type(values.dtype(), [&]<class T>() {
+      check_cuda(cuda::launch_sgd(data<T>(values), data<const T>(gradient), static_cast<T>(divisor),
+                                  static_cast<T>(learning_rate), values.count(), native(stream_)),
+                 "the launch of sgd");
+    });
+  }
+
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity, double divisor,
+                double learning_rate, double momentum) const override {
+    check_apart(here, "momentum", values, gradient);
+    check_apart(here, "momentum", values, velocity);
+    check_apart(here, "momentum", gradient, velocity);
+    check_divisor("momentum", divisor);
+    if (values.count() == 0) return;
+    with_type(values.dtype(), [&]<class T>() {
+      check_cuda(cuda::launch_momentum(data<T>(values), data<const T>(gradient), data<T>(velocity),
+                                       static_cast<T>(divisor), static_cast<T>(learning_rate), static_cast<T>(momentum),
+                                       values.count(), native(stream_)),
+                 "the launch of momentum");
+    });
+  }
+
+ private:
+  /// Products::multiply for any extents.
+  bool multiply(const cuda::ProductCall& call, cuda::Epilogue epilogue) const {
+    if (call.c.count() == 0) return true;
+    if (call.sizes.k > 0) return products_.multiply(call, epilogue);
+    if (epilogue != cuda::Epilogue::none) return false;
+    fill_zero(call.c, stream_);
+    return true;
+  }
+
+  CrossEntropy cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                             const TensorView* d_logits) const {
+    if (samples == 0) {
+      if (d_logits) fill_zero(*d_logits, stream_);
+      return {};
+    }
+    const Buffer answer = stream_.allocate(sizeof(cuda::SoftmaxAnswer));
+    const Buffer row_shares = stream_.allocate(static_cast<std::size_t>(samples) * sizeof(cuda::SoftmaxRow));
+    with_type(logits.dtype(), [&]<class T>() {
+      const cuda::SoftmaxBatch<T> batch{.logits = data<const T>(logits),
+                                        .labels = data<const std::int32_t>(labels),
+                                        .rows = logits.shape()[0],
+                                        .classes = logits.shape()[1],
+                                        .samples = samples,
+                                        .d_logits = d_logits ? data<T>(*d_logits) : nullptr};
+      check_cuda(cuda::launch_softmax(batch, reinterpret_cast<cuda::SoftmaxRow*>(row_shares.data()),
+                                      reinterpret_cast<cuda::SoftmaxAnswer*>(answer.data()), native(stream_)),
+                 "the launch of softmax_cross_entropy");
+    });
+    const cuda::SoftmaxAnswer result = fetch(answer);
+    if (result.bad_row < samples) throw label_outside(result.bad_label, result.bad_row, logits);
+    return {.loss_sum = result.loss_sum, .correct = result.correct};
+  }
+
+  /// The one place where the host waits for the GPU.
+  cuda::SoftmaxAnswer fetch(const Buffer& answer) const {
+    const std::lock_guard lock{answer_mutex_};
+    stream_.copy(answer_.data(), answer.data(), answer.bytes());
+    stream_.synchronize();
+    return *reinterpret_cast<const cuda::SoftmaxAnswer*>(answer_.data());
+  }
+
+  Stream& stream_;
+  cuda::Products products_;
+  mutable std::mutex answer_mutex_;
+  Buffer answer_;  ///< pinned: the GPU writes to it as it goes, without a copy of the driver's between
+  std::string fingerprint_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_cuda_kernels(Stream& stream) {
+  return std::make_unique<CudaKernels>(stream);
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,120 @@
+// One thread an element, in strides of the grid. Compiled without fused operations, so that every element has the bits
+// that the host's loops give it. 32-bit counts would end at 2^31 elements: every index is of 64 bits.
+#include "ops/cuda/geometry.hpp"
+#include "ops/cuda/launch.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+__device__ std::int64_t first_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ std::int64_t stride() {
+  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
+
+// Of add_bias: a block is a tile of rows and columns, so that no thread divides an index to find its column.
+constexpr int tile_columns = 32;
+constexpr int tile_rows = 8;
+
+template <class T>
+__global__ void add_bias_kernel(T* rows, const T* bias, std::int64_t row_count, std::int64_t columns) {
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
+  const std::int64_t row_stride = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
+  for (std::int64_t column = first_index(); column < columns; column += stride()) {
+    const T value = bias[column];
+    for (std::int64_t row = first_row; row < row_count; row += row_stride) rows[row * columns + column] += value;
+  }
+}
+
+// `x < 0 ? 0 : x` and `y <= 0 ? 0 : dy`, in this direction, let a NaN through.
+
+template <class T>
+__global__ void relu_kernel(const T* x, T* y, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride()) y[i] = x[i] < T{0} ? T{0} : x[i];
+}
+
+template <class T>
+__global__ void relu_gradient_kernel(const T* y, const T* dy, T* dx, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride()) {
+    const T gradient = dy[i];
+    dx[i] = y[i] <= T{0} ? T{0} : gradient;
+  }
+}
+
+template <class T>
+__global__ void add_kernel(T* sum, const T* x, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride()) sum[i] += x[i];
+}
+
+template <class T>
+__global__ void sgd_kernel(T* values, const T* gradient, T divisor, T learning_rate, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride()) values[i] -= learning_rate * (gradient[i] / divisor);
+}
+
+template <class T>
+__global__ void momentum_kernel(T* values, const T* gradient, T* velocity, T divisor, T learning_rate, T momentum,
+                                std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride()) {
+    const T kept = momentum * velocity[i] + gradient[i] / divisor;
+    velocity[i] = kept;
+    values[i] -= learning_rate * kept;
+  }
+}
+
+}  // namespace
+
+template <class T>
+cudaError_t launch_add_bias(T* rows, const T* bias, std::int64_t row_count, std::int64_t columns, cudaStream_t stream) {
+  const dim3 grid{blocks_for(columns, tile_columns), blocks_for(row_count, tile_rows)};
+  add_bias_kernel<<<grid, dim3{tile_columns, tile_rows}, 0, stream>>>(rows, bias, row_count, columns);
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch_relu(const T* x, T* y, std::int64_t count, cudaStream_t stream) {
+  relu_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(x, y, count);
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch_relu_gradient(const T* y, const T* dy, T* dx, std::int64_t count, cudaStream_t stream) {
+  relu_gradient_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(y, dy, dx, count);
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream) {
+  add_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(sum, x, count);
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch_sgd(T* values, const T* gradient, T divisor, T learning_rate, std::int64_t count,
+                       cudaStream_t stream) {
+  sgd_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, divisor, learning_rate, count);
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch_momentum(T* values, const T* gradient, T* velocity, T divisor, T learning_rate, T momentum,
+                            std::int64_t count, cudaStream_t stream) {
+  momentum_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, velocity, divisor,
+                                                                      learning_rate, momentum, count);
+  return cudaGetLastError();
+}
+
+#define LOCKSTEP_INSTANTIATE(T)                                                                     \
+  template cudaError_t launch_add_bias<T>(T*, const T*, std::int64_t, std::int64_t, cudaStream_t);  \
+  template cudaError_t launch_relu<T>(const T*, T*, std::int64_t, cudaStream_t);                    \
+  template cudaError_t launch_relu_gradient<T>(const T*, const T*, T*, std::int64_t, cudaStream_t); \
+  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);                     \
+  template cudaError_t launch_sgd<T>(T*, const T*, T, T, std::int64_t, cudaStream_t);               \
+  template cudaError_t launch_momentum<T>(T*, const T*, T*, T, T, T, std::int64_t, cudaStream_t);
+LOCKSTEP_INSTANTIATE(float)
+LOCKSTEP_INSTANTIATE(double)
+#undef LOCKSTEP_INSTANTIATE
+
+}  // namespace lockstep::ops::cuda

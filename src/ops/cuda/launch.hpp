@@ -1,0 +1,66 @@
+// The launches behind cuda_kernels.cpp: plain pointers, so that nvcc compiles nothing but kernels. T is float or
+// double; counts are positive. Each enqueues its work on `stream` and returns what CUDA says of that.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+namespace lockstep::ops::cuda {
+
+/// rows [row_count, columns] += bias [columns], row by row.
+template <class T>
+cudaError_t launch_add_bias(T* rows, const T* bias, std::int64_t row_count, std::int64_t columns, cudaStream_t stream);
+
+/// out [columns] = the rows of rows [row_count, columns], which may be none, added up first row first.
+template <class T>
+cudaError_t launch_sum_rows(const T* rows, T* out, std::int64_t row_count, std::int64_t columns, cudaStream_t stream);
+
+template <class T>
+cudaError_t launch_relu(const T* x, T* y, std::int64_t count, cudaStream_t stream);
+
+template <class T>
+cudaError_t launch_relu_gradient(const T* y, const T* dy, T* dx, std::int64_t count, cudaStream_t stream);
+
+template <class T>
+cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream);
+
+template <class T>
+cudaError_t launch_sgd(T* values, const T* gradient, T divisor, T learning_rate, std::int64_t count,
+                       cudaStream_t stream);
+
+template <class T>
+cudaError_t launch_momentum(T* values, const T* gradient, T* velocity, T divisor, T learning_rate, T momentum,
+                            std::int64_t count, cudaStream_t stream);
+
+/// What comes of a batch.
+struct SoftmaxAnswer {
+  double loss_sum;
+  std::int64_t correct;
+  std::int64_t bad_row;  ///< the first counted row whose label is no class; the number of samples if there is none
+  std::int32_t bad_label;
+};
+
+/// One row's share of it.
+struct SoftmaxRow {
+  double loss;
+  std::int64_t correct;
+};
+
+template <class T>
+struct SoftmaxBatch {
+  const T* logits;             ///< [rows, classes]
+  const std::int32_t* labels;  ///< [rows], of which `samples` are read
+  std::int64_t rows;
+  std::int64_t classes;
+  std::int64_t samples;  ///< positive
+  T* d_logits;           ///< null where no gradient is wanted
+};
+
+/// `row_shares` [samples] and `answer` are memory of the GPU. Where a label is no class, nothing but the answer is
+/// written.
+template <class T>
+cudaError_t launch_softmax(const SoftmaxBatch<T>& batch, SoftmaxRow* row_shares, SoftmaxAnswer* answer,
+                           cudaStream_t stream);
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,238 @@
+#include "ops/cuda/products.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+
+#include "device/cuda/native.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using lockstep::detail::check_cuda;
+using lockstep::detail::native;
+
+/// What NVIDIA recommends for Hopper, where the need is largest.
+constexpr std::size_t workspace_bytes = 32 << 20;
+
+/// Of every operand, and all that the library's fastest loads ask for. Views may begin at any element; those that are
+/// aligned to less are copied. To let the library look at the real alignment would be simpler, but then it would pick
+/// its algorithm, and with it the bits, by where an operand lies.
+constexpr std::size_t operand_alignment = 16;
+
+cudaDataType_t data_type(DType dtype) {
+  return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_64F;
+}
+
+cublasOperation_t operation(Transpose transpose) {
+  return transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+template <class Value>
+void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+  check_cublas(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value),
+               "cublasLtMatmulDescSetAttribute");
+}
+
+template <class Value>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
+  check_cublas(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+               "cublasLtMatmulPreferenceSetAttribute");
+}
+
+Operation make_operation(DType dtype, const ColumnMajorProduct& product, Epilogue epilogue) {
+  Operation made;
+  // The default compute types keep full precision: TF32 and the like are types of their own.
+  const cublasComputeType_t compute_type = dtype == DType::f32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
+  check_cublas(cublasLtMatmulDescCreate(made.to_fill(), compute_type, data_type(dtype)), "cublasLtMatmulDescCreate");
+  set(made, CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_first));
+  set(made, CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_second));
+  switch (epilogue) {
+    case Epilogue::none: break;
+    case Epilogue::bias: set(made, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS); break;
+    case Epilogue::bias_relu: set(made, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_RELU_BIAS); break;
+  }
+  return made;
+}
+
+Layout make_layout(DType dtype, const ColumnMajor& matrix) {
+  Layout made;
+  check_cublas(cublasLtMatrixLayoutCreate(made.to_fill(), data_type(dtype), static_cast<std::uint64_t>(matrix.rows),
+                                          static_cast<std::uint64_t>(matrix.columns), matrix.leading),
+               "cublasLtMatrixLayoutCreate");
+  return made;
+}
+
+Preference make_preference() {
+  Preference made;
+  check_cublas(cublasLtMatmulPreferenceCreate(made.to_fill()), "cublasLtMatmulPreferenceCreate");
+  set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
+  // A sum that is split among blocks may be put together by a second step, from parts that lie in the workspace: in one
+  // order. In place, the blocks add their parts to the output one at a time, but nothing says in which order
+  // (cublasLtReductionScheme_t in cuBLAS's documentation), and it has been seen to change from run to run.
+  set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      std::uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK} & ~std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE});
+  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    set(made, attribute, std::uint32_t{operand_alignment});
+  return made;
+}
+
+/// A view's memory where the library may use it: in place, or in memory beside it where it is not aligned enough.
+class Aligned {
+ public:
+  static Aligned read(const TensorView& view, Stream& stream) {
+    Aligned made{view, stream};
+    if (made.beside_.data()) stream.copy(made.data(), view.data(), view.bytes());
+    return made;
+  }
+  static Aligned written(const TensorView& view, Stream& stream) { return {view, stream}; }
+
+  void* data() const { return beside_.data() ? beside_.data() : view_.data(); }
+
+  /// Brings what was written to where it belongs.
+  void settle(Stream& stream) const {
+    if (beside_.data()) stream.copy(view_.data(), beside_.data(), view_.bytes());
+  }
+
+ private:
+  Aligned(const TensorView& view, Stream& stream) : view_{view} {
+    const bool aligned = reinterpret_cast<std::uintptr_t>(view.data()) % operand_alignment == 0;
+    if (!aligned) beside_ = stream.allocate(view.bytes());
+  }
+
+  TensorView view_;
+  Buffer beside_;
+};
+
+template <class T>
+bool all_nan(const TensorView& view, Stream& stream) {
+  std::vector<T> values(static_cast<std::size_t>(view.count()));
+  stream.copy(values.data(), view.data(), view.bytes());
+  stream.synchronize();
+  return std::all_of(values.begin(), values.end(), [](T value) { return std::isnan(value); });
+}
+
+}  // namespace
+
+void check_cublas(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  int device = -1;
+  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
+  throw DeviceError{fmt::format("{} failed on cuda:{} of rank {}: {} ({})", call, device, log::rank(),
+                                cublasLtGetStatusString(status), cublasLtGetStatusName(status))};
+}
+
+std::string library_version() {
+  const std::size_t version = cublasLtGetVersion();
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+bool Products::Key::operator<(const Key& other) const {
+  const auto tied = [](const Key& key) {
+    return std::tie(key.sizes.m, key.sizes.n, key.sizes.k, key.transpose_a, key.transpose_b, key.dtype, key.epilogue);
+  };
+  return tied(*this) < tied(other);
+}
+
+Products::Products(Stream& stream) : stream_{stream} {
+  native(stream_);  // the library's handle belongs to the GPU that is current
+  check_cublas(cublasLtCreate(library_.to_fill()), "cublasLtCreate");
+  workspace_ = stream_.allocate(workspace_bytes);
+}
+
+bool Products::multiply(const ProductCall& call, Epilogue epilogue) const {
+  const std::lock_guard lock{mutex_};
+  const Key key{call.sizes, call.transpose_a, call.transpose_b, call.c.dtype(), epilogue};
+  const std::optional<Plan>& plan = plan_of(key);
+  if (!plan) {
+    if (epilogue != Epilogue::none) return false;
+    throw DeviceError{fmt::format("cuBLASLt {} has no algorithm for the product of {} and {}", library_version(),
+                                  describe(call.a), describe(call.b))};
+  }
+  const Aligned a = Aligned::read(call.a, stream_);
+  const Aligned b = Aligned::read(call.b, stream_);
+  const Aligned c = Aligned::written(call.c, stream_);
+  if (epilogue == Epilogue::none) {
+    run(*plan, b.data(), a.data(), nullptr, c.data());
+  } else {
+    const Aligned bias = Aligned::read(call.bias, stream_);
+    run(*plan, b.data(), a.data(), bias.data(), c.data());
+  }
+  c.settle(stream_);
+  return true;
+}
+
+const std::optional<Products::Plan>& Products::plan_of(const Key& key) const {
+  const auto found = plans_.find(key);
+  return found != plans_.end() ? found->second : plans_.emplace(key, make_plan(key)).first->second;
+}
+
+std::optional<Products::Plan> Products::make_plan(const Key& key) const {
+  native(stream_);
+  const ColumnMajorProduct product = column_major(key.sizes, key.transpose_a, key.transpose_b);
+  Plan plan{.dtype = key.dtype,
+            .operation = make_operation(key.dtype, product, key.epilogue),
+            .first = make_layout(key.dtype, product.first),
+            .second = make_layout(key.dtype, product.second),
+            .result = make_layout(key.dtype, product.result),
+            .algorithm = {}};
+  // The library reads the alignment of the bias off its address, and off none that there is none: an address that is
+  // aligned as little as any that it will get.
+  if (key.epilogue != Epilogue::none) {
+    const void* const least_aligned = workspace_.data() + operand_alignment;
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, least_aligned);
+  }
+
+  std::array<cublasLtMatmulHeuristicResult_t, 4> best{};
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      library_.get(), plan.operation.get(), plan.first.get(), plan.second.get(), plan.result.get(), plan.result.get(),
+      make_preference().get(), static_cast<int>(best.size()), best.data(), &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
+  check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
+  const auto end = best.begin() + found;
+  const auto first =
+      std::find_if(best.begin(), end, [](const auto& each) { return each.state == CUBLAS_STATUS_SUCCESS; });
+  if (first == end) return std::nullopt;
+  plan.algorithm = first->algo;
+  if (key.epilogue == Epilogue::bias_relu && !lets_nan_through(key, plan)) return std::nullopt;
+  return plan;
+}
+
+bool Products::lets_nan_through(const Key& key, const Plan& plan) const {
+  const auto& [m, n, k] = key.sizes;
+  const Tensor a = Tensor::zeros(key.dtype, {m, k}, stream_);
+  const Tensor b = Tensor::zeros(key.dtype, {k, n}, stream_);
+  const Tensor bias = Tensor::zeros(key.dtype, {n}, stream_);
+  const Tensor c = Tensor::zeros(key.dtype, {m, n}, stream_);
+  // Bits of nothing but ones are NaNs.
+  check_cuda(cudaMemsetAsync(bias.view().data(), 0xff, bias.view().bytes(), native(stream_)), "cudaMemsetAsync");
+  run(plan, b.view().data(), a.view().data(), bias.view().data(), c.view().data());
+  return key.dtype == DType::f32 ? all_nan<float>(c.view(), stream_) : all_nan<double>(c.view(), stream_);
+}
+
+void Products::run(const Plan& plan, const void* first, const void* second, const void* bias, void* result) const {
+  if (bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  constexpr float one_f32 = 1;
+  constexpr float zero_f32 = 0;
+  constexpr double one_f64 = 1;
+  constexpr double zero_f64 = 0;
+  const bool f32 = plan.dtype == DType::f32;
+  const void* const one = f32 ? static_cast<const void*>(&one_f32) : &one_f64;
+  const void* const zero = f32 ? static_cast<const void*>(&zero_f32) : &zero_f64;
+  // By zero, what the result held before is not read.
+  check_cublas(cublasLtMatmul(library_.get(), plan.operation.get(), one, first, plan.first.get(), second,
+                              plan.second.get(), zero, result, plan.result.get(), result, plan.result.get(),
+                              &plan.algorithm, workspace_.data(), workspace_.bytes(), native(stream_)),
+               "cublasLtMatmul");
+}
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,128 @@
+// Softmax cross-entropy in three launches: is every label a class; one warp a row; the rows' losses added up in order.
+// The first leaves its verdict in GPU memory, where the other two read it: so nothing is written for a bad label, and
+// the host learns of it with the answer.
+#include "ops/cuda/geometry.hpp"
+#include "ops/cuda/launch.hpp"
+#include "ops/cuda/softmax_lanes.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+constexpr int label_threads = 1024;
+
+/// One block.
+__global__ void check_labels_kernel(const std::int32_t* labels, std::int64_t samples, std::int64_t classes,
+                                    SoftmaxAnswer* answer) {
+  __shared__ std::int64_t first_bad[label_threads];
+  std::int64_t mine = samples;
+  for (std::int64_t row = threadIdx.x; row < samples; row += label_threads)
+    if (row < mine && (labels[row] < 0 || labels[row] >= classes)) mine = row;
+  first_bad[threadIdx.x] = mine;
+  __syncthreads();
+  for (int width = label_threads / 2; width > 0; width /= 2) {
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < width && first_bad[thread + width] < first_bad[thread]) first_bad[thread] = first_bad[thread + width];
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  const std::int64_t bad_row = first_bad[0];
+  *answer = {.loss_sum = 0, .correct = 0, .bad_row = bad_row, .bad_label = bad_row < samples ? labels[bad_row] : 0};
+}
+
+constexpr int lanes = 32;
+constexpr int warps = 8;
+constexpr unsigned all_lanes = 0xffffffff;
+
+/// In a butterfly: every lane ends with the same, from the same additions.
+template <class T>
+__device__ T warp_sum(T value) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
+  return value;
+}
+
+template <class T>
+__device__ Largest<T> warp_largest(Largest<T> mine) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    const Largest<T> other{__shfl_xor_sync(all_lanes, mine.value, distance),
+                           __shfl_xor_sync(all_lanes, mine.index, distance)};
+    mine = joined(mine, other);
+  }
+  return mine;
+}
+
+/// The lanes of a warp have one row, so that all of them take each branch and reach each shuffle together.
+template <class T>
+__global__ void rows_kernel(SoftmaxBatch<T> batch, SoftmaxRow* row_shares, const SoftmaxAnswer* answer) {
+  if (answer->bad_row < batch.samples) return;
+  const int lane = static_cast<int>(threadIdx.x);
+  const std::int64_t classes = batch.classes;
+  const std::int64_t last = batch.d_logits ? batch.rows : batch.samples;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * warps;
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.y; row < last; row += stride) {
+    T* const d = batch.d_logits ? batch.d_logits + row * classes : nullptr;
+    if (row >= batch.samples) {
+      for (std::int64_t j = lane; j < classes; j += lanes) d[j] = T{0};
+      continue;
+    }
+    const T* const x = batch.logits + row * classes;
+    const std::int64_t label = batch.labels[row];
+    const T at_label = x[label];
+    const Largest<T> largest = warp_largest(lane_largest(x, classes, lane, lanes));
+    const T sum = warp_sum(lane_sum(x, classes, lane, lanes, largest.value));
+    if (lane == 0) {
+      const double loss = row_loss(sum, largest.value, at_label);
+      row_shares[row] = {.loss = loss, .correct = is_correct(largest.index, label, loss)};
+    }
+    if (d) {
+      // The gradient may overwrite the logits: not before every lane has read the label's.
+      __syncwarp();
+      lane_gradient(x, classes, label, lane, lanes, largest.value, sum, d);
+    }
+  }
+}
+
+constexpr int total_threads = 256;
+
+/// One block. All its threads fetch, one adds: in the order of the rows, as the contract says.
+__global__ void total_kernel(const SoftmaxRow* row_shares, std::int64_t samples, SoftmaxAnswer* answer) {
+  __shared__ SoftmaxRow fetched[total_threads];
+  if (answer->bad_row < samples) return;
+  double loss_sum = 0;
+  std::int64_t correct = 0;
+  for (std::int64_t first = 0; first < samples; first += total_threads) {
+    const std::int64_t left = samples - first;
+    const int count = left < total_threads ? static_cast<int>(left) : total_threads;
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < count) fetched[thread] = row_shares[first + thread];
+    __syncthreads();
+    if (thread == 0) {
+      for (int i = 0; i < count; ++i) {
+        loss_sum += fetched[i].loss;
+        correct += fetched[i].correct;
+      }
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  answer->loss_sum = loss_sum;
+  answer->correct = correct;
+}
+
+}  // namespace
+
+template <class T>
+cudaError_t launch_softmax(const SoftmaxBatch<T>& batch, SoftmaxRow* row_shares, SoftmaxAnswer* answer,
+                           cudaStream_t stream) {
+  check_labels_kernel<<<1, label_threads, 0, stream>>>(batch.labels, batch.samples, batch.classes, answer);
+  if (const cudaError_t result = cudaGetLastError(); result != cudaSuccess) return result;
+  const std::int64_t row_count = batch.d_logits ? batch.rows : batch.samples;
+  rows_kernel<<<blocks_for(row_count, warps), dim3{lanes, warps}, 0, stream>>>(batch, row_shares, answer);
+  if (const cudaError_t result = cudaGetLastError(); result != cudaSuccess) return result;
+  total_kernel<<<1, total_threads, 0, stream>>>(row_shares, batch.samples, answer);
+  return cudaGetLastError();
+}
+
+template cudaError_t launch_softmax<float>(const SoftmaxBatch<float>&, SoftmaxRow*, SoftmaxAnswer*, cudaStream_t);
+template cudaError_t launch_softmax<double>(const SoftmaxBatch<double>&, SoftmaxRow*, SoftmaxAnswer*, cudaStream_t);
+
+}  // namespace lockstep::ops::cuda

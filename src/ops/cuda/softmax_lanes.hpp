@@ -1,0 +1,70 @@
+// Softmax cross-entropy of one row by the lanes of a warp, for float and double. Lane l of n takes the classes l, l +
+// n, l + 2n, ... What the lanes found is joined by whoever calls these: by shuffles on a GPU, by a loop in a test.
+//
+// The rules are those of the reference's row: the lowest of equal logits is the largest, and what is not finite reaches
+// the loss. A NaN is never the largest, nor is -infinity: the sum of the exponentials is NaN where a logit is NaN or
+// +infinity, or all of them are -infinity.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define LOCKSTEP_HOST_DEVICE __host__ __device__
+#else
+#define LOCKSTEP_HOST_DEVICE
+#endif
+
+namespace lockstep::ops::cuda {
+
+template <class T>
+struct Largest {
+  T value;
+  std::int64_t index;  ///< as many as there are classes: none
+};
+
+template <class T>
+LOCKSTEP_HOST_DEVICE Largest<T> lane_largest(const T* x, std::int64_t classes, int lane, int lanes) {
+  Largest<T> largest{static_cast<T>(-INFINITY), classes};
+  for (std::int64_t j = lane; j < classes; j += lanes)
+    if (x[j] > largest.value) largest = {x[j], j};
+  return largest;
+}
+
+/// The same whichever of both comes first, so that lanes that join in different orders agree.
+template <class T>
+LOCKSTEP_HOST_DEVICE Largest<T> joined(Largest<T> a, Largest<T> b) {
+  const bool second = b.value > a.value || (b.value == a.value && b.index < a.index);
+  return second ? b : a;
+}
+
+/// The lane's part of the sum of e^(x[j] - max), which are at most 1, so that no logit overflows.
+template <class T>
+LOCKSTEP_HOST_DEVICE T lane_sum(const T* x, std::int64_t classes, int lane, int lanes, T max) {
+  T sum = 0;
+  for (std::int64_t j = lane; j < classes; j += lanes) sum += std::exp(x[j] - max);
+  return sum;
+}
+
+template <class T>
+LOCKSTEP_HOST_DEVICE double row_loss(T sum, T max, T at_label) {
+  return std::log(static_cast<double>(sum)) - (static_cast<double>(at_label) - static_cast<double>(max));
+}
+
+/// A row whose loss is NaN is not correct, whatever its largest logit is.
+LOCKSTEP_HOST_DEVICE inline bool is_correct(std::int64_t largest, std::int64_t label, double loss) {
+  return largest == label && loss == loss;
+}
+
+/// The lane's part of the loss's gradient: softmax minus one-hot. d may be x: each element is read before it is
+/// written, and by no other lane.
+template <class T>
+LOCKSTEP_HOST_DEVICE void lane_gradient(const T* x, std::int64_t classes, std::int64_t label, int lane, int lanes,
+                                        T max, T sum, T* d) {
+  for (std::int64_t j = lane; j < classes; j += lanes) {
+    const T softmax = std::exp(x[j] - max) / sum;
+    d[j] = j == label ? softmax - T{1} : softmax;
+  }
+}
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,35 @@
+// Sums of columns, each by one thread, first row first: the bits are the host's. The blocks are of one warp, because a
+// layer has few hundred columns and a GPU more than a hundred multiprocessors. The loop is unrolled so that the loads
+// of several rows are under way at once.
+#include "ops/cuda/geometry.hpp"
+#include "ops/cuda/launch.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+constexpr int threads = 32;
+
+template <class T>
+__global__ void sum_rows_kernel(const T* rows, T* out, std::int64_t row_count, std::int64_t columns) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t column = first; column < columns; column += stride) {
+    T sum = 0;
+#pragma unroll 16
+    for (std::int64_t row = 0; row < row_count; ++row) sum += rows[row * columns + column];
+    out[column] = sum;
+  }
+}
+
+}  // namespace
+
+template <class T>
+cudaError_t launch_sum_rows(const T* rows, T* out, std::int64_t row_count, std::int64_t columns, cudaStream_t stream) {
+  sum_rows_kernel<<<blocks_for(columns, threads), threads, 0, stream>>>(rows, out, row_count, columns);
+  return cudaGetLastError();
+}
+
+template cudaError_t launch_sum_rows<float>(const float*, float*, std::int64_t, std::int64_t, cudaStream_t);
+template cudaError_t launch_sum_rows<double>(const double*, double*, std::int64_t, std::int64_t, cudaStream_t);
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,267 @@
+// lockstep-bench end to end: what it measures is not asserted, but all that must hold whatever the times are.
+#include <cstdlib>
+#include <regex>
+#include <sstream>
+
+#include <catch2/catch.hpp>
+#include <unistd.h>
+
+#include "support/training_job.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+Outcome run_bench(int ranks, const Arguments& arguments, Environment environment = {}) {
+  const char* const program = std::getenv("LOCKSTEP_BENCH");
+  if (!program) throw std::runtime_error{"LOCKSTEP_BENCH is not set, expected the path of lockstep-bench"};
+  environment.insert(mpi_environment().begin(), mpi_environment().end());
+  environment["CUDA_VISIBLE_DEVICES"] = "";  // whatever this machine has, `auto` is the CPU
+  return run_command(Arguments{"mpirun", "-n", std::to_string(ranks), program} + arguments, {environment});
+}
+
+/// A job that is to be refused: mpirun kills what is left at once, the ranks must not need its usual second.
+Outcome refuse(int ranks, const Arguments& arguments) {
+  return run_bench(ranks, arguments, {{"OMPI_MCA_odls_base_sigkill_timeout", "0"}});
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream words{line};
+  std::vector<std::string> all;
+  for (std::string word; words >> word;) all.push_back(word);
+  return all;
+}
+
+/// What a run left: its table as words, and its JSON.
+struct Benched {
+  std::vector<std::vector<std::string>> table;
+  Json json;
+};
+
+/// Runs a benchmark, requires that it ends well, and that the table and the JSON are the same rows.
+Benched bench(int ranks, const Arguments& arguments) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path json = folder.write("bench.json", std::string(100000, 'x'));
+  const Outcome outcome = run_bench(ranks, arguments + Arguments{"--json", json});
+  INFO("ranks: " << ranks << "\nstdout: " << outcome.out << "\nstderr: " << outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
+  CHECK(processes_left(outcome.marker).empty());
+
+  Benched benched{{}, Json::parse(read_file(json))};
+  const Json& rows = benched.json.at("rows");
+  const auto lines = lines_starting_with(outcome.out, "");
+  REQUIRE(lines.size() == 3 + rows.size());
+  REQUIRE_FALSE(rows.empty());
+  CHECK(lines[0] == "# lockstep-bench " + benched.json["bench"].get<std::string>() + ": " + std::to_string(ranks) +
+                        (ranks == 1 ? " rank" : " ranks") + ", device cpu");
+  REQUIRE(lines[1].starts_with("#"));
+  CHECK(lines[2].starts_with("#"));
+  const std::vector<std::string> names = words_of(lines[1].substr(1));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : rows[i].items()) keys.push_back(key);
+    CHECK(keys == names);
+    benched.table.push_back(words_of(lines[3 + i]));
+    CHECK(benched.table.back().size() == names.size());
+  }
+  return benched;
+}
+
+const std::vector<std::string> all_reduce_columns{"bytes", "count", "dtype",    "time", "algbw",
+                                                  "busbw", "error", "mpi_time", "ratio"};
+const std::vector<std::string> merge_call_columns{"merges",     "time",  "mpi_time", "ratio",
+                                                  "agreements", "bytes", "run_time", "run_agreements"};
+
+void check_head(const Json& json, const std::string& name, int ranks) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.push_back(key);
+  CHECK(keys == std::vector<std::string>{"bench", "ranks", "device", "rows"});
+  CHECK(json["bench"] == name);
+  CHECK(json["ranks"] == ranks);
+  CHECK(json["device"] == "cpu");
+}
+
+/// Rows of `sizes`, whose sums are exact, with rates that follow from times.
+void check_all_reduce(const Benched& benched, int ranks, const std::vector<std::int64_t>& sizes,
+                      const std::string& dtype, std::int64_t element_bytes) {
+  check_head(benched.json, "all-reduce", ranks);
+  const Json& rows = benched.json["rows"];
+  REQUIRE(rows.size() == sizes.size());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const Json& row = rows[i];
+    INFO(row.dump());
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : row.items()) keys.push_back(key);
+    CHECK(keys == all_reduce_columns);
+    CHECK(row["bytes"].is_number_integer());
+    CHECK(row["bytes"] == sizes[i]);
+    CHECK(row["count"].is_number_integer());
+    CHECK(row["count"] == sizes[i] / element_bytes);
+    CHECK(row["dtype"] == dtype);
+    REQUIRE(row["error"].is_number());
+    CHECK(row["error"] == 0);
+    for (const char* key : {"time", "algbw", "busbw", "mpi_time", "ratio"}) REQUIRE(row[key].is_number());
+    const auto number = [&](const char* key) { return row[key].get<double>(); };
+    CHECK(number("time") > 0);
+    CHECK(number("mpi_time") > 0);
+    CHECK(number("ratio") == Approx(number("time") / number("mpi_time")));
+    CHECK(number("algbw") == Approx(static_cast<double>(sizes[i]) * 1e-9 / (number("time") * 1e-6)));
+    CHECK(number("busbw") == Approx(number("algbw") * 2 * (ranks - 1) / ranks));
+    CHECK(benched.table[i][0] == std::to_string(sizes[i]));
+    CHECK(benched.table[i][6] == "0");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("all-reduce reports sizes that double, with exact sums, on 1 to 4 ranks") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const Benched benched = bench(ranks, {"all-reduce", "--max-bytes", "262144", "--iterations", "3", "--warm-up", "1"});
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t bytes = 8; bytes <= 262144; bytes *= 2) sizes.push_back(bytes);
+  check_all_reduce(benched, ranks, sizes, "f32", 4);
+}
+
+TEST_CASE("all-reduce sums more than one bucket exactly") {
+  // 8 MiB and a bit: two buckets of the fixed order, and a third of a few elements.
+  const int ranks = GENERATE(2, 3);
+  const Benched benched = bench(
+      ranks, {"all-reduce", "--min-bytes", "8388628", "--max-bytes", "8388628", "--iterations", "1", "--warm-up", "0"});
+  check_all_reduce(benched, ranks, {8388628}, "f32", 4);
+}
+
+TEST_CASE("all-reduce stops at the last size that is not above the largest") {
+  const Benched benched = bench(2, {"all-reduce", "--min-bytes", "24", "--max-bytes", "101", "--dtype", "f64",
+                                    "--device", "cpu", "--iterations", "4"});
+  check_all_reduce(benched, 2, {24, 48, 96}, "f64", 8);
+}
+
+TEST_CASE("a merge_call is exactly one all-reduce of 16 bytes, on 1 to 4 ranks") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const Benched benched = bench(ranks, {"merge-call", "--merges", "20", "--iterations", "3", "--warm-up", "2"});
+  check_head(benched.json, "merge-call", ranks);
+  REQUIRE(benched.json["rows"].size() == 1);
+  const Json& row = benched.json["rows"][0];
+  INFO(row.dump());
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : row.items()) keys.push_back(key);
+  CHECK(keys == merge_call_columns);
+  for (const auto& [key, value] : row.items()) CHECK(value.is_number());
+  CHECK(row["merges"] == 20);
+  CHECK(row["agreements"] == 1);
+  CHECK(row["bytes"] == 16);
+  CHECK(row["run_agreements"] == 1);  // its end
+  CHECK(row["ratio"].get<double>() == Approx(row["time"].get<double>() / row["mpi_time"].get<double>()));
+  CHECK(benched.table[0][4] == "1");
+}
+
+TEST_CASE("without --json a benchmark writes its table only") {
+  const Outcome outcome = run_bench(2, {"merge-call", "--merges", "1", "--iterations", "1"});
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.out, "").size() == 4);
+  CHECK(outcome.err.empty());
+}
+
+TEST_CASE("a command line that cannot be read is refused with what is wrong with it") {
+  const std::string iterations = "expected a whole number from 1 to 1000000";
+  const std::string bytes = "expected a whole number from 1 to 4294967296";
+  const std::vector<std::pair<Arguments, std::vector<std::string>>> rows{
+      {{}, {"no command was given: expected all-reduce or merge-call", "lockstep-bench --help"}},
+      {{"all-scatter"}, {"there is no command 'all-scatter': expected all-reduce or merge-call"}},
+      {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
+      {{"--iterations", "3", "all-reduce"},
+       {"'--iterations' stands before the command: expected lockstep-bench all-reduce and its options"}},
+      {{"all-reduce", "merge-call"}, {"'merge-call' belongs to no option"}},
+      {{"merge-call", "--min-bytes", "8"}, {"there is no option --min-bytes; lockstep-bench merge-call --help"}},
+      {{"all-reduce", "--merges", "8"}, {"there is no option --merges; lockstep-bench all-reduce --help"}},
+      {{"all-reduce", "--min-bytes"}, {"--min-bytes has no value: expected --min-bytes N"}},
+      {{"all-reduce", "--dtype", "f32", "--dtype", "f32"}, {"--dtype was given more than once: expected it once"}},
+      {{"all-reduce", "--min-bytes", "0"}, {"--min-bytes 0: " + bytes}},
+      {{"all-reduce", "--min-bytes", "-8"}, {"--min-bytes -8: " + bytes}},
+      {{"all-reduce", "--max-bytes", "64M"}, {"--max-bytes 64M: " + bytes}},
+      {{"all-reduce", "--max-bytes", "4294967297"}, {"--max-bytes 4294967297: " + bytes}},
+      {{"all-reduce", "--min-bytes", "16", "--max-bytes", "8"},
+       {"--min-bytes 16 is above --max-bytes 8: expected it to be at most that"}},
+      {{"all-reduce", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
+      {{"all-reduce", "--dtype", "f64", "--min-bytes", "4"}, {"--min-bytes 4: expected a multiple of 8"}},
+      {{"all-reduce", "--dtype", "f16"}, {"--dtype f16: expected f32 or f64"}},
+      {{"all-reduce", "--device", "gpu"}, {"--device", "expected auto, cpu or cuda"}},
+      {{"all-reduce", "--iterations", "0"}, {"--iterations 0: " + iterations}},
+      {{"all-reduce", "--warm-up", "-1"}, {"--warm-up -1: expected a whole number from 0 to 1000000"}},
+      {{"merge-call", "--merges", "0"}, {"--merges 0: " + iterations}},
+      {{"merge-call", "--iterations", "1000001"}, {"--iterations 1000001: " + iterations}},
+      {{"merge-call", "--json", ""}, {"--json '': expected the name of a file"}},
+  };
+  int row = 0;
+  for (const auto& [arguments, told] : rows) {
+    const int ranks = 1 + ++row % 2;
+    INFO("row " << row << " on " << ranks << " ranks");
+    check_refused(refuse(ranks, arguments), told);
+  }
+}
+
+TEST_CASE("a JSON file that cannot be written is refused before anything is measured") {
+  const TemporaryDirectory folder;
+  const std::string missing = folder.path() / "missing" / "bench.json";
+  const std::string command = GENERATE("all-reduce", "merge-call");
+  check_refused(refuse(2, {command, "--json", missing}),
+                {"--json " + missing + ": No such file or directory", "expected a file that can be written"});
+  check_refused(refuse(1, {command, "--json", folder.path()}),
+                {"--json " + folder.path().string() + ": Is a directory"});
+}
+
+TEST_CASE("a JSON file that cannot be written to the end is a failure that names it") {
+  const Outcome outcome = refuse(1, {"merge-call", "--merges", "1", "--iterations", "1", "--json", "/dev/full"});
+  CHECK(outcome.exit_code == 1);
+  CHECK(lines_starting_with(outcome.err, "lockstep: error: --json /dev/full: No space left on device").size() == 1);
+}
+
+TEST_CASE("tensors beyond the host's memory are refused before it is asked for them") {
+  // The largest size takes 16 GiB on each rank.
+  const double host = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const int ranks = static_cast<int>(host / 17179869184.0) + 1;
+  if (ranks > 8) {
+    WARN("not tested: the memory of this host is enough for " << ranks - 1 << " ranks");
+    return;
+  }
+  check_refused(refuse(ranks, {"all-reduce", "--max-bytes", "4294967296"}),
+                {"--max-bytes 4294967296: " + std::to_string(ranks) + " rank", "on this host need", "expected less"});
+}
+
+TEST_CASE("--device cuda without a GPU is refused") {
+  check_refused(refuse(2, {"all-reduce", "--device", "cuda"}),
+                {"--device cuda: this node has no GPU that can be used", "or --device cpu"});
+}
+
+TEST_CASE("ranks that were started with different options are refused") {
+  const char* const program = std::getenv("LOCKSTEP_BENCH");
+  REQUIRE(program);
+  check_refused(run_command({"mpirun", "-n", "1", program, "merge-call", "--merges", "3", ":", "-n", "1", program,
+                             "merge-call", "--merges", "4"},
+                            {.environment = mpi_environment()}),
+                {"replica 1 was started with other options than replica 0", "--merges 3", "--merges 4"});
+}
+
+TEST_CASE("help lists the commands, and the options of a command, once for the job") {
+  const int ranks = GENERATE(1, 3);
+  const Outcome whole = run_bench(ranks, {"--help"});
+  CHECK(whole.exit_code == 0);
+  CHECK(whole.err.empty());
+  for (const char* command : {"all-reduce", "merge-call"})
+    CHECK(lines_starting_with(whole.out, std::string{"  "} + command + " ").size() == 1);
+
+  const Outcome one = run_bench(ranks, {"all-reduce", "--help"});
+  CHECK(one.exit_code == 0);
+  for (const char* option :
+       {"--min-bytes", "--max-bytes", "--dtype", "--device", "--warm-up", "--iterations", "--json"}) {
+    INFO(option);
+    CHECK(lines_starting_with(one.out, std::string{"  "} + option + " ").size() == 1);
+  }
+}
+
+TEST_CASE("the version is one line for the job") {
+  const Outcome outcome = run_bench(2, {"--version"});
+  CHECK(outcome.exit_code == 0);
+  CHECK(std::regex_match(outcome.out, std::regex{"lockstep-bench [0-9]+\\.[0-9]+\\.[0-9]+\n"}));
+}

@@ -1,0 +1,187 @@
+// Streams, events and memory of a GPU.
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include <lockstep/base/error.hpp>
+
+#include "gpu_support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+std::vector<std::byte> bytes_from(std::size_t count, unsigned seed) {
+  std::vector<std::byte> bytes(count);
+  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + seed) & 0xff);
+  return bytes;
+}
+
+std::vector<std::byte> read(const Buffer& buffer) {
+  std::vector<std::byte> bytes(buffer.bytes());
+  read_device(buffer.kind(), bytes.data(), buffer.data(), bytes.size());
+  return bytes;
+}
+
+/// Work that takes a GPU long enough to notice who does not wait for it: ones added `times` times.
+Tensor slow_count(Stream& stream, const ops::Kernels& kernels, int times) {
+  constexpr std::int64_t count = 1 << 22;
+  const Tensor ones = Tensor::copy_of(ops::filled(DType::f32, {count}, 1).view(), stream);
+  Tensor sum = Tensor::zeros(DType::f32, {count}, stream);
+  for (int i = 0; i < times; ++i) kernels.add(sum.view(), ones.view());
+  return sum;
+}
+
+bool all_are(const Tensor& values, float expected) {
+  const auto all = values.to_vector<float>();
+  return std::all_of(all.begin(), all.end(), [&](float value) { return value == expected; });
+}
+
+}  // namespace
+
+TEST_CASE("a GPU is a cuda device with its number in its name") {
+  CHECK(gpu().device.kind() == DeviceKind::cuda);
+  CHECK(gpu().device.name() == "cuda:0");
+  CHECK(gpu().stream.kind() == DeviceKind::cuda);
+}
+
+TEST_CASE("a GPU that is not there cannot be bound, and those that are stay usable") {
+  CHECK_THROWS_AS(make_cuda_device(cuda_device_count()), DeviceError);
+  CHECK_THROWS_AS(make_cuda_device(-1), DeviceError);
+  CHECK_THROWS_WITH(make_cuda_device(cuda_device_count()),
+                    Catch::StartsWith("cudaSetDevice failed on cuda:") && Catch::Contains(" of rank "));
+  CHECK(all_are(slow_count(gpu().stream, gpu().kernels, 3), 3));
+}
+
+TEST_CASE("memory of a GPU is aligned, its own, and of any size") {
+  std::vector<Buffer> buffers;
+  std::set<std::byte*> addresses;
+  for (const std::size_t bytes : {1, 3, 256, 1000, 1 << 20}) {
+    buffers.push_back(gpu().stream.allocate(bytes));
+    CHECK(buffers.back().bytes() == bytes);
+    CHECK(buffers.back().kind() == DeviceKind::cuda);
+    CHECK(reinterpret_cast<std::uintptr_t>(buffers.back().data()) % Buffer::alignment == 0);
+    addresses.insert(buffers.back().data());
+  }
+  CHECK(addresses.size() == buffers.size());
+  const Buffer nothing = gpu().stream.allocate(0);
+  CHECK(nothing.bytes() == 0);
+  gpu().stream.copy(nothing.data(), nothing.data(), 0);
+  gpu().stream.fill_zero(nothing.data(), 0);
+}
+
+TEST_CASE("bytes go to a GPU, across it and back") {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{4099}, std::size_t{1} << 26}) {
+    CAPTURE(count);
+    const auto bytes = bytes_from(count, 3);
+    const Buffer there = gpu().stream.allocate(count);
+    const Buffer across = gpu().stream.allocate(count);
+    {
+      auto given_up = bytes;  // not pinned: may go, or change, when the call is over
+      gpu().stream.copy(there.data(), given_up.data(), count);
+      std::fill(given_up.begin(), given_up.end(), std::byte{0});
+    }
+    gpu().stream.copy(across.data(), there.data(), count);
+    CHECK(read(across) == bytes);
+
+    const Buffer pinned = gpu().stream.allocate_pinned(count);
+    CHECK(pinned.kind() == DeviceKind::cpu);
+    CHECK(std::all_of(pinned.data(), pinned.data() + count, [](std::byte byte) { return byte == std::byte{0}; }));
+    gpu().stream.copy(pinned.data(), across.data(), count);
+    gpu().stream.synchronize();
+    CHECK(std::memcmp(pinned.data(), bytes.data(), count) == 0);
+    gpu().stream.fill_zero(there.data(), count);
+    gpu().stream.copy(there.data(), pinned.data(), count);
+    CHECK(read(there) == bytes);
+  }
+  CHECK(gpu().stream.allocate_pinned(0).bytes() == 0);
+}
+
+TEST_CASE("zeros fill the range that was asked for") {
+  const auto bytes = bytes_from(1000, 5);
+  const Buffer memory = gpu().stream.allocate(bytes.size());
+  gpu().stream.copy(memory.data(), bytes.data(), bytes.size());
+  gpu().stream.fill_zero(memory.data() + 7, 500);
+  auto expected = bytes;
+  std::fill_n(expected.begin() + 7, 500, std::byte{0});
+  CHECK(read(memory) == expected);
+}
+
+TEST_CASE("an event is done when the work before it is") {
+  const auto stream = gpu().device.make_stream();
+  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
+  const auto before = stream->record();
+  before->synchronize();
+  CHECK(before->done());
+  const Tensor sum = slow_count(*stream, *kernels, 100);
+  const auto after = stream->record();
+  after->synchronize();
+  CHECK(after->done());
+  const Buffer pinned = gpu().stream.allocate_pinned(sum.view().bytes());
+  const auto other = gpu().device.make_stream();  // not ordered with the first, nor need it be any more
+  other->copy(pinned.data(), sum.view().data(), pinned.bytes());
+  other->synchronize();
+  const TensorView values{pinned.data(), sum.shape(), DType::f32};
+  CHECK(values.elements<float>().front() == 100);
+  CHECK(values.elements<float>().back() == 100);
+}
+
+TEST_CASE("a stream that waits for an event finds what was enqueued before it, and the host goes on") {
+  const auto first = gpu().device.make_stream();
+  const auto second = gpu().device.make_stream();
+  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *first);
+  const Tensor sum = slow_count(*first, *kernels, 1000);
+  second->wait(*first->record());  // the event may go at once
+  const Buffer pinned = gpu().stream.allocate_pinned(sum.view().bytes());
+  second->copy(pinned.data(), sum.view().data(), pinned.bytes());
+  second->synchronize();
+  const TensorView values{pinned.data(), sum.shape(), DType::f32};
+  CHECK(values.elements<float>().front() == 1000);
+  CHECK(values.elements<float>().back() == 1000);
+
+  // The host's work is done already: there is nothing to wait for.
+  second->wait(*host_stream().record());
+  host_stream().wait(*second->record());
+}
+
+TEST_CASE("memory that is given back may be used by what was enqueued before, and is had again after") {
+  const auto stream = gpu().device.make_stream();
+  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
+  constexpr std::int64_t count = 1 << 22;
+  const Tensor sum = Tensor::zeros(DType::f32, {count}, *stream);
+  const Tensor one = Tensor::copy_of(ops::filled(DType::f32, {1}, 1).view(), *stream);
+  for (int i = 0; i < 10; ++i) {
+    // Goes as soon as its addition is enqueued; the next is likely to be given the same place.
+    const Tensor same = Tensor::copy_of(sum.view(), *stream);
+    kernels->add(sum.view(), same.view());
+    kernels->add(sum.view().slice(0, 1), one.view());
+  }
+  const auto values = sum.to_vector<float>();  // s := 2 s + 1 in the first element, zero in the others
+  CHECK(values[0] == 1023);
+  CHECK(values[1] == 0);
+  CHECK(values.back() == 0);
+}
+
+TEST_CASE("memory outlives the stream that gave it") {
+  auto stream = gpu().device.make_stream();
+  const Buffer memory = stream->allocate(1000);
+  const auto bytes = bytes_from(1000, 9);
+  stream->copy(memory.data(), bytes.data(), bytes.size());
+  stream.reset();
+  CHECK(read(memory) == bytes);
+}
+
+TEST_CASE("reading a GPU's memory waits for every stream") {
+  const auto stream = gpu().device.make_stream();
+  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
+  CHECK(all_are(slow_count(*stream, *kernels, 1000), 1000));
+}
+
+TEST_CASE("memory that a GPU does not have is an error that says how much was asked for, and no more than that") {
+  constexpr std::size_t far_too_much = std::size_t{1} << 42;
+  CHECK_THROWS_AS(gpu().stream.allocate(far_too_much), DeviceError);
+  CHECK_THROWS_WITH(gpu().stream.allocate(far_too_much),
+                    Catch::Contains(std::to_string(far_too_much) + " bytes of memory"));
+  CHECK(all_are(slow_count(gpu().stream, gpu().kernels, 3), 3));
+}

@@ -1,0 +1,156 @@
+// What a test on a GPU has at hand, and how a kernel is held against the reference: the same call on the same operands,
+// here and there.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/ops/kernels.hpp>
+
+#include "../unit/ops_support.hpp"
+
+namespace lockstep::test {
+
+struct Gpu {
+  Device& device;
+  Stream& stream;
+  const ops::Kernels& kernels;    ///< of the GPU, on `stream`
+  const ops::Kernels& reference;  ///< of the host
+};
+
+/// What the test program's main made.
+Gpu& gpu();
+
+/// Two roundings of the type.
+inline double epsilon(DType dtype) {
+  return dtype == DType::f32 ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
+}
+
+inline constexpr DType float_types[] = {DType::f32, DType::f64};
+
+/// An operand on the GPU, `skip` elements behind an aligned address, between guards that no kernel may touch.
+class OnGpu {
+ public:
+  explicit OnGpu(const Tensor& values, std::int64_t skip = 0)
+      : before_{guard + skip}, framed_{frame(values, before_)}, memory_{Tensor::copy_of(framed_.view(), gpu().stream)} {
+    view_ = memory_.view().slice(before_, values.count()).reshaped(values.shape());
+  }
+
+  const TensorView& view() const { return view_; }
+  Tensor back() const { return Tensor::on_host(view_); }
+
+  bool guards_hold() const {
+    const Tensor now = Tensor::on_host(memory_.view());
+    const std::int64_t end = before_ + view_.count();
+    return ops::same_bits(now.view().slice(0, before_), framed_.view().slice(0, before_)) &&
+           ops::same_bits(now.view().slice(end, guard), framed_.view().slice(end, guard));
+  }
+
+ private:
+  static constexpr std::int64_t guard = 64;  // elements: as many bytes as keep what follows aligned
+
+  static Tensor frame(const Tensor& values, std::int64_t before) {
+    Tensor framed = Tensor::zeros(values.dtype(), {before + values.count() + guard});
+    std::memset(framed.view().data(), 0x5a, framed.view().bytes());
+    copy(values.view(), framed.view().slice(before, values.count()).reshaped(values.shape()));
+    return framed;
+  }
+
+  std::int64_t before_;
+  Tensor framed_;
+  Tensor memory_;
+  TensorView view_;
+};
+
+using Operands = std::vector<Tensor>;
+using Views = std::vector<TensorView>;
+
+/// What the operands hold after `call(kernels, views)` on the host.
+template <class Call>
+Operands after_reference(const Operands& operands, Call&& call) {
+  Operands copies;
+  Views views;
+  for (const Tensor& operand : operands) views.push_back(copies.emplace_back(Tensor::copy_of(operand.view())).view());
+  call(gpu().reference, views);
+  return copies;
+}
+
+/// What they hold after it on the GPU, each `skip` elements behind an aligned address.
+template <class Call>
+Operands after_cuda(const Operands& operands, Call&& call, std::int64_t skip = 0) {
+  std::vector<OnGpu> uploaded;
+  Views views;
+  for (const Tensor& operand : operands) views.push_back(uploaded.emplace_back(operand, skip).view());
+  call(gpu().kernels, views);
+  Operands after;
+  for (const OnGpu& operand : uploaded) {
+    after.push_back(operand.back());
+    CHECK(operand.guards_hold());
+  }
+  return after;
+}
+
+/// NaNs are like NaNs, and infinitely far from anything else.
+inline double largest_difference(const Tensor& a, const Tensor& b) {
+  const auto x = ops::in_double(a);
+  const auto y = ops::in_double(b);
+  double largest = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) continue;
+    const double difference = std::abs(x[i] - y[i]);
+    largest = std::isnan(difference) ? ops::infinity : std::max(largest, difference);
+  }
+  return largest;
+}
+
+/// `tolerance` 0: to the bit.
+inline void check_close(const Tensor& expected, const Tensor& got, double tolerance) {
+  REQUIRE(expected.shape() == got.shape());
+  if (tolerance == 0) {
+    CHECK(ops::same_bits(expected.view(), got.view()));
+  } else {
+    CHECK(largest_difference(expected, got) <= tolerance);
+  }
+}
+
+/// After `call` all operands hold what they hold after it on the host: those that it reads, too. With operands that
+/// are aligned, and with operands that are only as their element type asks.
+template <class Call>
+void check_like_reference(const Operands& operands, double tolerance, Call&& call) {
+  const Operands expected = after_reference(operands, call);
+  for (const std::int64_t skip : {0, 1}) {
+    const Operands got = after_cuda(operands, call, skip);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      CAPTURE(skip, i, describe(operands[i].view()));
+      check_close(expected[i], got[i], operands[i].dtype() == DType::i32 ? 0 : tolerance);
+    }
+  }
+}
+
+/// Again and again, at every alignment, `call` leaves the same bits.
+template <class Call>
+void check_repeats(const Operands& operands, Call&& call) {
+  const Operands first = after_cuda(operands, call);
+  for (int again = 0; again < 20; ++again) {
+    const Operands next = after_cuda(operands, call, again % 4);
+    for (std::size_t i = 0; i < operands.size(); ++i) CHECK(ops::same_bits(first[i].view(), next[i].view()));
+  }
+}
+
+/// Whole numbers other than zero, of at most 8: their sums are exact, and no zero has a sign to lose.
+inline Tensor whole_numbers(DType dtype, Shape shape, std::uint64_t seed) {
+  const RandomStream random{seed, RandomPurpose::initial_value, 1};
+  return ops::generate(dtype, std::move(shape), [&](std::int64_t i) {
+    const auto number = static_cast<double>(random.below(16, static_cast<std::uint64_t>(i))) - 8;
+    return number < 0 ? number : number + 1;
+  });
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,157 @@
+// The GPU's kernels as a whole: their name, what they refuse, and who may call them.
+#include <functional>
+#include <thread>
+
+#include <lockstep/base/error.hpp>
+
+#include "gpu_support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using ops::Activation;
+using ops::filled;
+using ops::KernelChoice;
+using ops::Kernels;
+using ops::noise;
+using ops::Transpose;
+
+namespace {
+
+Tensor on_gpu(const Tensor& values) {
+  return Tensor::copy_of(values.view(), gpu().stream);
+}
+
+}  // namespace
+
+TEST_CASE("a GPU's stream gets the cuda kernels, and those alone") {
+  CHECK(ops::make_kernels(KernelChoice::automatic, {}, gpu().stream)->name() == "cuda");
+  CHECK(gpu().kernels.name() == "cuda");
+  CHECK_THROWS_AS(ops::make_kernels(KernelChoice::reference, {}, gpu().stream), ConfigError);
+  CHECK_THROWS_AS(ops::make_kernels(KernelChoice::onednn, {}, gpu().stream), ConfigError);
+  CHECK_THROWS_AS(ops::make_kernels(KernelChoice::cuda), ConfigError);
+  CHECK_THROWS_AS(ops::make_kernels(KernelChoice::cuda, {.count = 0}, gpu().stream), InvalidArgument);
+}
+
+TEST_CASE("the fingerprint names the GPU, cuBLASLt and CUDA, and stays the same") {
+  const std::string fingerprint = gpu().kernels.fingerprint();
+  WARN(fingerprint);
+  CHECK_THAT(fingerprint, Catch::Contains(", compute capability ") && Catch::Contains(" multiprocessors, cuBLASLt ") &&
+                              Catch::Contains(", CUDA ") && Catch::Contains(", driver for CUDA "));
+  CHECK(ops::make_kernels(KernelChoice::cuda, {}, gpu().stream)->fingerprint() == fingerprint);
+}
+
+TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's kernels a GPU's") {
+  const Tensor matrix = noise(DType::f32, {2, 2}, 1);
+  const Tensor vector = noise(DType::f32, {2}, 2);
+  const Tensor labels = ops::i32({0, 1});
+  struct Call {
+    std::string name;
+    Operands operands;
+    std::function<void(const Kernels&, const Views&)> call;
+  };
+  const Operands matrices(3, matrix);
+  const std::vector<Call> calls{
+      {"matmul", matrices,
+       [](const Kernels& k, const Views& v) { k.matmul(v[0], Transpose::no, v[1], Transpose::no, v[2]); }},
+      {"linear",
+       {matrix, matrix, vector, matrix},
+       [](const Kernels& k, const Views& v) { k.linear(v[0], v[1], v[2], Activation::relu, v[3]); }},
+      {"add_bias", {matrix, vector}, [](const Kernels& k, const Views& v) { k.add_bias(v[0], v[1]); }},
+      {"sum_rows", {matrix, vector}, [](const Kernels& k, const Views& v) { k.sum_rows(v[0], v[1]); }},
+      {"relu", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.relu(v[0], v[1]); }},
+      {"relu_gradient", matrices, [](const Kernels& k, const Views& v) { k.relu_gradient(v[0], v[1], v[2]); }},
+      {"softmax_cross_entropy",
+       {matrix, labels, matrix},
+       [](const Kernels& k, const Views& v) { k.softmax_cross_entropy(v[0], v[1], 2, v[2]); }},
+      {"softmax_cross_entropy",
+       {matrix, labels},
+       [](const Kernels& k, const Views& v) { k.softmax_cross_entropy(v[0], v[1], 2); }},
+      {"add", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.add(v[0], v[1]); }},
+      {"sgd", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.sgd(v[0], v[1], 1, 1); }},
+      {"momentum", matrices, [](const Kernels& k, const Views& v) { k.momentum(v[0], v[1], v[2], 1, 1, 1); }},
+  };
+  for (const Call& call : calls)
+    for (std::size_t odd = 0; odd < call.operands.size(); ++odd) {
+      CAPTURE(call.name, odd);
+      for (const bool odd_on_gpu : {false, true}) {
+        Operands operands;
+        Views views;
+        for (std::size_t i = 0; i < call.operands.size(); ++i) {
+          const bool there = (i == odd) == odd_on_gpu;
+          operands.push_back(there ? on_gpu(call.operands[i]) : Tensor::copy_of(call.operands[i].view()));
+          views.push_back(operands.back().view());
+        }
+        const Kernels& kernels = odd_on_gpu ? gpu().reference : gpu().kernels;
+        const std::string where = odd_on_gpu ? "is in the memory of a cuda device, expected the host's"
+                                             : "is in the memory of the host, expected a cuda device's";
+        CHECK_THROWS_AS(call.call(kernels, views), InvalidArgument);
+        CHECK_THROWS_WITH(call.call(kernels, views), Catch::StartsWith(call.name + ": ") && Catch::EndsWith(where));
+        for (std::size_t i = 0; i < operands.size(); ++i)
+          CHECK(ops::same_bits(Tensor::on_host(operands[i].view()).view(), call.operands[i].view()));
+      }
+    }
+}
+
+TEST_CASE("a GPU's kernels refuse shapes, types, overlaps and numbers in the host's words") {
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "not refused";
+  };
+  const auto refused_alike = [&](const Operands& operands, const auto& call) {
+    std::vector<std::string> messages;
+    check_like_reference(operands, 0, [&](const Kernels& kernels, const Views& v) {
+      messages.push_back(message([&] { call(kernels, v); }));
+    });
+    for (const std::string& each : messages) CHECK(each == messages.front());
+    CHECK(messages.front() != "not refused");
+  };
+  const Tensor a = noise(DType::f32, {2, 3}, 1);
+  const Tensor b = noise(DType::f32, {3, 2}, 2);
+  const Tensor f64s = noise(DType::f64, {2, 3}, 3);
+  const Tensor flat = noise(DType::f32, {8}, 4);
+  refused_alike({a, b},
+                [](const Kernels& k, const Views& v) { k.matmul(v[0], Transpose::no, v[0], Transpose::no, v[1]); });
+  refused_alike({a, f64s}, [](const Kernels& k, const Views& v) { k.add(v[0], v[1]); });
+  refused_alike({a, b}, [](const Kernels& k, const Views& v) { k.relu(v[0], v[1]); });
+  refused_alike({flat}, [](const Kernels& k, const Views& v) { k.relu(v[0].slice(0, 4), v[0].slice(1, 4)); });
+  refused_alike({flat}, [](const Kernels& k, const Views& v) { k.sgd(v[0].slice(0, 4), v[0].slice(4, 4), 0, 1); });
+  refused_alike({a, b, ops::i32({0, 1})},
+                [](const Kernels& k, const Views& v) { k.softmax_cross_entropy(v[0], v[2], 3, v[0]); });
+}
+
+TEST_CASE("threads may share a GPU's kernels") {
+  const Tensor x = noise(DType::f32, {128, 784}, 1);
+  const Tensor weight = noise(DType::f32, {784, 10}, 2);
+  const Tensor bias = noise(DType::f32, {10}, 3);
+  const Tensor labels = Tensor::from(std::vector<std::int32_t>(128, 4), {128});
+  const auto losses_of = [&](double scale) {
+    const OnGpu rows{ops::generate(DType::f32, x.shape(), [&](std::int64_t i) {
+      return scale * x.view().elements<float>()[static_cast<std::size_t>(i)];
+    })};
+    const OnGpu weights{weight};
+    const OnGpu biases{bias};
+    const OnGpu classes{labels};
+    const OnGpu logits{filled(DType::f32, {128, 10}, 0)};
+    std::vector<double> losses;
+    for (int i = 0; i < 50; ++i) {
+      gpu().kernels.linear(rows.view(), weights.view(), biases.view(), Activation::relu, logits.view());
+      losses.push_back(gpu().kernels.softmax_cross_entropy(logits.view(), classes.view(), 128, logits.view()).loss_sum);
+    }
+    return losses;
+  };
+  const std::vector<double> scales{0.5, 1, 1.5, 2};
+  std::vector<std::vector<double>> alone;
+  for (const double scale : scales) alone.push_back(losses_of(scale));
+  std::vector<std::vector<double>> together(scales.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < scales.size(); ++i)
+      threads.emplace_back([&, i] { together[i] = losses_of(scales[i]); });
+  }
+  CHECK(together == alone);
+  CHECK(alone[0] != alone[1]);
+}

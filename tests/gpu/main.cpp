@@ -1,0 +1,35 @@
+// Catch2's main for tests on a GPU.
+#define CATCH_CONFIG_RUNNER
+#include <cstdio>
+
+#include <catch2/catch.hpp>
+
+#include "gpu_support.hpp"
+
+namespace lockstep::test {
+namespace {
+
+Gpu* current = nullptr;
+
+}  // namespace
+
+Gpu& gpu() {
+  return *current;
+}
+
+}  // namespace lockstep::test
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  if (cuda_device_count() == 0) {
+    std::puts("skipped: no GPU was found, or no driver for it");
+    return 77;
+  }
+  const auto device = make_cuda_device(0);
+  const auto stream = device->make_stream();
+  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
+  const auto reference = ops::make_kernels(ops::KernelChoice::reference);
+  test::Gpu gpu{.device = *device, .stream = *stream, .kernels = *kernels, .reference = *reference};
+  test::current = &gpu;
+  return Catch::Session{}.run(argc, argv);
+}

@@ -1,0 +1,210 @@
+// Softmax cross-entropy on a GPU against the reference.
+#include <algorithm>
+
+#include <lockstep/base/error.hpp>
+
+#include "gpu_support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using ops::CrossEntropy;
+using ops::filled;
+using ops::generate;
+using ops::Kernels;
+using ops::noise;
+using ops::not_a_number;
+
+namespace {
+
+/// One row and many, fewer and more classes than a warp has lanes, more rows than a block, and more than a grid takes
+/// in one stride.
+const std::vector<Shape> shapes{{1, 1},   {1, 10},   {2, 2},    {7, 31},   {8, 32},    {9, 33},
+                                {33, 64}, {255, 10}, {256, 10}, {257, 10}, {100, 256}, {40000, 10}};
+
+Tensor logits_of(DType dtype, const Shape& shape, std::uint64_t seed) {
+  const auto values = ops::in_double(noise(dtype, shape, seed));
+  return generate(dtype, shape, [&](std::int64_t i) { return 10 * values[static_cast<std::size_t>(i)]; });
+}
+
+Tensor labels_of(const Shape& shape, std::uint64_t seed) {
+  const RandomStream random{seed, RandomPurpose::initial_value, 2};
+  std::vector<std::int32_t> labels;
+  for (std::int64_t row = 0; row < shape[0]; ++row)
+    labels.push_back(
+        static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(shape[1]), static_cast<std::uint64_t>(row))));
+  return Tensor::from(labels, {shape[0]});
+}
+
+/// A few whole numbers: many rows have equal logits, and some rows' largest is their label's.
+Tensor tied_logits(DType dtype, const Shape& shape, std::uint64_t seed) {
+  const RandomStream random{seed, RandomPurpose::initial_value, 3};
+  return generate(dtype, shape,
+                  [&](std::int64_t i) { return static_cast<double>(random.below(3, static_cast<std::uint64_t>(i))); });
+}
+
+/// The exponentials are off by a rounding or two on either side, and their sum by one for each class. Losses are logs
+/// of such sums, one a row.
+double row_tolerance(DType dtype, std::int64_t classes) {
+  return (static_cast<double>(classes) + 8) * epsilon(dtype);
+}
+
+void check_like_reference_with_samples(const Tensor& logits, const Tensor& labels, std::int64_t samples) {
+  CrossEntropy expected;
+  std::vector<CrossEntropy> got;
+  const double tolerance = row_tolerance(logits.dtype(), logits.shape()[1]);
+  const Tensor d_logits = filled(logits.dtype(), logits.shape(), not_a_number);
+  check_like_reference({logits, labels, d_logits}, tolerance, [&](const Kernels& kernels, const Views& v) {
+    const CrossEntropy result = kernels.softmax_cross_entropy(v[0], v[1], samples, v[2]);
+    if (kernels.name() == "reference") {
+      expected = result;
+    } else {
+      got.push_back(result);
+      // The same without a gradient, and the same gradient in the place of the logits.
+      got.push_back(kernels.softmax_cross_entropy(v[0], v[1], samples));
+    }
+  });
+  const Operands in_place = after_cuda({logits, labels}, [&](const Kernels& kernels, const Views& v) {
+    got.push_back(kernels.softmax_cross_entropy(v[0], v[1], samples, v[0]));
+  });
+  const Operands apart = after_cuda({logits, labels, d_logits}, [&](const Kernels& kernels, const Views& v) {
+    kernels.softmax_cross_entropy(v[0], v[1], samples, v[2]);
+  });
+  CHECK(ops::same_bits(in_place[0].view(), apart[2].view()));
+  for (const CrossEntropy& result : got) {
+    CHECK(result.correct == expected.correct);
+    CHECK(result.loss_sum == got.front().loss_sum);
+    CHECK(std::abs(result.loss_sum - expected.loss_sum) <= static_cast<double>(samples) * tolerance);
+  }
+}
+
+template <class Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+}  // namespace
+
+TEST_CASE("softmax cross-entropy on a GPU is the reference's, with any number of rows, classes and samples") {
+  for (const DType dtype : float_types)
+    for (const Shape& shape : shapes)
+      for (const std::int64_t samples : {std::int64_t{0}, std::int64_t{1}, shape[0] / 2, shape[0]}) {
+        CAPTURE(name_of(dtype), to_string(shape), samples);
+        check_like_reference_with_samples(logits_of(dtype, shape, 1), labels_of(shape, 2), samples);
+      }
+}
+
+TEST_CASE("of equal logits the lowest class wins on a GPU") {
+  for (const DType dtype : float_types)
+    for (const Shape& shape : shapes) {
+      CAPTURE(name_of(dtype), to_string(shape));
+      check_like_reference_with_samples(tied_logits(dtype, shape, 1), labels_of(shape, 2), shape[0]);
+    }
+}
+
+TEST_CASE("the losses of whole rows are added up in the order of the rows") {
+  // A row of two equal logits costs log 2, one of -1000 and 1000 costs 2000: sums whose bits show their order.
+  const std::int64_t rows = 1000;
+  const Tensor logits = generate(DType::f64, {rows, 2}, [](std::int64_t i) {
+    const std::int64_t row = i / 2;
+    return row % 3 == 0 ? (i % 2 == 0 ? -1000. : 1000.) : 0.;
+  });
+  const Tensor labels = Tensor::from(std::vector<std::int32_t>(static_cast<std::size_t>(rows), 0), {rows});
+  double expected = 0;
+  after_cuda({logits, labels}, [&](const Kernels& kernels, const Views& v) {
+    // Row by row the device's own losses, added up here.
+    for (std::int64_t row = 0; row < rows; ++row)
+      expected +=
+          kernels.softmax_cross_entropy(v[0].slice(2 * row, 2).reshaped({1, 2}), v[1].slice(row, 1), 1).loss_sum;
+    CHECK(kernels.softmax_cross_entropy(v[0], v[1], rows).loss_sum == expected);
+  });
+}
+
+TEST_CASE("rows of padding are not read on a GPU, and their gradient is zero") {
+  for (const DType dtype : float_types) {
+    const Tensor logits = generate(
+        dtype, {70, 10}, [](std::int64_t i) { return i < 40 * 10 ? static_cast<double>(i % 7) : not_a_number; });
+    std::vector<std::int32_t> labels(70, 99);
+    std::fill_n(labels.begin(), 40, 3);
+    check_like_reference_with_samples(logits, Tensor::from(labels, {70}), 40);
+    CHECK(after_cuda({Tensor::zeros(dtype, {0, 3}), Tensor::from(std::vector<std::int32_t>{}, {0})},
+                     [](const Kernels& kernels, const Views& v) {
+                       CHECK(kernels.softmax_cross_entropy(v[0], v[1], 0, v[0]).loss_sum == 0);
+                       CHECK(kernels.softmax_cross_entropy(v[0], v[1], 0).correct == 0);
+                     })
+              .size() == 2);
+  }
+}
+
+TEST_CASE("large logits do not overflow on a GPU, and what is not finite shows in the loss") {
+  constexpr double inf = ops::infinity;
+  struct Row {
+    std::vector<double> logits;
+    std::int32_t label;
+  };
+  std::vector<Row> rows{{{1000, 1000, 1000}, 0}, {{-1000, 1000, 0}, 0}, {{-inf, 0, 0}, 1}, {{-inf, 0, 0}, 0},
+                        {{0, inf, 0}, 1},        {{-inf, -inf}, 0},     {{0, 1, inf}, 0}};
+  for (const std::int32_t label : {0, 1, 2}) {
+    rows.push_back({{0, 1, not_a_number}, label});
+    rows.push_back({{not_a_number, 1, 0}, label});
+  }
+  for (const std::size_t bad : {0, 31, 32, 63}) {
+    std::vector<double> wide(64, 1.);
+    wide[bad] = not_a_number;
+    rows.push_back({wide, 5});
+  }
+  for (const DType dtype : float_types)
+    for (const Row& row : rows) {
+      const auto classes = static_cast<std::int64_t>(row.logits.size());
+      const Tensor logits =
+          generate(dtype, {1, classes}, [&](std::int64_t i) { return row.logits[static_cast<std::size_t>(i)]; });
+      std::vector<CrossEntropy> results;
+      check_like_reference({logits, ops::i32({row.label}), filled(dtype, {1, classes}, 0)},
+                           row_tolerance(dtype, classes), [&](const Kernels& kernels, const Views& v) {
+                             results.push_back(kernels.softmax_cross_entropy(v[0], v[1], 1, v[2]));
+                           });
+      for (const CrossEntropy& result : results) {
+        CHECK(result.correct == results.front().correct);
+        CHECK(std::isnan(result.loss_sum) == std::isnan(results.front().loss_sum));
+        CHECK(std::isinf(result.loss_sum) == std::isinf(results.front().loss_sum));
+        if (std::isfinite(result.loss_sum)) CHECK(result.loss_sum == Approx(results.front().loss_sum).epsilon(1e-6));
+      }
+    }
+}
+
+TEST_CASE("a label that is no class is refused on a GPU in the host's words, and nothing is written") {
+  constexpr std::int64_t rows = 3000;
+  const Tensor logits = noise(DType::f32, {rows, 10}, 1);
+  const Tensor untouched = filled(DType::f32, {rows, 10}, 7);
+  const std::vector<std::vector<std::pair<std::size_t, std::int32_t>>> cases{
+      {{0, 10}},     {{0, -1}}, {{2999, 10}}, {{1023, -5}, {1024, 12}}, {{2047, 77}, {1500, 78}, {2999, 79}},
+      {{1, 1 << 30}}};
+  for (const auto& bad : cases) {
+    std::vector<std::int32_t> labels(rows, 9);
+    for (const auto& [row, label] : bad) labels[row] = label;
+    std::vector<std::string> messages;
+    const auto call = [&](const Kernels& kernels, const Views& v) {
+      messages.push_back(message_of([&] { kernels.softmax_cross_entropy(v[0], v[1], rows, v[2]); }));
+      messages.push_back(message_of([&] { kernels.softmax_cross_entropy(v[0], v[1], rows); }));
+    };
+    check_like_reference({logits, Tensor::from(labels, {rows}), untouched}, 0, call);
+    for (const std::string& message : messages) CHECK(message == messages.front());
+    CHECK_THAT(messages.front(), Catch::StartsWith("softmax_cross_entropy: label "));
+  }
+}
+
+TEST_CASE("softmax cross-entropy on a GPU has the same bits every time") {
+  for (const DType dtype : float_types)
+    for (const Shape& shape : {Shape{256, 10}, Shape{1000, 100}, Shape{5000, 10}}) {
+      std::vector<double> losses;
+      check_repeats({logits_of(dtype, shape, 1), labels_of(shape, 2), filled(dtype, shape, 0)},
+                    [&](const Kernels& kernels, const Views& v) {
+                      losses.push_back(kernels.softmax_cross_entropy(v[0], v[1], shape[0], v[2]).loss_sum);
+                    });
+      CHECK(losses == std::vector<double>(losses.size(), losses.front()));
+    }
+}

@@ -1,0 +1,147 @@
+// What `meson install` puts down is a package: whole, usable with nothing else's development files, and the programs
+// run from where they are. Installed into a folder of its own, as a packager does, so no path of the build helps it.
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <stdexcept>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "support/job.hpp"
+
+using namespace lockstep::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string from_meson(const char* name) {
+  const char* value = std::getenv(name);
+  if (!value) throw std::runtime_error{fmt::format("{} is not set: run this with `meson test`", name)};
+  return value;
+}
+
+/// LD_LIBRARY_PATH without the build's folders, which Meson puts there: nothing but the installation must be found.
+std::string library_path_outside_the_build() {
+  const char* all = std::getenv("LD_LIBRARY_PATH");
+  std::istringstream folders{all ? all : ""};
+  std::string kept;
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (!folder.starts_with(from_meson("LOCKSTEP_BUILD"))) kept += (kept.empty() ? "" : ":") + folder;
+  return kept;
+}
+
+/// A fresh installation of this build, below a folder that stands for the root of the file system.
+class Installation {
+ public:
+  Installation() {
+    const Outcome outcome = run_command({from_meson("LOCKSTEP_MESON"), "install", "-C", from_meson("LOCKSTEP_BUILD"),
+                                         "--no-rebuild", "--quiet", "--destdir", root()});
+    INFO(outcome.out << outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+  }
+
+  fs::path root() const { return folder_.path() / "root"; }
+  /// Where a folder of the prefix (LOCKSTEP_BINDIR, …) came to lie.
+  fs::path folder(const char* variable) const { return root() / fs::path{from_meson(variable)}.relative_path(); }
+  fs::path scratch() const { return folder_.path(); }
+
+  /// Runs a line of shell that knows this installation, not the build; pkg-config is reduced to what is installed here.
+  Outcome shell(const std::string& line) const {
+    Environment environment = mpi_environment();
+    environment["LD_LIBRARY_PATH"] = library_path_outside_the_build();
+    environment["PKG_CONFIG_LIBDIR"] = folder("LOCKSTEP_LIBDIR") / "pkgconfig";
+    environment["PKG_CONFIG_PATH"] = "";
+    environment["PKG_CONFIG_SYSROOT_DIR"] = root();
+    return run_command({"sh", "-c", line}, {.environment = environment, .timeout = std::chrono::seconds{100}});
+  }
+
+ private:
+  TemporaryDirectory folder_;
+};
+
+/// The files below `folder`, by their paths from there, in order.
+std::vector<std::string> files_below(const fs::path& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator{folder})
+    if (!entry.is_directory()) files.push_back(entry.path().lexically_relative(folder));
+  std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace
+
+TEST_CASE("the installed headers are those of include/lockstep, and no others") {
+  const Installation installation;
+  const std::vector<std::string> installed = files_below(installation.folder("LOCKSTEP_INCLUDEDIR"));
+  const fs::path sources = from_meson("LOCKSTEP_PUBLIC_HEADERS");
+  CHECK(installed == files_below(sources));
+  CHECK(std::ranges::count(installed, "lockstep/lockstep.hpp") == 1);
+  for (const std::string& header : installed)
+    CHECK(read_file(installation.folder("LOCKSTEP_INCLUDEDIR") / header) == read_file(sources / header));
+}
+
+TEST_CASE("the installed library comes with its links and its pkg-config file, and without the layers it is made of") {
+  const Installation installation;
+  const std::vector<std::string> libraries = files_below(installation.folder("LOCKSTEP_LIBDIR"));
+  const std::string version = from_meson("LOCKSTEP_EXPECTED_VERSION");
+  CHECK(libraries == std::vector<std::string>{"liblockstep.so",
+                                              "liblockstep.so." + version.substr(0, version.find('.')),
+                                              "liblockstep.so." + version, "pkgconfig/lockstep.pc"});
+}
+
+TEST_CASE("pkg-config needs no package but the installed one") {
+  const Installation installation;
+  for (const char* question : {"--exists", "--cflags", "--libs", "--cflags --libs --static"}) {
+    CAPTURE(question);
+    const Outcome outcome = installation.shell(fmt::format("pkg-config --print-errors {} lockstep", question));
+    CHECK(outcome.err == "");
+    CHECK(outcome.exit_code == 0);
+  }
+  CHECK(installation.shell("pkg-config --modversion lockstep").out == from_meson("LOCKSTEP_EXPECTED_VERSION") + "\n");
+  // What a consumer gets is lockstep and nothing of what it stands on.
+  const std::string flags = installation.shell("pkg-config --cflags --libs lockstep").out;
+  INFO(flags);
+  CHECK(lines_starting_with(flags, "-I" + installation.folder("LOCKSTEP_INCLUDEDIR").string()).size() == 1);
+  CHECK(flags.find(" -llockstep") != std::string::npos);
+  CHECK(flags.find(" -l") == flags.rfind(" -l"));
+}
+
+TEST_CASE("a program of another project builds against the installed package and runs on two ranks") {
+  const Installation installation;
+  const fs::path program = installation.scratch() / "consumer";
+  const Outcome compiled = installation.shell(fmt::format(
+      "{} {} $(pkg-config --cflags --libs lockstep) -Wl,-rpath,$(pkg-config --variable=libdir lockstep) -o {}",
+      from_meson("LOCKSTEP_CXX"), from_meson("LOCKSTEP_CONSUMER"), program.string()));
+  INFO(compiled.err);
+  REQUIRE(compiled.exit_code == 0);
+
+  const Outcome outcome = installation.shell("mpirun -n 2 " + program.string());
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  // Gradients of 1 + 2 and 10 + 20 over 4 + 4 samples, half of that off zero.
+  for (const char* rank : {"rank 0", "rank 1"})
+    CHECK(lines_starting_with(outcome.out, rank) ==
+          std::vector<std::string>{fmt::format("{} of 2: total 3, weights -0.1875 -1.875", rank)});
+}
+
+TEST_CASE("every installed program finds the installed library, and says its version and its options") {
+  const Installation installation;
+  const std::vector<std::string> programs = files_below(installation.folder("LOCKSTEP_BINDIR"));
+  CHECK(std::ranges::count(programs, "lockstep-train") == 1);
+  for (const std::string& name : programs) {
+    CAPTURE(name);
+    const std::string program = installation.folder("LOCKSTEP_BINDIR") / name;
+    const Outcome linked = installation.shell("ldd " + program);
+    INFO(linked.out);
+    const std::vector<std::string> found = lines_starting_with(linked.out, "\tliblockstep.so");
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].find("=> " + installation.root().string()) != std::string::npos);
+    const Outcome version = installation.shell(program + " --version");
+    CHECK(version.exit_code == 0);
+    CHECK(version.out == fmt::format("{} {}\n", name, from_meson("LOCKSTEP_EXPECTED_VERSION")));
+    const Outcome help = installation.shell(program + " --help");
+    CHECK(help.exit_code == 0);
+    CHECK(help.out.find("--help") != std::string::npos);
+  }
+}

@@ -1,0 +1,252 @@
+// What goes on beside the collectives: the watch for failures, aborts, the end, and the machine's own time.
+#include <atomic>
+#include <future>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <stdlib.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "comm/nccl/shared_gpu.hpp"
+#include "support/fake_nccl.hpp"
+
+using namespace lockstep;
+using Catch::Matchers::Equals;
+using lockstep::test::FakeWorld;
+
+namespace {
+
+using Lines = std::vector<std::string>;
+
+std::string text_of(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const CommError& error) {
+    return error.what();
+  }
+}
+
+/// What `on_failure` was called with. Written by the watch's thread.
+struct Failures {
+  std::function<void(std::exception_ptr)> collector() {
+    return [this](std::exception_ptr failure) {
+      texts.push_back(text_of(failure));
+      called.set_value();
+    };
+  }
+  /// Only after the watch has ended, or `called`.
+  std::vector<std::string> texts;
+  std::promise<void> called;
+};
+
+}  // namespace
+
+TEST_CASE("a failure under way is told to on_failure, once, with device, rank and NCCL's text") {
+  FakeWorld world;
+  Failures failures;
+  auto communicator = world.communicator(1, 2, failures.collector());
+  world.ticker->beat();
+  world.nccl->states({ncclInProgress});
+  world.ticker->beat();
+  CHECK(failures.texts.empty());
+  world.nccl->states({ncclRemoteError});
+  world.ticker->last_beat();
+  failures.called.get_future().wait();
+  const Tensor tensor = Tensor::zeros(DType::f32, {1});
+  CHECK_THROWS_AS((void)communicator->all_reduce(tensor.view()), CommError);
+  communicator.reset();
+  CHECK(failures.texts == std::vector<std::string>{"a collective under way failed on gpu:7 of rank 1: text 6"});
+}
+
+TEST_CASE("a failure that a call has thrown is not told again") {
+  FakeWorld world;
+  Failures failures;
+  auto communicator = world.communicator(0, 2, failures.collector());
+  const Tensor tensor = Tensor::zeros(DType::f32, {1});
+  SECTION("because the call found it") {
+    world.nccl->states({ncclRemoteError});
+    CHECK_THROWS_AS((void)communicator->all_reduce(tensor.view()), CommError);
+  }
+  SECTION("because the call failed") {
+    world.nccl->script("all_reduce", {ncclSystemError});
+    CHECK_THROWS_AS((void)communicator->all_reduce(tensor.view()), CommError);
+    world.nccl->states({ncclSystemError});
+  }
+  world.ticker->beat();
+  communicator.reset();
+  CHECK(failures.texts.empty());
+}
+
+TEST_CASE("without on_failure nobody watches") {
+  FakeWorld world;
+  world.communicator(0, 2).reset();
+  CHECK(world.journal.count("the watch ends") == 0);
+}
+
+TEST_CASE("the end is the watch's, then NCCL's with all ranks, then the stream's") {
+  FakeWorld world;
+  auto communicator = world.communicator(0, 2, [](std::exception_ptr) {});
+  world.nccl->script("comm_finalize", {ncclInProgress});
+  world.nccl->states({ncclInProgress, ncclSuccess});
+  communicator.reset();
+  CHECK_THAT(world.journal.lines(),
+             Equals(Lines{"the watch ends", "comm_finalize", "look", "look", "comm_destroy", "nccl goes"}));
+}
+
+TEST_CASE("an end that fails, or that the others do not come to, is an abort") {
+  FakeWorld world;
+  auto communicator = world.communicator(0, 2);
+  SECTION("at once") {
+    world.nccl->script("comm_finalize", {ncclInvalidArgument});
+  }
+  SECTION("later") {
+    world.nccl->script("comm_finalize", {ncclInProgress});
+    world.nccl->states({ncclInProgress, ncclRemoteError});
+  }
+  SECTION("never") {
+    world.nccl->script("comm_finalize", {ncclInProgress});
+    world.nccl->states({ncclInProgress});
+  }
+  communicator.reset();
+  CHECK(world.journal.count("comm_finalize") == 1);
+  CHECK(world.journal.count("comm_abort") == 1);
+  CHECK(world.journal.count("comm_destroy") == 0);
+  CHECK(world.journal.lines().back() == "nccl goes");
+}
+
+TEST_CASE("an abort happens once, and nothing of NCCL's comes after it") {
+  FakeWorld world;
+  auto communicator = world.communicator(0, 2, [](std::exception_ptr) {});
+  const Tensor tensor = Tensor::zeros(DType::f32, {1});
+  Work earlier = communicator->all_reduce(tensor.view());
+  world.journal.clear();
+  std::thread{[&] { communicator->abort(); }}.join();
+  communicator->abort();
+  CHECK_THROWS_WITH((void)communicator->all_reduce(tensor.view()),
+                    "all_reduce on gpu:7 of rank 0: the communicator was aborted");
+  CHECK_THROWS_AS(earlier.wait(), CommError);
+  world.ticker->beat();
+  communicator.reset();
+  CHECK_THAT(world.journal.lines(), Equals(Lines{"comm_abort", "record compute@2", "nccl waits for compute@2",
+                                                 "the watch ends", "nccl goes"}));
+}
+
+TEST_CASE("an abort that is stuck holds up neither its caller nor the end") {
+  FakeWorld world;
+  world.limits.abort = Seconds{0.01};
+  std::promise<void> end_of_test;
+  const auto end = end_of_test.get_future().share();
+  std::atomic<bool> left{false};
+  world.nccl->in_abort = [end, &left] {
+    end.wait();
+    left = true;
+  };
+  auto communicator = world.communicator(0, 2);
+  communicator->abort();
+  communicator->abort();
+  communicator.reset();
+  CHECK_FALSE(left);
+  CHECK_THAT(world.journal.lines(), Equals(Lines{"comm_abort", "nccl goes"}));
+  end_of_test.set_value();
+  while (!left) std::this_thread::yield();
+}
+
+TEST_CASE("a call that waits for NCCL ends when another thread aborts") {
+  FakeWorld world;
+  auto communicator = world.communicator(0, 2);
+  world.nccl->script("all_reduce", {ncclInProgress});
+  world.nccl->states({ncclSuccess, ncclInProgress});
+  world.clock->at_pause = [&] { communicator->abort(); };
+  const Tensor tensor = Tensor::zeros(DType::f32, {1});
+  CHECK_THROWS_WITH((void)communicator->all_reduce(tensor.view()),
+                    "ncclAllReduce on gpu:7 of rank 0: the communicator was aborted");
+  CHECK(world.journal.count("comm_abort") == 1);
+}
+
+TEST_CASE("a thread that is stuck inside NCCL does not keep another from aborting") {
+  FakeWorld world;
+  world.limits.abort = Seconds{0.01};
+  auto communicator = world.communicator(0, 2);
+  std::promise<void> inside;
+  // Shared: the thread of the abort may be the last to know of it.
+  const auto aborted = std::make_shared<std::promise<void>>();
+  world.nccl->in_all_reduce = [&] {
+    inside.set_value();
+    aborted->get_future().wait();
+  };
+  world.nccl->in_abort = [aborted] { aborted->set_value(); };
+  const Tensor tensor = Tensor::zeros(DType::f32, {1});
+  std::thread stuck{[&] { (void)communicator->all_reduce(tensor.view()); }};
+  inside.get_future().wait();
+  communicator->abort();
+  stuck.join();
+  CHECK(world.journal.count("comm_abort") == 1);
+}
+
+TEST_CASE("while a thread is inside NCCL the watch does not wait for it") {
+  FakeWorld world;
+  auto communicator = world.communicator(0, 2, [](std::exception_ptr) {});
+  std::promise<void> inside, go_on;
+  world.nccl->in_all_reduce = [&] {
+    inside.set_value();
+    go_on.get_future().wait();
+  };
+  const Tensor tensor = Tensor::zeros(DType::f32, {1});
+  std::thread stuck{[&] { (void)communicator->all_reduce(tensor.view()); }};
+  inside.get_future().wait();
+  const std::size_t looks = world.journal.count("look");
+  world.ticker->beat();
+  world.ticker->beat();
+  CHECK(world.journal.count("look") == looks);
+  go_on.set_value();
+  stuck.join();
+}
+
+TEST_CASE("the machine's ticker beats until it is stopped") {
+  const auto ticker = make_ticker(Seconds{0.001});
+  CHECK(ticker->wait());
+  CHECK(ticker->wait());
+  ticker->stop();
+  CHECK_FALSE(ticker->wait());
+  const auto slow = make_ticker(Seconds{1e6});
+  std::thread stopper{[&] { slow->stop(); }};
+  CHECK_FALSE(slow->wait());
+  stopper.join();
+}
+
+TEST_CASE("the machine's clock runs on while a loop waits") {
+  const auto clock = make_poll_clock();
+  Patience patience{*clock, Seconds{0.01}};
+  CHECK_FALSE(Patience{*clock, Seconds{1e6}}.is_over());
+  while (!patience.is_over()) patience.pause();
+  CHECK(patience.limit() == Seconds{0.01});
+}
+
+TEST_CASE("ranks that share a GPU are hosts of their own on one machine") {
+  const std::vector<EnvironmentVariable> expected{
+      {"NCCL_HOSTID", "lockstep-rank-3"},
+      {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
+      {"NCCL_SOCKET_IFNAME", "lo"},
+      {"NCCL_IB_DISABLE", "1"},
+      {"NCCL_MNNVL_ENABLE", "0"},
+      {"NCCL_NVLS_ENABLE", "0"},
+      {"NCCL_MAX_CTAS", "2"},
+  };
+  CHECK(shared_gpu_environment(3) == expected);
+  std::set<std::string> hosts;
+  for (int rank = 0; rank < 16; ++rank) hosts.insert(shared_gpu_environment(rank).front().value);
+  CHECK(hosts.size() == 16);
+
+  ::setenv("NCCL_SOCKET_IFNAME", "eth0", 1);
+  allow_shared_gpu(3);
+  for (const auto& [name, value] : expected) {
+    const char* const set = ::getenv(name.c_str());
+    REQUIRE(set);
+    CHECK(set == value);
+    ::unsetenv(name.c_str());
+  }
+}
