@@ -106,6 +106,11 @@ void MeetingPoint::meet(const Tag& tag, std::exception_ptr own) {
 
   std::vector<Tag> tags(static_cast<std::size_t>(channel_->size()), tag);
   if (!agreed) channel_->all_gather(std::as_bytes(std::span{&tag, 1}), std::as_writable_bytes(std::span{tags}));
+  // Ranks that came here from different places count on from the same, or they would never agree again.
+  for (const Tag& each : tags) {
+    run_ = std::max(run_, each.run);
+    sequence_ = std::max(sequence_, each.sequence);
+  }
   Verdict verdict = judge(tags, names_);
   AgreedFailure failure{own, verdict.rank, verdict.code, {}};
   if (verdict.failed) {

@@ -32,7 +32,8 @@ struct AgreedFailure {
 /// digests h. Only when they do not, the tags themselves are gathered and judged.
 ///
 /// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
-/// that swallowed it cannot leave the others waiting. The next outermost run starts afresh.
+/// that swallowed it cannot leave the others waiting. The next outermost run starts afresh, and so does what comes
+/// outside of runs: whatever a rank had skipped, the ranks are in step again once each of them has the verdict.
 class MeetingPoint {
  public:
   /// `names[r]` is how messages call rank r. `phases`, where there is one, must outlive this object.
