@@ -33,11 +33,11 @@ void on_ranks_of_several_jobs(void (*body)());
 
 }  // namespace lockstep::test
 
-#define LOCKSTEP_TEST_ON_RANKS(body, ...)                                          \
-  static void body();                                                              \
-  INTERNAL_CATCH_TESTCASE(__VA_ARGS__) {                                           \
-    ::lockstep::test::on_ranks_of_several_jobs(&body);                             \
-  }                                                                                \
+#define LOCKSTEP_TEST_ON_RANKS(body, ...)              \
+  static void body();                                  \
+  INTERNAL_CATCH_TESTCASE(__VA_ARGS__) {               \
+    ::lockstep::test::on_ranks_of_several_jobs(&body); \
+  }                                                    \
   static void body()
 
 #undef TEST_CASE
