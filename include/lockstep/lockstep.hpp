@@ -29,6 +29,7 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/runtime/runtime.hpp>
+#include <lockstep/sim/sim.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/extended.hpp>
 #include <lockstep/strategy/replica_context.hpp>

@@ -85,9 +85,18 @@ void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
   fail(std::move(exception));
 }
 
+void MeetingPoint::leave_job(const Here& here) {
+  // Ranks come here from different places, by different ways.
+  depth_ = 0;
+  run_ = 0;
+  sequence_ = 0;
+  agree(TagKind::leave, 0, here);
+}
+
 void MeetingPoint::meet(const Tag& tag, std::exception_ptr own) {
   failure_.reset();
   ++meetings_;
+  last_ = tag;
   const std::uint64_t digest = tag.digest();
   if (phases_) phases_->enter_meeting(meetings_, tag);
   const auto largest = channel_->max({digest, ~digest});
@@ -97,6 +106,11 @@ void MeetingPoint::meet(const Tag& tag, std::exception_ptr own) {
 
   std::vector<Tag> tags(static_cast<std::size_t>(channel_->size()), tag);
   if (!agreed) channel_->all_gather(std::as_bytes(std::span{&tag, 1}), std::as_writable_bytes(std::span{tags}));
+  // Ranks that came here from different places count on from the same, or they would never agree again.
+  for (const Tag& each : tags) {
+    run_ = std::max(run_, each.run);
+    sequence_ = std::max(sequence_, each.sequence);
+  }
   Verdict verdict = judge(tags, names_);
   AgreedFailure failure{own, verdict.rank, verdict.code, {}};
   if (verdict.failed) {

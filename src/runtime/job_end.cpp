@@ -37,10 +37,22 @@ JobEnd::~JobEnd() {
 ExitCode JobEnd::after(const std::exception_ptr& exception) {
   const auto& failure = meeting_.failure();
   if (!failure || failure->exception != exception) alone(message_of(exception), exit_code_of(exception));
-  if (phases_) phases_->enter(Phase::leaving);
   // Every rank has the same line; replica 0 is among them, or there would have been no verdict.
-  if (meeting_.rank() == 0) print_line(failure->line);
+  if (meeting_.rank() == 0 && !said_) print_line(failure->line);
+  said_ = true;
   return failure->code;
+}
+
+void JobEnd::leave() noexcept {
+  for (bool all_here = false; !all_here;) {
+    try {
+      meeting_.leave_job(Here::current());
+      all_here = true;
+    } catch (...) {
+      (void)after(std::current_exception());
+    }
+  }
+  if (phases_) phases_->enter(Phase::leaving);
 }
 
 void JobEnd::alone(const std::string& what, ExitCode cause) {
@@ -62,6 +74,7 @@ void JobEnd::on_terminate() {
   // A second failure on the way out, or none of ours: the default is the best that is left.
   if (!end || !exception) std::abort();
   const ExitCode code = end->after(exception);
+  end->leave();
   // The stack still stands, so nothing is destroyed; MPI ends here, in order, with the other ranks.
   MPI_Finalize();
   std::_Exit(static_cast<int>(code));

@@ -21,9 +21,13 @@ class JobEnd {
   void set_name(std::string name) { name_ = std::move(name); }
   void set_phases(PhaseTable* phases) { phases_ = phases; }
 
-  /// Says why, once per job, and returns the exit code, if every rank knows of this failure: all of them come here and
-  /// may end in order. Otherwise ends the job at once and does not return.
+  /// Says why, once per job, and returns the exit code, if every rank knows of this failure: the job may end in order.
+  /// Otherwise ends it at once and does not return.
   ExitCode after(const std::exception_ptr& exception);
+
+  /// COLL. Returns when every rank is here: those that go on, because they know of no failure or made light of it, are
+  /// told wherever they are. The process may go then.
+  void leave() noexcept;
 
   /// Ends the job because of something that only this rank knows. Does not return.
   [[noreturn]] void alone(const std::string& what, ExitCode cause);
@@ -35,6 +39,7 @@ class JobEnd {
   MeetingPoint& meeting_;
   std::string name_;
   PhaseTable* phases_ = nullptr;
+  bool said_ = false;
   std::terminate_handler previous_;
 };
 

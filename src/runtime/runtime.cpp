@@ -79,6 +79,8 @@ struct Runtime::Impl {
     log::set_rank(group->rank());
   }
 
+  ~Impl() { end.leave(); }
+
   MeetingPoint& meeting() { return group->meeting(); }
   ControlChannel& channel() { return group->meeting().channel(); }
 
@@ -248,22 +250,13 @@ Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options) : Runtime{std:
 Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
 
 Runtime::~Runtime() {
-  try {
-    if (std::uncaught_exceptions() > impl_->exceptions_before) {
-      // Unwinding: what it is cannot be seen from a destructor, only whether all ranks know of it.
-      if (const auto& failure = impl_->meeting().failure()) {
-        impl_->end.after(failure->exception);
-      } else {
-        impl_->end.alone("it left with an exception", ExitCode::failure);
-      }
-    } else {
-      impl_->meeting().agree(TagKind::leave, 0, Here::current());
-    }
-  } catch (...) {
-    // Others are elsewhere, and throw the same verdict there.
-    impl_->end.after(std::current_exception());
+  if (std::uncaught_exceptions() <= impl_->exceptions_before) return;
+  // Unwinding: what it is cannot be seen from a destructor, only whether all ranks know of it.
+  if (const auto& failure = impl_->meeting().failure()) {
+    impl_->end.after(failure->exception);
+  } else {
+    impl_->end.alone("it left with an exception", ExitCode::failure);
   }
-  if (impl_->node.phases) impl_->node.phases->enter(Phase::leaving);
 }
 
 Strategy& Runtime::strategy() {

@@ -284,3 +284,17 @@ TEST_CASE("where every rank fails alike, each has its own exception") {
                     "all of us");
   expect_in_step();
 }
+
+TEST_CASE("a rank that made a run too few or too many is in step again after the verdict") {
+  if (ranks() == 1) return;
+  for (const bool more : {false, true}) {
+    const auto message = message_of<MismatchError>([&] {
+      const int runs = rank() == last() ? (more ? 2 : 0) : 1;
+      for (int i = 0; i < runs; ++i) runtime().strategy().run([](ReplicaContext&) {});
+      (void)runtime().strategy().same_on_all(7);
+    });
+    CHECK_THAT(message, Catch::Contains("has finished the step"));
+    expect_in_step();
+    runtime().strategy().run([](ReplicaContext& context) { CHECK(context.all_reduce(ReduceOp::sum, 1) == ranks()); });
+  }
+}

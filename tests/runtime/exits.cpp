@@ -25,6 +25,13 @@ int by_hand(int argc, char** argv, const std::string& mode, int culprit) {
   if (mode == "uncaught-alone" && mine) throw std::runtime_error{"uncaught outside of any step"};
   if (mode == "uncaught-everywhere") throw ConfigError{"the same wrong file on all ranks"};
   if (mode == "early-return" && mine) return 0;
+  if (mode == "leaves-with-verdict") {
+    try {
+      (void)runtime.strategy().same_on_all(runtime.rank());
+    } catch (const MismatchError&) {
+      if (mine) throw;
+    }
+  }
   if (mode == "early-exit" && mine) std::exit(0);
   step(runtime);
   return 0;
@@ -48,6 +55,15 @@ int by_run_program(int argc, char** argv, const std::string& mode, int culprit) 
         const bool mine = runtime.rank() == culprit;
         step(runtime);
         if (mode == "program-alone" && mine) throw std::runtime_error{"body failed on its own"};
+        if (mode == "program-early-return" && mine) return;
+        if (mode == "program-leaves-with-verdict") {
+          // The others swallow it and go on.
+          try {
+            (void)runtime.strategy().same_on_all(runtime.rank());
+          } catch (const MismatchError&) {
+            if (mine) throw;
+          }
+        }
         if (mode == "program-recovers") {
           try {
             runtime.strategy().run([&](ReplicaContext&) {

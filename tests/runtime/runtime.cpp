@@ -61,12 +61,28 @@ TEST_CASE("what all ranks throw alike is said once") {
   CHECK(reason(outcome) == "lockstep: error: the same wrong file on all ranks");
 }
 
-TEST_CASE("a rank that returns from main while the others go on is named", "[B-11]") {
-  for (const int culprit : {0, 1}) {
-    const Outcome outcome = exits(3, "early-return", culprit);
-    CHECK(outcome.exit_code == 3);
-    CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica " + std::to_string(culprit) + " (") &&
-                                    Catch::Contains("has finished the job"));
+TEST_CASE("a rank that returns from main, or from run_program's body, while the others go on is named", "[B-11]") {
+  for (const std::string mode : {"early-return", "program-early-return"}) {
+    for (const int culprit : {0, 1}) {
+      CAPTURE(mode, culprit);
+      const Outcome outcome = exits(3, mode, culprit);
+      CHECK(outcome.exit_code == 3);
+      CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica " + std::to_string(culprit) + " (") &&
+                                      Catch::Contains("has finished the job"));
+    }
+  }
+}
+
+TEST_CASE("a rank that leaves with a verdict which the others made light of does not leave them waiting") {
+  for (const std::string mode : {"leaves-with-verdict", "program-leaves-with-verdict"}) {
+    for (const int leaving : {0, 1}) {
+      CAPTURE(mode, leaving);
+      const Outcome outcome = exits(3, mode, leaving);
+      CHECK(outcome.exit_code == 3);
+      // Replica 0 speaks: of the verdict it left with, or of the one it got afterwards.
+      CHECK_THAT(reason(outcome), Catch::Contains(leaving == 0 ? "is at same_on_all" : "replica 1 (") &&
+                                      Catch::Contains(leaving == 0 ? "replica 2 (" : "has finished the job"));
+    }
   }
 }
 

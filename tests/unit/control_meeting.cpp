@@ -164,6 +164,43 @@ TEST_CASE("outside of runs a verdict is over once it is thrown") {
   CHECK_FALSE(meeting.failure().has_value());
 }
 
+TEST_CASE("after a verdict a rank counts on from whichever is furthest") {
+  Tag ahead = elsewhere();
+  ahead.run = 5;
+  ahead.sequence = 9;
+  Script script{.meetings = {Meeting{.others = {{1, ahead}}}, Meeting{.others = {{1, elsewhere()}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  CHECK_THROWS_AS(agree(meeting), MismatchError);
+  CHECK_THROWS_AS(agree(meeting), MismatchError);
+  REQUIRE(script.gathered.size() == 2);
+  CHECK(script.gathered[1].run == 5);
+  CHECK(script.gathered[1].sequence == 10);
+  meeting.enter_run();
+  agree(meeting);
+  CHECK(meeting.last().run == 6);
+  CHECK(meeting.last().sequence == 1);
+}
+
+TEST_CASE("the end of the job is the same wherever a rank comes from, and it may come again") {
+  Script script;
+  MeetingPoint meeting = meeting_on(script);
+  agree(meeting);
+  meeting.enter_run();
+  agree(meeting);
+  agree(meeting);
+  script.meetings = {Meeting{.others = {{1, elsewhere()}}}, Meeting{}};
+  const Here here = Here::current();
+  CHECK_THROWS_AS(meeting.leave_job(here), MismatchError);
+  CHECK(meeting.last().kind == TagKind::leave);
+  CHECK(meeting.last().depth == 0);
+  CHECK(meeting.last().run == 0);
+  CHECK(meeting.last().sequence == 1);
+  const std::uint64_t digest = meeting.last().digest();
+  meeting.leave_job(here);
+  CHECK(meeting.last().digest() == digest);
+  CHECK(script.calls == Calls{"max", "max", "max", "max", "all_gather", "max"});
+}
+
 TEST_CASE("a rank that leaves the run early is found by the agreed end of the run") {
   Script script{.meetings = {Meeting{.others = {{2, elsewhere(TagKind::close)}}}}};
   MeetingPoint meeting = meeting_on(script);

@@ -32,7 +32,8 @@ struct AgreedFailure {
 /// digests h. Only when they do not, the tags themselves are gathered and judged.
 ///
 /// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
-/// that swallowed it cannot leave the others waiting. The next outermost run starts afresh.
+/// that swallowed it cannot leave the others waiting. The next outermost run starts afresh, and so does what comes
+/// outside of runs: whatever a rank had skipped, the ranks are in step again once each of them has the verdict.
 class MeetingPoint {
  public:
   /// `names[r]` is how messages call rank r. `phases`, where there is one, must outlive this object.
@@ -64,6 +65,10 @@ class MeetingPoint {
   /// COLL. The end of a run by an exception: announced, unless every rank knows already. Throws.
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);
 
+  /// COLL. The end of the job, wherever in it this rank was: returns when every rank is here. Where others are
+  /// elsewhere it throws like `agree`, and the rank must come again: they may go on, and would wait for it.
+  void leave_job(const Here& here);
+
   int depth() const { return depth_; }
 
   /// The last verdict, until the next agreement that succeeds or the next outermost run.
@@ -71,6 +76,9 @@ class MeetingPoint {
 
   /// Agreements so far.
   std::uint64_t meetings() const { return meetings_; }
+
+  /// What this rank came to the last of them with; meaningless where there was none.
+  const Tag& last() const { return last_; }
 
  private:
   void meet(const Tag& tag, std::exception_ptr own);
@@ -84,6 +92,7 @@ class MeetingPoint {
   std::uint64_t run_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint64_t meetings_ = 0;
+  Tag last_;
   std::optional<AgreedFailure> failure_;
 };
 

@@ -1,0 +1,19 @@
+// Which simulated rank this thread is.
+#pragma once
+
+namespace lockstep::sim {
+
+class Job;
+
+/// Says so for as long as it lives.
+class Current {
+ public:
+  Current(Job& job, int rank);
+  Current(const Current&) = delete;
+  ~Current();
+
+  Job& job;
+  const int rank;
+};
+
+}  // namespace lockstep::sim

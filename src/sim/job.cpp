@@ -1,0 +1,312 @@
+#include "sim/job.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/cluster/rank_map.hpp>
+#include <lockstep/control/phase_table.hpp>
+
+#include "sim/current.hpp"
+#include "sim/planes.hpp"
+
+namespace lockstep::sim {
+namespace {
+
+Time later(Time time, Time length) {
+  return length < Time::max() - time ? time + length : Time::max();
+}
+
+Options checked(Options options) {
+  if (options.ranks < 1) throw InvalidArgument{fmt::format("sim: {} ranks: expected one or more", options.ranks)};
+  if (options.stall_timeout <= Time{0}) throw InvalidArgument{"sim: the stall timeout: expected a positive time"};
+  if (options.longest_latency < Time{0}) throw InvalidArgument{"sim: the longest latency: expected no negative time"};
+  for (const Fault& fault : options.faults)
+    if (fault.rank < 0 || fault.rank >= options.ranks)
+      throw InvalidArgument{
+          fmt::format("sim: a fault on replica {}: expected one of 0 to {}", fault.rank, options.ranks - 1)};
+  return options;
+}
+
+std::vector<std::string> names_of(int ranks) {
+  const RankMap map{ClusterSpec::one_task_per_rank(ranks), ranks};
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks; ++rank) names.push_back(map.describe_replica(rank, "sim"));
+  return names;
+}
+
+std::string seconds(Time time) {
+  return fmt::format("{:g} s", std::chrono::duration<double>{time}.count());
+}
+
+}  // namespace
+
+Job::Job(Options options, std::function<void(Strategy&, int)> body)
+    : options_{checked(std::move(options))},
+      body_{std::move(body)},
+      names_{names_of(options_.ranks)},
+      ranks_(static_cast<std::size_t>(options_.ranks)),
+      scheduler_{options_.ranks, options_.seed, *this},
+      control_{*this, "control", options_.ranks},
+      data_{*this, "data", options_.ranks} {}
+
+void Job::run() {
+  for (const Fault& fault : options_.faults)
+    if (fault.time != Fault::no_time) scheduler_.call(fault.time, [this, &fault] { strike(fault); });
+  scheduler_.run([this](int rank) { play(rank); });
+  // One that nobody was left to notice.
+  if (!over_ && !blows_.empty()) notice(blows_.front());
+
+  std::exception_ptr failure;
+  std::string text;
+  if (over_) {
+    failure = over_->exception;
+    text = over_->text;
+  } else if (agreed_) {
+    const auto threw = [](const Rank& rank) { return rank.outcome != nullptr; };
+    const Rank& blamed = of(agreed_->rank);
+    failure = threw(blamed) ? blamed.outcome : std::ranges::find_if(ranks_, threw)->outcome;
+    text = agreed_->line.substr(std::string_view{"lockstep: "}.size());
+  }
+  if (!failure) return;
+  const std::string line =
+      fmt::format("sim: seed {}, {} rank{}: {}", options_.seed, options_.ranks, options_.ranks == 1 ? "" : "s", text);
+  if (options_.report) {
+    options_.report(line);
+  } else {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+  std::rethrow_exception(failure);
+}
+
+/// A rank from its begin to its end, as Runtime and run_program have it.
+void Job::play(int rank) {
+  const Current current{*this, rank};
+  try {
+    ReplicaGroup group{make_communicator(data_, rank, options_.ranks), make_channel(control_, rank, options_.ranks),
+                       names_, [this, rank](std::exception_ptr exception) { end_by(rank, std::move(exception)); }};
+    struct Meeting {
+      const MeetingPoint*& shown;
+      ~Meeting() { shown = nullptr; }
+    } const meeting{of(rank).meeting = &group.meeting()};
+    Strategy strategy{group};
+    try {
+      body_(strategy, rank);
+    } catch (const Unwind&) {
+      throw;
+    } catch (...) {
+      after(rank, std::current_exception());
+    }
+    for (bool all_here = false; !all_here;) {
+      try {
+        group.meeting().leave_job(Here::current());
+        all_here = true;
+      } catch (const Unwind&) {
+        throw;
+      } catch (...) {
+        after(rank, std::current_exception());
+      }
+    }
+  } catch (const Unwind&) {
+    throw;
+  } catch (...) {
+    // The job is over because of it already.
+  }
+}
+
+/// `exception` left the rank's part of the job. Throws if it ends the job.
+void Job::after(int rank, const std::exception_ptr& exception) {
+  throw_if_over(rank);
+  if (!of(rank).outcome) of(rank).outcome = exception;
+  const auto& known = of(rank).meeting->failure();
+  if (!known || known->exception != exception) end_by(rank, exception);
+  if (!agreed_) agreed_ = known;
+}
+
+void Job::end(End end) {
+  over_ = std::move(end);
+  trace(fmt::format("the job is over: {}", over_->text));
+  scheduler_.wake_all();
+}
+
+void Job::end_by(int rank, std::exception_ptr exception) {
+  if (scheduler_.is_unwinding(rank)) throw Unwind{};
+  throw_if_over(rank);
+  const std::string text = fmt::format("{} failed: {}", name(rank), message_of(exception));
+  end({exception, std::make_exception_ptr(PeerError{rank, text, exit_code_of(exception)}), rank, text});
+  std::rethrow_exception(exception);
+}
+
+void Job::throw_if_over(int rank) const {
+  if (!over_) return;
+  std::rethrow_exception(over_->for_others && rank != over_->culprit ? over_->for_others : over_->exception);
+}
+
+Time Job::draw_latency() {
+  const auto longest = static_cast<std::uint64_t>(options_.longest_latency.count());
+  const std::uint64_t factor = scheduler_.draw(64) == 0 ? 100 : 1;
+  return Time{static_cast<Time::rep>(scheduler_.draw(longest * factor + 1))};
+}
+
+/// What every scheduling point begins with.
+void Job::pass(int rank) {
+  if (scheduler_.is_unwinding(rank)) throw Unwind{};
+  throw_if_over(rank);
+  const std::uint64_t point = of(rank).points++;
+  for (const Fault& fault : options_.faults) {
+    if (fault.rank != rank || fault.point != point) continue;
+    strike(fault);
+    scheduler_.pause(rank);  // for good
+  }
+}
+
+void Job::point(int rank, std::string_view what) {
+  pass(rank);
+  // Now and then it takes its time to get there, while the messages of others travel.
+  if (scheduler_.draw(4) == 0) {
+    scheduler_.wake(rank, later(now(), draw_latency()));
+    scheduler_.wait(rank);
+  } else {
+    scheduler_.pause(rank);
+  }
+  trace(rank, what);
+  throw_if_over(rank);
+}
+
+void Job::wait(int rank, std::string_view what) {
+  pass(rank);
+  if (!control_.inside(rank).empty()) of(rank).meets_since = now();
+  scheduler_.wait(rank);
+  of(rank).meets_since.reset();
+  if (options_.trace) trace(rank, fmt::format("done with {}", what));
+  throw_if_over(rank);
+}
+
+void Job::sleep(int rank, Time length) {
+  pass(rank);
+  scheduler_.wake(rank, later(now(), length));
+  scheduler_.wait(rank);
+  trace(rank, "awake");
+  throw_if_over(rank);
+}
+
+void Job::strike(const Fault& fault) {
+  if (over_ || !scheduler_.is_live(fault.rank)) return;
+  const bool dies = fault.kind == Fault::Kind::die;
+  trace(fault.rank, dies ? "dies" : "stops");
+  blows_.push_back({fault, later(now(), dies ? draw_latency() : options_.stall_timeout), was(fault.rank)});
+  scheduler_.park(fault.rank);
+  scheduler_.call(blows_.back().noticed, [this, blow = blows_.back()] { notice(blow); });
+}
+
+/// What a watchdog says of a rank that is gone, or has stopped.
+void Job::notice(const Blow& blow) {
+  const int rank = blow.fault.rank;
+  std::string text;
+  switch (blow.fault.kind) {
+    case Fault::Kind::die:
+      text = fmt::format("{} is gone: its process ended; it {}", name(rank), blow.was);
+      return end({std::make_exception_ptr(PeerError{rank, text}), {}, -1, text});
+    case Fault::Kind::stop:
+      text = fmt::format("{} has stopped: no sign of life for {}; it {}", name(rank), seconds(options_.stall_timeout),
+                         blow.was);
+      if (const std::string others = who_is_where(); !others.empty()) text += "; " + others;
+      return end({std::make_exception_ptr(StallError{text}), {}, -1, text});
+  }
+}
+
+/// Finds the rank that runs, but is not where others have waited for it too long.
+void Job::before(Time next) {
+  if (over_ || next < options_.stall_timeout) return;
+  for (int waiting = 0; waiting < options_.ranks; ++waiting) {
+    if (!of(waiting).meets_since || next < later(*of(waiting).meets_since, options_.stall_timeout)) continue;
+    const MeetingPoint& here = *of(waiting).meeting;
+    for (int late = 0; late < options_.ranks; ++late) {
+      const MeetingPoint* const there = of(late).meeting;
+      if (!scheduler_.is_live(late) || (there && there->meetings() >= here.meetings())) continue;
+      scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
+      const std::string text = fmt::format("{} is late: {} was waited for {}; it runs, and {}", name(late),
+                                           describe(here.last()), seconds(options_.stall_timeout), was(late));
+      return end({std::make_exception_ptr(StallError{text}), {}, -1, text});
+    }
+  }
+}
+
+void Job::stuck() {
+  if (!blows_.empty()) {
+    const Blow first = *std::ranges::min_element(blows_, {}, [](const Blow& blow) { return blow.noticed; });
+    scheduler_.move_to(first.noticed);
+    return notice(first);
+  }
+  const std::string text = who_is_where();
+  end({std::make_exception_ptr(StallError{text}), {}, -1, text});
+}
+
+std::string Job::was(int rank) const {
+  PhaseTable::Snapshot snapshot;
+  snapshot.phase = control_.inside(rank).empty() ? Phase::computing : Phase::meeting;
+  if (const MeetingPoint* const meeting = of(rank).meeting) {
+    snapshot.meeting = meeting->meetings();
+    snapshot.last = meeting->last();
+  }
+  return describe(snapshot);
+}
+
+/// "replica 2 (worker:2, host sim) is in all_gather of f32[12]; replicas 0, 1, 3 have finished the step": the ranks
+/// that wait or have left, those to blame first, as in a verdict.
+std::string Job::who_is_where() const {
+  struct Group {
+    std::vector<int> ranks;
+    Where where;
+  };
+  std::vector<Group> groups;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    if (scheduler_.is_parked(rank)) continue;
+    Where where = where_is(rank);
+    auto group = std::ranges::find(groups, where.of_one, [](const Group& each) { return each.where.of_one; });
+    if (group == groups.end()) group = groups.insert(group, {{}, std::move(where)});
+    group->ranks.push_back(rank);
+  }
+  std::ranges::sort(groups, [](const Group& a, const Group& b) {
+    return a.ranks.size() != b.ranks.size() ? a.ranks.size() < b.ranks.size() : a.ranks.front() > b.ranks.front();
+  });
+  std::vector<std::string> clauses;
+  for (const Group& group : groups)
+    clauses.push_back(group.ranks.size() == 1
+                          ? fmt::format("{} {}", name(group.ranks.front()), group.where.of_one)
+                          : fmt::format("replicas {} {}", fmt::join(group.ranks, ", "), group.where.of_several));
+  return fmt::format("{}", fmt::join(clauses, "; "));
+}
+
+Job::Where Job::where_is(int rank) const {
+  const MeetingPoint* const meeting = of(rank).meeting;
+  if (!meeting) return {"has left the job", "have left the job"};
+  const std::string last = meeting->meetings() > 0 ? describe(meeting->last()) : "the start of the job";
+  if (control_.inside(rank).empty()) {
+    const std::string what = fmt::format("in {} after {}", data_.inside(rank), last);
+    return {"is " + what, "are " + what};
+  }
+  if (meeting->meetings() > 0 && meeting->last().kind == TagKind::close)
+    return {"has finished the step", "have finished the step"};
+  if (meeting->meetings() > 0 && meeting->last().kind == TagKind::leave)
+    return {"has finished the job", "have finished the job"};
+  return {"is at " + last, "are at " + last};
+}
+
+void Job::trace(std::string_view line) const {
+  if (options_.trace) options_.trace(fmt::format("{} ns: {}", now().count(), line));
+}
+
+void Job::trace(int rank, std::string_view what) const {
+  if (!options_.trace) return;
+  const MeetingPoint* const meeting = of(rank).meeting;
+  const bool meets = meeting && meeting->meetings() > 0 && !control_.inside(rank).empty();
+  trace(fmt::format("replica {}: {}{}", rank, what, meets ? " for " + describe(meeting->last()) : ""));
+}
+
+}  // namespace lockstep::sim

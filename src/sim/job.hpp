@@ -1,0 +1,115 @@
+// A simulated job: its ranks, its faults, and what it ends with. Stands where mpirun, the phase table and the watchdogs
+// stand in a real one.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/control/meeting_point.hpp>
+#include <lockstep/sim/sim.hpp>
+
+#include "sim/plane.hpp"
+#include "sim/scheduler.hpp"
+
+namespace lockstep::sim {
+
+class Job final : private Scheduler::Overseer {
+ public:
+  /// InvalidArgument for options that make no sense.
+  Job(Options options, std::function<void(Strategy&, int)> body);
+
+  /// Throws what the job failed with.
+  void run();
+
+  /// For rank `rank`, which runs. Each throws what the job ended with, once it has.
+
+  /// A scheduling point.
+  void point(int rank, std::string_view what);
+  /// One that ends when somebody has said `wake`.
+  void wait(int rank, std::string_view what);
+  void sleep(int rank, Time length);
+
+  void wake(int rank, Time at) { scheduler_.wake(rank, at); }
+  Time now() const { return scheduler_.now(); }
+  std::uint64_t points(int rank) const { return of(rank).points; }
+  Time draw_latency();
+  const std::string& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
+  std::uint64_t seed() const { return options_.seed; }
+
+  /// Whether a rank is on its way out: its job is over, or it was parked.
+  bool is_leaving(int rank) const { return over_ || scheduler_.is_unwinding(rank); }
+
+  /// The job is over, with the same exception for every rank. Throws it.
+  template <class E>
+  [[noreturn]] void end(E error) {
+    std::string text = error.what();
+    end({std::make_exception_ptr(std::move(error)), {}, -1, std::move(text)});
+    std::rethrow_exception(over_->exception);
+  }
+
+  /// The job is over because of an exception that only `rank` knows of: a PeerError for the others. Throws it.
+  [[noreturn]] void end_by(int rank, std::exception_ptr exception);
+
+ private:
+  struct Rank {
+    std::uint64_t points = 0;
+    std::optional<Time> meets_since;        ///< where it waits in an agreement
+    const MeetingPoint* meeting = nullptr;  ///< while there is one
+    std::exception_ptr outcome;             ///< what left `body`, or its end
+  };
+
+  /// A fault that came true.
+  struct Blow {
+    Fault fault;
+    Time noticed;
+    std::string was;  ///< what the rank was doing: "was waiting at merge_call #5 (trainer.cpp:120)"
+  };
+
+  struct End {
+    std::exception_ptr exception;
+    std::exception_ptr for_others;  ///< where `culprit` alone throws `exception`
+    int culprit = -1;
+    std::string text;
+  };
+
+  Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  const Rank& of(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  void play(int rank);
+  void after(int rank, const std::exception_ptr& exception);
+  void pass(int rank);
+  void throw_if_over(int rank) const;
+  void strike(const Fault& fault);
+  void notice(const Blow& blow);
+  void end(End end);
+  [[noreturn]] void finish();
+  void trace(std::string_view line) const;
+  void trace(int rank, std::string_view what) const;
+
+  void before(Time next) override;
+  void stuck() override;
+
+  struct Where {
+    std::string of_one, of_several;  ///< "is at …", "are at …"
+  };
+
+  std::string was(int rank) const;
+  Where where_is(int rank) const;
+  std::string who_is_where() const;
+
+  Options options_;
+  std::function<void(Strategy&, int)> body_;
+  std::vector<std::string> names_;
+  std::vector<Rank> ranks_;
+  std::vector<Blow> blows_;
+  std::optional<End> over_;
+  std::optional<AgreedFailure> agreed_;  ///< the first that left `body` on a rank
+  Scheduler scheduler_;
+  Plane control_, data_;
+};
+
+}  // namespace lockstep::sim

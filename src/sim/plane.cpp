@@ -1,0 +1,80 @@
+#include "sim/plane.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "sim/job.hpp"
+
+namespace lockstep::sim {
+
+Plane::Plane(Job& job, std::string name, int ranks)
+    : job_{job}, name_{std::move(name)}, ranks_{static_cast<std::size_t>(ranks)}, next_(ranks_, 0), inside_(ranks_) {}
+
+std::uint64_t Plane::start(int rank, std::string what, Bytes bytes) {
+  inside_[static_cast<std::size_t>(rank)] = what;
+  job_.point(rank, what);
+  const std::uint64_t number = next_[static_cast<std::size_t>(rank)]++;
+  if (number == first_ + under_way_.size()) under_way_.push_back({what, rank, decltype(Collective::arrivals)(ranks_)});
+  Collective& collective = at(number);
+  if (collective.what != what)
+    job_.end(CommError{
+        fmt::format("{} is in {}; {} is in {}: expected the same of every rank (collective #{} of the {} plane)",
+                    job_.name(rank), what, job_.name(collective.first), collective.what, number + 1, name_)});
+  collective.arrivals[static_cast<std::size_t>(rank)] = Arrival{std::move(bytes), job_.now() + job_.draw_latency()};
+  ++collective.arrived;
+  std::erase_if(collective.waiters, [&](const Waiter& waiter) {
+    const auto time = complete_at(collective, waiter);
+    if (time) job_.wake(waiter.rank, *time);
+    return time.has_value();
+  });
+  return number;
+}
+
+/// When what the waiter needs is with it; nothing as long as some of it has not been sent.
+std::optional<Time> Plane::complete_at(const Collective& collective, const Waiter& waiter) {
+  switch (waiter.needs.from) {
+    case Needs::From::nobody: return job_.now();
+    case Needs::From::one: {
+      const auto& arrival = collective.arrivals[static_cast<std::size_t>(waiter.needs.rank)];
+      return arrival ? std::optional{arrival->here + job_.draw_latency()} : std::nullopt;
+    }
+    case Needs::From::everyone: break;
+  }
+  if (collective.arrived < static_cast<int>(ranks_)) return std::nullopt;
+  Time last{0};
+  for (const auto& arrival : collective.arrivals) last = std::max(last, arrival->here);
+  // The last message of a collective reaches the ranks one after the other.
+  return last + job_.draw_latency();
+}
+
+void Plane::finish(int rank, std::uint64_t number, Needs needs) {
+  Collective& collective = at(number);
+  const Waiter waiter{rank, needs};
+  const auto time = complete_at(collective, waiter);
+  if (time && *time <= job_.now()) return;
+  if (time) {
+    job_.wake(rank, *time);
+  } else {
+    collective.waiters.push_back(waiter);
+  }
+  job_.wait(rank, collective.what);
+}
+
+const Bytes& Plane::brought(std::uint64_t collective, int from) const {
+  return at(collective).arrivals[static_cast<std::size_t>(from)]->bytes;
+}
+
+void Plane::leave(int rank, std::uint64_t collective) {
+  inside_[static_cast<std::size_t>(rank)].clear();
+  ++at(collective).left;
+  while (!under_way_.empty() && under_way_.front().left == static_cast<int>(ranks_)) {
+    under_way_.pop_front();
+    ++first_;
+  }
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,80 @@
+// Where the ranks of a simulated job meet: for each collective of a plane, who brought what, and when it gets to whom.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/sim/sim.hpp>
+
+namespace lockstep::sim {
+
+class Job;
+
+using Bytes = std::vector<std::byte>;
+
+/// What a rank needs before its part of a collective is done.
+struct Needs {
+  enum class From { everyone, one, nobody };
+  From from = From::everyone;
+  int rank = 0;  ///< with `one`
+};
+
+/// One sequence of collectives, as a communicator has. The n-th of one rank is the n-th of every other: ranks that
+/// bring different ones to it are found when the second comes.
+class Plane {
+ public:
+  /// `name` for messages: "control", "data".
+  Plane(Job& job, std::string name, int ranks);
+
+  /// A scheduling point; then `rank` starts its next collective, with `bytes` for the others. `what` says all that the
+  /// ranks must have in common: "all_gather of f32[12]". Returns the number of the collective.
+  std::uint64_t start(int rank, std::string what, Bytes bytes);
+
+  /// A scheduling point if it has to wait: until what `rank` needs from the others is there.
+  void finish(int rank, std::uint64_t collective, Needs needs);
+
+  /// What `from` brought to a collective that this rank has finished but not left.
+  const Bytes& brought(std::uint64_t collective, int from) const;
+
+  /// `rank` is done with it, and looks at nothing of it any more.
+  void leave(int rank, std::uint64_t collective);
+
+  /// The collective that a rank has begun and not left, the last of them: "all_gather of f32[12]". Empty for none.
+  const std::string& inside(int rank) const { return inside_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  struct Arrival {
+    Bytes bytes;
+    Time here;  ///< when it gets to the others
+  };
+  struct Waiter {
+    int rank;
+    Needs needs;
+  };
+  struct Collective {
+    std::string what;
+    int first = 0;  ///< who said so
+    std::vector<std::optional<Arrival>> arrivals;
+    std::vector<Waiter> waiters;
+    int arrived = 0;
+    int left = 0;
+  };
+
+  Collective& at(std::uint64_t collective) { return under_way_[collective - first_]; }
+  const Collective& at(std::uint64_t collective) const { return under_way_[collective - first_]; }
+  std::optional<Time> complete_at(const Collective& collective, const Waiter& waiter);
+
+  Job& job_;
+  std::string name_;
+  std::size_t ranks_;
+  std::vector<std::uint64_t> next_;  ///< of each rank
+  std::vector<std::string> inside_;  ///< of each rank
+  std::deque<Collective> under_way_;
+  std::uint64_t first_ = 0;  ///< the number of the first of them
+};
+
+}  // namespace lockstep::sim

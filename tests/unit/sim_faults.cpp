@@ -1,0 +1,205 @@
+// Ranks that die, stop or stay away, at each point of the protocol: found on every other rank, and named.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/sim/sim.hpp>
+
+#include "support/sim_outcome.hpp"
+
+using namespace lockstep;
+using namespace std::chrono_literals;
+using Kind = lockstep::sim::Fault::Kind;
+using lockstep::test::outcome_of;
+using lockstep::test::SimOutcome;
+
+namespace {
+
+constexpr int ranks = 4;
+
+/// What a training step does: variables, a reduction in both contexts, a run inside a merge function.
+void train(Strategy& strategy, int rank) {
+  const MirroredVariable weight = strategy.create_variable({.name = "weight"}, [] { return Tensor::scalar(1.f); });
+  for (int step = 0; step < 2; ++step) {
+    strategy.run([&](ReplicaContext& context) {
+      (void)context.all_reduce(ReduceOp::sum, 1. * rank);
+      context.merge_call([&](Strategy& merged) { merged.run([](ReplicaContext&) {}); });
+    });
+    (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{rank});
+  }
+}
+
+/// Scheduling points of a rank in `train`.
+std::uint64_t points_of(int rank, std::uint64_t seed) {
+  std::uint64_t points = 0;
+  sim::run({.ranks = ranks, .seed = seed}, [&](Strategy& strategy, int self) {
+    train(strategy, self);
+    if (self == rank) points = sim::points();
+  });
+  return points;
+}
+
+std::string name(int rank) {
+  return "replica " + std::to_string(rank) + " (worker:" + std::to_string(rank) + ", host sim)";
+}
+
+/// Whether a rank may have done without the culprit.
+enum class End { early, in_order };
+
+/// What run throws, and every survivor.
+template <class E>
+void check_survivors(const SimOutcome& outcome, int culprit, const std::string& begin, End end) {
+  CHECK(outcome.is<E>());
+  CHECK_THAT(outcome.what(), Catch::StartsWith(begin));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (rank == culprit) {
+      CHECK_FALSE(outcome.ended[index]);
+    } else if (end == End::in_order && !outcome.of_rank[index]) {
+      CHECK(outcome.ended[index]);
+    } else {
+      CHECK(outcome.is<E>(rank));
+      CHECK(outcome.what(rank) == outcome.what());
+    }
+  }
+}
+
+/// At its last point it waits: its part of the last collective is out.
+End end_of(std::uint64_t point, std::uint64_t points) {
+  return point + 1 < points ? End::early : End::in_order;
+}
+
+std::string merge_call(int number, int line) {
+  return "merge_call #" + std::to_string(number) + " (sim_faults.cpp:" + std::to_string(line) + ")";
+}
+
+}  // namespace
+
+TEST_CASE("a rank that dies is found at each of its points") {
+  for (const int culprit : {0, 2}) {
+    const std::uint64_t points = points_of(culprit, 5);
+    CHECK(points > 30);
+    for (std::uint64_t point = 0; point < points; ++point) {
+      CAPTURE(culprit, point);
+      const SimOutcome outcome =
+          outcome_of({.ranks = ranks, .seed = 5, .faults = {{.rank = culprit, .point = point}}}, train);
+      check_survivors<PeerError>(outcome, culprit, name(culprit) + " is gone: its process ended; it was ",
+                                 end_of(point, points));
+    }
+  }
+}
+
+TEST_CASE("a rank that stops is found at each of its points, by the stall timeout") {
+  for (const int culprit : {0, 3}) {
+    const std::uint64_t points = points_of(culprit, 6);
+    for (std::uint64_t point = 0; point < points; ++point) {
+      CAPTURE(culprit, point);
+      const SimOutcome outcome = outcome_of({.ranks = ranks,
+                                             .seed = 6,
+                                             .faults = {{.kind = Kind::stop, .rank = culprit, .point = point}},
+                                             .stall_timeout = 7s},
+                                            [](Strategy& strategy, int rank) {
+                                              try {
+                                                train(strategy, rank);
+                                              } catch (const StallError&) {
+                                                CHECK(sim::now() >= 7s);
+                                                CHECK(sim::now() < 8s);
+                                                throw;
+                                              }
+                                            });
+      check_survivors<StallError>(outcome, culprit, name(culprit) + " has stopped: no sign of life for 7 s; it was ",
+                                  end_of(point, points));
+    }
+  }
+}
+
+TEST_CASE("what a rank was doing is said as a watchdog says it") {
+  constexpr int line = __LINE__ + 3;
+  const auto step = [](Strategy& strategy, int) {
+    strategy.run([](ReplicaContext& context) {
+      context.merge_call([](Strategy&) { sim::sleep(1s); });
+      sim::sleep(1s);
+    });
+  };
+  const auto said = [&](sim::Fault fault) { return outcome_of({.ranks = ranks, .faults = {fault}}, step).what(); };
+  CHECK(said({.rank = 1, .point = 0}) ==
+        name(1) + " is gone: its process ended; it was waiting at " + merge_call(1, line));
+  CHECK(said({.rank = 1, .time = 1500ms}) ==
+        name(1) + " is gone: its process ended; it was computing after " + merge_call(1, line));
+  CHECK(said({.kind = Kind::stop, .rank = 1, .time = 500ms}) ==
+        name(1) + " has stopped: no sign of life for 60 s; it was computing after " + merge_call(1, line) +
+            "; replicas 0, 2, 3 have finished the step");
+}
+
+TEST_CASE("a fault at a time strikes wherever the rank is") {
+  int struck = 0;
+  for (int microseconds = 0; microseconds < 400; microseconds += 3) {
+    CAPTURE(microseconds);
+    const SimOutcome outcome =
+        outcome_of({.ranks = ranks, .seed = 9, .faults = {{.rank = 1, .time = microseconds * 1us}}}, train);
+    CHECK(outcome.is<PeerError>());
+    CHECK_THAT(outcome.what(), Catch::StartsWith(name(1) + " is gone"));
+    ++struck;
+  }
+  CHECK(struck > 100);
+}
+
+TEST_CASE("a fault that a rank never gets to does nothing") {
+  const SimOutcome outcome = outcome_of({.ranks = ranks,
+                                         .faults = {{.rank = 0, .point = 100000},
+                                                    {.kind = Kind::stop, .rank = 1, .time = 1h},
+                                                    {.rank = 2, .time = sim::Fault::no_time}}},
+                                        train);
+  CHECK_FALSE(outcome.failed());
+  CHECK(outcome.line.empty());
+}
+
+TEST_CASE("a rank that is lost when nobody needs it any more is a failure of the job all the same") {
+  for (const Kind kind : {Kind::die, Kind::stop}) {
+    // Its part of the last agreement is out.
+    const SimOutcome outcome =
+        outcome_of({.ranks = ranks, .faults = {{.kind = kind, .rank = 2, .point = points_of(2, 0) + 1}}}, train);
+    CHECK(outcome.failed());
+    CHECK_THAT(outcome.what(), Catch::StartsWith(name(2)) && Catch::Contains("waiting at the end of the job"));
+  }
+}
+
+TEST_CASE("a rank that runs, but stays away for longer than the stall timeout, is late") {
+  constexpr int line = __LINE__ + 4;
+  const SimOutcome outcome = outcome_of({.ranks = ranks, .stall_timeout = 5s}, [](Strategy& strategy, int rank) {
+    strategy.run([&](ReplicaContext& context) {
+      if (rank == 3) sim::sleep(4s);
+      context.merge_call([](Strategy&) {});
+      if (rank == 2) sim::sleep(6s);
+      context.merge_call([](Strategy&) {});
+    });
+  });
+  CHECK(outcome.is<StallError>());
+  CHECK(outcome.what() == name(2) + " is late: " + merge_call(2, line + 2) +
+                              " was waited for 5 s; it runs, and was computing after " + merge_call(1, line));
+  for (int rank = 0; rank < ranks; ++rank) CHECK(outcome.is<StallError>(rank));
+}
+
+TEST_CASE("of several faults the first that is noticed is told to everyone") {
+  const SimOutcome outcome = outcome_of(
+      {.ranks = ranks, .faults = {{.kind = Kind::stop, .rank = 0, .time = 10us}, {.rank = 3, .time = 20us}}}, train);
+  CHECK(outcome.is<PeerError>());
+  CHECK_THAT(outcome.what(), Catch::StartsWith(name(3) + " is gone"));
+  for (const int rank : {1, 2}) CHECK(outcome.what(rank) == outcome.what());
+}
+
+TEST_CASE("who swallows that the job is over is told again") {
+  const SimOutcome outcome =
+      outcome_of({.ranks = ranks, .faults = {{.rank = 1, .point = 4}}}, [](Strategy& strategy, int rank) {
+        for (int i = 0; i < 20; ++i) {
+          try {
+            train(strategy, rank);
+          } catch (const PeerError&) {
+          }
+        }
+      });
+  CHECK(outcome.is<PeerError>());
+}
