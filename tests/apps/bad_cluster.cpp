@@ -82,7 +82,8 @@ TEST_CASE("a TF_CONFIG that is wrong is refused by name and key") {
   }
 }
 
-TEST_CASE("the task of TF_CONFIG is ignored where it is the same everywhere, and must be the rank's otherwise") {
+TEST_CASE("the task of TF_CONFIG is ignored where it is the same everywhere, and must be the rank's otherwise",
+          "[D-43]") {
   const char* const program = std::getenv("LOCKSTEP_TRAIN");
   REQUIRE(program);
   const auto config = [](int index) {
@@ -97,4 +98,20 @@ TEST_CASE("the task of TF_CONFIG is ignored where it is the same everywhere, and
   CHECK(start(0, 1).exit_code == 0);
   CHECK(start(1, 1).exit_code == 0);
   check_refused(start(1, 0), {"TF_CONFIG", "\"task\"", "rank 0 was given worker:1; expected worker:0"});
+}
+
+TEST_CASE("ranks whose TF_CONFIGs have other clusters are refused, other texts of one cluster are not", "[D-18]") {
+  const char* const program = std::getenv("LOCKSTEP_TRAIN");
+  REQUIRE(program);
+  const auto start = [&](const std::string& first, const std::string& second) {
+    return run_command(Arguments{"mpirun", "-n", "1", "env", "TF_CONFIG=" + first, program} + short_run() +
+                           Arguments{":", "-n", "1", "env", "TF_CONFIG=" + second, program} + short_run(),
+                       {.environment = mpi_environment()});
+  };
+  const std::string cluster = R"({"cluster": {"worker": ["a:1", "b:1"]}})";
+  CHECK(start(cluster, R"({"cluster": {"worker": {"1": "b:1", "0": "a:1"}}, "rpc_layer": "grpc"})").exit_code == 0);
+  check_refused(start(cluster, R"({"cluster": {"worker": ["a:1", "c:1"]}})"),
+                {"TF_CONFIG: its cluster is not the one that replica 0 has"});
+  check_refused(start(cluster, R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})"),
+                {"TF_CONFIG: its cluster is not the one that replica 0 has"});
 }

@@ -143,7 +143,7 @@ TEST_CASE("a malformed LOCKSTEP_FAULT is refused with its form") {
   }
 }
 
-TEST_CASE("ranks that were started with different options are refused") {
+TEST_CASE("ranks that were started with different options are refused", "[B-6][E-12]") {
   const char* const program = std::getenv("LOCKSTEP_TRAIN");
   REQUIRE(program);
   const auto start = [&](const Arguments& first, const Arguments& second) {
@@ -155,4 +155,8 @@ TEST_CASE("ranks that were started with different options are refused") {
                 {"replica 2 was started with other options than replica 0", "--seed 1", "--seed 2"});
   check_refused(start({}, {"--seed", "x"}), {"--seed x: expected a whole number"});
   check_refused(start({}, {"--stall-timeout", "7"}), {"replica 2 was started with other options than replica 0"});
+  // Devices decide which reductions are used.
+  check_refused(start({"--device", "auto"}, {"--device", "cpu"}),
+                {"replica 2 was started with other options than replica 0", "device auto, backend-order sums",
+                 "device cpu, backend-order sums"});
 }

@@ -44,7 +44,7 @@ const Arguments run{"--steps", "26", "--global-batch", "250", "--hidden", "40,20
 
 }  // namespace
 
-TEST_CASE("with eight shards, 1, 2 and 4 ranks with GPUs have the bits of a CPU") {
+TEST_CASE("with eight shards, 1, 2 and 4 ranks with GPUs have the bits of a CPU", "[B-19]") {
   const Arguments shards = run + Arguments{"--shards", "8"};
   const Trained cpu = on_cpu(1, shards);
   for (const int ranks : {1, 2, 4}) {
@@ -55,7 +55,7 @@ TEST_CASE("with eight shards, 1, 2 and 4 ranks with GPUs have the bits of a CPU"
   }
 }
 
-TEST_CASE("by itself a GPU takes one shard a rank, and NCCL's order of sums") {
+TEST_CASE("by itself a GPU takes one shard a rank, and NCCL's order of sums", "[D-34]") {
   const Trained one = on_gpu(1, run);
   CHECK(one.result["shards"] == 1);
   check_equal(one, on_cpu(1, run + Arguments{"--shards", "ranks"}));
@@ -71,7 +71,7 @@ TEST_CASE("sgd, f64 and empty shards work there too") {
   check_equal(on_gpu(2, arguments), on_cpu(1, arguments));
 }
 
-TEST_CASE("auto takes a GPU where there is one; more ranks than GPUs need leave to share it") {
+TEST_CASE("auto takes a GPU where there is one; more ranks than GPUs need leave to share it", "[D-5][D-28]") {
   const OnSimulatedGpu gpu;
   CHECK(train(1, {"--steps", "1", "--hidden", "4"}).result["device"] == "cuda:0");
   check_refused(run_refused(2, short_run()),

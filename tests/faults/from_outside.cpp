@@ -109,7 +109,7 @@ End send_to(std::optional<int> rank, int signal, int ranks) {
 
 }  // namespace
 
-TEST_CASE("a rank that is killed at any moment is named, and the job ends within 5 s") {
+TEST_CASE("a rank that is killed at any moment is named, and the job ends within 5 s", "[B-46][K-22]") {
   const int rank = GENERATE(0, 1, 2);
   const End end = send_to(rank, SIGKILL, 3);
   INFO("rank: " << rank << "\nstderr: " << end.outcome.err);
@@ -118,7 +118,7 @@ TEST_CASE("a rank that is killed at any moment is named, and the job ends within
   check_blames(end.outcome.err, rank, "is gone: its process ended");
 }
 
-TEST_CASE("a rank that is stopped at any moment is named, and the job ends within 5 s of the stall timeout") {
+TEST_CASE("a rank that is stopped at any moment is named, and the job ends within 5 s of the stall timeout", "[B-45]") {
   const int rank = GENERATE(0, 1);
   const End end = send_to(rank, SIGSTOP, 2);
   INFO("rank: " << rank << "\nstderr: " << end.outcome.err);

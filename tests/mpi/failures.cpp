@@ -40,7 +40,8 @@ void expect_in_step() {
 
 }  // namespace
 
-TEST_CASE("an exception in replica code goes on where it was thrown, and is a PeerError elsewhere") {
+TEST_CASE("an exception in replica code goes on where it was thrown, and is a PeerError elsewhere",
+          "[B-11][B-36][B-37][B-38]") {
   for (int culprit = 0; culprit < ranks(); ++culprit) {
     const auto step = [&] {
       runtime().strategy().run([&](ReplicaContext& context) {
@@ -80,7 +81,7 @@ TEST_CASE("a long message reaches every rank whole, on one line") {
   expect_in_step();
 }
 
-TEST_CASE("a rank that makes one merge_call fewer is named on every rank") {
+TEST_CASE("a rank that makes one merge_call fewer is named on every rank", "[B-42][B-43]") {
   if (ranks() == 1) return;
   const std::string message = message_of<MismatchError>([&] {
     runtime().strategy().run([&](ReplicaContext& context) {
@@ -94,7 +95,7 @@ TEST_CASE("a rank that makes one merge_call fewer is named on every rank") {
   expect_in_step();
 }
 
-TEST_CASE("another merge function at the same count is a mismatch") {
+TEST_CASE("another merge function at the same count is a mismatch", "[B-16]") {
   if (ranks() == 1) return;
   const std::string message = message_of<MismatchError>([&] {
     runtime().strategy().run([&](ReplicaContext& context) {
@@ -109,7 +110,7 @@ TEST_CASE("another merge function at the same count is a mismatch") {
   expect_in_step();
 }
 
-TEST_CASE("another shape, type, operation or destination is a mismatch that shows both sides") {
+TEST_CASE("another shape, type, operation or destination is a mismatch that shows both sides", "[A-59][E-31][E-33]") {
   if (ranks() == 1) return;
   Strategy& strategy = runtime().strategy();
   const bool odd = rank() == last();
@@ -129,7 +130,7 @@ TEST_CASE("another shape, type, operation or destination is a mismatch that show
   expect_in_step();
 }
 
-TEST_CASE("same_on_all refuses what differs and names the rank") {
+TEST_CASE("same_on_all refuses what differs and names the rank", "[B-30]") {
   if (ranks() == 1) return;
   const auto message =
       message_of<MismatchError>([&] { (void)runtime().strategy().same_on_all(rank() == last() ? 0.2 : 0.1); });
@@ -138,7 +139,7 @@ TEST_CASE("same_on_all refuses what differs and names the rank") {
   CHECK(runtime().strategy().same_on_all(std::string{"adam"}).value() == "adam");
 }
 
-TEST_CASE("variables that differ between ranks are refused at their creation") {
+TEST_CASE("variables that differ between ranks are refused at their creation", "[A-25][B-8][C-2][C-4]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const auto name = message_of<MismatchError>([&] {
@@ -149,7 +150,54 @@ TEST_CASE("variables that differ between ranks are refused at their creation") {
     strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {rank() == last() ? 2 : 1}); });
   });
   CHECK_THAT(shape, Catch::Contains("f32[2]") && Catch::Contains("f32[1]"));
+  const auto type = message_of<MismatchError>([&] {
+    strategy.create_variable({.name = "w"},
+                             [] { return Tensor::zeros(rank() == last() ? DType::f64 : DType::f32, {1}); });
+  });
+  CHECK_THAT(type, Catch::Contains("f64[1]") && Catch::Contains("f32[1]"));
+  const auto trainable = message_of<MismatchError>([&] {
+    strategy.create_variable({.name = "w", .trainable = rank() == last()}, [] { return Tensor::scalar(1.f); });
+  });
+  CHECK_THAT(trainable, Catch::Contains("(trainable") && Catch::Contains("(not trainable"));
+  const auto aggregation = message_of<MismatchError>([&] {
+    const auto other = rank() == last() ? VariableAggregation::mean : VariableAggregation::sum;
+    strategy.create_variable({.name = "w", .aggregation = other}, [] { return Tensor::scalar(1.f); });
+  });
+  CHECK_THAT(aggregation, Catch::Contains("aggregation mean") && Catch::Contains("aggregation sum"));
   CHECK_FALSE(strategy.store().has_unsealed());
+}
+
+TEST_CASE("variables in another order, in replica code too, are refused at the first that differs", "[B-8][C-2][C-4]") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  const auto make = [&](const char* name) {
+    strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
+  };
+  const auto message = message_of<MismatchError>([&] {
+    strategy.run([&](ReplicaContext&) {
+      for (const char* name : {"a", "b", "c"})
+        make(rank() == last() && *name != 'a' ? (*name == 'b' ? "c" : "b") : name);
+    });
+  });
+  CHECK_THAT(message, Catch::Contains("creating variable 'b'") && Catch::Contains("creating variable 'c'"));
+  CHECK(strategy.store().variables().size() == 1);
+  expect_in_step();
+}
+
+TEST_CASE("a variable more on one rank is named, replica 0 or not", "[C-5]") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  for (const int culprit : {0, last()}) {
+    const auto message = message_of<MismatchError>([&] {
+      strategy.run([&](ReplicaContext&) {
+        if (rank() == culprit) strategy.create_variable({.name = "extra"}, [] { return Tensor::scalar(1.f); });
+      });
+    });
+    CHECK_THAT(message, Catch::Contains("replica " + std::to_string(culprit) + " (") &&
+                            Catch::Contains("creating variable 'extra' f32[]"));
+  }
+  CHECK(strategy.store().variables().empty());
+  expect_in_step();
 }
 
 TEST_CASE("an initial value that throws on one rank fails the creation on all") {
@@ -168,7 +216,7 @@ TEST_CASE("an initial value that throws on one rank fails the creation on all") 
   }
 }
 
-TEST_CASE("a verdict is sticky until the outermost run is over") {
+TEST_CASE("a verdict is sticky until the outermost run is over", "[B-35][B-44]") {
   if (ranks() == 1) return;
   int swallowed = 0;
   const auto step = [&] {
@@ -192,7 +240,7 @@ TEST_CASE("a verdict is sticky until the outermost run is over") {
   expect_in_step();
 }
 
-TEST_CASE("a merge function that throws on one rank is a failure of that rank") {
+TEST_CASE("a merge function that throws on one rank is a failure of that rank", "[B-40]") {
   if (ranks() == 1) return;
   const auto step = [&] {
     runtime().strategy().run([&](ReplicaContext& context) {
@@ -210,7 +258,7 @@ TEST_CASE("a merge function that throws on one rank is a failure of that rank") 
   expect_in_step();
 }
 
-TEST_CASE("a failure in a run inside a merge function leaves both runs") {
+TEST_CASE("a failure in a run inside a merge function leaves both runs", "[B-47]") {
   if (ranks() == 1) return;
   const auto step = [&] {
     runtime().strategy().run([&](ReplicaContext& context) {

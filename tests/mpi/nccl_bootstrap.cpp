@@ -112,7 +112,7 @@ std::vector<std::string> errors_of_start(Communicator& host, std::shared_ptr<Ncc
 
 }  // namespace
 
-TEST_CASE("all bytes of the id that NCCL made on rank 0 arrive on every rank") {
+TEST_CASE("all bytes of the id that NCCL made on rank 0 arrive on every rank", "[D-25]") {
   const auto host = make_mpi_communicator();
   const auto api = std::make_shared<NcclWithoutGpu>();
   SECTION("as it is") {}

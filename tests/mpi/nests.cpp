@@ -91,7 +91,7 @@ std::string mismatch_of(Body&& body) {
 
 }  // namespace
 
-TEST_CASE("a struct of the user's is reduced member by member, in every way to reduce") {
+TEST_CASE("a struct of the user's is reduced member by member, in every way to reduce", "[B-28]") {
   Strategy strategy = runtime().make_strategy();
   check_sum(strategy.reduce(ReduceOp::sum, PerReplica{mine()}));
   strategy.run([&](ReplicaContext& context) {
@@ -111,7 +111,7 @@ TEST_CASE("a struct of the user's is reduced member by member, in every way to r
   CHECK(first.value().hits.at("a") == 1);
 }
 
-TEST_CASE("slices are gathered from all ranks, alone and beside dense values") {
+TEST_CASE("slices are gathered from all ranks, alone and beside dense values", "[E-21][E-25][E-26]") {
   Strategy strategy = runtime().make_strategy();
   check_all_rows(strategy.reduce(ReduceOp::sum, PerReplica{slices()}));
   check_all_rows(strategy.reduce(ReduceOp::mean, PerReplica{slices()}), static_cast<float>(ranks()));
@@ -139,7 +139,7 @@ TEST_CASE("reductions leave what they were given as it was") {
   CHECK(dense.to_vector<float>() == std::vector<float>{1});
 }
 
-TEST_CASE("ranks whose nests hang together otherwise are told so, though their leaves look alike") {
+TEST_CASE("ranks whose nests hang together otherwise are told so, though their leaves look alike", "[E-26][K-2]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const std::map<std::string, double> nest{{rank() == 1 ? "loss" : "accuracy", 1.0}};

@@ -62,7 +62,7 @@ std::string mismatch_of(Body&& body) {
 
 }  // namespace
 
-TEST_CASE("a step applies the sum of all ranks' gradients, on every rank") {
+TEST_CASE("a step applies the sum of all ranks' gradients, on every rank", "[A-46][K-16]") {
   Program program;
   Sgd optimizer{{.learning_rate = 0.5}};
   const auto mine = static_cast<float>(rank() + 1);

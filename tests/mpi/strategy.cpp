@@ -37,7 +37,7 @@ std::vector<float> times(float factor, std::vector<float> values) {
 
 }  // namespace
 
-TEST_CASE("each replica knows its id and how many there are") {
+TEST_CASE("each replica knows its id and how many there are", "[A-41][A-66][B-10][H-16]") {
   const PerReplica<int> id = runtime().strategy().run([](ReplicaContext& context) {
     CHECK(context.num_replicas_in_sync() == ranks());
     return context.replica_id_in_sync_group();
@@ -46,20 +46,23 @@ TEST_CASE("each replica knows its id and how many there are") {
   CHECK(runtime().strategy().local_results(id) == std::vector<int>{rank()});
 }
 
-TEST_CASE("run hands each replica its own component and keeps the result's type") {
+TEST_CASE("run hands each replica its own component and keeps the result's type", "[A-35][A-36][A-37][A-58][B-2]") {
   Strategy& strategy = runtime().strategy();
   const PerReplica<int> mine{rank() + 1};
   const Mirrored<double> alike = strategy.same_on_all(2.5);
+  int calls = 0;
   const auto result = strategy.run(
-      [](ReplicaContext&, int component, double same, const std::string& plain) {
+      [&](ReplicaContext&, int component, double same, const std::string& plain) {
+        ++calls;
         return std::pair{component * same, plain};
       },
       mine, alike, std::string{"text"});
+  CHECK(calls == 1);
   CHECK(result.local() == std::pair{(rank() + 1) * 2.5, std::string{"text"}});
   strategy.run([](ReplicaContext&) {});
 }
 
-TEST_CASE("merge_call runs its function on every rank, in cross-replica context") {
+TEST_CASE("merge_call runs its function on every rank, in cross-replica context", "[A-76][B-14][B-15]") {
   Strategy& strategy = runtime().strategy();
   const auto sum = strategy.run([&](ReplicaContext& context) {
     CHECK(replica_context() == &context);
@@ -78,7 +81,7 @@ TEST_CASE("merge_call runs its function on every rank, in cross-replica context"
   CHECK(sum.local() == triangle());
 }
 
-TEST_CASE("merge_call keeps the locality of its arguments, in nests too") {
+TEST_CASE("merge_call keeps the locality of its arguments, in nests too", "[B-17][B-30][B-31][B-34]") {
   Strategy& strategy = runtime().strategy();
   const MirroredVariable variable = strategy.create_variable({.name = "kept"}, [] { return of({1}); });
   strategy.run([&](ReplicaContext& context) {
@@ -97,7 +100,7 @@ TEST_CASE("merge_call keeps the locality of its arguments, in nests too") {
   });
 }
 
-TEST_CASE("any number of merge_calls, also in runs inside merge functions") {
+TEST_CASE("any number of merge_calls, also in runs inside merge functions", "[B-21][B-22]") {
   Strategy& strategy = runtime().strategy();
   strategy.run([&](ReplicaContext& context) {
     for (int i = 1; i <= 3; ++i) {
@@ -115,7 +118,7 @@ TEST_CASE("any number of merge_calls, also in runs inside merge functions") {
   });
 }
 
-TEST_CASE("all_reduce keeps the structure of its nest") {
+TEST_CASE("all_reduce keeps the structure of its nest", "[A-75][K-1][K-3]") {
   runtime().strategy().run([](ReplicaContext& context) {
     const std::map<std::string, std::vector<double>> nest{{"a", {1. * rank()}}, {"b", {40., 1. + rank()}}};
     const auto sum = context.all_reduce(ReduceOp::sum, nest);
@@ -130,7 +133,7 @@ TEST_CASE("all_reduce keeps the structure of its nest") {
   });
 }
 
-TEST_CASE("reduce gives the result to every rank, sums of integers stay integers") {
+TEST_CASE("reduce gives the result to every rank, sums of integers stay integers", "[A-38][K-8]") {
   Strategy& strategy = runtime().strategy();
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{rank() + 1}) == triangle());
   CHECK(strategy.reduce(ReduceOp::mean, PerReplica<double>{2. * rank()}) == ranks() - 1.);
@@ -138,7 +141,7 @@ TEST_CASE("reduce gives the result to every rank, sums of integers stay integers
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());  // the refusal left no one behind
 }
 
-TEST_CASE("large tensors reduce exactly, whatever their length") {
+TEST_CASE("large tensors reduce exactly, whatever their length", "[E-19]") {
   Strategy& strategy = runtime().strategy();
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, std::int64_t{63}, std::int64_t{4097},
                                    std::int64_t{1} << 21, (std::int64_t{1} << 21) + 17}) {
@@ -153,7 +156,7 @@ TEST_CASE("large tensors reduce exactly, whatever their length") {
   }
 }
 
-TEST_CASE("reduce_to one replica gives it to that one alone") {
+TEST_CASE("reduce_to one replica gives it to that one alone", "[E-20]") {
   Strategy& strategy = runtime().strategy();
   for (int root = 0; root < ranks(); ++root) {
     const auto got =
@@ -171,7 +174,7 @@ TEST_CASE("a reduction leaves the value it was given alone") {
   CHECK(mine.to_vector<float>() == std::vector<float>{1, 2});
 }
 
-TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed") {
+TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed", "[E-11]") {
   Strategy strategy = runtime().make_strategy();
   const Variable a = strategy.create_variable({.name = "a"}, [] { return of({0, 0}); });
   const Variable b = strategy.create_variable({.name = "b"}, [] { return Tensor::scalar(std::int64_t{0}); });
@@ -183,18 +186,19 @@ TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed") {
   CHECK(sums[1].value().to_vector<std::int64_t>() == std::vector<std::int64_t>{triangle() - ranks()});
 }
 
-TEST_CASE("broadcast_to gives everyone replica 0's value") {
+TEST_CASE("broadcast_to gives everyone replica 0's value", "[A-56][E-9][E-30]") {
   Strategy& strategy = runtime().strategy();
   const auto all = strategy.extended().broadcast_to(PerReplica<std::vector<int>>{{10 * (rank() + 1), rank()}});
   CHECK(all.value() == std::vector<int>{10, 0});
 }
 
-TEST_CASE("a variable has replica 0's initial value on every rank") {
+TEST_CASE("a variable has replica 0's initial value on every rank", "[A-51][C-1][C-9][C-13]") {
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1.f * rank(), 5}); });
   const MirroredVariable v = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(rank() + 1); });
   CHECK_THROWS_AS(w.local(), ContextError);
   strategy.seal();
+  CHECK(strategy.store().variables().size() == 2);  // of each variable this rank has its own component alone
   CHECK(w.local().to_vector<float>() == std::vector<float>{0, 5});
   CHECK(v.local().to_vector<std::int32_t>() == std::vector<std::int32_t>{1});
   CHECK(reinterpret_cast<std::uintptr_t>(w.local().data()) % 256 == 0);
@@ -213,7 +217,7 @@ TEST_CASE("variables created after a seal are laid out by the next run, and the 
   CHECK(first.local().data() == home);
 }
 
-TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values count again") {
+TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values count again", "[K-16]") {
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1, 2}); });
   strategy.seal();
@@ -227,7 +231,7 @@ TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values co
   CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + ranks(), 2.f + triangle()});
 }
 
-TEST_CASE("an assignment in replica context follows the variable's aggregation") {
+TEST_CASE("an assignment in replica context follows the variable's aggregation", "[C-20][C-21][C-22][C-23][E-9]") {
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name, VariableAggregation aggregation) {
     return strategy.create_variable({.name = name, .aggregation = aggregation}, [] { return of({100}); });
@@ -263,7 +267,7 @@ TEST_CASE("scopes make a strategy current, and nest") {
   CHECK_FALSE(has_strategy());
 }
 
-TEST_CASE("the right method in the wrong context is a ContextError, and leaves the ranks in step") {
+TEST_CASE("the right method in the wrong context is a ContextError, and leaves the ranks in step", "[A-12][A-14]") {
   Strategy& strategy = runtime().strategy();
   Strategy other = runtime().make_strategy();
   strategy.run([&](ReplicaContext& context) {
@@ -293,7 +297,7 @@ TEST_CASE("two strategies of one process have stores of their own and share the 
   CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
 
-TEST_CASE("a run with one declared merge costs two agreements") {
+TEST_CASE("a run with one declared merge costs two agreements", "[K-1]") {
   Strategy& strategy = runtime().strategy();
   const auto before = strategy.group().meeting().meetings();
   strategy.run([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, 1.0); });

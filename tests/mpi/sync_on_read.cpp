@@ -62,14 +62,14 @@ std::string mismatch_of(Body&& body) {
 
 }  // namespace
 
-TEST_CASE("a sync-on-read variable begins with replica 0's value on every rank, and is not trainable") {
+TEST_CASE("a sync-on-read variable begins with replica 0's value on every rank, and is not trainable", "[C-32]") {
   const Program program{VariableAggregation::sum};
   CHECK(program.component() == std::vector<double>{1, 2});
   CHECK_FALSE(program.v.trainable());
   CHECK(program.v.aggregation() == VariableAggregation::sum);
 }
 
-TEST_CASE("in replica context an assignment is this rank's alone, and costs no agreement") {
+TEST_CASE("in replica context an assignment is this rank's alone, and costs no agreement", "[C-25][C-26][C-27][C-33]") {
   Program program{VariableAggregation::sum};
   program.strategy.run([&](ReplicaContext&) {
     const auto before = program.strategy.group().meeting().meetings();
@@ -81,7 +81,7 @@ TEST_CASE("in replica context an assignment is this rank's alone, and costs no a
   CHECK(program.component() == std::vector<double>{10.0 * rank() + 1, 1.5});
 }
 
-TEST_CASE("a read gives every rank the components combined, and leaves them as they are") {
+TEST_CASE("a read gives every rank the components combined, and leaves them as they are", "[C-25][C-26][C-27]") {
   const double others = triangle() - ranks();  // 0 + 1 + … + (ranks - 1)
   Program sum{VariableAggregation::sum};
   sum.add_rank();
@@ -98,7 +98,7 @@ TEST_CASE("a read gives every rank the components combined, and leaves them as t
   CHECK(first.component() == std::vector<double>{1.0 + rank(), 2});
 }
 
-TEST_CASE("read and read_var are one agreement, also in a scope and in a merge function") {
+TEST_CASE("read and read_var are one agreement, also in a scope and in a merge function", "[C-35]") {
   Program program{VariableAggregation::sum};
   program.add_rank();
   const auto expected = program.read();
@@ -112,7 +112,7 @@ TEST_CASE("read and read_var are one agreement, also in a scope and in a merge f
   });
 }
 
-TEST_CASE("an assignment in cross-replica context is what the next read gives") {
+TEST_CASE("an assignment in cross-replica context is what the next read gives", "[C-38][C-39]") {
   Program sum{VariableAggregation::sum};
   sum.v.assign(of({12, 24}));
   CHECK(sum.component() == std::vector<double>{12.0 / ranks(), 24.0 / ranks()});
@@ -131,7 +131,7 @@ TEST_CASE("an assignment in cross-replica context is what the next read gives") 
   CHECK(mean.component() == std::vector<double>{13, 25});
 }
 
-TEST_CASE("integers are dealt to the components where they can be, and refused where not") {
+TEST_CASE("integers are dealt to the components where they can be, and refused where not", "[C-38]") {
   Strategy strategy = runtime().make_strategy();
   const auto counter = strategy.create_sync_on_read({.name = "counter", .aggregation = VariableAggregation::sum},
                                                     [] { return Tensor::scalar(std::int64_t{0}); });
@@ -147,7 +147,7 @@ TEST_CASE("integers are dealt to the components where they can be, and refused w
   CHECK_THROWS_AS(average.read(), InvalidArgument);
 }
 
-TEST_CASE("without an aggregation there is no reading, before any communication") {
+TEST_CASE("without an aggregation there is no reading, before any communication", "[C-24]") {
   Program program{VariableAggregation::none};
   program.add_rank();
   const auto before = program.strategy.group().meeting().meetings();
@@ -189,7 +189,7 @@ TEST_CASE("ranks that read other variables, or make them of another kind, are to
   CHECK(a.read().to_vector<double>() == std::vector<double>{1.0 * ranks()});
 }
 
-TEST_CASE("ranks that assign other variables in replica context are told so") {
+TEST_CASE("ranks that assign other variables in replica context are told so", "[B-32]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name) {
@@ -202,7 +202,7 @@ TEST_CASE("ranks that assign other variables in replica context are told so") {
   CHECK_THAT(message, Catch::Contains("'a'") && Catch::Contains("'b'"));
 }
 
-TEST_CASE("a variable whose strategy is gone cannot be read as one, but keeps its component") {
+TEST_CASE("a variable whose strategy is gone cannot be read as one, but keeps its component", "[A-48]") {
   auto strategy = std::make_unique<Strategy>(runtime().make_strategy());
   const auto v = strategy->create_sync_on_read({.name = "v", .aggregation = VariableAggregation::sum},
                                                [] { return Tensor::scalar(1.0); });

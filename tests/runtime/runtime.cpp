@@ -61,7 +61,7 @@ TEST_CASE("what all ranks throw alike is said once") {
   CHECK(reason(outcome) == "lockstep: error: the same wrong file on all ranks");
 }
 
-TEST_CASE("a rank that returns from main, or from run_program's body, while the others go on is named") {
+TEST_CASE("a rank that returns from main, or from run_program's body, while the others go on is named", "[B-11]") {
   for (const std::string mode : {"early-return", "program-early-return"}) {
     for (const int culprit : {0, 1}) {
       CAPTURE(mode, culprit);

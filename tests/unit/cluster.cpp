@@ -30,7 +30,7 @@ ClusterSpec workers(int count) {
 
 // --- the spec ---
 
-TEST_CASE("a spec lists its chief first, then its workers, whatever the order of the text") {
+TEST_CASE("a spec lists its chief first, then its workers, whatever the order of the text", "[D-15]") {
   const ClusterSpec spec = ClusterSpec::parse(three_tasks);
   CHECK(spec.tasks() == Tasks{{"chief", 0}, {"worker", 0}, {"worker", 1}});
   CHECK(spec.has_chief());
@@ -43,7 +43,7 @@ TEST_CASE("a spec lists its chief first, then its workers, whatever the order of
   CHECK(to_string(Task{"worker", 3}) == "worker:3");
 }
 
-TEST_CASE("replicas_per_task is 1 unless given, and a job may do without a chief or without workers") {
+TEST_CASE("replicas_per_task is 1 unless given, and a job may do without a chief or without workers", "[D-16]") {
   const ClusterSpec no_chief = ClusterSpec::parse(R"({"cluster": {"worker": ["a:1", "b:1"]}})");
   CHECK(no_chief.replicas_per_task() == 1);
   CHECK_FALSE(no_chief.has_chief());
@@ -52,7 +52,7 @@ TEST_CASE("replicas_per_task is 1 unless given, and a job may do without a chief
   CHECK(only_chief.tasks() == Tasks{{"chief", 0}});
 }
 
-TEST_CASE("an evaluator has an address but is no rank") {
+TEST_CASE("an evaluator has an address but is no rank", "[D-15][D-24]") {
   const ClusterSpec spec = ClusterSpec::parse(R"({"cluster": {"worker": ["a:1"], "evaluator": ["e:1"]}})");
   CHECK(spec.has_evaluator());
   CHECK(spec.tasks() == Tasks{{"worker", 0}});
@@ -60,7 +60,7 @@ TEST_CASE("an evaluator has an address but is no rank") {
   CHECK(spec.address({"evaluator", 0}) == "e:1");
 }
 
-TEST_CASE("a job by index is ordered by number: task 10 after task 2") {
+TEST_CASE("a job by index is ordered by number: task 10 after task 2", "[D-19][D-40]") {
   std::string job;
   for (const char* index : {"10", "9", "1", "0", "2", "11", "3", "8", "7", "6", "5", "4"})
     job += std::string{job.empty() ? "" : ", "} + "\"" + index + "\": \"host-" + index + ":2222\"";
@@ -80,14 +80,14 @@ TEST_CASE("names, IPv4 and bracketed IPv6 are addresses") {
   CHECK(spec.address({"worker", 3}) == "[fe80::1%eth0]:22");
 }
 
-TEST_CASE("the other keys of TF_CONFIG are accepted and change nothing") {
+TEST_CASE("the other keys of TF_CONFIG are accepted and change nothing", "[D-44]") {
   const ClusterSpec spec = ClusterSpec::parse(
       R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}, "rpc_layer": "grpc",
           "session_master": "", "environment": {"cloud": true}})");
   CHECK(spec.world_size() == 1);
 }
 
-TEST_CASE("a job without a spec has one worker per rank") {
+TEST_CASE("a job without a spec has one worker per rank", "[D-44]") {
   const ClusterSpec spec = workers(3);
   CHECK(spec.tasks() == Tasks{{"worker", 0}, {"worker", 1}, {"worker", 2}});
   CHECK(spec.world_size() == 3);
@@ -104,7 +104,7 @@ TEST_CASE("a task that the spec does not have has no address") {
   CHECK_THROWS_AS(spec.address({"ps", 0}), InvalidArgument);
 }
 
-TEST_CASE("specs that mean the same have one canonical text") {
+TEST_CASE("specs that mean the same have one canonical text", "[D-18][D-20]") {
   const std::string canonical = ClusterSpec::parse(three_tasks).canonical();
   const auto canonical_of = [](const std::string& text) { return ClusterSpec::parse(text, "other").canonical(); };
   CHECK(canonical_of(R"({"replicas_per_task":4,"rpc_layer":"grpc",
@@ -118,7 +118,8 @@ TEST_CASE("specs that mean the same have one canonical text") {
 
 // --- ranks ---
 
-TEST_CASE("ranks are the chief, then workers by number, and inside a task by replica") {
+TEST_CASE("ranks are the chief, then workers by number, and inside a task by replica",
+          "[D-15][D-17][D-22][D-23][D-31]") {
   const RankMap ranks = twelve_ranks();
   CHECK(ranks.size() == 12);
   CHECK(RankMap::chief_rank() == 0);
@@ -131,20 +132,20 @@ TEST_CASE("ranks are the chief, then workers by number, and inside a task by rep
     CHECK(ranks.rank_of(ranks.task_of(rank), ranks.replica_in_task(rank)) == rank);
 }
 
-TEST_CASE("with eleven workers, worker 10 is rank 10 and worker 2 is rank 2") {
+TEST_CASE("with eleven workers, worker 10 is rank 10 and worker 2 is rank 2", "[D-22][D-40]") {
   const RankMap ranks{workers(11), 11};
   CHECK(ranks.rank_of({"worker", 10}, 0) == 10);
   CHECK(ranks.rank_of({"worker", 2}, 0) == 2);
 }
 
-TEST_CASE("an evaluator leaves no gap in the ranks") {
+TEST_CASE("an evaluator leaves no gap in the ranks", "[D-23]") {
   const RankMap ranks{ClusterSpec::parse(R"({"cluster": {"chief": ["a:1"], "evaluator": ["e:1"], "worker": ["b:1"]}})"),
                       2};
   CHECK(ranks.task_of(1) == Task{"worker", 0});
   CHECK_THROWS_AS(ranks.rank_of({"evaluator", 0}, 0), InvalidArgument);
 }
 
-TEST_CASE("another number of ranks than the spec makes is refused with both sides") {
+TEST_CASE("another number of ranks than the spec makes is refused with both sides", "[D-21][D-24]") {
   const auto message = [](const std::string& text, int world_size) -> std::string {
     try {
       const RankMap ranks{ClusterSpec::parse(text, "cluster.json"), world_size};
@@ -176,7 +177,7 @@ TEST_CASE("a rank, task or replica outside the job is refused") {
   CHECK_THROWS_AS(ranks.rank_of({"worker", 1}, -1), InvalidArgument);
 }
 
-TEST_CASE("a device is named by its task, a GPU also by its replica") {
+TEST_CASE("a device is named by its task, a GPU also by its replica", "[D-16][D-39][K-19]") {
   const RankMap ranks = twelve_ranks();
   CHECK(ranks.device_name(0, BoundKind::cuda) == "/job:chief/task:0/device:GPU:0");
   CHECK(ranks.device_name(9, BoundKind::cuda) == "/job:worker/task:1/device:GPU:1");
@@ -203,7 +204,7 @@ TEST_CASE("the replicas of a task must share a node, tasks may") {
 
 // --- TF_CONFIG ---
 
-TEST_CASE("TF_CONFIG holds a cluster and possibly a task, whose index may be text") {
+TEST_CASE("TF_CONFIG holds a cluster and possibly a task, whose index may be text", "[D-44][D-45]") {
   const auto task_in = [](const std::string& task) {
     return parse_tf_config(R"({"cluster": {"worker": ["a:1", "b:1"], "evaluator": ["e:1"]})" + task + "}").task;
   };
@@ -216,7 +217,7 @@ TEST_CASE("TF_CONFIG holds a cluster and possibly a task, whose index may be tex
   CHECK_THROWS_WITH(parse_tf_config("{"), Catch::StartsWith("TF_CONFIG: "));
 }
 
-TEST_CASE("a task that is the same on all ranks means nothing, any other must match its rank") {
+TEST_CASE("a task that is the same on all ranks means nothing, any other must match its rank", "[D-43]") {
   const RankMap ranks{ClusterSpec::parse(R"({"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}})", "TF_CONFIG"),
                       3};
   using Given = std::vector<std::optional<Task>>;
@@ -237,7 +238,7 @@ TEST_CASE("a task that is the same on all ranks means nothing, any other must ma
 
 // --- devices ---
 
-TEST_CASE("each rank of a node takes the GPU of its number") {
+TEST_CASE("each rank of a node takes the GPU of its number", "[D-1][D-37]") {
   for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda})
     for (int rank = 0; rank < 4; ++rank)
       CHECK(bind_device({.requested = request, .rank_in_node = rank, .ranks_on_node = 4, .gpus_on_node = 4}) ==
@@ -246,7 +247,7 @@ TEST_CASE("each rank of a node takes the GPU of its number") {
   CHECK(bind_device({.rank_in_node = 1, .ranks_on_node = 2, .gpus_on_node = 8}) == DeviceBinding{BoundKind::cuda, 1});
 }
 
-TEST_CASE("without GPUs auto takes the CPU and cuda is refused") {
+TEST_CASE("without GPUs auto takes the CPU and cuda is refused", "[D-1][D-37]") {
   CHECK(bind_device({.rank_in_node = 3, .ranks_on_node = 4}) == DeviceBinding{BoundKind::cpu, 0});
   CHECK_THROWS_AS(bind_device({.requested = DeviceRequest::cuda}), ConfigError);
   CHECK_THROWS_WITH(bind_device({.requested = DeviceRequest::cuda, .allow_shared_gpu = true}),
@@ -258,7 +259,7 @@ TEST_CASE("the CPU is taken when asked for, however many GPUs and ranks there ar
         DeviceBinding{BoundKind::cpu, 0});
 }
 
-TEST_CASE("more ranks than GPUs are refused on every rank of the node, unless GPUs may be shared") {
+TEST_CASE("more ranks than GPUs are refused on every rank of the node, unless GPUs may be shared", "[D-5][D-28]") {
   for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda})
     for (int rank = 0; rank < 3; ++rank) {
       NodePlace place{.requested = request, .rank_in_node = rank, .ranks_on_node = 3, .gpus_on_node = 2};

@@ -155,7 +155,8 @@ void check_file_refused(const std::filesystem::path& file, const std::string& to
 
 }  // namespace
 
-TEST_CASE("every bad spec is one line that starts with its source and says what was expected") {
+TEST_CASE("every bad spec is one line that starts with its source and says what was expected",
+          "[D-2][D-3][D-4][D-19][D-21]") {
   for (const BadSpec& bad : bad_specs) {
     const std::string message = message_about(bad.text);
     INFO("spec: " << bad.text.substr(0, 200) << "\nmessage: " << message);

@@ -133,7 +133,8 @@ TEST_CASE("a tag says where the rank is: run, sequence in it, depth, strategy, s
   CHECK(tag.kept_text() == "f32[3]");
 }
 
-TEST_CASE("within a run a verdict is thrown again, without communication, until the outermost run is over") {
+TEST_CASE("within a run a verdict is thrown again, without communication, until the outermost run is over",
+          "[B-35][B-44]") {
   Script script{.meetings = {Meeting{.others = {{1, elsewhere()}}}}};
   MeetingPoint meeting = meeting_on(script);
   meeting.enter_run();
@@ -273,7 +274,8 @@ TEST_CASE("where all ranks fail alike nothing is gathered, each keeps its own ex
   CHECK(meeting.failure()->code == ExitCode::failure);
 }
 
-TEST_CASE("where all ranks fail each in its way, the lowest one's words are printed and each keeps its exception") {
+TEST_CASE("where all ranks fail each in its way, the lowest one's words are printed and each keeps its exception",
+          "[B-41]") {
   Script script{.rank = 1, .meetings = {Meeting{.others = {{0, failing("first")}, {2, failing("third")}}}}};
   MeetingPoint meeting = meeting_on(script);
   const auto own = exception("second");
@@ -283,7 +285,7 @@ TEST_CASE("where all ranks fail each in its way, the lowest one's words are prin
   CHECK(meeting.failure()->code == ExitCode::failure);
 }
 
-TEST_CASE("where some ranks fail, the lowest of them is blamed") {
+TEST_CASE("where some ranks fail, the lowest of them is blamed", "[B-41]") {
   Script script{.rank = 2, .meetings = {Meeting{.others = {{0, elsewhere()}, {1, failing("first")}}}}};
   MeetingPoint meeting = meeting_on(script);
   const auto own = exception("second");

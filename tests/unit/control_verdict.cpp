@@ -165,7 +165,7 @@ TEST_CASE("the smaller group is to blame") {
         "replicas 1, 2, 3 are at merge_call #5 (trainer.cpp:120)");
 }
 
-TEST_CASE("the smaller group is to blame though others left early") {
+TEST_CASE("the smaller group is to blame though others left early", "[B-42]") {
   const Verdict verdict = judged({closing, merge, closing});
   CHECK(verdict.rank == 1);
   CHECK(verdict.sentence ==
@@ -173,7 +173,7 @@ TEST_CASE("the smaller group is to blame though others left early") {
         "some replicas made a different number of merge_call() calls");
 }
 
-TEST_CASE("of two equally small groups the one that left early is to blame, rank 0 or not") {
+TEST_CASE("of two equally small groups the one that left early is to blame, rank 0 or not", "[B-42]") {
   const Verdict chief = judged({closing, merge});
   CHECK(chief.rank == 0);
   CHECK(chief.sentence ==
@@ -232,7 +232,7 @@ TEST_CASE("texts that differ only beyond what a tag keeps are told apart by size
                                 "... (169 bytes, digest " + to_hex(digest_of(head + "a")) + ")");
 }
 
-TEST_CASE("nesting is shown") {
+TEST_CASE("nesting is shown", "[B-22]") {
   Tag nested = merge;
   nested.depth = 2;
   CHECK(judged({merge, nested}).sentence ==

@@ -104,7 +104,7 @@ TEST_CASE("a process that has stopped beating has stopped") {
         "(trainer.cpp:120)\n");
 }
 
-TEST_CASE("a process that beats but stays out of a meeting is late") {
+TEST_CASE("a process that beats but stays out of a meeting is late", "[B-45]") {
   Table table;
   ChildProcess waiting{[&]() -> int {
     PhaseTable own = table.of(1);

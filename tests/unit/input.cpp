@@ -262,7 +262,7 @@ TEST_CASE("a batch that cannot be made or filled is refused, and left as it was"
   refused({1, 2, {1, 2, 3}, {0, 0}}, {0}, "3 pixels are not 2 images");
 }
 
-TEST_CASE("an input context knows its pipeline") {
+TEST_CASE("an input context knows its pipeline", "[F-16]") {
   CHECK(InputContext{}.num_input_pipelines() == 1);
   CHECK(InputContext{}.input_pipeline_id() == 0);
   CHECK(InputContext{}.num_replicas_in_sync() == 1);
@@ -272,7 +272,7 @@ TEST_CASE("an input context knows its pipeline") {
   CHECK(context.num_replicas_in_sync() == 6);
 }
 
-TEST_CASE("an input pipeline outside of its range is refused") {
+TEST_CASE("an input pipeline outside of its range is refused", "[F-18]") {
   const auto make = [](int pipelines, int id, int replicas) { return InputContext{{pipelines, id, replicas}}; };
   CHECK_THROWS_AS(make(2, 2, 1), InvalidArgument);
   CHECK_THROWS_WITH(make(2, 2, 1), Contains("`input_pipeline_id` is 2; expected one in [0, 2)"));
@@ -281,7 +281,7 @@ TEST_CASE("an input pipeline outside of its range is refused") {
   CHECK_THROWS_WITH(make(1, 0, 0), Contains("`num_replicas_in_sync` is 0"));
 }
 
-TEST_CASE("a global batch is divided among the replicas where that comes out even") {
+TEST_CASE("a global batch is divided among the replicas where that comes out even", "[F-17]") {
   const InputContext context{{.num_replicas_in_sync = 2}};
   CHECK(context.per_replica_batch_size(8) == 4);
   CHECK_THROWS_AS(context.per_replica_batch_size(7), InvalidArgument);

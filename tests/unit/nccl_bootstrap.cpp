@@ -89,7 +89,7 @@ TEST_CASE("a start is an id, a communicator, an all-reduce whose end is polled, 
   CHECK_THAT(job.world(2).journal.lines(), Equals(third));
 }
 
-TEST_CASE("all bytes of rank 0's id reach every rank") {
+TEST_CASE("all bytes of rank 0's id reach every rank", "[D-25]") {
   Job job{4};
   job.start();
   for (const auto& world : job.worlds) {

@@ -44,7 +44,7 @@ Lines only(const Lines& lines, const std::string& start) {
 
 }  // namespace
 
-TEST_CASE("a collective comes after the compute stream's work, and its wait is the compute stream's") {
+TEST_CASE("a collective comes after the compute stream's work, and its wait is the compute stream's", "[B-19]") {
   FakeWorld world;
   const auto communicator = world.communicator(1, 2);
   const Tensor tensor = floats(3);

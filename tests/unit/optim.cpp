@@ -194,7 +194,7 @@ TEST_CASE("f64 variables take f64 gradients, beside f32 ones") {
   CHECK(wide.local().to_vector<double>()[0] == 1 - 0.1);
 }
 
-TEST_CASE("what cannot be applied is refused by the variable's name, and changes nothing") {
+TEST_CASE("what cannot be applied is refused by the variable's name, and changes nothing", "[K-17]") {
   Program program;
   Program stranger;
   Strategy& strategy = program.strategy;

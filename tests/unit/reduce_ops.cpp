@@ -104,7 +104,7 @@ TEST_CASE("tensors larger than a bucket reduce to the same bits") {
   }
 }
 
-TEST_CASE("tensors next to each other travel as one message, as they lie; scattered ones by way of a copy") {
+TEST_CASE("tensors next to each other travel as one message, as they lie; scattered ones by way of a copy", "[E-11]") {
   const auto values = make_parts<float>(3, 30'000);
   const std::vector<std::int64_t> lengths{10'000, 0, 15'000, 5'000};
   const auto lying = [&](int rank) { return neighbours(values[static_cast<std::size_t>(rank)], lengths); };
@@ -179,7 +179,7 @@ TEST_CASE("types are not mixed, in small tensors and beside large ones") {
   }
 }
 
-TEST_CASE("a mean is the sum divided by the number of ranks") {
+TEST_CASE("a mean is the sum divided by the number of ranks", "[E-24]") {
   for (int ranks = 1; ranks <= 5; ++ranks) {
     auto values = make_parts<float>(ranks, 130);
     const auto make = [&](int rank) { return Tensors{tensor_of(values[static_cast<std::size_t>(rank)])}; };
@@ -223,7 +223,7 @@ TEST_CASE("reduce_to_one brings scattered tensors and several buckets to its roo
   CHECK(all_equal({results[2]}, 1, std::vector<float>{expected.begin() + 50, expected.end()}));
 }
 
-TEST_CASE("a broadcast overwrites everyone's tensors with the root's, types mixed and scattered") {
+TEST_CASE("a broadcast overwrites everyone's tensors with the root's, types mixed and scattered", "[E-10]") {
   for (int ranks = 1; ranks <= 4; ++ranks) {
     for (int root = 0; root < ranks; ++root) {
       const auto make = [](int rank) {

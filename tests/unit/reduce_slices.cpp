@@ -60,7 +60,7 @@ std::vector<IndexedSlices> after(int ranks, Operation&& operation) {
 
 }  // namespace
 
-TEST_CASE("a sum of slices is all rows in rank order, duplicates kept, on every rank") {
+TEST_CASE("a sum of slices is all rows in rank order, duplicates kept, on every rank", "[E-25]") {
   for (int ranks = 1; ranks <= 5; ++ranks) {
     const auto results = after(
         ranks, [](CrossDeviceOps& ops, std::span<IndexedSlices> slices) { ops.all_reduce(ReduceOp::sum, slices); });
@@ -72,7 +72,7 @@ TEST_CASE("a sum of slices is all rows in rank order, duplicates kept, on every 
   }
 }
 
-TEST_CASE("a mean of slices divides their values") {
+TEST_CASE("a mean of slices divides their values", "[E-25]") {
   const auto results =
       after(4, [](CrossDeviceOps& ops, std::span<IndexedSlices> slices) { ops.all_reduce(ReduceOp::mean, slices); });
   for (const IndexedSlices& result : results) CHECK(rows_of(result) == all_rows(4, 4));

@@ -17,36 +17,6 @@ using namespace lockstep;
 
 namespace {
 
-// What does not compile: per-replica arguments of an update, pointers as proven values, functions that do not fit.
-template <class T>
-concept Updates = requires(StrategyExtended& extended, const Variable& variable, T value) {
-  extended.update(
-      variable, [](const Variable&, const auto&) {}, value);
-  extended.update_non_slot(
-      {}, [](const auto&) {}, value);
-};
-static_assert(Updates<int> && Updates<Mirrored<Tensor>> && Updates<std::vector<Mirrored<int>>>);
-static_assert(!Updates<PerReplica<int>> && !Updates<std::vector<PerReplica<int>>>);
-
-template <class T>
-concept ComparableOnAll = requires(Strategy& strategy, T value) {
-  strategy.same_on_all(value);
-};
-static_assert(ComparableOnAll<int> && ComparableOnAll<std::string> && !ComparableOnAll<int*>);
-
-template <class Fn>
-concept Merges = requires(ReplicaContext& context, Fn fn) {
-  context.merge_call(fn, args(1));
-};
-static_assert(Merges<void (*)(Strategy&, PerReplica<int>)> && !Merges<void (*)(Strategy&, int)> &&
-              !Merges<void (*)(Strategy&)>);
-
-template <class T>
-concept Reduces = requires(Strategy& strategy, T value) {
-  strategy.reduce(ReduceOp::sum, value);
-};
-static_assert(Reduces<PerReplica<int>> && !Reduces<int> && !Reduces<PerReplica<bool>> && !Reduces<Mirrored<int>>);
-
 constexpr const char* wrong_context =
     "Method requires being in cross-replica context, use replica_context()->merge_call()";
 
@@ -91,7 +61,7 @@ std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& str
 
 }  // namespace
 
-TEST_CASE("outside of everything there is the default strategy: one replica, no context") {
+TEST_CASE("outside of everything there is the default strategy: one replica, no context", "[A-1][A-9]") {
   CHECK_FALSE(has_strategy());
   CHECK_FALSE(in_cross_replica_context());
   CHECK(replica_context() == nullptr);
@@ -103,7 +73,7 @@ TEST_CASE("outside of everything there is the default strategy: one replica, no 
   CHECK_FALSE(has_strategy());
 }
 
-TEST_CASE("contexts and the default strategy are a thread's own") {
+TEST_CASE("contexts and the default strategy are a thread's own", "[A-3]") {
   Fixture f;
   const Scope scope = f.strategy.scope();
   const Strategy* const here = &Strategy::current();
@@ -118,8 +88,10 @@ TEST_CASE("contexts and the default strategy are a thread's own") {
   CHECK(there != here);
 }
 
-TEST_CASE("a scope makes its strategy current, in cross-replica context, until it goes") {
+TEST_CASE("a scope makes its strategy current, in cross-replica context, until it goes",
+          "[A-1][A-10][A-20][A-22][A-23]") {
   Fixture f;
+  const auto before = f.meetings();
   {
     const Scope scope = f.strategy.scope();
     CHECK(has_strategy());
@@ -136,9 +108,11 @@ TEST_CASE("a scope makes its strategy current, in cross-replica context, until i
   CHECK_FALSE(has_strategy());
   const Scope other = f.other.scope();
   CHECK(&Strategy::current() == &f.other);
+  CHECK(f.meetings() == before);  // entering and leaving are nobody else's business
 }
 
-TEST_CASE("run is replica context, a merge function cross-replica context, and both end as they began") {
+TEST_CASE("run is replica context, a merge function cross-replica context, and both end as they began",
+          "[A-1][A-13][A-14][A-15][A-58][A-68][A-70][A-76][B-23]") {
   Fixture f;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK(has_strategy());
@@ -153,10 +127,13 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
       CHECK(in_cross_replica_context());
       CHECK(replica_context() == nullptr);
       CHECK(context.num_replicas_in_sync() == 1);  // needs no context, unlike the methods that do something
+      CHECK(&context.strategy() == &f.strategy);
+      const auto before = f.meetings();
       CHECK_THROWS_WITH(context.replica_id_in_sync_group(), "Need to be inside `Strategy::run()`");
       CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), "Need to be inside `Strategy::run()`");
       CHECK_THROWS_WITH(context.all_reduce(ReduceOp::sum, 1), "Need to be inside `Strategy::run()`");
       CHECK_THROWS_WITH(context.declared_merge("", [](CrossDeviceOps&) {}), "Need to be inside `Strategy::run()`");
+      CHECK(f.meetings() == before);
       merged.run([&](ReplicaContext& inner) {
         CHECK(replica_context() == &inner);
         CHECK(f.group->meeting().depth() == 2);
@@ -171,7 +148,7 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
   CHECK(f.group->meeting().depth() == 0);
 }
 
-TEST_CASE("an exception leaves every context on its way, and is the one that was thrown") {
+TEST_CASE("an exception leaves every context on its way, and is the one that was thrown", "[A-3][A-21][B-47]") {
   Fixture f;
   const auto step = [&] {
     f.strategy.run([&](ReplicaContext& context) {
@@ -196,7 +173,8 @@ TEST_CASE("an exception that replica code catches in a merge function's stead co
   });
 }
 
-TEST_CASE("methods for cross-replica context refuse replica context, before any agreement") {
+TEST_CASE("methods for cross-replica context refuse replica context, before any agreement",
+          "[A-12][A-18][A-24][K-21]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
@@ -216,7 +194,7 @@ TEST_CASE("methods for cross-replica context refuse replica context, before any 
   });
 }
 
-TEST_CASE("methods of one strategy refuse another's context, before any agreement") {
+TEST_CASE("methods of one strategy refuse another's context, before any agreement", "[A-10][A-24]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
@@ -238,7 +216,8 @@ TEST_CASE("methods of one strategy refuse another's context, before any agreemen
   f.other.run([&](ReplicaContext&) { refused(); });
 }
 
-TEST_CASE("the same methods work in a scope, in a merge function, in update context, and outside of everything") {
+TEST_CASE("the same methods work in a scope, in a merge function, in update context, and outside of everything",
+          "[A-8][A-9][A-18]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
@@ -257,7 +236,7 @@ TEST_CASE("the same methods work in a scope, in a merge function, in update cont
   f.strategy.extended().update_non_slot({}, allowed);
 }
 
-TEST_CASE("update is cross-replica context of its own") {
+TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
@@ -279,7 +258,7 @@ TEST_CASE("update is cross-replica context of its own") {
   CHECK_FALSE(has_strategy());
 }
 
-TEST_CASE("what goes in and comes out of run and merge_call keeps its type") {
+TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A-36][B-20][B-34]") {
   Fixture f;
   const Mirrored<double> alike = f.strategy.same_on_all(2.5);
   const auto result = f.strategy.run(
@@ -305,7 +284,7 @@ TEST_CASE("what goes in and comes out of run and merge_call keeps its type") {
   static_assert(std::is_same_v<decltype(f.strategy.run([](ReplicaContext&) {})), PerReplica<void>>);
 }
 
-TEST_CASE("agreements are as few as promised") {
+TEST_CASE("agreements are as few as promised", "[B-24][E-11]") {
   Fixture f;
   const auto cost = [&](const std::function<void()>& body) {
     const auto before = f.meetings();
@@ -328,7 +307,7 @@ TEST_CASE("agreements are as few as promised") {
   CHECK(cost([&] { (void)f.strategy.extended().read_var(a); }) == 0);
 }
 
-TEST_CASE("refusals of reductions come before any agreement") {
+TEST_CASE("refusals of reductions come before any agreement", "[A-59][E-8]") {
   Fixture f;
   const MirroredVariable foreign = make(f.other, "w");
   const auto before = f.meetings();
@@ -357,13 +336,57 @@ TEST_CASE("a reduction leaves the value it was given alone, and gives one of its
   CHECK(f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{4}, OneReplica{0}) == 4);
 }
 
-TEST_CASE("a moved strategy is the same strategy") {
+TEST_CASE("a moved strategy is the same strategy", "[A-19][A-44]") {
   Fixture f;
   const MirroredVariable variable = make(f.strategy, "w");
+  const StrategyExtended* const extended = &f.strategy.extended();
+  CHECK(&f.strategy.extended() == extended);
   Strategy moved = std::move(f.strategy);
+  CHECK(&moved.extended() == extended);
   moved.seal();
   CHECK(moved.name() == "strategy 0");
   CHECK(moved.extended().variable_created_in_scope(variable));
   CHECK(&moved.run([](ReplicaContext& context) { return &context.strategy(); }).local()->store() == &moved.store());
   CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == 1);
+}
+
+TEST_CASE("variables are created in every context of their strategy, and in none of another's", "[A-17]") {
+  Fixture f;
+  std::vector<MirroredVariable> made{make(f.strategy, "outside")};
+  {
+    const Scope scope = f.strategy.scope();
+    made.push_back(make(f.strategy, "in a scope"));
+  }
+  f.strategy.run([&](ReplicaContext& context) {
+    made.push_back(make(f.strategy, "in replica context"));
+    context.merge_call([&](Strategy& merged) { made.push_back(make(merged, "in a merge function")); });
+  });
+  for (const MirroredVariable& variable : made) {
+    CAPTURE(variable.name());
+    CHECK(f.strategy.extended().variable_created_in_scope(variable));
+    CHECK_FALSE(f.other.extended().variable_created_in_scope(variable));
+  }
+  const std::string mixing = "Mixing different Strategy objects: strategy 1 is not strategy 0";
+  const Scope scope = f.strategy.scope();
+  CHECK_THROWS_WITH(make(f.other, "w"), mixing);
+  CHECK_THROWS_WITH(f.other.create_sync_on_read({.name = "w"}, [] { return Tensor::scalar(1.f); }), mixing);
+  f.strategy.run([&](ReplicaContext&) { CHECK_THROWS_WITH(make(f.other, "w"), mixing); });
+  CHECK(f.other.store().variables().empty());
+}
+
+TEST_CASE("replica code and merge functions run on the thread that called run, with all that is its own",
+          "[B-7][I-9]") {
+  thread_local int step = 0;
+  Fixture f;
+  step = 1;
+  f.strategy.run([&](ReplicaContext& context) {
+    CHECK(step == 1);
+    step = 2;
+    context.merge_call([&](Strategy& merged) {
+      CHECK(step == 2);
+      merged.run([&](ReplicaContext&) { step = 3; });
+    });
+    CHECK(step == 3);
+  });
+  CHECK(step == 3);
 }

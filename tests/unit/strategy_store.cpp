@@ -161,7 +161,7 @@ TEST_CASE("types, and what is trainable, are kept apart") {
   CHECK(f.store.gradient(exact).dtype() == DType::f64);
 }
 
-TEST_CASE("before it is sealed a variable is known but has no memory") {
+TEST_CASE("before it is sealed a variable is known but has no memory", "[C-44]") {
   Fixture f;
   const MirroredVariable w = f.strategy.create_variable({.name = "w", .trainable = false}, [] {
     return Tensor::zeros(DType::i64, {2, 3});

@@ -63,7 +63,8 @@ struct Plain {
 
 }  // namespace
 
-TEST_CASE("options that no mirrored variable can have are refused, before its initial value is asked for") {
+TEST_CASE("options that no mirrored variable can have are refused, before its initial value is asked for",
+          "[C-28][C-29][C-30][C-31]") {
   Fixture f;
   const auto before = f.group->meeting().meetings();
   const auto create = [&](VariableOptions options) {
@@ -81,10 +82,50 @@ TEST_CASE("options that no mirrored variable can have are refused, before its in
                     "Invalid variable synchronization mode: 9 for variable: w");
   CHECK_THROWS_WITH(create({.aggregation = static_cast<VariableAggregation>(9)}),
                     "Invalid variable aggregation mode: 9 for variable: w");
+  // The synchronization is looked at first.
+  CHECK_THROWS_WITH(
+      create({.synchronization = VariableSynchronization::none, .aggregation = static_cast<VariableAggregation>(9)}),
+      Catch::StartsWith("`none` variable synchronization is not supported"));
   CHECK(f.group->meeting().meetings() == before);
   for (const auto synchronization : {VariableSynchronization::automatic, VariableSynchronization::on_write})
     CHECK_NOTHROW(f.strategy.create_variable({.synchronization = synchronization}, [] { return Tensor{}; }));
   CHECK(f.strategy.store().variables().size() == 2);
+}
+
+TEST_CASE("options that no sync-on-read variable can have are refused in the same words", "[C-28][C-29][C-30]") {
+  Fixture f;
+  const auto before = f.group->meeting().meetings();
+  const auto create = [&](VariableOptions options) {
+    options.name = "w";
+    f.strategy.create_sync_on_read(options, []() -> Tensor { throw std::logic_error{"asked for the initial value"}; });
+  };
+  CHECK_THROWS_WITH(create({.synchronization = VariableSynchronization::none}),
+                    "`none` variable synchronization is not supported: every replica has a component of each "
+                    "variable. Please change the `synchronization` for variable: w");
+  CHECK_THROWS_WITH(
+      create({.synchronization = VariableSynchronization::on_write}),
+      Catch::StartsWith("variable 'w': `on_write` is not the synchronization of a sync-on-read variable"));
+  CHECK_THROWS_WITH(create({.synchronization = static_cast<VariableSynchronization>(9),
+                            .aggregation = static_cast<VariableAggregation>(9)}),
+                    "Invalid variable synchronization mode: 9 for variable: w");
+  CHECK_THROWS_WITH(create({.aggregation = static_cast<VariableAggregation>(9)}),
+                    "Invalid variable aggregation mode: 9 for variable: w");
+  CHECK(f.group->meeting().meetings() == before);
+}
+
+TEST_CASE("a strategy lists each variable once, in the order of creation, and leaves the options it was given alone",
+          "[C-17][C-18]") {
+  Fixture f;
+  const VariableOptions trained{.name = "a"}, counted{.name = "c", .trainable = true};
+  f.strategy.create_variable(trained, [] { return Tensor::scalar(1.f); });
+  f.strategy.create_variable({.name = "b", .trainable = false}, [] { return Tensor::scalar(1.f); });
+  f.strategy.create_sync_on_read(counted, [] { return Tensor::scalar(1.f); });
+  f.strategy.seal();
+  std::vector<std::pair<std::string, bool>> listed;
+  for (const auto& variable : f.strategy.store().variables()) listed.emplace_back(variable->name, variable->trainable);
+  CHECK(listed == std::vector<std::pair<std::string, bool>>{{"a", true}, {"b", false}, {"c", false}});
+  CHECK(counted.trainable);
+  CHECK(trained.synchronization == VariableSynchronization::automatic);
 }
 
 TEST_CASE("an initial value that throws makes no variable, and is announced") {
@@ -96,7 +137,7 @@ TEST_CASE("an initial value that throws makes no variable, and is announced") {
   CHECK_NOTHROW(f.strategy.create_variable({}, [] { return Tensor{}; }));
 }
 
-TEST_CASE("what ranks compare of a new variable: name, type, shape, options") {
+TEST_CASE("what ranks compare of a new variable: name, type, shape, options", "[A-25]") {
   Disagreeing d;
   CHECK(d.text_of([](Strategy& strategy) {
     strategy.create_variable({.name = "dense/w"}, [] { return Tensor::zeros(DType::f32, {2, 3}); });
@@ -136,7 +177,7 @@ TEST_CASE("two strategies of a process are told apart in their agreements") {
   CHECK(of_second.strategy == 1);
 }
 
-TEST_CASE("what ranks compare of a merge_call's arguments: structure and types, not values") {
+TEST_CASE("what ranks compare of a merge_call's arguments: structure and types, not values", "[B-27]") {
   Fixture f;
   const MirroredVariable w = f.make(Tensor::scalar(1.f));
   CHECK(signature() == "");
@@ -210,7 +251,7 @@ TEST_CASE("same_on_all works in every context of its strategy and gives the valu
   });
 }
 
-TEMPLATE_TEST_CASE("outside of replica context an assignment goes straight to the component", "", float, double,
+TEMPLATE_TEST_CASE("outside of replica context an assignment goes straight to the component", "[C-50]", float, double,
                    std::int32_t, std::int64_t, std::uint8_t) {
   Fixture f;
   const auto of = [](TestType a, TestType b) { return Tensor::from({a, b}, {2}); };
@@ -238,7 +279,7 @@ TEST_CASE("an assignment of another shape or type is refused with both") {
   CHECK_THROWS_WITH(half.assign(Tensor::zeros(DType::bf16, {1})), "bf16 variables cannot be assigned on the host");
 }
 
-TEST_CASE("an assignment in replica context needs an aggregation, and goes by it") {
+TEST_CASE("an assignment in replica context needs an aggregation, and goes by it", "[C-20]") {
   Fixture f;
   const auto make = [&](VariableAggregation aggregation) { return f.make(Tensor::scalar(100.f), aggregation); };
   const MirroredVariable none = make(VariableAggregation::none), sum = make(VariableAggregation::sum),
@@ -264,7 +305,7 @@ TEST_CASE("an assignment in replica context needs an aggregation, and goes by it
   CHECK(first.local().to_vector<float>() == std::vector<float>{97});
 }
 
-TEST_CASE("a variable of one strategy is not assigned in another's context") {
+TEST_CASE("a variable of one strategy is not assigned in another's context", "[C-50]") {
   Fixture f;
   Strategy other{*f.group};
   const MirroredVariable w = f.make(Tensor::scalar(1.f), VariableAggregation::sum);

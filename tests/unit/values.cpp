@@ -159,7 +159,7 @@ std::vector<T> flat_numbers(const auto& nest) {
 
 }  // namespace
 
-TEST_CASE("locality is taken off leaf by leaf") {
+TEST_CASE("locality is taken off leaf by leaf", "[B-20]") {
   using Nest = std::tuple<PerReplica<int>, std::vector<Mirrored<std::string>>,
                           std::map<char, std::pair<PerReplica<int>, double>>, std::optional<PerReplica<int>>,
                           std::optional<Mirrored<int>>>;
@@ -176,7 +176,7 @@ TEST_CASE("locality is taken off leaf by leaf") {
   CHECK_FALSE(std::get<4>(local).has_value());
 }
 
-TEST_CASE("plain leaves become PerReplica for a merge function, mirrored ones stay") {
+TEST_CASE("plain leaves become PerReplica for a merge function, mirrored ones stay", "[B-17][B-33]") {
   using Nest = std::tuple<int, std::vector<std::string>, std::map<int, Mirrored<int>>, std::optional<int>,
                           std::optional<int>, std::pair<PerReplica<int>, Mirrored<int>>>;
   const merged_t<Nest> merged = Locality<Nest>::to_merged(
@@ -236,7 +236,7 @@ TEST_CASE("leaves keep their type and order: sequences by position, maps by key"
   CHECK(std::get<Tensor>(leaves[6]).shape() == Shape{2, 3});
 }
 
-TEST_CASE("structs are walked member by member, and keep what is not named") {
+TEST_CASE("structs are walked member by member, and keep what is not named", "[B-28]") {
   const IndexedSlices slices{Tensor::zeros(DType::f32, {1, 2}), Tensor::zeros(DType::i64, {1}), {4, 2}};
   const Outer outer{{0.5f, {3, 4}, "kept"}, slices};
   const Outer made = round_trip(outer, 4);

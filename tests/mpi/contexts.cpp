@@ -1,0 +1,80 @@
+// Contexts on every rank, and on one rank alone.
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "support/mpi_main.hpp"
+
+using namespace lockstep;
+using lockstep::test::runtime;
+
+namespace {
+
+int ranks() {
+  return runtime().size();
+}
+int rank() {
+  return runtime().rank();
+}
+bool odd_one() {
+  return rank() == ranks() - 1;
+}
+
+}  // namespace
+
+TEST_CASE("a method in the wrong context on one rank is that rank's alone where it is caught", "[A-8][B-26]") {
+  Strategy& strategy = runtime().strategy();
+  Strategy other = runtime().make_strategy();
+  const int sum = strategy
+                      .run([&](ReplicaContext& context) {
+                        if (odd_one()) {
+                          CHECK_THROWS_AS(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}), ContextError);
+                          CHECK_THROWS_AS(other.seal(), ContextError);
+                          CHECK_THROWS_AS(other.run([](ReplicaContext&) {}), ContextError);
+                        }
+                        return context.merge_call([&](Strategy& merged) {
+                          if (odd_one()) CHECK_THROWS_AS(context.merge_call([](Strategy&) {}), ContextError);
+                          return merged.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1});
+                        });
+                      })
+                      .local();
+  CHECK(sum == ranks());
+}
+
+TEST_CASE("a method in the wrong context on one rank is a failure of that rank where it is not caught", "[A-8][A-12]") {
+  if (ranks() == 1) return;
+  Strategy& strategy = runtime().strategy();
+  const auto step = [&] {
+    strategy.run([&](ReplicaContext& context) {
+      if (odd_one()) strategy.seal();
+      (void)context.all_reduce(ReduceOp::sum, 1);
+    });
+  };
+  const std::string told = "Method requires being in cross-replica context, use replica_context()->merge_call()";
+  if (odd_one()) {
+    CHECK_THROWS_AS(step(), ContextError);
+  } else {
+    CHECK_THROWS_WITH(step(), Catch::StartsWith("replica " + std::to_string(ranks() - 1) + " (") &&
+                                  Catch::EndsWith("failed: " + told));
+  }
+  CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
+}
+
+TEST_CASE("checkpoints and summaries are the chief's, in every context", "[I-3][I-4][I-5]") {
+  Strategy& strategy = runtime().strategy();
+  const auto check = [&] {
+    CHECK(strategy.extended().should_checkpoint() == runtime().is_chief());
+    CHECK(strategy.extended().should_save_summary() == runtime().is_chief());
+  };
+  CHECK(runtime().is_chief() == (rank() == 0));
+  check();
+  const Scope scope = strategy.scope();
+  check();
+  strategy.run([&](ReplicaContext& context) {
+    check();
+    context.merge_call([&](Strategy&) { check(); });
+  });
+  check();
+}

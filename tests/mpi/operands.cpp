@@ -1,0 +1,104 @@
+// What the ranks bring to a merge_call or a reduction: other structures are told apart, other values are not.
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "support/mpi_main.hpp"
+
+using namespace lockstep;
+using lockstep::test::runtime;
+
+namespace {
+
+int ranks() {
+  return runtime().size();
+}
+int rank() {
+  return runtime().rank();
+}
+bool odd_one() {
+  return rank() == ranks() - 1;
+}
+
+template <class Body>
+std::string mismatch_of(Body&& body) {
+  try {
+    body();
+  } catch (const MismatchError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// What a merge_call with `nest` says, which must not get to its function.
+template <class T>
+std::string mismatch_of_merging(const T& nest) {
+  return mismatch_of([&] {
+    runtime().strategy().run([&](ReplicaContext& context) {
+      context.merge_call([](Strategy&, const auto&) { FAIL("merged"); }, args(nest));
+    });
+  });
+}
+
+}  // namespace
+
+TEST_CASE("other lists, maps and missing values on one rank are no operands of one merge_call", "[B-27]") {
+  if (ranks() == 1) return;
+  CHECK_THAT(mismatch_of_merging(odd_one() ? std::vector{1} : std::vector{1, 2}),
+             Catch::Contains("[i32 ]") && Catch::Contains("[i32 i32 ]"));
+  CHECK_THAT(mismatch_of_merging(std::map<std::string, float>{{odd_one() ? "bias" : "weight", 1}}),
+             Catch::Contains("bias") && Catch::Contains("weight"));
+  CHECK_THAT(mismatch_of_merging(odd_one() ? std::optional<int>{} : std::optional{1}), Catch::Contains("nothing"));
+  CHECK_THAT(mismatch_of_merging(std::vector{std::pair{1, std::vector<float>(odd_one() ? 3 : 2)}}),
+             Catch::Contains("[f32 f32 f32 ]"));
+  CHECK_FALSE(mismatch_of_merging(Tensor::zeros(odd_one() ? DType::f64 : DType::f32, {1})).empty());
+  CHECK(runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
+}
+
+TEST_CASE("a batch of another length, order, shape or type on one rank is a mismatch that shows both") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  const Variable a = strategy.create_variable({.name = "a"}, [] { return Tensor::zeros(DType::f32, {2}); });
+  const Variable b = strategy.create_variable({.name = "b"}, [] { return Tensor::zeros(DType::f64, {1}); });
+  const PerReplica<Tensor> for_a{Tensor::zeros(DType::f32, {2})}, for_b{Tensor::zeros(DType::f64, {1})},
+      wide{Tensor::zeros(DType::f32, {3})};
+  using Batch = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
+  const auto mismatch = [&](const Batch& odd) {
+    const Batch usual{{for_a, a}, {for_b, b}};
+    return mismatch_of([&] { (void)strategy.extended().batch_reduce_to(ReduceOp::sum, odd_one() ? odd : usual); });
+  };
+  const auto usual = Catch::Contains("reduce_to: sum of f32[2], f64[1]");
+  CHECK_THAT(mismatch({{for_a, a}}), usual && Catch::Contains("sum of f32[2];"));
+  CHECK_THAT(mismatch({}), usual);
+  CHECK_THAT(mismatch({{for_b, b}, {for_a, a}}), usual && Catch::Contains("f64[1], f32[2]"));
+  CHECK_THAT(mismatch({{wide, a}, {for_b, b}}), usual && Catch::Contains("f32[3], f64[1]"));
+  CHECK(mismatch({{for_a, a}, {for_b, b}}).empty());
+}
+
+TEST_CASE("a zero is a value like any other, whoever brings it", "[E-4]") {
+  Strategy& strategy = runtime().strategy();
+  const auto before = strategy.group().meeting().meetings();
+  CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{odd_one() ? 0 : 5}) == 5 * (ranks() - 1));
+  CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{odd_one() ? 5 : 0}) == 5);
+  CHECK(strategy.reduce(ReduceOp::mean, PerReplica<double>{0}) == 0);
+  CHECK(strategy.extended().broadcast_to(PerReplica<int>{rank() == 0 ? 0 : 5}).value() == 0);
+  CHECK(strategy.group().meeting().meetings() - before == 4);  // none of them was skipped
+}
+
+TEST_CASE("the all_reduce that tf.distribute documents", "[K-6][K-8]") {
+  using Nest = std::pair<double, std::vector<double>>;
+  if (ranks() != 2) return;
+  runtime().strategy().run([](ReplicaContext& context) {
+    const Nest mine = rank() == 0 ? Nest{1, {40, 1}} : Nest{3, {2, 98}};
+    CHECK(context.all_reduce(ReduceOp::sum, mine) == Nest{4, {42, 99}});
+    CHECK(context.all_reduce(ReduceOp::mean, mine) == Nest{2, {21, 49.5}});
+    // A mean of integers would be no integer: refused, not rounded.
+    CHECK_THROWS_AS(context.all_reduce(ReduceOp::mean, std::vector{1, 98}), InvalidArgument);
+  });
+}

@@ -1,0 +1,149 @@
+// What the types refuse: wrong programs that do not compile. Each is told from a right one that does.
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/strategy/strategy.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+template <class T>
+concept Updates = requires(StrategyExtended& extended, const Variable& variable, T value) {
+  extended.update(
+      variable, [](const Variable&, const auto&) {}, value);
+  extended.update_non_slot(
+      {}, [](const auto&) {}, value);
+};
+
+template <class T>
+concept IsUpdated = requires(StrategyExtended& extended, T variable) {
+  extended.update(variable, [](const Variable&) {});
+};
+
+template <class T>
+concept ComparableOnAll = requires(Strategy& strategy, T value) {
+  strategy.same_on_all(value);
+};
+
+template <class Fn>
+concept Merges = requires(ReplicaContext& context, Fn fn) {
+  context.merge_call(fn, args(1));
+};
+
+template <class T>
+concept Reduces = requires(Strategy& strategy, T value) {
+  strategy.reduce(ReduceOp::sum, value);
+};
+
+template <class Op>
+concept ReducesBy = requires(Strategy& strategy, Op op) {
+  strategy.reduce(op, PerReplica<int>{1});
+  strategy.extended().reduce_to(op, PerReplica<int>{1});
+};
+
+template <class Destination>
+concept ReducesTo = requires(StrategyExtended& extended, Destination destination) {
+  extended.reduce_to(ReduceOp::sum, PerReplica<int>{1}, destination);
+};
+
+template <class Pairs>
+concept ReducesBatch = requires(StrategyExtended& extended, Pairs pairs) {
+  extended.batch_reduce_to(ReduceOp::sum, pairs);
+};
+
+template <class T>
+concept InitialValue = requires(Strategy& strategy, T (*initial)()) {
+  strategy.create_variable({}, initial);
+};
+
+template <class T>
+concept IsIndexed = requires(T value) {
+  value[0];
+};
+
+}  // namespace
+
+TEST_CASE("an argument that may differ by rank does not compile in update", "[H-3][K-15]") {
+  STATIC_REQUIRE(Updates<int>);
+  STATIC_REQUIRE(Updates<Mirrored<Tensor>>);
+  STATIC_REQUIRE(Updates<std::vector<Mirrored<int>>>);
+  STATIC_REQUIRE_FALSE(Updates<PerReplica<int>>);
+  STATIC_REQUIRE_FALSE(Updates<std::vector<PerReplica<int>>>);
+  STATIC_REQUIRE_FALSE(Updates<std::map<int, std::optional<PerReplica<int>>>>);
+}
+
+TEST_CASE("only variables are updated", "[H-1]") {
+  STATIC_REQUIRE(IsUpdated<MirroredVariable>);
+  STATIC_REQUIRE(IsUpdated<SyncOnReadVariable>);
+  STATIC_REQUIRE_FALSE(IsUpdated<Tensor>);
+  STATIC_REQUIRE_FALSE(IsUpdated<Mirrored<Tensor>>);
+}
+
+TEST_CASE("nobody but a collective makes a Mirrored of a PerReplica, and nothing asks for another rank's component",
+          "[K-15]") {
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<PerReplica<int>, Mirrored<int>>);
+  STATIC_REQUIRE_FALSE(std::is_constructible_v<Mirrored<int>, int>);
+  STATIC_REQUIRE_FALSE(IsIndexed<PerReplica<std::vector<int>>>);
+  STATIC_REQUIRE_FALSE(IsIndexed<MirroredVariable>);
+}
+
+TEST_CASE("a pointer is no value to compare between processes") {
+  STATIC_REQUIRE(ComparableOnAll<int>);
+  STATIC_REQUIRE(ComparableOnAll<std::string>);
+  STATIC_REQUIRE_FALSE(ComparableOnAll<int*>);
+}
+
+TEST_CASE("a merge function takes the strategy, and its arguments as what they are after merging", "[K-15]") {
+  STATIC_REQUIRE(Merges<void (*)(Strategy&, PerReplica<int>)>);
+  STATIC_REQUIRE_FALSE(Merges<void (*)(Strategy&, int)>);
+  STATIC_REQUIRE_FALSE(Merges<void (*)(Strategy&)>);
+}
+
+TEST_CASE("what is reduced says so in its type, and so does how and where to", "[A-59][E-8]") {
+  STATIC_REQUIRE(Reduces<PerReplica<int>>);
+  STATIC_REQUIRE_FALSE(Reduces<PerReplica<bool>>);
+  STATIC_REQUIRE_FALSE(Reduces<int>);
+  STATIC_REQUIRE_FALSE(Reduces<Mirrored<int>>);
+  STATIC_REQUIRE(ReducesBy<ReduceOp>);
+  STATIC_REQUIRE_FALSE(ReducesBy<VariableAggregation>);
+  STATIC_REQUIRE_FALSE(ReducesBy<int>);
+  STATIC_REQUIRE(ReducesTo<OneReplica>);
+  STATIC_REQUIRE(ReducesTo<MirroredVariable>);
+  STATIC_REQUIRE_FALSE(ReducesTo<int>);
+  STATIC_REQUIRE_FALSE(ReducesTo<std::string>);
+  STATIC_REQUIRE_FALSE(ReducesTo<std::vector<Variable>>);
+}
+
+TEST_CASE("a batch is a sequence of pairs of a value and its destination", "[E-27]") {
+  using Pair = std::pair<PerReplica<Tensor>, Variable>;
+  STATIC_REQUIRE(ReducesBatch<std::vector<Pair>>);
+  STATIC_REQUIRE(ReducesBatch<std::span<const Pair>>);
+  STATIC_REQUIRE_FALSE(ReducesBatch<Pair>);
+  STATIC_REQUIRE_FALSE(ReducesBatch<std::vector<PerReplica<Tensor>>>);
+  STATIC_REQUIRE_FALSE(ReducesBatch<std::vector<std::tuple<PerReplica<Tensor>, Variable, Variable>>>);
+}
+
+TEST_CASE("a variable begins with a tensor, never with another variable", "[C-12]") {
+  STATIC_REQUIRE(InitialValue<Tensor>);
+  STATIC_REQUIRE_FALSE(InitialValue<MirroredVariable>);
+  STATIC_REQUIRE_FALSE(InitialValue<SyncOnReadVariable>);
+}
+
+TEST_CASE("a strategy is moved, never copied", "[A-44][A-45]") {
+  STATIC_REQUIRE(std::is_nothrow_move_constructible_v<Strategy>);
+  STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<Strategy>);
+  STATIC_REQUIRE_FALSE(std::is_copy_assignable_v<Strategy>);
+  STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<StrategyExtended>);
+  STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<ReplicaContext>);
+  STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<Scope>);
+}

@@ -1,0 +1,112 @@
+// Update context, and variables as their components see it, on one replica.
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+struct Fixture {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  StrategyExtended& extended = strategy.extended();
+  MirroredVariable mirrored = strategy.create_variable({.name = "m"}, [] { return Tensor::scalar(1.f); });
+  SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c", .aggregation = VariableAggregation::sum},
+                                                            [] { return Tensor::scalar(10.f); });
+
+  Fixture() { strategy.seal(); }
+};
+
+float value_of(const Variable& variable) {
+  return variable.local().to_vector<float>()[0];
+}
+
+/// Only update context lets a sync-on-read variable be added to outside of replica context.
+bool in_update_context(const SyncOnReadVariable& variable) {
+  try {
+    variable.assign_add(Tensor::scalar(0.f));
+  } catch (const ContextError&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("update context nests, and goes with its function however that ends", "[A-7]") {
+  Fixture f;
+  CHECK_FALSE(in_update_context(f.counter));
+  f.extended.update(f.mirrored, [&](const Variable&) {
+    CHECK(in_update_context(f.counter));
+    f.extended.update_non_slot({}, [&] { CHECK(in_update_context(f.counter)); });
+    CHECK(in_update_context(f.counter));
+    CHECK_THROWS_WITH(f.extended.update(f.counter, [](const Variable&) { throw std::runtime_error{"inner"}; }),
+                      "inner");
+    CHECK(in_update_context(f.counter));
+    {
+      const Scope scope = f.strategy.scope();
+      CHECK_FALSE(in_update_context(f.counter));
+    }
+    CHECK(in_update_context(f.counter));
+  });
+  CHECK_FALSE(in_update_context(f.counter));
+  CHECK_THROWS_WITH(f.extended.update_non_slot({}, [] { throw std::runtime_error{"outer"}; }), "outer");
+  CHECK_FALSE(in_update_context(f.counter));
+}
+
+TEST_CASE("update calls its function once, with the component and unwrapped arguments, and gives its result",
+          "[A-61][H-2]") {
+  Fixture f;
+  int calls = 0;
+  const std::string result = f.extended.update(
+      f.mirrored,
+      [&](const Variable& component, int same, float plain, const std::vector<int>& nest) {
+        ++calls;
+        component.assign_add(Tensor::scalar(plain));
+        return std::string{component.name()} + " " + std::to_string(same + nest.at(0));
+      },
+      f.strategy.same_on_all(2), 0.5f, std::vector{f.strategy.same_on_all(40)});
+  CHECK(calls == 1);
+  CHECK(result == "m 42");
+  CHECK(value_of(f.mirrored) == 1.5f);
+}
+
+TEST_CASE("update_non_slot calls its function once, without a component", "[A-62][H-6]") {
+  Fixture f;
+  int calls = 0;
+  const std::vector<Variable> variables{f.mirrored, f.counter};
+  const int result = f.extended.update_non_slot(
+      variables,
+      [&](int same, int plain) {
+        ++calls;
+        return same * plain;
+      },
+      f.strategy.same_on_all(6), 7);
+  CHECK(calls == 1);
+  CHECK(result == 42);
+}
+
+TEST_CASE("a variable stands for its component, in place, in every context", "[C-33][C-49]") {
+  Fixture f;
+  const auto reads_and_writes = [](const Variable& variable, float expected) {
+    CHECK(value_of(variable) == expected);
+    variable.local().elements<float>()[0] += 1;
+  };
+  reads_and_writes(f.mirrored, 1);
+  reads_and_writes(f.counter, 10);
+  f.strategy.run([&](ReplicaContext& context) {
+    reads_and_writes(f.mirrored, 2);
+    reads_and_writes(f.counter, 11);
+    context.merge_call([&](Strategy&) { reads_and_writes(f.mirrored, 3); });
+  });
+  f.extended.update(f.counter, [&](const Variable& component) { reads_and_writes(component, 12); });
+  CHECK(value_of(f.mirrored) == 4);
+  CHECK(f.counter.read().to_vector<float>() == std::vector<float>{13});
+}
