@@ -84,39 +84,41 @@ void Job::run() {
   std::rethrow_exception(failure);
 }
 
-/// A rank from its begin to its end, as Runtime and run_program have it.
+/// A rank from its begin to its end.
 void Job::play(int rank) {
   const Current current{*this, rank};
   try {
-    ReplicaGroup group{make_communicator(data_, rank, options_.ranks), make_channel(control_, rank, options_.ranks),
-                       names_, [this, rank](std::exception_ptr exception) { end_by(rank, std::move(exception)); }};
-    struct Meeting {
-      const MeetingPoint*& shown;
-      ~Meeting() { shown = nullptr; }
-    } const meeting{of(rank).meeting = &group.meeting()};
-    Strategy strategy{group};
+    take_part(rank);
+  } catch (const Unwind&) {
+    throw;
+  } catch (...) {
+    if (!over_) fail(rank, std::current_exception());
+  }
+}
+
+/// As Runtime and run_program have it. Throws if the job is over.
+void Job::take_part(int rank) {
+  ReplicaGroup group{make_communicator(data_, rank, options_.ranks), make_channel(control_, rank, options_.ranks),
+                     names_, [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); }};
+  struct Shown {
+    const MeetingPoint*& meeting;
+    ~Shown() { meeting = nullptr; }
+  } const shown{of(rank).meeting = &group.meeting()};
+  Strategy strategy{group};
+  const auto succeeds = [&](const auto& part) {
     try {
-      body_(strategy, rank);
+      part();
+      return true;
     } catch (const Unwind&) {
       throw;
     } catch (...) {
       after(rank, std::current_exception());
+      return false;
     }
-    for (bool all_here = false; !all_here;) {
-      try {
-        group.meeting().leave_job(Here::current());
-        all_here = true;
-      } catch (const Unwind&) {
-        throw;
-      } catch (...) {
-        after(rank, std::current_exception());
-      }
-    }
-  } catch (const Unwind&) {
-    throw;
-  } catch (...) {
-    // The job is over because of it already.
-  }
+  };
+  (void)succeeds([&] { body_(strategy, rank); });
+  const auto leave = [&] { group.meeting().leave_job(Here::current()); };
+  while (!succeeds(leave)) continue;
 }
 
 /// `exception` left the rank's part of the job. Throws if it ends the job.
@@ -134,16 +136,22 @@ void Job::end(End end) {
   scheduler_.wake_all();
 }
 
-void Job::end_by(int rank, std::exception_ptr exception) {
-  if (scheduler_.is_unwinding(rank)) throw Unwind{};
-  throw_if_over(rank);
+void Job::fail(int rank, const std::exception_ptr& exception) {
   const std::string text = fmt::format("{} failed: {}", name(rank), message_of(exception));
   end({exception, std::make_exception_ptr(PeerError{rank, text, exit_code_of(exception)}), rank, text});
-  std::rethrow_exception(exception);
+}
+
+void Job::end_by(int rank, const std::exception_ptr& exception) {
+  if (scheduler_.is_unwinding(rank)) throw Unwind{};
+  if (!over_) fail(rank, exception);
+  throw_end(rank);
 }
 
 void Job::throw_if_over(int rank) const {
-  if (!over_) return;
+  if (over_) throw_end(rank);
+}
+
+void Job::throw_end(int rank) const {
   std::rethrow_exception(over_->for_others && rank != over_->culprit ? over_->for_others : over_->exception);
 }
 

@@ -51,8 +51,9 @@ class Job final : private Scheduler::Overseer {
     std::rethrow_exception(over_->exception);
   }
 
-  /// The job is over because of an exception that only `rank` knows of: a PeerError for the others. Throws it.
-  [[noreturn]] void end_by(int rank, std::exception_ptr exception);
+  /// The job is over, unless it was, because of an exception that only `rank` knows of: a PeerError for the others.
+  /// Throws what it ended with.
+  [[noreturn]] void end_by(int rank, const std::exception_ptr& exception);
 
  private:
   struct Rank {
@@ -80,9 +81,12 @@ class Job final : private Scheduler::Overseer {
   const Rank& of(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
 
   void play(int rank);
+  void take_part(int rank);
+  void fail(int rank, const std::exception_ptr& exception);
   void after(int rank, const std::exception_ptr& exception);
   void pass(int rank);
   void throw_if_over(int rank) const;
+  [[noreturn]] void throw_end(int rank) const;
   void strike(const Fault& fault);
   void notice(const Blow& blow);
   void end(End end);

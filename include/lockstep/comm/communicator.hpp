@@ -66,7 +66,7 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// "local", "mpi", "nccl".
+  /// "local", "mpi", "nccl", "sim".
   virtual std::string_view backend() const = 0;
 
   /// The stream whose work the collectives are ordered with; its device's memory is what they move.

@@ -19,7 +19,7 @@ namespace lockstep::sim {
 using Time = std::chrono::nanoseconds;
 
 /// What happens to a rank, at its `point`-th scheduling point (counted from 0) or at `time`, whichever comes first.
-/// Nothing happens where the rank gets to neither.
+/// Nothing happens where the rank gets to neither. Messages are not lost: MPI loses none.
 struct Fault {
   enum class Kind : std::uint8_t {
     die,   ///< as by SIGKILL. It is noticed soon: PeerError on the others
@@ -46,7 +46,8 @@ struct Options {
   /// Of a message: anything up to this, and now and then a hundred times as much.
   Time longest_latency = std::chrono::microseconds{20};
 
-  /// Gets each thing that happens as a line, in order: "12345 ns: replica 3: all_gather of f32[12]". The same lines for
+  /// Gets each thing that happens as a line, in order: "12345 ns: replica 3: max for merge_call #1 (trainer.cpp:120)",
+  /// where `max` is an agreement, "12400 ns: replica 0: all_gather of f32[12] cut at 0 6 12", … The same lines for
   /// the same options and program.
   std::function<void(std::string_view line)> trace = {};
 
@@ -68,7 +69,8 @@ struct Options {
 /// - Where ranks wait for each other and none can go on, the job ends at once: StallError on all of them, which says
 ///   who is where. So it does where they agreed on one data collective and started another, with CommError.
 /// - A rank that died or stopped stays where it is. When the others have ended its stack is unwound by an exception
-///   that is no std::exception.
+///   that is no std::exception; so where ranks die, keep calls of this library out of assertion macros, which catch
+///   all.
 ///
 /// When the job is over, throws what it failed with, if anything: the exception of the rank to blame where it threw one
 /// of its own, else the verdict as the lowest rank got it. A verdict that `body` caught on every rank is no failure,
