@@ -125,6 +125,9 @@ class FixedOrderOps final : public detail::FlatOps {
 }  // namespace
 
 void require_reducible(ReduceOp op, DType dtype) {
+  if (op != ReduceOp::sum && op != ReduceOp::mean)
+    throw InvalidArgument{
+        fmt::format("`reduce_op` must be ReduceOp::sum or ReduceOp::mean, not {}", static_cast<int>(op))};
   with_element_type(dtype, []<class T>() {});
   if (op == ReduceOp::mean && !is_floating_point(dtype))
     throw InvalidArgument{fmt::format(

@@ -41,11 +41,10 @@ Batch::Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, 
   }
 }
 
-std::string Batch::text(std::string_view method, std::string_view structure) const {
+std::string Batch::text(std::string_view method, std::string_view more) const {
   std::vector<std::string> texts;
   for (const Leaf& leaf : leaves_) texts.push_back(std::visit([](const auto& each) { return text_of(each); }, leaf));
-  return fmt::format("{}: {} of {}{}{}", method, name_of(op_), fmt::join(texts, ", "), structure.empty() ? "" : " in ",
-                     structure);
+  return fmt::format("{}: {} of {}{}", method, name_of(op_), fmt::join(texts, ", "), more);
 }
 
 void Batch::all_reduce(CrossDeviceOps& reductions) {

@@ -18,9 +18,9 @@ class Batch {
   /// that of the rank's device. InvalidArgument if `op` is not defined for one of them.
   Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream);
 
-  /// "reduce_to: sum of f32[3], i64[], slices f32[…, 2] of [10, 2]", and the nest's structure where there is one. The
+  /// "reduce_to: sum of f32[3], i64[], slices f32[…, 2] of [10, 2]", and behind it what else is known of it. The
   /// numbers of rows may differ by rank, so they are no part of it.
-  std::string text(std::string_view method, std::string_view structure = {}) const;
+  std::string text(std::string_view method, std::string_view more = {}) const;
 
   void all_reduce(CrossDeviceOps& reductions);
   void reduce_to_one(CrossDeviceOps& reductions, int root);

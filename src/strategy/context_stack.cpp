@@ -73,6 +73,11 @@ bool in_cross_replica_context() {
   return frame && frame->mode != detail::Mode::replica;
 }
 
+bool in_update_context() {
+  const detail::Frame* const frame = detail::current_frame();
+  return frame && frame->mode == detail::Mode::update;
+}
+
 ReplicaContext* replica_context() {
   const detail::Frame* const frame = detail::current_frame();
   return frame ? frame->replica : nullptr;

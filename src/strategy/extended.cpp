@@ -18,19 +18,23 @@ StrategyExtended::Update::~Update() {
   detail::pop();
 }
 
+std::string StrategyExtended::beside(const Variable& destination) {
+  return fmt::format(" for '{}'", destination.name());
+}
+
 void StrategyExtended::require_own(const Variable& variable) const {
   if (!variable_created_in_scope(variable))
     throw InvalidArgument{fmt::format("variable '{}' was not created by {}", variable.name(), strategy_->name())};
 }
 
-void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view structure, const Here& here) {
+void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here) {
   detail::require_cross_replica(*strategy_);
   detail::Batch batch{op, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, batch.text("reduce_to", structure));
+  strategy_->agree(TagKind::reduce, here, batch.text("reduce_to", more));
   batch.all_reduce(strategy_->group().reductions());
 }
 
-bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view structure,
+bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
                                      const Here& here) {
   detail::require_cross_replica(*strategy_);
   const int replicas = strategy_->num_replicas_in_sync();
@@ -38,26 +42,28 @@ bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica des
     throw InvalidArgument{fmt::format("destination: replica {} is not one of the {} replicas, 0 to {}", destination.id,
                                       replicas, replicas - 1)};
   detail::Batch batch{op, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), structure));
+  strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), more));
   batch.reduce_to_one(strategy_->group().reductions(), destination.id);
   return strategy_->group().rank() == destination.id;
 }
 
-void StrategyExtended::broadcast(Leaves& leaves, std::string_view structure, const Here& here) {
+void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const Here& here) {
   detail::require_cross_replica(*strategy_);
   detail::Batch batch{ReduceOp::sum, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to", structure));
+  strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to", more));
   batch.broadcast(strategy_->group().reductions(), 0);
 }
 
 std::vector<Mirrored<Tensor>> StrategyExtended::batch_reduce_to(
     ReduceOp op, std::span<const std::pair<PerReplica<Tensor>, Variable>> pairs, Here here) {
   Leaves leaves;
+  std::string destinations;
   for (const auto& [value, destination] : pairs) {
     require_own(destination);
     leaves.push_back(value.local());
+    destinations += beside(destination);
   }
-  all_reduce(op, leaves, {}, here);
+  all_reduce(op, leaves, destinations, here);
   std::vector<Mirrored<Tensor>> results;
   for (detail::Leaf& leaf : leaves) results.push_back(detail::MirroredAccess::make(std::get<Tensor>(std::move(leaf))));
   return results;

@@ -74,11 +74,45 @@ TEST_CASE("a batch of another length, order, shape or type on one rank is a mism
     return mismatch_of([&] { (void)strategy.extended().batch_reduce_to(ReduceOp::sum, odd_one() ? odd : usual); });
   };
   const auto usual = Catch::Contains("reduce_to: sum of f32[2], f64[1]");
-  CHECK_THAT(mismatch({{for_a, a}}), usual && Catch::Contains("sum of f32[2];"));
+  CHECK_THAT(mismatch({{for_a, a}}), usual && Catch::Contains("sum of f32[2] for 'a';"));
   CHECK_THAT(mismatch({}), usual);
   CHECK_THAT(mismatch({{for_b, b}, {for_a, a}}), usual && Catch::Contains("f64[1], f32[2]"));
   CHECK_THAT(mismatch({{wide, a}, {for_b, b}}), usual && Catch::Contains("f32[3], f64[1]"));
   CHECK(mismatch({{for_a, a}, {for_b, b}}).empty());
+}
+
+TEST_CASE("values for other variables on one rank are no operands of one reduction", "[A-60]") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  const auto make = [&](const char* name) {
+    return strategy.create_variable({.name = name}, [] { return Tensor::scalar(0.f); });
+  };
+  const MirroredVariable a = make("a"), b = make("b");
+  strategy.seal();
+  const bool other = rank() == ranks() - 1;
+  const PerReplica<Tensor> value{Tensor::scalar(1.f)};
+  const std::string one =
+      mismatch_of([&] { (void)strategy.extended().reduce_to(ReduceOp::sum, value, other ? b : a); });
+  CHECK_THAT(one, Catch::Contains("for 'a'") && Catch::Contains("for 'b'"));
+  using Pairs = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
+  const Pairs pairs = other ? Pairs{{value, b}, {value, a}} : Pairs{{value, a}, {value, b}};
+  CHECK_THAT(mismatch_of([&] { (void)strategy.extended().batch_reduce_to(ReduceOp::sum, pairs); }),
+             Catch::Contains("for 'a' for 'b'") && Catch::Contains("for 'b' for 'a'"));
+}
+
+TEST_CASE("maps whose keys are neither text nor whole numbers are told apart by them", "[B-29]") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  enum class Color { red, blue };
+  const bool other = rank() == ranks() - 1;
+  const std::map<Color, int> colors{{other ? Color::blue : Color::red, 1}};
+  const std::map<double, int> numbers{{other ? 0.5 : 0.25, 1}};
+  const std::map<std::pair<int, int>, int> places{{{1, other ? 2 : 3}, 1}};
+  CHECK_FALSE(mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, PerReplica{colors}); }).empty());
+  CHECK_FALSE(mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, PerReplica{numbers}); }).empty());
+  CHECK_FALSE(mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, PerReplica{places}); }).empty());
+  CHECK(strategy.reduce(ReduceOp::sum, PerReplica{std::map<double, int>{{0.5, rank()}}}).at(0.5) ==
+        ranks() * (ranks() - 1) / 2);
 }
 
 TEST_CASE("a zero is a value like any other, whoever brings it", "[E-4]") {

@@ -268,6 +268,12 @@ TEST_CASE("one after another, large and small, by the same ops") {
   }
 }
 
+TEST_CASE("an operation that is neither sum nor mean is refused", "[E-18]") {
+  CHECK_THROWS_AS(require_reducible(static_cast<ReduceOp>(7), DType::f32), InvalidArgument);
+  CHECK_THROWS_WITH(require_reducible(static_cast<ReduceOp>(7), DType::f32),
+                    "`reduce_op` must be ReduceOp::sum or ReduceOp::mean, not 7");
+}
+
 TEST_CASE("sums are for types with arithmetic, means for those that have fractions") {
   for (const DType dtype : {DType::f32, DType::f64}) {
     CHECK_NOTHROW(require_reducible(ReduceOp::sum, dtype));

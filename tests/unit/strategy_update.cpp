@@ -28,6 +28,35 @@ float value_of(const Variable& variable) {
   return variable.local().to_vector<float>()[0];
 }
 
+TEST_CASE("one can ask whether an update is under way", "[A-6]") {
+  Fixture f;
+  CHECK_FALSE(in_update_context());
+  const auto asked = [](const auto&...) { return in_update_context(); };
+  CHECK(f.extended.update(f.mirrored, asked));
+  CHECK(f.extended.update_non_slot({}, asked));
+  CHECK_FALSE(in_update_context());
+  const Scope scope = f.strategy.scope();
+  CHECK_FALSE(in_update_context());
+  f.strategy.run([](ReplicaContext& context) {
+    CHECK_FALSE(in_update_context());
+    context.merge_call([](Strategy&) { CHECK_FALSE(in_update_context()); });
+  });
+}
+
+TEST_CASE("local results are the one component that this process holds, of a plain value too", "[A-39][H-9]") {
+  Fixture f;
+  CHECK(f.strategy.local_results(PerReplica{3}) == std::vector<int>{3});
+  CHECK(f.strategy.local_results(f.strategy.same_on_all(2.5)) == std::vector<double>{2.5});
+  CHECK(f.strategy.local_results(std::string{"text"}) == std::vector<std::string>{"text"});
+  f.strategy.run([&](ReplicaContext&) { CHECK(f.strategy.local_results(7) == std::vector<int>{7}); });
+}
+
+TEST_CASE("every rank is a program of its own, and initialises what it has of a variable", "[I-1][I-2]") {
+  Fixture f;
+  CHECK(f.extended.between_graph());
+  CHECK(f.extended.should_init());
+}
+
 /// Only update context lets a sync-on-read variable be added to outside of replica context.
 bool in_update_context(const SyncOnReadVariable& variable) {
   try {

@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-/// InvalidArgument if `op` is not defined for `dtype`: the mean of integers is no integer. LOCAL, before any
+/// InvalidArgument if `op` is none of the enumeration, or not defined for `dtype`: the mean of integers is no integer.
+/// LOCAL, before any
 /// communication.
 void require_reducible(ReduceOp op, DType dtype);
 

@@ -25,6 +25,10 @@ bool has_strategy();
 /// LOCAL. True in a scope and in a merge function, false in the default context and in replica context.
 bool in_cross_replica_context();
 
+/// LOCAL. True in a function that `update` or `update_non_slot` calls: there an assignment goes straight to this rank's
+/// component.
+bool in_update_context();
+
 /// LOCAL. The current replica context; null in cross-replica context, and in the default context.
 ReplicaContext* replica_context();
 

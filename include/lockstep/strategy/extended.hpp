@@ -45,7 +45,8 @@ class StrategyExtended {
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, const Variable& destination,
                         Here here = Here::current()) {
     require_own(destination);
-    return reduce_to(op, value, here);
+    return detail::MirroredAccess::make(
+        combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value) + beside(destination), here); }));
   }
 
   /// COLL, blocking. The result on one replica, nothing on the others. InvalidArgument if there is no such replica.
@@ -95,6 +96,12 @@ class StrategyExtended {
   /// LOCAL. No context needed.
   bool variable_created_in_scope(const Variable& variable) const;
 
+  /// LOCAL. True: every rank is a program of its own.
+  bool between_graph() const { return true; }
+
+  /// LOCAL. True: every rank initialises its own component of a variable, with replica 0's value.
+  bool should_init() const { return true; }
+
   /// LOCAL. True on the chief: the one rank that writes checkpoints and summaries.
   bool should_checkpoint() const;
   bool should_save_summary() const;
@@ -128,10 +135,13 @@ class StrategyExtended {
     return detail::unflatten(value.local(), rest);
   }
 
+  /// What a tag says of a destination.
+  static std::string beside(const Variable& destination);
+
   void require_own(const Variable& variable) const;
-  void all_reduce(ReduceOp op, Leaves& leaves, std::string_view structure, const Here& here);
-  bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view structure, const Here& here);
-  void broadcast(Leaves& leaves, std::string_view structure, const Here& here);
+  void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
+  bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
+  void broadcast(Leaves& leaves, std::string_view more, const Here& here);
 
   Strategy* strategy_;  ///< follows the strategy when that is moved
 };

@@ -45,8 +45,8 @@ std::string comparable(const T& value) {
   } else {
     static_assert(
         std::has_unique_object_representations_v<T>,
-        "same_on_all compares bytes: give it numbers, strings, tensors, containers and tuples of those, or plain "
-        "structs without padding");
+        "same_on_all, and the keys of maps, are compared by their bytes: give them numbers, strings, tensors, "
+        "containers and tuples of those, or plain structs without padding");
     return comparable_digest("value", digest_of(std::as_bytes(std::span{&value, 1})));
   }
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/strategy/same_on_all.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/values/locality.hpp>
 #include <lockstep/values/nest.hpp>
@@ -86,8 +87,8 @@ struct Signature<std::map<K, T>> {
     for (const auto& [key, leaf] : nest) {
       if constexpr (std::convertible_to<K, std::string>) {
         text += std::string{key};
-      } else if constexpr (std::integral<K>) {
-        text += std::to_string(key);
+      } else {
+        text += comparable(key);
       }
       text += ": ";
       append_signature(leaf, text);
@@ -111,13 +112,16 @@ struct Signature<std::pair<A, B>> {
   }
 };
 
-/// How the leaves of a nest hang together, for nests that are more than a leaf; empty otherwise.
+/// " in [f32 f64]": how the leaves of a nest hang together, for nests that are more than a leaf; empty otherwise.
 template <class T>
 std::string structure_of(const T& nest) {
-  std::string text;
-  if constexpr (!ReducibleNumber<T> && !std::same_as<T, Tensor> && !std::same_as<T, IndexedSlices>)
+  if constexpr (ReducibleNumber<T> || std::same_as<T, Tensor> || std::same_as<T, IndexedSlices>) {
+    return {};
+  } else {
+    std::string text = " in ";
     append_signature(nest, text);
-  return text;
+    return text;
+  }
 }
 
 /// Empty for no arguments.

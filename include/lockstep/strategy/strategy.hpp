@@ -104,10 +104,11 @@ class Strategy {
     return detail::MirroredAccess::make(std::move(value));
   }
 
-  /// LOCAL. The components that this process holds: one.
+  /// LOCAL, in any context. What this process holds of `value`: one component, also of a value that is the same on all
+  /// ranks or known to this one only.
   template <class T>
-  std::vector<T> local_results(const PerReplica<T>& value) const {
-    return {value.local()};
+  std::vector<local_t<T>> local_results(const T& value) const {
+    return {Locality<T>::to_local(value)};
   }
 
  private:
