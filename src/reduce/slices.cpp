@@ -102,6 +102,7 @@ void detail::FlatOps::broadcast(std::span<IndexedSlices> slices, int root) {
       slices[i].values = Tensor::zeros(slices[i].values.dtype(), with_rows(slices[i], rows[i]), stream());
       slices[i].indices = Tensor::zeros(DType::i64, {rows[i]}, stream());
     }
+    if (rows[i] == 0) continue;
     FlatOps::broadcast(std::vector{slices[i].values.view(), slices[i].indices.view()}, root);
   }
 }

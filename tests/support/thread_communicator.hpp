@@ -65,7 +65,7 @@ class ThreadCommunicator final : public Communicator {
   Work broadcast(const TensorView& tensor, int root) override {
     note("broadcast", tensor);
     ranks_.exchange(rank_, tensor, [&] {
-      if (rank_ != root) std::memcpy(tensor.data(), ranks_.shown_by(root).data(), tensor.bytes());
+      if (rank_ != root && tensor.bytes() > 0) std::memcpy(tensor.data(), ranks_.shown_by(root).data(), tensor.bytes());
     });
     return Work::done();
   }
