@@ -5,24 +5,10 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
-using lockstep::test::runtime;
-
-namespace {
-
-int ranks() {
-  return runtime().size();
-}
-int rank() {
-  return runtime().rank();
-}
-bool odd_one() {
-  return rank() == ranks() - 1;
-}
-
-}  // namespace
+using namespace lockstep::test;
 
 TEST_CASE("a method in the wrong context on one rank is that rank's alone where it is caught", "[A-8][B-26]") {
   Strategy& strategy = runtime().strategy();

@@ -6,39 +6,10 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
-using lockstep::test::runtime;
-
-namespace {
-
-int ranks() {
-  return runtime().size();
-}
-int rank() {
-  return runtime().rank();
-}
-int last() {
-  return ranks() - 1;
-}
-
-/// What `body` throws on this rank; empty if nothing.
-template <class Expected, class Body>
-std::string message_of(Body&& body) {
-  try {
-    body();
-  } catch (const Expected& error) {
-    return error.what();
-  }
-  return {};
-}
-
-void expect_in_step() {
-  CHECK(runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
-}
-
-}  // namespace
+using namespace lockstep::test;
 
 TEST_CASE("an exception in replica code goes on where it was thrown, and is a PeerError elsewhere",
           "[B-11][B-36][B-37][B-38]") {
@@ -70,10 +41,10 @@ TEST_CASE("a long message reaches every rank whole, on one line") {
   const std::string text(3000, 'x');
   const auto step = [&] {
     runtime().strategy().run([&](ReplicaContext&) {
-      if (rank() == last()) throw std::runtime_error{"begin\n" + text + "end"};
+      if (odd_one()) throw std::runtime_error{"begin\n" + text + "end"};
     });
   };
-  if (rank() == last()) {
+  if (odd_one()) {
     CHECK_THROWS_AS(step(), std::runtime_error);
   } else {
     CHECK_THAT(message_of<PeerError>(step), Catch::Contains("begin " + text + "end"));
@@ -83,7 +54,7 @@ TEST_CASE("a long message reaches every rank whole, on one line") {
 
 TEST_CASE("a rank that makes one merge_call fewer is named on every rank", "[B-42][B-43]") {
   if (ranks() == 1) return;
-  const std::string message = message_of<MismatchError>([&] {
+  const std::string message = mismatch_of([&] {
     runtime().strategy().run([&](ReplicaContext& context) {
       if (rank() != last()) context.merge_call([](Strategy&) {});
     });
@@ -97,9 +68,9 @@ TEST_CASE("a rank that makes one merge_call fewer is named on every rank", "[B-4
 
 TEST_CASE("another merge function at the same count is a mismatch", "[B-16]") {
   if (ranks() == 1) return;
-  const std::string message = message_of<MismatchError>([&] {
+  const std::string message = mismatch_of([&] {
     runtime().strategy().run([&](ReplicaContext& context) {
-      if (rank() == last()) {
+      if (odd_one()) {
         context.merge_call([](Strategy&) {});
       } else {
         context.merge_call([](Strategy&) {});
@@ -113,18 +84,18 @@ TEST_CASE("another merge function at the same count is a mismatch", "[B-16]") {
 TEST_CASE("another shape, type, operation or destination is a mismatch that shows both sides", "[A-59][E-31][E-33]") {
   if (ranks() == 1) return;
   Strategy& strategy = runtime().strategy();
-  const bool odd = rank() == last();
-  const auto shape = message_of<MismatchError>(
+  const bool odd = odd_one();
+  const auto shape = mismatch_of(
       [&] { (void)strategy.reduce(ReduceOp::sum, PerReplica<Tensor>{Tensor::zeros(DType::f32, {odd ? 3 : 4})}); });
   CHECK_THAT(shape, Catch::Contains("f32[3]") && Catch::Contains("f32[4]"));
-  const auto type = message_of<MismatchError>([&] {
+  const auto type = mismatch_of([&] {
     (void)strategy.reduce(ReduceOp::sum, PerReplica<Tensor>{Tensor::zeros(odd ? DType::f64 : DType::f32, {2})});
   });
   CHECK_THAT(type, Catch::Contains("f64[2]") && Catch::Contains("f32[2]"));
-  const auto op = message_of<MismatchError>(
-      [&] { (void)strategy.reduce(odd ? ReduceOp::mean : ReduceOp::sum, PerReplica<double>{1}); });
+  const auto op =
+      mismatch_of([&] { (void)strategy.reduce(odd ? ReduceOp::mean : ReduceOp::sum, PerReplica<double>{1}); });
   CHECK_THAT(op, Catch::Contains("mean of f64[]") && Catch::Contains("sum of f64[]"));
-  const auto destination = message_of<MismatchError>(
+  const auto destination = mismatch_of(
       [&] { (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{odd ? 1 : 0}); });
   CHECK_THAT(destination, Catch::Contains("replica 1: sum") && Catch::Contains("replica 0: sum"));
   expect_in_step();
@@ -132,8 +103,7 @@ TEST_CASE("another shape, type, operation or destination is a mismatch that show
 
 TEST_CASE("same_on_all refuses what differs and names the rank", "[B-30]") {
   if (ranks() == 1) return;
-  const auto message =
-      message_of<MismatchError>([&] { (void)runtime().strategy().same_on_all(rank() == last() ? 0.2 : 0.1); });
+  const auto message = mismatch_of([&] { (void)runtime().strategy().same_on_all(odd_one() ? 0.2 : 0.1); });
   CHECK_THAT(message, Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::Contains("with 0.2") &&
                           Catch::Contains("with 0.1"));
   CHECK(runtime().strategy().same_on_all(std::string{"adam"}).value() == "adam");
@@ -142,25 +112,22 @@ TEST_CASE("same_on_all refuses what differs and names the rank", "[B-30]") {
 TEST_CASE("variables that differ between ranks are refused at their creation", "[A-25][B-8][C-2][C-4]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
-  const auto name = message_of<MismatchError>([&] {
-    strategy.create_variable({.name = rank() == last() ? "weight" : "weights"}, [] { return Tensor::scalar(1.f); });
+  const auto name = mismatch_of([&] {
+    strategy.create_variable({.name = odd_one() ? "weight" : "weights"}, [] { return Tensor::scalar(1.f); });
   });
   CHECK_THAT(name, Catch::Contains("'weight'") && Catch::Contains("'weights'"));
-  const auto shape = message_of<MismatchError>([&] {
-    strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {rank() == last() ? 2 : 1}); });
-  });
+  const auto shape = mismatch_of(
+      [&] { strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {odd_one() ? 2 : 1}); }); });
   CHECK_THAT(shape, Catch::Contains("f32[2]") && Catch::Contains("f32[1]"));
-  const auto type = message_of<MismatchError>([&] {
-    strategy.create_variable({.name = "w"},
-                             [] { return Tensor::zeros(rank() == last() ? DType::f64 : DType::f32, {1}); });
+  const auto type = mismatch_of([&] {
+    strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(odd_one() ? DType::f64 : DType::f32, {1}); });
   });
   CHECK_THAT(type, Catch::Contains("f64[1]") && Catch::Contains("f32[1]"));
-  const auto trainable = message_of<MismatchError>([&] {
-    strategy.create_variable({.name = "w", .trainable = rank() == last()}, [] { return Tensor::scalar(1.f); });
-  });
+  const auto trainable = mismatch_of(
+      [&] { strategy.create_variable({.name = "w", .trainable = odd_one()}, [] { return Tensor::scalar(1.f); }); });
   CHECK_THAT(trainable, Catch::Contains("(trainable") && Catch::Contains("(not trainable"));
-  const auto aggregation = message_of<MismatchError>([&] {
-    const auto other = rank() == last() ? VariableAggregation::mean : VariableAggregation::sum;
+  const auto aggregation = mismatch_of([&] {
+    const auto other = odd_one() ? VariableAggregation::mean : VariableAggregation::sum;
     strategy.create_variable({.name = "w", .aggregation = other}, [] { return Tensor::scalar(1.f); });
   });
   CHECK_THAT(aggregation, Catch::Contains("aggregation mean") && Catch::Contains("aggregation sum"));
@@ -173,10 +140,9 @@ TEST_CASE("variables in another order, in replica code too, are refused at the f
   const auto make = [&](const char* name) {
     strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
   };
-  const auto message = message_of<MismatchError>([&] {
+  const auto message = mismatch_of([&] {
     strategy.run([&](ReplicaContext&) {
-      for (const char* name : {"a", "b", "c"})
-        make(rank() == last() && *name != 'a' ? (*name == 'b' ? "c" : "b") : name);
+      for (const char* name : {"a", "b", "c"}) make(odd_one() && *name != 'a' ? (*name == 'b' ? "c" : "b") : name);
     });
   });
   CHECK_THAT(message, Catch::Contains("creating variable 'b'") && Catch::Contains("creating variable 'c'"));
@@ -188,7 +154,7 @@ TEST_CASE("a variable more on one rank is named, replica 0 or not", "[C-5]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   for (const int culprit : {0, last()}) {
-    const auto message = message_of<MismatchError>([&] {
+    const auto message = mismatch_of([&] {
       strategy.run([&](ReplicaContext&) {
         if (rank() == culprit) strategy.create_variable({.name = "extra"}, [] { return Tensor::scalar(1.f); });
       });
@@ -205,11 +171,11 @@ TEST_CASE("an initial value that throws on one rank fails the creation on all") 
   Strategy strategy = runtime().make_strategy();
   const auto create = [&] {
     strategy.create_variable({.name = "w"}, [] {
-      if (rank() == last()) throw std::domain_error{"no such file"};
+      if (odd_one()) throw std::domain_error{"no such file"};
       return Tensor::scalar(1.f);
     });
   };
-  if (rank() == last()) {
+  if (odd_one()) {
     CHECK_THROWS_AS(create(), std::domain_error);
   } else {
     CHECK_THAT(message_of<PeerError>(create), Catch::EndsWith("failed: no such file"));
@@ -221,7 +187,7 @@ TEST_CASE("a verdict is sticky until the outermost run is over", "[B-35][B-44]")
   int swallowed = 0;
   const auto step = [&] {
     runtime().strategy().run([&](ReplicaContext& context) {
-      if (rank() == last()) throw std::runtime_error{"first"};
+      if (odd_one()) throw std::runtime_error{"first"};
       for (int i = 0; i < 3; ++i) {
         try {
           (void)context.all_reduce(ReduceOp::sum, 1.0);
@@ -231,7 +197,7 @@ TEST_CASE("a verdict is sticky until the outermost run is over", "[B-35][B-44]")
       }
     });
   };
-  if (rank() == last()) {
+  if (odd_one()) {
     CHECK_THROWS_WITH(step(), "first");
   } else {
     CHECK_THROWS_AS(step(), PeerError);  // though replica code swallowed it
@@ -264,12 +230,12 @@ TEST_CASE("a failure in a run inside a merge function leaves both runs", "[B-47]
     runtime().strategy().run([&](ReplicaContext& context) {
       context.merge_call([&](Strategy& strategy) {
         strategy.run([&](ReplicaContext&) {
-          if (rank() == last()) throw std::runtime_error{"deep"};
+          if (odd_one()) throw std::runtime_error{"deep"};
         });
       });
     });
   };
-  if (rank() == last()) {
+  if (odd_one()) {
     CHECK_THROWS_WITH(step(), "deep");
   } else {
     CHECK_THAT(message_of<PeerError>(step), Catch::EndsWith("failed: deep"));
@@ -288,8 +254,8 @@ TEST_CASE("where every rank fails alike, each has its own exception") {
 TEST_CASE("a rank that made a run too few or too many is in step again after the verdict") {
   if (ranks() == 1) return;
   for (const bool more : {false, true}) {
-    const auto message = message_of<MismatchError>([&] {
-      const int runs = rank() == last() ? (more ? 2 : 0) : 1;
+    const auto message = mismatch_of([&] {
+      const int runs = odd_one() ? (more ? 2 : 0) : 1;
       for (int i = 0; i < runs; ++i) runtime().strategy().run([](ReplicaContext&) {});
       (void)runtime().strategy().same_on_all(7);
     });

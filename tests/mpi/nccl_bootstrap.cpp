@@ -9,26 +9,16 @@
 #include <lockstep/base/error.hpp>
 
 #include "comm/nccl/nccl_communicator.hpp"
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
-using lockstep::test::runtime;
+using namespace lockstep::test;
 
 namespace {
 
 constexpr std::size_t id_bytes = NCCL_UNIQUE_ID_BYTES;
-
-int ranks() {
-  return runtime().size();
-}
-int rank() {
-  return runtime().rank();
-}
-int last() {
-  return ranks() - 1;
-}
 
 /// All ranks' texts, in order.
 std::vector<std::string> gathered(Communicator& host, const std::string& mine) {

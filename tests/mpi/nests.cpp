@@ -8,10 +8,10 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
-using lockstep::test::runtime;
+using namespace lockstep::test;
 
 namespace {
 
@@ -30,18 +30,6 @@ struct lockstep::Nest<Metrics> {
 };
 
 namespace {
-
-int ranks() {
-  return runtime().size();
-}
-int rank() {
-  return runtime().rank();
-}
-
-/// 1 + 2 + … + ranks.
-int triangle() {
-  return ranks() * (ranks() + 1) / 2;
-}
 
 Metrics mine() {
   return {0.5 * (rank() + 1),
@@ -79,16 +67,6 @@ void check_all_rows(const IndexedSlices& sum, float divisor = 1) {
   CHECK(sum.dense_shape == Shape{3, 1});
 }
 
-template <class Body>
-std::string mismatch_of(Body&& body) {
-  try {
-    body();
-  } catch (const MismatchError& error) {
-    return error.what();
-  }
-  return {};
-}
-
 }  // namespace
 
 TEST_CASE("a struct of the user's is reduced member by member, in every way to reduce", "[B-28]") {
@@ -104,7 +82,7 @@ TEST_CASE("a struct of the user's is reduced member by member, in every way to r
     check_sum(merged);
   });
   const auto at_last = strategy.extended().reduce_to(ReduceOp::sum, PerReplica{mine()}, OneReplica{ranks() - 1});
-  CHECK(at_last.has_value() == (rank() == ranks() - 1));
+  CHECK(at_last.has_value() == odd_one());
   if (at_last) check_sum(*at_last);
   const Mirrored<Metrics> first = strategy.extended().broadcast_to(PerReplica{mine()});
   CHECK(first.value().loss == 0.5);

@@ -9,32 +9,12 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
-using lockstep::test::runtime;
+using namespace lockstep::test;
 
 namespace {
-
-int ranks() {
-  return runtime().size();
-}
-int rank() {
-  return runtime().rank();
-}
-bool odd_one() {
-  return rank() == ranks() - 1;
-}
-
-template <class Body>
-std::string mismatch_of(Body&& body) {
-  try {
-    body();
-  } catch (const MismatchError& error) {
-    return error.what();
-  }
-  return {};
-}
 
 /// What a merge_call with `nest` says, which must not get to its function.
 template <class T>
@@ -89,7 +69,7 @@ TEST_CASE("values for other variables on one rank are no operands of one reducti
   };
   const MirroredVariable a = make("a"), b = make("b");
   strategy.seal();
-  const bool other = rank() == ranks() - 1;
+  const bool other = odd_one();
   const PerReplica<Tensor> value{Tensor::scalar(1.f)};
   const std::string one =
       mismatch_of([&] { (void)strategy.extended().reduce_to(ReduceOp::sum, value, other ? b : a); });
@@ -104,7 +84,7 @@ TEST_CASE("maps whose keys are neither text nor whole numbers are told apart by 
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   enum class Color { red, blue };
-  const bool other = rank() == ranks() - 1;
+  const bool other = odd_one();
   const std::map<Color, int> colors{{other ? Color::blue : Color::red, 1}};
   const std::map<double, int> numbers{{other ? 0.5 : 0.25, 1}};
   const std::map<std::pair<int, int>, int> places{{{1, other ? 2 : 3}, 1}};

@@ -8,27 +8,12 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/optim/sgd.hpp>
 
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
-using lockstep::test::runtime;
+using namespace lockstep::test;
 
 namespace {
-
-int ranks() {
-  return runtime().size();
-}
-int rank() {
-  return runtime().rank();
-}
-int last() {
-  return ranks() - 1;
-}
-
-/// 1 + 2 + … + ranks.
-int triangle() {
-  return ranks() * (ranks() + 1) / 2;
-}
 
 Tensor of(std::vector<float> values) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -49,16 +34,6 @@ struct Program {
   }
   std::vector<float> weight() const { return w.local().to_vector<float>(); }
 };
-
-template <class Body>
-std::string mismatch_of(Body&& body) {
-  try {
-    body();
-  } catch (const MismatchError& error) {
-    return error.what();
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -88,7 +63,7 @@ TEST_CASE("samples are summed over the ranks before the gradient is divided by t
 TEST_CASE("a rank without samples changes nothing about the others' step") {
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
-  const bool empty = ranks() > 1 && rank() == last();
+  const bool empty = ranks() > 1 && odd_one();
   program.step(optimizer, {{of(empty ? std::vector<float>{0, 0, 0} : std::vector<float>{4, 8, 2}), program.w}},
                std::int64_t{empty ? 0 : 2});
   CHECK(program.weight() == std::vector<float>{-2, -4, -1});
@@ -128,7 +103,7 @@ TEST_CASE("what a rank finds wrong by itself costs no agreement, and the step ca
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
   program.strategy.run([&](ReplicaContext& context) {
-    if (rank() == last())
+    if (odd_one())
       CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{of({1}), program.w}}), InvalidArgument);
     optimizer.apply_gradients(context, std::vector<Gradient>{{of({1, 1, 1}), program.w}});
   });
@@ -141,7 +116,7 @@ TEST_CASE("gradients of other variables on one rank are a mismatch that shows bo
   Sgd optimizer{{.learning_rate = 1}};
   const Gradient w{of({1, 1, 1}), program.w};
   const Gradient b{of({1}), program.b};
-  const bool odd = rank() == last();
+  const bool odd = odd_one();
   using Catch::Contains;
 
   const auto fewer = mismatch_of([&] {
@@ -179,7 +154,7 @@ TEST_CASE("a long list of variables that differs at its end is a mismatch that s
     gradients.push_back(
         {of({1}), strategy.create_variable({.name = "variable " + std::to_string(i)}, [] { return of({0}); })});
   strategy.seal();
-  if (rank() == last()) gradients.pop_back();
+  if (odd_one()) gradients.pop_back();
   Sgd optimizer{{.learning_rate = 1}};
   const auto message = mismatch_of(
       [&] { strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients); }); });

@@ -7,24 +7,12 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
-using lockstep::test::runtime;
+using namespace lockstep::test;
 
 namespace {
-
-int ranks() {
-  return runtime().size();
-}
-int rank() {
-  return runtime().rank();
-}
-
-/// 1 + 2 + … + ranks.
-int triangle() {
-  return ranks() * (ranks() + 1) / 2;
-}
 
 Tensor of(std::initializer_list<float> values) {
   return Tensor::from(values, {static_cast<std::int64_t>(values.size())});

@@ -6,24 +6,12 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
-using lockstep::test::runtime;
+using namespace lockstep::test;
 
 namespace {
-
-int ranks() {
-  return runtime().size();
-}
-int rank() {
-  return runtime().rank();
-}
-
-/// 1 + 2 + … + ranks.
-int triangle() {
-  return ranks() * (ranks() + 1) / 2;
-}
 
 Tensor of(std::vector<double> values) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -49,16 +37,6 @@ struct Program {
     strategy.run([&](ReplicaContext&) { v.assign_add(of({1.0 * rank(), 0})); });
   }
 };
-
-template <class Body>
-std::string mismatch_of(Body&& body) {
-  try {
-    body();
-  } catch (const MismatchError& error) {
-    return error.what();
-  }
-  return {};
-}
 
 }  // namespace
 
