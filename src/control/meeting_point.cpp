@@ -69,12 +69,12 @@ void MeetingPoint::enter_run() {
   sequence_ = 0;
 }
 
-void MeetingPoint::leave_run(int strategy, const Here& here) {
+void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view result) {
   struct Leave {
     int& depth;
     ~Leave() { --depth; }
   } const leave{depth_};
-  agree(TagKind::close, strategy, here);
+  agree(TagKind::close, strategy, here, result);
 }
 
 void MeetingPoint::leave_failed_run(std::exception_ptr exception) {

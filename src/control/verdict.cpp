@@ -79,7 +79,7 @@ void tell_apart(std::vector<Group>& groups) {
   }
 }
 
-/// "is at merge_call #5 (trainer.cpp:120) with f32 tensor".
+/// "is at merge_call #5 (trainer.cpp:120) with f32 tensor", "has finished the step and returned [2 f32]".
 std::string predicate(const Group& group) {
   const Tag& tag = group.tag;
   std::string text = act(tag, group.ranks.size());
@@ -88,7 +88,8 @@ std::string predicate(const Group& group) {
   if (group.details.depth && tag.depth == 0) text += " outside of run()";
   if (group.details.depth && tag.depth == 1) text += " inside of run()";
   if (tag.depth > 1) text += fmt::format(" nested {} deep", tag.depth);
-  if (group.details.text) text += fmt::format(" with {}", shown_text(tag));
+  const std::string_view to_text = tag.kind == TagKind::close ? "and returned" : "with";
+  if (group.details.text) text += fmt::format(" {} {}", to_text, shown_text(tag));
   return text;
 }
 

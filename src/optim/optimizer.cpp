@@ -23,7 +23,7 @@ std::string list_of(std::span<const Variable> variables) {
   if (variables.empty()) return "no variables";
   std::string list;
   for (const Variable& variable : variables)
-    list += fmt::format("{}'{}' {}{}", list.empty() ? "" : ", ", variable.name(), name_of(variable.dtype()),
+    list += fmt::format("{}{} {}{}", list.empty() ? "" : ", ", variable.label(), name_of(variable.dtype()),
                         to_string(variable.shape()));
   if (list.size() <= readable_list) return list;
   return fmt::format("{} variables (digest {}) {}", variables.size(), to_hex(digest_of(list)), list);
@@ -32,11 +32,11 @@ std::string list_of(std::span<const Variable> variables) {
 void require_applicable(Strategy& strategy, const Variable& variable) {
   if (!strategy.extended().variable_created_in_scope(variable))
     throw InvalidArgument{
-        fmt::format("apply_gradients: variable '{}' was not created by {}", variable.name(), strategy.name())};
+        fmt::format("apply_gradients: variable {} was not created by {}", variable.label(), strategy.name())};
   if (!variable.trainable())
-    throw InvalidArgument{fmt::format("apply_gradients: variable '{}' is not trainable", variable.name())};
+    throw InvalidArgument{fmt::format("apply_gradients: variable {} is not trainable", variable.label())};
   if (variable.dtype() != DType::f32 && variable.dtype() != DType::f64)
-    throw InvalidArgument{fmt::format("apply_gradients: variable '{}' is {}{}; expected f32 or f64", variable.name(),
+    throw InvalidArgument{fmt::format("apply_gradients: variable {} is {}{}; expected f32 or f64", variable.label(),
                                       name_of(variable.dtype()), to_string(variable.shape()))};
 }
 
@@ -47,7 +47,7 @@ void require_no_duplicates(std::span<const Variable> variables) {
   std::ranges::sort(order, std::less{}, state);
   if (const auto twice = std::ranges::adjacent_find(order, {}, state); twice != order.end())
     throw InvalidArgument{
-        fmt::format("apply_gradients: variable '{}' is given twice; add its gradients up", (*twice)->name())};
+        fmt::format("apply_gradients: variable {} is given twice; add its gradients up", (*twice)->label())};
 }
 
 bool overlap(const TensorView& a, const TensorView& b) {
@@ -95,15 +95,15 @@ class Optimizer::Plan {
       const TensorView value = gradients[i].value.view();
       const TensorView& home = homes_[i];
       if (value.shape() != home.shape() || value.dtype() != home.dtype())
-        throw InvalidArgument{fmt::format("apply_gradients: variable '{}' is {}; its gradient is {}",
-                                          variables_[i].name(), describe(home), describe(value))};
+        throw InvalidArgument{fmt::format("apply_gradients: variable {} is {}; its gradient is {}",
+                                          variables_[i].label(), describe(home), describe(value))};
       // Copies made in the order of the list would read what an earlier one wrote.
       if (value.data() != home.data() &&
           std::ranges::any_of(ranges_, [&](const FlatRange& range) { return overlap(value, range.gradients); }))
         throw InvalidArgument{
-            fmt::format("apply_gradients: the gradient of variable '{}' lies in the store, but where another "
+            fmt::format("apply_gradients: the gradient of variable {} lies in the store, but where another "
                         "variable's belongs",
-                        variables_[i].name())};
+                        variables_[i].label())};
     }
   }
 

@@ -19,12 +19,12 @@ StrategyExtended::Update::~Update() {
 }
 
 std::string StrategyExtended::beside(const Variable& destination) {
-  return fmt::format(" for '{}'", destination.name());
+  return fmt::format(" for {}", destination.label());
 }
 
 void StrategyExtended::require_own(const Variable& variable) const {
   if (!variable_created_in_scope(variable))
-    throw InvalidArgument{fmt::format("variable '{}' was not created by {}", variable.name(), strategy_->name())};
+    throw InvalidArgument{fmt::format("variable {} was not created by {}", variable.label(), strategy_->name())};
 }
 
 void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here) {
@@ -77,11 +77,11 @@ Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
   const VariableAggregation aggregation = variable.aggregation();
   if (aggregation == VariableAggregation::none)
     throw InvalidArgument{fmt::format(
-        "variable '{}' has the aggregation `none`: there is no way to read its components as one", variable.name())};
+        "variable {} has the aggregation `none`: there is no way to read its components as one", variable.label())};
   detail::Batch batch{aggregation == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum, component,
                       strategy_->stream()};
   strategy_->agree(TagKind::reduce, here,
-                   batch.text(fmt::format("read variable '{}' ({})", variable.name(), name_of(aggregation))));
+                   batch.text(fmt::format("read variable {} ({})", variable.label(), name_of(aggregation))));
   CrossDeviceOps& reductions = strategy_->group().reductions();
   if (aggregation == VariableAggregation::only_first_replica) {
     batch.broadcast(reductions, 0);

@@ -110,6 +110,7 @@ std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
   } catch (...) {
     core_->group.meeting().fail(std::current_exception());
   }
+  state->label = core_->store.next_label(options.name);
   state->shape = state->initial.shape();
   state->dtype = state->initial.dtype();
   state->trainable = options.trainable;
@@ -118,7 +119,7 @@ std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
   state->owner = &core_->store;
   state->strategy = core_->self;
   agree(TagKind::create, here,
-        fmt::format("variable '{}' {} ({}, {}, aggregation {})", options.name, describe(state->initial.view()),
+        fmt::format("variable {} {} ({}, {}, aggregation {})", state->label, describe(state->initial.view()),
                     options.trainable ? "trainable" : "not trainable", name_of(synchronization),
                     name_of(options.aggregation)));
   state->name = std::move(options.name);
@@ -139,20 +140,21 @@ void Strategy::rebroadcast(Here here) {
     core_->group.reductions().broadcast(values, 0);
 }
 
-void Strategy::run_replica(const std::function<void(ReplicaContext&)>& fn) {
+void Strategy::run_replica(const std::function<std::string(ReplicaContext&)>& fn) {
   detail::require_cross_replica(*this);
   MeetingPoint& meeting = core_->group.meeting();
   const Here here = Here::current();
   if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(here);
   meeting.enter_run();
+  std::string result;
   try {
     ReplicaContext context{*this};
     const detail::PushedFrame frame{{detail::Mode::replica, this, &context}};
-    fn(context);
+    result = fn(context);
   } catch (...) {
     meeting.leave_failed_run(std::current_exception());
   }
-  meeting.leave_run(core_->id, here);
+  meeting.leave_run(core_->id, here, result);
 }
 
 void Strategy::compare(const std::string& text, const Here& here) {

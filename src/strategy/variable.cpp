@@ -25,9 +25,9 @@ Tensor part_of(const Variable& variable, const Tensor& value, int parts) {
   for (T& element : part.view().elements<T>()) {
     const T quotient = static_cast<T>(element / static_cast<T>(parts));
     if (std::is_integral_v<T> && static_cast<T>(quotient * static_cast<T>(parts)) != element)
-      throw InvalidArgument{fmt::format(
-          "variable '{}': its components are summed, and {} cannot be dealt to {} replicas in equal integers",
-          variable.name(), element, parts)};
+      throw InvalidArgument{
+          fmt::format("variable {}: its components are summed, and {} cannot be dealt to {} replicas in equal integers",
+                      variable.label(), element, parts)};
     element = quotient;
   }
   return part;
@@ -91,8 +91,8 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
   if (aggregation == VariableAggregation::none)
     throw InvalidArgument{
         fmt::format("You must specify an aggregation method to update a MirroredVariable in Replica Context: variable "
-                    "'{}' has none",
-                    variable.name())};
+                    "{} has none",
+                    variable.label())};
   if (aggregation == VariableAggregation::mean) require_reducible(ReduceOp::mean, value.dtype());
   replica_context()->merge_call(
       [&](Strategy& strategy, const Variable&, const PerReplica<Tensor>& values) {
@@ -115,28 +115,28 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
 /// The strategy that made the variable. ContextError when it is gone.
 Strategy& strategy_of(const Variable& variable) {
   if (Strategy* const strategy = *variable.state().strategy) return *strategy;
-  throw ContextError{fmt::format("the strategy of variable '{}' is gone", variable.name())};
+  throw ContextError{fmt::format("the strategy of variable {} is gone", variable.label())};
 }
 
 /// A sync-on-read variable in cross-replica context: every rank sets its component, so that a read gives `value`.
 void assign_all_components(const Variable& variable, Assignment assignment, const Tensor& value) {
   if (assignment != Assignment::set)
     throw ContextError{fmt::format(
-        "Replica-local variables may only be assigned in a replica context: variable '{}' is each replica's own",
-        variable.name())};
+        "Replica-local variables may only be assigned in a replica context: variable {} is each replica's own",
+        variable.label())};
   const bool dealt = variable.aggregation() == VariableAggregation::sum;
   apply(assignment, dealt ? part_of(variable, value, strategy_of(variable).num_replicas_in_sync()) : value, variable);
 }
 
 void assign(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
   if (value.shape() != variable.shape() || value.dtype() != variable.dtype())
-    throw InvalidArgument{fmt::format("variable '{}' is {}{}; it cannot take {}", variable.name(),
+    throw InvalidArgument{fmt::format("variable {} is {}{}; it cannot take {}", variable.label(),
                                       name_of(variable.dtype()), to_string(variable.shape()), describe(value.view()))};
   (void)variable.local();  // ContextError before it has memory
   const detail::Frame* const frame = detail::current_frame();
   if (frame && !frame->strategy->extended().variable_created_in_scope(variable))
-    throw ContextError{fmt::format("Mixing different Strategy objects: variable '{}' was not created by {}",
-                                   variable.name(), frame->strategy->name())};
+    throw ContextError{fmt::format("Mixing different Strategy objects: variable {} was not created by {}",
+                                   variable.label(), frame->strategy->name())};
   const bool in_replica = frame && frame->mode == detail::Mode::replica;
   if (variable.state().synchronization == VariableSynchronization::on_read) {
     const bool on_component = in_replica || (frame && frame->mode == detail::Mode::update);
@@ -147,6 +147,11 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
 }
 
 }  // namespace
+
+std::string detail::operand_text(const Variable& variable) {
+  const Strategy* const strategy = *variable.state().strategy;
+  return fmt::format("variable {} of {}", variable.label(), strategy ? strategy->name() : "a strategy that is gone");
+}
 
 Tensor SyncOnReadVariable::read(Here here) const {
   return strategy_of(*this).extended().read_var(*this, here);

@@ -20,8 +20,8 @@ std::int64_t padded(std::int64_t count, DType dtype) {
 void require_sealed(const VariableState& variable) {
   if (!variable.segment)
     throw ContextError{
-        fmt::format("variable '{}' has no memory yet: call seal() after the last variable is created, or run() first",
-                    variable.name)};
+        fmt::format("variable {} has no memory yet: call seal() after the last variable is created, or run() first",
+                    variable.label)};
 }
 
 }  // namespace
@@ -30,6 +30,12 @@ TensorView FlatRange::slot(std::string_view name) const {
   Tensor& slot = segment->slots[std::string{name}];
   if (slot.count() != segment->count) slot = Tensor::zeros(segment->dtype, {segment->count}, *segment->stream);
   return slot.view().slice(first, values.count());
+}
+
+std::string VariableStore::next_label(std::string_view name) const {
+  const auto earlier =
+      std::count_if(variables_.begin(), variables_.end(), [&](const auto& variable) { return variable->name == name; });
+  return earlier == 0 ? fmt::format("'{}'", name) : fmt::format("'{}' #{}", name, earlier + 1);
 }
 
 void VariableStore::add(std::shared_ptr<VariableState> variable) {
@@ -77,7 +83,7 @@ std::vector<TensorView> VariableStore::mirrored_values() const {
 
 TensorView VariableStore::gradient(const Variable& variable) const {
   const VariableState& state = variable.state();
-  if (!state.trainable) throw InvalidArgument{fmt::format("variable '{}' is not trainable", state.name)};
+  if (!state.trainable) throw InvalidArgument{fmt::format("variable {} is not trainable", state.label)};
   require_sealed(state);
   return state.segment->gradients.view().slice(state.offset, element_count(state.shape)).reshaped(state.shape);
 }
@@ -122,6 +128,9 @@ std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables
 
 std::string_view Variable::name() const {
   return state_->name;
+}
+std::string_view Variable::label() const {
+  return state_->label;
 }
 const Shape& Variable::shape() const {
   return state_->shape;

@@ -31,12 +31,12 @@ std::string mismatch_of_merging(const T& nest) {
 TEST_CASE("other lists, maps and missing values on one rank are no operands of one merge_call", "[B-27]") {
   if (ranks() == 1) return;
   CHECK_THAT(mismatch_of_merging(odd_one() ? std::vector{1} : std::vector{1, 2}),
-             Catch::Contains("[i32 ]") && Catch::Contains("[i32 i32 ]"));
+             Catch::Contains("[1 i32]") && Catch::Contains("[2 i32]"));
   CHECK_THAT(mismatch_of_merging(std::map<std::string, float>{{odd_one() ? "bias" : "weight", 1}}),
              Catch::Contains("bias") && Catch::Contains("weight"));
   CHECK_THAT(mismatch_of_merging(odd_one() ? std::optional<int>{} : std::optional{1}), Catch::Contains("nothing"));
   CHECK_THAT(mismatch_of_merging(std::vector{std::pair{1, std::vector<float>(odd_one() ? 3 : 2)}}),
-             Catch::Contains("[f32 f32 f32 ]"));
+             Catch::Contains("[3 f32]"));
   CHECK_FALSE(mismatch_of_merging(Tensor::zeros(odd_one() ? DType::f64 : DType::f32, {1})).empty());
   CHECK(runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
@@ -80,6 +80,36 @@ TEST_CASE("values for other variables on one rank are no operands of one reducti
              Catch::Contains("for 'a' for 'b'") && Catch::Contains("for 'b' for 'a'"));
 }
 
+TEST_CASE("variables of one name are told apart, wherever ranks compare them", "[A-60]") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy(), other_strategy = runtime().make_strategy();
+  const auto make = [](Strategy& where) {
+    return where.create_variable({.name = "w", .aggregation = VariableAggregation::sum},
+                                 [] { return Tensor::scalar(1.f); });
+  };
+  const MirroredVariable first = make(strategy), second = make(strategy), foreign = make(other_strategy);
+  strategy.seal();
+  other_strategy.seal();
+  const MirroredVariable& mine = odd_one() ? second : first;
+  const auto check_shows = [](const std::string& message, const std::string& one, const std::string& other) {
+    CHECK_THAT(message, Catch::Contains(one) && Catch::Contains(other));
+  };
+  const std::string own = " of " + strategy.name();
+  check_shows(mismatch_of_merging(mine), "with variable 'w'" + own, "with variable 'w' #2" + own);
+  check_shows(mismatch_of_merging(odd_one() ? foreign : first), "with variable 'w'" + own,
+              "with variable 'w' of " + other_strategy.name());
+  check_shows(mismatch_of([&] { strategy.run([&](ReplicaContext&) { mine.assign(Tensor::scalar(2.f)); }); }),
+              "with variable 'w'" + own, "with variable 'w' #2" + own);
+  const PerReplica<Tensor> value{Tensor::scalar(1.f)};
+  check_shows(mismatch_of([&] { (void)strategy.extended().reduce_to(ReduceOp::sum, value, mine); }),
+              "sum of f32[] for 'w'", "sum of f32[] for 'w' #2");
+  using Pairs = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
+  const Pairs pairs = odd_one() ? Pairs{{value, second}, {value, first}} : Pairs{{value, first}, {value, second}};
+  check_shows(mismatch_of([&] { (void)strategy.extended().batch_reduce_to(ReduceOp::sum, pairs); }),
+              "for 'w' for 'w' #2", "for 'w' #2 for 'w'");
+  expect_in_step();
+}
+
 TEST_CASE("maps whose keys are neither text nor whole numbers are told apart by them", "[B-29]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
@@ -93,6 +123,26 @@ TEST_CASE("maps whose keys are neither text nor whole numbers are told apart by 
   CHECK_FALSE(mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, PerReplica{places}); }).empty());
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica{std::map<double, int>{{0.5, rank()}}}).at(0.5) ==
         ranks() * (ranks() - 1) / 2);
+}
+
+TEST_CASE("a run's results are of one structure on every rank, or a mismatch at its end", "[B-13]") {
+  if (ranks() == 1) return;
+  Strategy& strategy = runtime().strategy();
+  const auto mismatch_of_returning = [&](const auto& result) {
+    return mismatch_of([&] { (void)strategy.run([&](ReplicaContext&) { return result; }); });
+  };
+  CHECK_THAT(mismatch_of_returning(std::vector<float>(odd_one() ? 3 : 2)),
+             Catch::StartsWith("replica " + std::to_string(last()) + " (") &&
+                 Catch::Contains("has finished the step and returned [3 f32]; replica") &&
+                 Catch::EndsWith("finished the step and returned [2 f32]"));
+  CHECK_THAT(mismatch_of_returning(std::map<std::string, int>{{odd_one() ? "loss" : "hits", 1}}),
+             Catch::Contains("returned {loss: i32 }") && Catch::Contains("returned {hits: i32 }"));
+  CHECK_THAT(mismatch_of_returning(std::optional<Tensor>{odd_one() ? std::nullopt : std::optional{Tensor::scalar(1)}}),
+             Catch::Contains("returned nothing") && Catch::Contains("returned i32 tensor"));
+  // What may differ: values, shapes, and what is in a string.
+  const auto result = std::tuple{rank(), Tensor::zeros(DType::f32, {rank()}), std::string(10, odd_one() ? 'a' : 'b')};
+  CHECK(mismatch_of_returning(result).empty());
+  expect_in_step();
 }
 
 TEST_CASE("a zero is a value like any other, whoever brings it", "[E-4]") {

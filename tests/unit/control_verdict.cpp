@@ -202,6 +202,13 @@ TEST_CASE("a group to blame begins with its lowest rank by its full name") {
         "replicas 0, 2, 4, 6 are at merge_call #5 (trainer.cpp:120)");
 }
 
+TEST_CASE("runs that returned results of another structure show both", "[B-13]") {
+  CHECK(
+      judged({with_text(closing, "[2 f32]"), with_text(closing, "[3 f32]"), with_text(closing, "[2 f32]")}).sentence ==
+      "replica 1 (worker:1, host a) has finished the step and returned [3 f32]; "
+      "replicas 0, 2 have finished the step and returned [2 f32]");
+}
+
 TEST_CASE("calls that differ in what they were called with show it, and only those") {
   const Verdict two = judged({with_text(merge, "f32 tensor"), with_text(merge, "")});
   CHECK(two.sentence ==

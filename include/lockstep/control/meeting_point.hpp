@@ -59,8 +59,9 @@ class MeetingPoint {
   /// Not collective: counts how deep in runs this rank is. An outermost one restarts the counters.
   void enter_run();
 
-  /// COLL. The end of a run: agreed, so a rank that made fewer merge_calls is found here.
-  void leave_run(int strategy, const Here& here);
+  /// COLL. The end of a run: agreed, so a rank that made fewer merge_calls is found here, and one whose `result` is
+  /// called otherwise.
+  void leave_run(int strategy, const Here& here, std::string_view result = {});
 
   /// COLL. The end of a run by an exception: announced, unless every rank knows already. Throws.
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);

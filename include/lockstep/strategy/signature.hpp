@@ -1,4 +1,5 @@
-// What a merge_call was given, as text that the ranks compare: the structure and the types, not the values.
+// What a merge_call was given, and what a run returns, as text that the ranks compare: the structure and the types, not
+// the values.
 #pragma once
 
 #include <concepts>
@@ -20,6 +21,9 @@ namespace lockstep::detail {
 template <class T>
 void append_signature(const T& value, std::string& text);
 
+/// "variable 'w' of strategy 0": an operand may be another strategy's.
+std::string operand_text(const Variable& variable);
+
 template <class T>
 struct Signature {
   static void append(const T& value, std::string& text) {
@@ -37,9 +41,7 @@ struct Signature {
                  Nest<T>::members);
       text += ')';
     } else if constexpr (std::derived_from<T, Variable>) {
-      text += "variable '";
-      text += value.name();
-      text += '\'';
+      text += operand_text(value);
     } else {
       text += typeid(T).name();
     }
@@ -66,9 +68,15 @@ template <class T>
 struct Signature<std::vector<T>> {
   static void append(const std::vector<T>& nest, std::string& text) {
     text += '[';
-    for (const T& leaf : nest) {
-      append_signature(leaf, text);
+    if constexpr (ReducibleNumber<T>) {
+      text += std::to_string(nest.size());  // many numbers are no long text
       text += ' ';
+      text += name_of(dtype_of<carrier_t<T>>);
+    } else {
+      for (const T& leaf : nest) {
+        append_signature(leaf, text);
+        text += ' ';
+      }
     }
     text += ']';
   }
@@ -125,10 +133,10 @@ std::string structure_of(const T& nest) {
 }
 
 /// Empty for no arguments.
-template <class... T>
-std::string signature_of(const std::tuple<T...>& arguments) {
+template <class T>
+std::string signature_of(const T& value) {
   std::string text;
-  append_signature(arguments, text);
+  append_signature(value, text);
   return text;
 }
 

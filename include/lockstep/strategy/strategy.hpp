@@ -71,7 +71,8 @@ class Strategy {
 
   /// COLL at its end, which is agreed: calls `fn(context, …)` once on this rank, in replica context, with this rank's
   /// component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank goes on there and is a
-  /// PeerError on the others. May be called again inside a merge function.
+  /// PeerError on the others; results of another structure (lists of other lengths, maps with other keys) are a
+  /// MismatchError on all of them. May be called again inside a merge function.
   template <class Fn, class... T>
   requires std::invocable<Fn, ReplicaContext&, local_t<T>...>
   auto run(Fn&& fn, const T&... arguments) -> PerReplica<std::invoke_result_t<Fn, ReplicaContext&, local_t<T>...>> {
@@ -79,12 +80,14 @@ class Strategy {
     if constexpr (std::is_void_v<Result>) {
       run_replica([&](ReplicaContext& context) {
         std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...);
+        return std::string{};
       });
       return {};
     } else {
       std::optional<Result> result;
       run_replica([&](ReplicaContext& context) {
         result.emplace(std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...));
+        return detail::signature_of(*result);
       });
       return PerReplica<Result>{*std::move(result)};
     }
@@ -116,7 +119,8 @@ class Strategy {
   friend class StrategyExtended;
   struct Core;
 
-  void run_replica(const std::function<void(ReplicaContext&)>& fn);
+  /// `fn` says what the ranks compare at the run's end.
+  void run_replica(const std::function<std::string(ReplicaContext&)>& fn);
   void compare(const std::string& text, const Here& here);
   std::shared_ptr<detail::VariableState> create(VariableOptions options, VariableSynchronization synchronization,
                                                 const std::function<Tensor()>& initial, const Here& here);

@@ -37,6 +37,10 @@ class Variable {
  public:
   /// As given at creation, verbatim.
   std::string_view name() const;
+
+  /// How messages call it: "'w'", and "'w' #2" where it is the second of that name in its strategy.
+  std::string_view label() const;
+
   const Shape& shape() const;
   DType dtype() const;
   bool trainable() const;

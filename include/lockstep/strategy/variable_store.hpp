@@ -34,6 +34,7 @@ struct StoreSegment {
 
 struct VariableState {
   std::string name;
+  std::string label;  ///< Variable::label
   Shape shape;
   DType dtype;
   bool trainable;
@@ -73,6 +74,9 @@ class VariableStore {
   explicit VariableStore(Stream& stream = host_stream()) : stream_{&stream} {}
 
   Stream& stream() const { return *stream_; }
+
+  /// Variable::label of the next variable that is called `name`.
+  std::string next_label(std::string_view name) const;
 
   void add(std::shared_ptr<detail::VariableState> variable);
 
