@@ -18,10 +18,9 @@ FlatRange single_range(const VariableStore& store, std::span<const Variable> var
   const auto ranges = store.ranges(variables);
   if (ranges.size() != 1)
     throw InvalidArgument{
-        fmt::format("the variables from '{}' to '{}' are {} pieces of the store; expected one: variables of "
-                    "one dtype that are "
-                    "created without others in between and sealed at once",
-                    variables.front().name(), variables.back().name(), ranges.size())};
+        fmt::format("the variables from {} to {} are {} pieces of the store; expected one: variables of one dtype that "
+                    "are created without others in between and sealed at once",
+                    variables.front().label(), variables.back().label(), ranges.size())};
   return ranges.front();
 }
 
@@ -50,7 +49,7 @@ GradientBuffer GradientBuffer::at(const TensorView& flat) const {
 TensorView GradientBuffer::of(const Variable& variable) const {
   const auto same = [&](const Variable& other) { return &other.state() == &variable.state(); };
   if (std::ranges::none_of(layout_->variables, same))
-    throw InvalidArgument{fmt::format("variable '{}' has no place in this gradient buffer", variable.name())};
+    throw InvalidArgument{fmt::format("variable {} has no place in this gradient buffer", variable.label())};
   return flat_.slice(offset_of(variable) - layout_->first, element_count(variable.shape())).reshaped(variable.shape());
 }
 

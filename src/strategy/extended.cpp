@@ -22,13 +22,40 @@ std::string StrategyExtended::beside(const Variable& destination) {
   return fmt::format(" for {}", destination.label());
 }
 
+void StrategyExtended::require_context() const {
+  detail::require_cross_replica(*strategy_);
+}
+
 void StrategyExtended::require_own(const Variable& variable) const {
+  require_context();
   if (!variable_created_in_scope(variable))
     throw InvalidArgument{fmt::format("variable {} was not created by {}", variable.label(), strategy_->name())};
 }
 
+void StrategyExtended::require_value_itself(ReduceOp op, Kind kind) const {
+  require_context();
+  const int replicas = strategy_->num_replicas_in_sync();
+  if (op == ReduceOp::mean || (kind == Kind::plain && replicas == 1)) return;
+  constexpr std::string_view refusal = "value cannot be reduced with the given reduce op";
+  if (kind == Kind::mirrored)
+    throw InvalidArgument{
+        fmt::format("A mirrored {} {}: it is one value, the same on every replica", refusal, name_of(op))};
+  throw InvalidArgument{
+      fmt::format("A non-distributed {} {}: it does not say what each of the {} replicas adds, as a PerReplica does",
+                  refusal, name_of(op), replicas)};
+}
+
+bool StrategyExtended::is_here(OneReplica destination) const {
+  require_context();
+  const int replicas = strategy_->num_replicas_in_sync();
+  if (destination.id < 0 || destination.id >= replicas)
+    throw InvalidArgument{fmt::format("destination: replica {} is not one of the {} replicas, 0 to {}", destination.id,
+                                      replicas, replicas - 1)};
+  return strategy_->group().rank() == destination.id;
+}
+
 void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here) {
-  detail::require_cross_replica(*strategy_);
+  require_context();
   detail::Batch batch{op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("reduce_to", more));
   batch.all_reduce(strategy_->group().reductions());
@@ -36,19 +63,15 @@ void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view 
 
 bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
                                      const Here& here) {
-  detail::require_cross_replica(*strategy_);
-  const int replicas = strategy_->num_replicas_in_sync();
-  if (destination.id < 0 || destination.id >= replicas)
-    throw InvalidArgument{fmt::format("destination: replica {} is not one of the {} replicas, 0 to {}", destination.id,
-                                      replicas, replicas - 1)};
+  const bool here_it_is = is_here(destination);
   detail::Batch batch{op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), more));
   batch.reduce_to_one(strategy_->group().reductions(), destination.id);
-  return strategy_->group().rank() == destination.id;
+  return here_it_is;
 }
 
 void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const Here& here) {
-  detail::require_cross_replica(*strategy_);
+  require_context();
   detail::Batch batch{ReduceOp::sum, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to", more));
   batch.broadcast(strategy_->group().reductions(), 0);
@@ -70,7 +93,6 @@ std::vector<Mirrored<Tensor>> StrategyExtended::batch_reduce_to(
 }
 
 Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
-  detail::require_cross_replica(*strategy_);
   require_own(variable);
   Leaves component{Tensor::on_host(variable.local())};
   if (variable.state().synchronization == VariableSynchronization::on_write) return std::get<Tensor>(component.front());

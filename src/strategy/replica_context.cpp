@@ -31,12 +31,12 @@ void ReplicaContext::declared_merge(std::string_view batch, const std::function<
   fn(strategy_.group().reductions());
 }
 
-void ReplicaContext::all_reduce_leaves(ReduceOp op, std::vector<detail::Leaf>& leaves, std::string_view structure,
-                                       const Here& here) {
+void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
+                                       std::string_view structure, const Here& here) {
   detail::require_current(*this);
   detail::Batch batch{op, leaves, strategy_.stream()};
   declared_merge(
-      batch.text("all_reduce", structure), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
+      batch.text(method, structure), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
 }
 
 }  // namespace lockstep

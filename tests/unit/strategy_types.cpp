@@ -45,6 +45,11 @@ concept Reduces = requires(Strategy& strategy, T value) {
   strategy.reduce(ReduceOp::sum, value);
 };
 
+template <class T>
+using Reduced = decltype(std::declval<StrategyExtended&>().reduce_to(ReduceOp::mean, std::declval<T>()));
+template <class T>
+using Broadcast = decltype(std::declval<StrategyExtended&>().broadcast_to(std::declval<T>()));
+
 template <class Op>
 concept ReducesBy = requires(Strategy& strategy, Op op) {
   strategy.reduce(op, PerReplica<int>{1});
@@ -111,9 +116,13 @@ TEST_CASE("a merge function takes the strategy, and its arguments as what they a
 
 TEST_CASE("what is reduced says so in its type, and so does how and where to", "[A-59][E-8]") {
   STATIC_REQUIRE(Reduces<PerReplica<int>>);
+  STATIC_REQUIRE(Reduces<int>);
+  STATIC_REQUIRE(Reduces<Mirrored<int>>);
   STATIC_REQUIRE_FALSE(Reduces<PerReplica<bool>>);
-  STATIC_REQUIRE_FALSE(Reduces<int>);
-  STATIC_REQUIRE_FALSE(Reduces<Mirrored<int>>);
+  STATIC_REQUIRE_FALSE(Reduces<bool>);
+  STATIC_REQUIRE_FALSE(Reduces<std::string>);
+  STATIC_REQUIRE_FALSE(Reduces<MirroredVariable>);
+  STATIC_REQUIRE_FALSE(Reduces<std::vector<PerReplica<int>>>);
   STATIC_REQUIRE(ReducesBy<ReduceOp>);
   STATIC_REQUIRE_FALSE(ReducesBy<VariableAggregation>);
   STATIC_REQUIRE_FALSE(ReducesBy<int>);
@@ -122,6 +131,20 @@ TEST_CASE("what is reduced says so in its type, and so does how and where to", "
   STATIC_REQUIRE_FALSE(ReducesTo<int>);
   STATIC_REQUIRE_FALSE(ReducesTo<std::string>);
   STATIC_REQUIRE_FALSE(ReducesTo<std::vector<Variable>>);
+}
+
+TEST_CASE("what a reduction or broadcast proves the same on every rank is Mirrored, and nothing else is",
+          "[E-1][E-5][E-29]") {
+  STATIC_REQUIRE(std::is_same_v<Reduced<PerReplica<int>>, Mirrored<int>>);
+  STATIC_REQUIRE(std::is_same_v<Reduced<Mirrored<int>>, Mirrored<int>>);
+  STATIC_REQUIRE(std::is_same_v<Reduced<int>, int>);
+  STATIC_REQUIRE(std::is_same_v<Reduced<std::vector<Tensor>>, std::vector<Tensor>>);
+  STATIC_REQUIRE(std::is_same_v<Broadcast<PerReplica<int>>, Mirrored<int>>);
+  STATIC_REQUIRE(std::is_same_v<Broadcast<Mirrored<std::string>>, Mirrored<std::string>>);
+  STATIC_REQUIRE(std::is_same_v<Broadcast<double>, double>);
+  STATIC_REQUIRE(std::is_same_v<Broadcast<Tensor>, Mirrored<Tensor>>);
+  STATIC_REQUIRE(std::is_same_v<Broadcast<IndexedSlices>, Mirrored<IndexedSlices>>);
+  STATIC_REQUIRE(std::is_same_v<Broadcast<std::vector<int>>, Mirrored<std::vector<int>>>);
 }
 
 TEST_CASE("a batch is a sequence of pairs of a value and its destination", "[E-27]") {

@@ -59,6 +59,30 @@ class StrategyExtended {
     return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
+  /// LOCAL, by the type alone, so every rank does the same. Of what is no PerReplica the mean is the value itself, not
+  /// a copy, and what is plain stays so. InvalidArgument for the sum of a Mirrored, and of a plain value over several
+  /// replicas: neither says what each replica adds. On one replica that sum is the value.
+  template <NotPerReplica T>
+  T reduce_to(ReduceOp op, const T& value, Here = Here::current()) {
+    require_value_itself(op, is_mirrored<T> ? Kind::mirrored : Kind::plain);
+    return value;
+  }
+
+  /// LOCAL. The same, to wherever `destination` lives.
+  template <NotPerReplica T>
+  T reduce_to(ReduceOp op, const T& value, const Variable& destination, Here = Here::current()) {
+    require_own(destination);
+    return reduce_to(op, value);
+  }
+
+  /// LOCAL. The same, on one replica, and nothing on the others.
+  template <NotPerReplica T>
+  std::optional<local_t<T>> reduce_to(ReduceOp op, const T& value, OneReplica destination, Here = Here::current()) {
+    const bool here_it_is = is_here(destination);
+    T result = reduce_to(op, value);
+    return here_it_is ? std::optional{Locality<T>::to_local(std::move(result))} : std::nullopt;
+  }
+
   /// COLL, blocking, one agreement for all. Each value reduced to wherever its variable lives.
   std::vector<Mirrored<Tensor>> batch_reduce_to(ReduceOp op,
                                                 std::span<const std::pair<PerReplica<Tensor>, Variable>> pairs,
@@ -69,6 +93,19 @@ class StrategyExtended {
   Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) {
     return detail::MirroredAccess::make(
         combine(value, [&](Leaves& leaves) { broadcast(leaves, structure(value), here); }));
+  }
+
+  /// COLL, blocking. The same of plain tensors and slices, and of nests of plain values: each rank's is its component.
+  template <Reducible T>
+  requires(!ReducibleNumber<T>) Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) {
+    return broadcast_to(PerReplica<T>{value}, here);
+  }
+
+  /// LOCAL. A plain number is itself, and stays plain; so is what is mirrored already.
+  template <class T>
+  requires(ReducibleNumber<T> || is_mirrored<T>) T broadcast_to(const T& value, Here = Here::current()) {
+    require_context();
+    return value;
   }
 
   /// LOCAL. Calls `fn(variable, …)` on this rank's component, in update context: there an assignment goes straight to
@@ -138,7 +175,15 @@ class StrategyExtended {
   /// What a tag says of a destination.
   static std::string beside(const Variable& destination);
 
+  enum class Kind { mirrored, plain };
+
+  /// ContextError outside of cross-replica context.
+  void require_context() const;
+  /// And InvalidArgument for another strategy's variable.
   void require_own(const Variable& variable) const;
+  void require_value_itself(ReduceOp op, Kind kind) const;
+  /// Whether this is the replica. ContextError as above, InvalidArgument if there is no such replica.
+  bool is_here(OneReplica destination) const;
   void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
   bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);

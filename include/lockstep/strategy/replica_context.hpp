@@ -67,11 +67,16 @@ class ReplicaContext {
   /// on every rank, else MismatchError. InvalidArgument for the mean of integers.
   template <Reducible Nest>
   Nest all_reduce(ReduceOp op, const Nest& nest, Here here = Here::current()) {
-    std::vector<detail::Leaf> leaves;
-    detail::flatten(nest, leaves);
-    all_reduce_leaves(op, leaves, detail::structure_of(nest), here);
-    std::span<const detail::Leaf> rest{leaves};
-    return detail::unflatten(nest, rest);
+    return all_reduce_called("all_reduce", op, nest, here);
+  }
+
+  /// COLL, blocking. The backward pass of `all_reduce(op, nest)`: from `upstream`, the gradient of this rank's loss
+  /// with respect to the result, the gradient of the sum of all ranks' losses with respect to this rank's `nest`. What
+  /// a rank brings is in every rank's result, so that is the all_reduce of the upstreams by the same operation. The
+  /// ranks compare that each of them goes backward here.
+  template <Reducible Nest>
+  Nest all_reduce_gradient(ReduceOp op, const Nest& upstream, Here here = Here::current()) {
+    return all_reduce_called("gradient of all_reduce", op, upstream, here);
   }
 
   /// COLL, blocking. A merge_call for library code that knows beforehand what it will reduce, so that one agreement
@@ -85,7 +90,18 @@ class ReplicaContext {
   explicit ReplicaContext(Strategy& strategy) : strategy_{strategy} {}
 
   void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);
-  void all_reduce_leaves(ReduceOp op, std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here);
+  void all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
+                         std::string_view structure, const Here& here);
+
+  /// `method` is how the tag calls it.
+  template <Reducible Nest>
+  Nest all_reduce_called(std::string_view method, ReduceOp op, const Nest& nest, const Here& here) {
+    std::vector<detail::Leaf> leaves;
+    detail::flatten(nest, leaves);
+    all_reduce_leaves(method, op, leaves, detail::structure_of(nest), here);
+    std::span<const detail::Leaf> rest{leaves};
+    return detail::unflatten(nest, rest);
+  }
 
   Strategy& strategy_;
 };

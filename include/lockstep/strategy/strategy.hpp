@@ -99,6 +99,12 @@ class Strategy {
     return extended().reduce_to(op, value, here).value();
   }
 
+  /// LOCAL. Of what is no PerReplica the mean, and on one replica the sum of a plain value: as extended().reduce_to.
+  template <NotPerReplica T>
+  local_t<T> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
+    return Locality<T>::to_local(extended().reduce_to(op, value, here));
+  }
+
   /// COLL, one agreement. Proves that a host value is the same on every rank by comparing its digest; MismatchError
   /// that names the rank when it is not. In any context of this strategy.
   template <class T>

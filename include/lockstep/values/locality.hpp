@@ -22,6 +22,16 @@ inline constexpr bool is_per_replica = false;
 template <class T>
 inline constexpr bool is_per_replica<PerReplica<T>> = true;
 
+template <class T>
+inline constexpr bool is_mirrored = false;
+template <class T>
+inline constexpr bool is_mirrored<Mirrored<T>> = true;
+
+/// What no replica has a component of: a mirrored value, or a plain one, of which nothing proves that the others have
+/// the same.
+template <class T>
+concept NotPerReplica = Reducible<T> || is_mirrored<T>;
+
 /// True if a leaf of the nest T is PerReplica.
 template <class T>
 inline constexpr bool contains_per_replica = is_per_replica<T>;
