@@ -42,5 +42,6 @@
 #include <lockstep/train/metrics_file.hpp>
 #include <lockstep/train/observer.hpp>
 #include <lockstep/train/progress.hpp>
+#include <lockstep/values/comparable.hpp>
 #include <lockstep/values/locality.hpp>
 #include <lockstep/values/values.hpp>

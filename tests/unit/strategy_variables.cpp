@@ -200,6 +200,8 @@ TEST_CASE("what ranks compare of a merge_call's arguments: structure and types, 
   CHECK(signature(std::string{"a"}) != signature(1));
   CHECK(signature(std::pair{1, 2.f}) != signature(std::pair{1.f, 2}));
   CHECK_NOTHROW(signature(std::vector<bool>{true}, Plain{1, 2}));
+  const int one = 1, two = 2;
+  CHECK(signature(std::map<const int*, int>{{&one, 1}}) == signature(std::map<const int*, int>{{&two, 1}}));
 }
 
 TEST_CASE("same_on_all compares values: equal ones have one text, others another") {

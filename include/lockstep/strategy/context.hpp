@@ -8,9 +8,9 @@ class ReplicaContext;
 class Strategy;
 
 /// Makes a strategy current until it goes: cross-replica context. Scopes nest like blocks.
-class [[nodiscard]] Scope {
+class Scope {
  public:
-  Scope(const Scope&) = delete;
+  Scope(const Scope&) = delete;  // it ends where it stands: contexts nest like blocks
   Scope& operator=(const Scope&) = delete;
   ~Scope();
 

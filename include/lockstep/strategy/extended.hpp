@@ -1,6 +1,7 @@
 // The methods of cross-replica context: reductions, broadcasts and updates.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <optional>
 #include <span>
@@ -20,6 +21,14 @@
 namespace lockstep {
 
 class Strategy;
+
+/// What `update` calls with arguments of the types T: each as this rank has it (local_t).
+template <class Fn, class... T>
+concept UpdateFunctionFor = std::invocable<Fn, const Variable&, local_t<T>...>;
+
+/// The same for `update_non_slot`, which has no variable to hand on.
+template <class Fn, class... T>
+concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
 
 /// A destination: the replica that alone gets the result.
 struct OneReplica {
@@ -95,13 +104,13 @@ class StrategyExtended {
         combine(value, [&](Leaves& leaves) { broadcast(leaves, structure(value), here); }));
   }
 
-  /// COLL, blocking. The same of plain tensors and slices, and of nests of plain values: each rank's is its component.
+  /// COLL, blocking. The same of a plain tensor, slices, or a nest: each rank's is taken for its component.
   template <Reducible T>
   requires(!ReducibleNumber<T>) Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) {
     return broadcast_to(PerReplica<T>{value}, here);
   }
 
-  /// LOCAL. A plain number is itself, and stays plain; so is what is mirrored already.
+  /// LOCAL. What is mirrored already, and a plain number, which stays plain: itself.
   template <class T>
   requires(ReducibleNumber<T> || is_mirrored<T>) T broadcast_to(const T& value, Here = Here::current()) {
     require_context();
@@ -111,8 +120,9 @@ class StrategyExtended {
   /// LOCAL. Calls `fn(variable, …)` on this rank's component, in update context: there an assignment goes straight to
   /// the component. Every rank must make the same update; arguments that may differ by rank do not compile.
   template <class Fn, SameOnEveryReplica... T>
+  requires UpdateFunctionFor<Fn, T...>
   auto update(const Variable& variable, Fn&& fn, const T&... arguments)
-      -> std::invoke_result_t<Fn, const Variable&, local_t<T>...> {
+      -> detail::result_t<Fn, const Variable&, local_t<T>...> {
     require_own(variable);
     const Update update{*strategy_};
     return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
@@ -120,8 +130,9 @@ class StrategyExtended {
 
   /// LOCAL. Calls `fn(…)` in update context, for state that is no variable itself but belongs to the ones given.
   template <class Fn, SameOnEveryReplica... T>
+  requires NonSlotFunctionFor<Fn, T...>
   auto update_non_slot(std::span<const Variable>, Fn&& fn, const T&... arguments)
-      -> std::invoke_result_t<Fn, local_t<T>...> {
+      -> detail::result_t<Fn, local_t<T>...> {
     const Update update{*strategy_};
     return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
   }

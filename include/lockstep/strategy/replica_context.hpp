@@ -22,12 +22,17 @@ namespace lockstep {
 
 class Strategy;
 
+/// What `merge_call` calls with arguments of the types T: each as it is after merging (merged_t), a plain T as a
+/// PerReplica<T>.
+template <class Fn, class... T>
+concept MergeFunctionFor = std::invocable<Fn, Strategy&, merged_t<T>...>;
+
 /// Exists inside Strategy::run only, and is current except while a merge function runs. Its methods throw ContextError
 /// when it is not the current one (used in a merge function, or in a run inside of that); num_replicas_in_sync and
 /// strategy need no context.
 class ReplicaContext {
  public:
-  ReplicaContext(const ReplicaContext&) = delete;
+  ReplicaContext(const ReplicaContext&) = delete;  // it is one run's, and goes with it
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
   /// This rank, in [0, num_replicas_in_sync()).
@@ -42,10 +47,10 @@ class ReplicaContext {
   /// Every rank must call it equally often, in the same order, at the same place in the program, with arguments of the
   /// same structure: otherwise MismatchError on all of them. If a rank fails instead, the others get PeerError.
   template <class Fn, class... T>
-  requires std::invocable<Fn, Strategy&, merged_t<T>...>
+  requires MergeFunctionFor<Fn, T...>
   auto merge_call(Fn&& fn, Args<T...> arguments = {}, Here here = Here::current())
-      -> local_t<std::invoke_result_t<Fn, Strategy&, merged_t<T>...>> {
-    using Merged = std::invoke_result_t<Fn, Strategy&, merged_t<T>...>;
+      -> local_t<detail::result_t<Fn, Strategy&, merged_t<T>...>> {
+    using Merged = detail::result_t<Fn, Strategy&, merged_t<T>...>;
     const std::string operands = detail::signature_of(arguments.values);
     const auto call = [&](Strategy& strategy) -> Merged {
       return std::apply(
@@ -64,7 +69,8 @@ class ReplicaContext {
   }
 
   /// COLL, blocking: one merge_call that reduces every leaf of `nest` over the replicas. The same structure and shapes
-  /// on every rank, else MismatchError. InvalidArgument for the mean of integers.
+  /// on every rank, else MismatchError. InvalidArgument for the mean of integers. Its backward pass is
+  /// all_reduce_gradient.
   template <Reducible Nest>
   Nest all_reduce(ReduceOp op, const Nest& nest, Here here = Here::current()) {
     return all_reduce_called("all_reduce", op, nest, here);

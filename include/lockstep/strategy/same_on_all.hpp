@@ -12,6 +12,7 @@
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/values/comparable.hpp>
 
 namespace lockstep::detail {
 
@@ -26,7 +27,7 @@ std::string comparable_digest(std::string_view type, std::uint64_t digest);
 /// The texts of several values as one, in brackets: where each of them ends is part of what is compared.
 std::string comparable_list(const std::vector<std::string>& texts);
 
-template <class T>
+template <ComparableAcrossRanks T>
 std::string comparable(const T& value) {
   if constexpr (std::floating_point<T>) {
     return comparable_text(static_cast<double>(value));
@@ -43,10 +44,6 @@ std::string comparable(const T& value) {
   } else if constexpr (requires { std::tuple_size<T>::value; }) {
     return std::apply([](const auto&... each) { return comparable_list({comparable(each)...}); }, value);
   } else {
-    static_assert(
-        std::has_unique_object_representations_v<T>,
-        "same_on_all, and the keys of maps, are compared by their bytes: give them numbers, strings, tensors, "
-        "containers and tuples of those, or plain structs without padding");
     return comparable_digest("value", digest_of(std::as_bytes(std::span{&value, 1})));
   }
 }

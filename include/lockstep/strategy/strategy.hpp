@@ -1,6 +1,7 @@
 // The strategy: one model, one replica of it on each rank, in lockstep.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,6 +20,10 @@
 
 namespace lockstep {
 
+/// What `run` calls with arguments of the types T: each as replica code sees it (local_t).
+template <class Fn, class... T>
+concept ReplicaFunctionFor = std::invocable<Fn, ReplicaContext&, local_t<T>...>;
+
 /// Owns variables and says who computes with whom. Move-only: a copy would share ranks without sharing their order of
 /// collectives. Every rank makes its strategies in the same order. Not thread-safe.
 class Strategy {
@@ -29,12 +34,13 @@ class Strategy {
 
   /// On the ranks of `group`, which must outlive it.
   explicit Strategy(ReplicaGroup& group);
+  Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
   Strategy(Strategy&&) noexcept;
-  Strategy& operator=(Strategy&&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
   ~Strategy();
 
   /// LOCAL. Cross-replica context until the result goes. ContextError in replica context or under another strategy.
-  Scope scope();
+  [[nodiscard("the scope ends when this value goes: give it a name")]] Scope scope();
 
   StrategyExtended& extended();
   VariableStore& store();
@@ -74,9 +80,9 @@ class Strategy {
   /// PeerError on the others; results of another structure (lists of other lengths, maps with other keys) are a
   /// MismatchError on all of them. May be called again inside a merge function.
   template <class Fn, class... T>
-  requires std::invocable<Fn, ReplicaContext&, local_t<T>...>
-  auto run(Fn&& fn, const T&... arguments) -> PerReplica<std::invoke_result_t<Fn, ReplicaContext&, local_t<T>...>> {
-    using Result = std::invoke_result_t<Fn, ReplicaContext&, local_t<T>...>;
+  requires ReplicaFunctionFor<Fn, T...>
+  auto run(Fn&& fn, const T&... arguments) -> PerReplica<detail::result_t<Fn, ReplicaContext&, local_t<T>...>> {
+    using Result = detail::result_t<Fn, ReplicaContext&, local_t<T>...>;
     if constexpr (std::is_void_v<Result>) {
       run_replica([&](ReplicaContext& context) {
         std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...);
@@ -107,8 +113,8 @@ class Strategy {
 
   /// COLL, one agreement. Proves that a host value is the same on every rank by comparing its digest; MismatchError
   /// that names the rank when it is not. In any context of this strategy.
-  template <class T>
-  requires(!std::is_pointer_v<T>) Mirrored<T> same_on_all(T value, Here here = Here::current()) {
+  template <ComparableAcrossRanks T>
+  Mirrored<T> same_on_all(T value, Here here = Here::current()) {
     compare(detail::comparable(value), here);
     return detail::MirroredAccess::make(std::move(value));
   }

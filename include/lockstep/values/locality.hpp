@@ -178,6 +178,24 @@ struct Locality<std::pair<A, B>> {
   }
 };
 
+namespace detail {
+
+template <class Fn, class... T>
+struct Result {
+  using type = void;
+};
+template <class Fn, class... T>
+requires std::invocable<Fn, T...>
+struct Result<Fn, T...> : std::invoke_result<Fn, T...> {
+};
+
+/// What `Fn` makes of arguments of the types T. Not std::invoke_result_t: a call that does not fit is to be refused by
+/// the name of a constraint, and some compilers look at a function's type before they look at its constraints.
+template <class Fn, class... T>
+using result_t = typename Result<Fn, T...>::type;
+
+}  // namespace detail
+
 /// The arguments of a merge function; a type of their own so that the call site can follow them.
 template <class... T>
 struct Args {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/values/comparable.hpp>
 #include <lockstep/values/values.hpp>
 
 namespace lockstep {
@@ -63,7 +64,7 @@ inline constexpr bool is_reducible = ReducibleNumber<T> || std::same_as<T, Tenso
 template <class T>
 inline constexpr bool is_reducible<std::vector<T>> = is_reducible<T>;
 template <class K, class T>
-inline constexpr bool is_reducible<std::map<K, T>> = is_reducible<T>;
+inline constexpr bool is_reducible<std::map<K, T>> = ComparableAcrossRanks<K>&& is_reducible<T>;
 template <class... T>
 inline constexpr bool is_reducible<std::tuple<T...>> = (is_reducible<T> && ...);
 template <class A, class B>

@@ -16,6 +16,9 @@ class PerReplica {
   /// This rank's component.
   const T& local() const { return local_; }
 
+  template <class Index>
+  const T& operator[](Index) const = delete;  // a process holds its own component only: local()
+
  private:
   T local_;
 };
@@ -32,11 +35,14 @@ struct MirroredAccess;
 template <class T>
 class Mirrored {
  public:
+  template <class U>
+  Mirrored(const PerReplica<U>&) = delete;  // may differ by rank: reduce it, or broadcast it
+
   const T& value() const { return value_; }
 
  private:
   friend struct detail::MirroredAccess;
-  explicit Mirrored(T value) : value_{std::move(value)} {}
+  explicit Mirrored(T value) : value_{std::move(value)} {}  // same_on_all proves that a value is the same
 
   T value_;
 };

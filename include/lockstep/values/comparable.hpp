@@ -1,0 +1,46 @@
+// Which host values ranks can compare: by what they mean, not by where they lie.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep {
+namespace detail {
+
+template <class T>
+constexpr bool is_comparable();
+
+template <class T, std::size_t... I>
+constexpr bool are_comparable(std::index_sequence<I...>) {
+  return (is_comparable<std::remove_cv_t<std::tuple_element_t<I, T>>>() && ...);
+}
+
+template <class T>
+constexpr bool is_comparable() {
+  if constexpr (std::is_pointer_v<T>) {
+    return false;  // another process has another thing there
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, Tensor> ||
+                       std::convertible_to<const T&, std::string_view>) {
+    return true;
+  } else if constexpr (requires(const T& range) { range.begin(), range.end(); }) {
+    return is_comparable<std::remove_cvref_t<decltype(*std::declval<const T&>().begin())>>();
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    return are_comparable<T>(std::make_index_sequence<std::tuple_size_v<T>>{});
+  } else {
+    return std::has_unique_object_representations_v<T>;  // compared by their bytes
+  }
+}
+
+}  // namespace detail
+
+/// Numbers, enums, text, tensors, containers and tuples of those, and plain structs without padding.
+template <class T>
+concept ComparableAcrossRanks = detail::is_comparable<T>();
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// A replica context that replica code copies, to have it when its run is over.
+// expect: it is one run's, and goes with it
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+void program(Strategy& strategy) {
+  strategy.run([](ReplicaContext& context) {
+#ifdef REFUSED
+    ReplicaContext mine = context;
+#else
+    ReplicaContext& mine = context;
+#endif
+    (void)mine.all_reduce(ReduceOp::sum, 1);
+  });
+}

@@ -1,0 +1,13 @@
+// A second strategy on the first one's variables.
+// expect: a copy would have an order of collectives of its own
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+Strategy program(Strategy& strategy) {
+#ifdef REFUSED
+  return strategy;
+#else
+  return std::move(strategy);
+#endif
+}

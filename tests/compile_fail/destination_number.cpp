@@ -1,0 +1,13 @@
+// A bare number for a destination.
+// expect: OneReplica'
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+void program(StrategyExtended& extended, const PerReplica<Tensor>& value) {
+#ifdef REFUSED
+  (void)extended.reduce_to(ReduceOp::sum, value, 0);
+#else
+  (void)extended.reduce_to(ReduceOp::sum, value, OneReplica{0});
+#endif
+}

@@ -1,0 +1,14 @@
+// Replica code with a parameter more than run() has arguments.
+// expect: ReplicaFunctionFor
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+void program(Strategy& strategy, const Mirrored<double>& rate) {
+#ifdef REFUSED
+  const auto step = [](ReplicaContext&, double, int) {};
+#else
+  const auto step = [](ReplicaContext&, double) {};
+#endif
+  strategy.run(step, rate);
+}

@@ -1,0 +1,14 @@
+// update() with a function that does not take what it is given.
+// expect: UpdateFunctionFor
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+void program(StrategyExtended& extended, const Variable& w, const Mirrored<Tensor>& sum) {
+#ifdef REFUSED
+  const auto set = [](const Variable& v, const Mirrored<Tensor>& value) { v.assign(value.value()); };
+#else
+  const auto set = [](const Variable& v, const Tensor& value) { v.assign(value); };
+#endif
+  extended.update(w, set, sum);
+}
