@@ -140,6 +140,8 @@ TEST_CASE("in replica context an output needs an operation, and is one merge_cal
   auto input = numbers(2);
   const StepsResult result = strategy.extended().run_steps_on_iterator(
       [&](MultiStepContext& context, const PerReplica<double>& next) {
+        CHECK_THROWS_WITH(context.set_last_step_output("sum", next.local(), ReduceOp::sum),
+                          Catch::StartsWith("output 'sum' is one replica's value, but set outside of"));
         strategy.run(
             [&](ReplicaContext&, double mine) {
               CHECK_THROWS_WITH(context.set_last_step_output("sum", PerReplica{mine}),

@@ -74,6 +74,7 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
   static_assert(AnOutputWithOperation<double>);
   static_assert(AnOutputWithOperation<PerReplica<Tensor>>);
   static_assert(!AnOutputWithOperation<std::string>);
+  static_assert(!AnOutputWithOperation<Mirrored<double>>);  // it is one value already
 
   const auto group = make_local_group();
   Strategy strategy{*group};

@@ -26,6 +26,12 @@ namespace lockstep {
 class MultiStepContext;
 class Strategy;
 
+/// What a loop of steps calls: `fn(context, input)`, with the PerReplica that the input gives.
+template <class Fn, class Input>
+concept StepFunction = std::invocable < Fn&,
+        MultiStepContext&, const next_input_t<Input>
+& > ;
+
 /// What a loop of steps returns (StrategyExtended::run_steps_on_iterator).
 struct StepsResult {
   std::int64_t steps_run = 0;     ///< fewer than asked for where the input came to its end
@@ -146,10 +152,9 @@ class StrategyExtended {
   /// `initial` are outputs for as long as no step sets them. The number of steps is agreed on once, at the start:
   /// MismatchError where it differs, InvalidArgument where it is negative. An exception that leaves `fn` on one rank
   /// goes on there and is a PeerError on the others.
-  template <class Fn, DistributedInput Input>
-  requires std::invocable < Fn&, MultiStepContext&, const next_input_t<Input>
-  & > StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps, NamedValues initial = {},
-                                        Here here = Here::current());
+  template <DistributedInput Input, StepFunction<Input> Fn>
+  StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps, NamedValues initial = {},
+                                    Here here = Here::current());
 
   /// COLL, one agreement, for library code that hands out input. Calls `offer` on this rank, in this strategy's scope;
   /// true on every rank if one of them has any. MismatchError where they offer other things; an exception that leaves

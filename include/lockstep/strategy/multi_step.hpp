@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <lockstep/strategy/context.hpp>
@@ -35,18 +36,18 @@ class MultiStepContext {
     last_step_outputs_.set(name, std::move(value));
   }
 
-  /// COLL, blocking, one agreement: `value` reduced over the replicas, as Mirrored<T>. In cross-replica context `value`
-  /// is a PerReplica<T>; in replica context it is this replica's T, and the reduction a merge_call. It is made in every
-  /// step. MismatchError where ranks set other names, or values of other shapes or types.
-  template <class T>
-  requires Reducible<local_t<T>>
+  /// COLL, blocking, one agreement, in cross-replica context: reduced over the replicas, as Mirrored<T>. In every step,
+  /// whether it will be the last or not. MismatchError where ranks set other names, or values of other shapes or types.
+  template <Reducible T>
+  void set_last_step_output(std::string_view name, const PerReplica<T>& value, ReduceOp op,
+                            Here here = Here::current()) {
+    set_reduced<T>(name, extended_.reduce_to(op, PerReplica{named(name, value.local())}, here).value());
+  }
+
+  /// COLL, blocking. The same in replica context, of this replica's value: one merge_call. ContextError elsewhere.
+  template <Reducible T>
   void set_last_step_output(std::string_view name, const T& value, ReduceOp op, Here here = Here::current()) {
-    // As a map, the name is part of what the ranks agree on.
-    const std::map<std::string, local_t<T>> named{{std::string{name}, Locality<T>::to_local(value)}};
-    ReplicaContext* const replica = replica_context();
-    auto reduced =
-        replica ? replica->all_reduce(op, named, here) : extended_.reduce_to(op, PerReplica{named}, here).value();
-    last_step_outputs_.set(name, detail::MirroredAccess::make(std::move(reduced.begin()->second)));
+    set_reduced<T>(name, require_replica(name).all_reduce(op, named(name, value), here));
   }
 
   /// LOCAL, in any context. This rank's own object, of any type; nothing is sent.
@@ -65,16 +66,28 @@ class MultiStepContext {
       : extended_{extended}, last_step_outputs_{std::move(initial)} {}
 
   static void require_cross_replica(std::string_view name);
+  static ReplicaContext& require_replica(std::string_view name);
+
+  /// The value under its name, because the keys of a map are part of what the ranks agree on.
+  template <class T>
+  using Named = std::map<std::string, T>;
+  template <class T>
+  static Named<T> named(std::string_view name, const T& value) {
+    return {{std::string{name}, value}};
+  }
+  template <class T>
+  void set_reduced(std::string_view name, const Named<T>& reduced) {
+    last_step_outputs_.set(name, detail::MirroredAccess::make(reduced.begin()->second));
+  }
 
   StrategyExtended& extended_;
   NamedValues last_step_outputs_;
   NamedValues non_tensor_outputs_;
 };
 
-template <class Fn, DistributedInput Input>
-requires std::invocable < Fn&, MultiStepContext&, const next_input_t<Input>
-& > StepsResult StrategyExtended::run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps, NamedValues initial,
-                                                        Here here) {
+template <DistributedInput Input, StepFunction<Input> Fn>
+StepsResult StrategyExtended::run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps, NamedValues initial,
+                                                    Here here) {
   MultiStepContext context{*this, std::move(initial)};
   const std::int64_t run = run_steps(
       steps,
