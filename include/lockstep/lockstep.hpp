@@ -21,6 +21,7 @@
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/idx.hpp>
 #include <lockstep/input/input_context.hpp>
+#include <lockstep/input/row_sequence.hpp>
 #include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/mlp.hpp>
@@ -31,14 +32,19 @@
 #include <lockstep/runtime/runtime.hpp>
 #include <lockstep/sim/sim.hpp>
 #include <lockstep/strategy/context.hpp>
+#include <lockstep/strategy/distributed_input.hpp>
 #include <lockstep/strategy/extended.hpp>
+#include <lockstep/strategy/multi_step.hpp>
+#include <lockstep/strategy/named_values.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/train/dataset_iterator.hpp>
 #include <lockstep/train/fault.hpp>
 #include <lockstep/train/fit.hpp>
 #include <lockstep/train/image_training.hpp>
+#include <lockstep/train/iterator.hpp>
 #include <lockstep/train/metrics_file.hpp>
 #include <lockstep/train/observer.hpp>
 #include <lockstep/train/progress.hpp>

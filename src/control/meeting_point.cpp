@@ -42,12 +42,16 @@ Tag MeetingPoint::make_tag(TagKind kind, int strategy) const {
 }
 
 void MeetingPoint::agree(TagKind kind, int strategy, const Here& here, std::string_view text) {
+  (void)agree_any(kind, strategy, here, text, false);
+}
+
+bool MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, bool mine) {
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   ++sequence_;
   Tag tag = make_tag(kind, strategy);
   tag.set_site(here);
   tag.set_text(text);
-  meet(tag, nullptr);
+  return meet(tag, nullptr, mine);
 }
 
 void MeetingPoint::fail(std::exception_ptr exception) {
@@ -93,16 +97,17 @@ void MeetingPoint::leave_job(const Here& here) {
   agree(TagKind::leave, 0, here);
 }
 
-void MeetingPoint::meet(const Tag& tag, std::exception_ptr own) {
+bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine) {
   failure_.reset();
   ++meetings_;
   last_ = tag;
   const std::uint64_t digest = tag.digest();
   if (phases_) phases_->enter_meeting(meetings_, tag);
-  const auto largest = channel_->max({digest, ~digest});
+  const auto largest = channel_->max({digest | std::uint64_t{mine}, ~digest});
   if (phases_) phases_->leave_meeting();
-  const bool agreed = largest[0] == ~largest[1];
-  if (agreed && !own) return;
+  const bool any = largest[0] & 1;
+  const bool agreed = largest[0] - any == ~largest[1];
+  if (agreed && !own) return any;
 
   std::vector<Tag> tags(static_cast<std::size_t>(channel_->size()), tag);
   if (!agreed) channel_->all_gather(std::as_bytes(std::span{&tag, 1}), std::as_writable_bytes(std::span{tags}));

@@ -64,7 +64,7 @@ std::string_view Tag::kept_text() const {
 
 std::uint64_t Tag::digest() const {
   static_assert(std::has_unique_object_representations_v<Tag>, "padding would put chance into the digest");
-  return digest_of(std::as_bytes(std::span{this, 1}));
+  return digest_of(std::as_bytes(std::span{this, 1})) & ~std::uint64_t{1};
 }
 
 std::string describe(const Tag& tag) {
@@ -76,6 +76,8 @@ std::string describe(const Tag& tag) {
     case TagKind::create: return fmt::format("the creation of a variable ({})", tag.site_text());
     case TagKind::seal: return fmt::format("the sealing of the variables ({})", tag.site_text());
     case TagKind::compare: return call("same_on_all");
+    case TagKind::input: return call("input");
+    case TagKind::steps: return call("run_steps_on_iterator");
     case TagKind::reduce: return call("reduction");
     case TagKind::merge: return call("merge_call");
     case TagKind::close: return "the end of the step";

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
@@ -26,6 +28,15 @@ std::int64_t InputContext::per_replica_batch_size(std::int64_t global_batch_size
     throw InvalidArgument{fmt::format("The `global_batch_size` {} is not divisible by `num_replicas_in_sync` {}",
                                       global_batch_size, pipeline_.num_replicas_in_sync)};
   return global_batch_size / pipeline_.num_replicas_in_sync;
+}
+
+Range InputContext::piece_of_batch(std::int64_t rows, std::int64_t global_batch_size) const {
+  const std::int64_t each = per_replica_batch_size(global_batch_size);
+  if (rows < 0 || rows > global_batch_size)
+    throw InvalidArgument{
+        fmt::format("a batch of {} rows; expected 0 to {} (`global_batch_size`)", rows, global_batch_size)};
+  const std::int64_t first = std::min(rows, pipeline_.input_pipeline_id * each);
+  return {first, std::min(rows, first + each)};
 }
 
 }  // namespace lockstep

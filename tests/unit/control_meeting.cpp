@@ -109,6 +109,34 @@ TEST_CASE("a difference in any one of the ranks is found, also where its digest 
   }
 }
 
+TEST_CASE("a question in an agreement is answered on every rank, by the same max") {
+  const auto answer = [](bool mine, bool others, Script script = {}) {
+    script.others_say = others;
+    MeetingPoint meeting = meeting_on(script);
+    const bool any = meeting.agree_any(TagKind::input, 0, Here::current(), "text", mine);
+    CHECK(script.calls == Calls{"max"});
+    return any;
+  };
+  CHECK(answer(true, true));
+  CHECK(answer(true, false));
+  CHECK(answer(false, true));
+  CHECK_FALSE(answer(false, false));
+}
+
+TEST_CASE("a question hides no difference, and a rank that asks none meets one that does") {
+  for (const bool mine : {false, true}) {
+    for (std::uint64_t sequence = 0; sequence < 20; ++sequence) {
+      Tag other = elsewhere();
+      other.sequence = sequence;
+      Script script{.meetings = {Meeting{.others = {{1, other}}}}, .others_say = !mine};
+      MeetingPoint meeting = meeting_on(script);
+      REQUIRE_THROWS_AS(meeting.agree_any(TagKind::input, 0, Here::current(), {}, mine), MismatchError);
+      REQUIRE_THROWS_AS(meeting.fail(exception("no such file")), std::runtime_error);
+      CHECK_NOTHROW(agree(meeting));
+    }
+  }
+}
+
 TEST_CASE("a tag says where the rank is: run, sequence in it, depth, strategy, site and text") {
   Script script;
   MeetingPoint meeting = meeting_on(script);

@@ -123,6 +123,7 @@ TEST_CASE("tags with the same fields have the same digest, and every field count
     digests.insert(changed.digest());
   }
   CHECK(digests.size() == changes.size() + 1);
+  for (const std::uint64_t digest : digests) CHECK(digest % 2 == 0);
 }
 
 TEST_CASE("text beyond what a tag keeps counts too") {
@@ -135,6 +136,8 @@ TEST_CASE("text beyond what a tag keeps counts too") {
 TEST_CASE("what a tag is about, in words") {
   CHECK(describe(merge) == "merge_call #5 (trainer.cpp:120)");
   CHECK(describe(tag_of(TagKind::reduce)) == "reduction #5 (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::input)) == "input #5 (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::steps)) == "run_steps_on_iterator #5 (trainer.cpp:120)");
   CHECK(describe(tag_of(TagKind::compare)) == "same_on_all #5 (trainer.cpp:120)");
   CHECK(describe(tag_of(TagKind::create)) == "the creation of a variable (trainer.cpp:120)");
   CHECK(describe(tag_of(TagKind::seal)) == "the sealing of the variables (trainer.cpp:120)");

@@ -29,7 +29,8 @@ struct AgreedFailure {
 /// All agreements of a process, whichever strategy asks, are one sequence on one channel.
 ///
 /// An agreement costs one blocking all-reduce of 16 bytes: the tags agree exactly when max(h) = ~max(~h) for their
-/// digests h. Only when they do not, the tags themselves are gathered and judged.
+/// digests h. Only when they do not, the tags themselves are gathered and judged. A digest's lowest bit is free, and
+/// the larger of it over all ranks is the answer of `agree_any`.
 ///
 /// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
 /// that swallowed it cannot leave the others waiting. The next outermost run starts afresh, and so does what comes
@@ -51,6 +52,10 @@ class MeetingPoint {
   /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`; throws
   /// MismatchError on every rank when they are not, PeerError when a rank announced a failure instead.
   void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {});
+
+  /// COLL, blocking. As `agree`, with a question in the same all-reduce: true on every rank if `mine` is on one of
+  /// them.
+  bool agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, bool mine);
 
   /// COLL. A rank whose attempt at a collective failed before it began says so in the place of `agree`. Throws
   /// `exception` on this rank, PeerError on those that were in `agree`.
@@ -82,7 +87,7 @@ class MeetingPoint {
   const Tag& last() const { return last_; }
 
  private:
-  void meet(const Tag& tag, std::exception_ptr own);
+  bool meet(const Tag& tag, std::exception_ptr own, bool mine = false);
   Tag make_tag(TagKind kind, int strategy) const;
   std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
 

@@ -17,6 +17,8 @@ enum class TagKind : std::uint8_t {
   create,   ///< creating a variable
   seal,     ///< laying variables out, or broadcasting them again
   compare,  ///< same_on_all
+  input,    ///< the next input, or making an iterator over some
+  steps,    ///< a loop of steps, with their number
   reduce,   ///< a reduction, a broadcast or a read in cross-replica context
   merge,    ///< merge_call, with what its reduction covers
   close,    ///< the end of a run
@@ -50,7 +52,7 @@ struct Tag {
   std::string_view site_text() const;
   std::string_view kept_text() const;
 
-  /// Equal tags have equal digests on every rank.
+  /// Equal tags have equal digests on every rank. Even: the lowest bit is for what travels beside it.
   std::uint64_t digest() const;
 };
 static_assert(sizeof(Tag) == 256);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <lockstep/input/range.hpp>
+
 namespace lockstep {
 
 /// One input pipeline a rank: the number of pipelines is the number of ranks, the id is the rank. The
@@ -25,6 +27,11 @@ class InputContext {
   /// What each replica takes of a global batch. InvalidArgument where that is not a whole number, or the
   /// global batch is not positive.
   std::int64_t per_replica_batch_size(std::int64_t global_batch_size) const;
+
+  /// Which rows of a global batch are those of replica `input_pipeline_id()`. Replicas take consecutive pieces of
+  /// `per_replica_batch_size(global_batch_size)` rows; of a last batch with fewer `rows` than `global_batch_size` the
+  /// first replicas take theirs, and others what is left, or nothing. InvalidArgument for more rows than that.
+  Range piece_of_batch(std::int64_t rows, std::int64_t global_batch_size) const;
 
  private:
   InputPipeline pipeline_;

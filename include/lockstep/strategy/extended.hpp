@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -13,6 +14,8 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/control/tag.hpp>
+#include <lockstep/strategy/distributed_input.hpp>
+#include <lockstep/strategy/named_values.hpp>
 #include <lockstep/strategy/signature.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/values/locality.hpp>
@@ -20,6 +23,7 @@
 
 namespace lockstep {
 
+class MultiStepContext;
 class Strategy;
 
 /// What `update` calls with arguments of the types T: each as this rank has it (local_t).
@@ -29,6 +33,17 @@ concept UpdateFunctionFor = std::invocable<Fn, const Variable&, local_t<T>...>;
 /// The same for `update_non_slot`, which has no variable to hand on.
 template <class Fn, class... T>
 concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
+
+/// What a loop of steps calls: `fn(context, input)`, with the PerReplica that the input gives.
+template <class Fn, class Input>
+concept StepFunction = std::invocable<Fn&, MultiStepContext&, next_input_t<Input>>;
+
+/// What a loop of steps returns (StrategyExtended::run_steps_on_iterator).
+struct StepsResult {
+  std::int64_t steps_run = 0;     ///< fewer than asked for where the input came to its end
+  NamedValues last_step_outputs;  ///< Mirrored<T> where they were reduced, PerReplica<T> where not
+  NamedValues non_tensor_outputs;
+};
 
 /// A destination: the replica that alone gets the result.
 struct OneReplica {
@@ -137,6 +152,26 @@ class StrategyExtended {
     return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
   }
 
+  /// COLL. Calls `fn(context, input)` up to `steps` times, one after the other, in this strategy's scope: in
+  /// cross-replica context, so `fn` calls Strategy::run itself. Each call has the next input of `input`. All ranks
+  /// leave the loop at the same step, which is an earlier one where the input ends: then `steps_run` is smaller than
+  /// `steps`.
+  ///
+  /// `initial` are outputs for as long as no step sets them. The number of steps is agreed on once, at the start:
+  /// MismatchError where it differs, InvalidArgument where it is negative. An exception that leaves `fn` on one rank
+  /// goes on there and is a PeerError on the others.
+  template <DistributedInput Input, StepFunction<Input> Fn>
+  StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps, NamedValues initial = {},
+                                    Here here = Here::current());
+
+  /// COLL, one agreement, for library code that hands out input. Calls `offer` on this rank, in this strategy's scope;
+  /// true on every rank if one of them has any. MismatchError where they offer other things; an exception that leaves
+  /// `offer` on one rank goes on there and is a PeerError on the others.
+  bool agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
+
+  /// The strategy whose methods these are. This object stays where it is when that is moved.
+  Strategy& strategy() const { return *strategy_; }
+
   /// The variable's value, as a tensor of the host. Of a mirrored variable LOCAL: a copy of this rank's component. Of a
   /// sync-on-read variable COLL, as SyncOnReadVariable::read.
   Tensor read_var(const Variable& variable, Here here = Here::current());
@@ -198,6 +233,9 @@ class StrategyExtended {
   void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
   bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
+
+  /// Calls `step` until it returns false, `steps` times at most. How often it returned true.
+  std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here);
 
   Strategy* strategy_;  ///< follows the strategy when that is moved
 };

@@ -12,6 +12,7 @@
 
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/extended.hpp>
+#include <lockstep/strategy/multi_step.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/replica_group.hpp>
 #include <lockstep/strategy/same_on_all.hpp>
@@ -97,6 +98,18 @@ class Strategy {
       });
       return PerReplica<Result>{*std::move(result)};
     }
+  }
+
+  /// COLL. One step on the next input: `run(fn, input)`, with the input taken in this strategy's scope. Nothing, on
+  /// every rank, where the input is at its end.
+  template <class Fn, DistributedInput Input>
+  requires std::invocable<Fn, ReplicaContext&, local_t<next_input_t<Input>>>
+  auto run_on_next(Fn&& fn, Input& input, Here here = Here::current())
+      -> std::optional<PerReplica<std::invoke_result_t<Fn, ReplicaContext&, local_t<next_input_t<Input>>>>> {
+    const Scope in_scope = scope();
+    const auto next = input.next(here);
+    if (!next) return std::nullopt;
+    return run(std::forward<Fn>(fn), *next);
   }
 
   /// COLL, blocking. Every leaf of `value` reduced over the replicas; the result on every rank.

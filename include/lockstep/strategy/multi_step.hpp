@@ -1,0 +1,103 @@
+// Loops of steps: what a step may say while the loop runs, and what the loop returns.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <lockstep/strategy/context.hpp>
+#include <lockstep/strategy/extended.hpp>
+#include <lockstep/strategy/named_values.hpp>
+#include <lockstep/strategy/replica_context.hpp>
+
+namespace lockstep {
+
+/// Where the steps of StrategyExtended::run_steps_on_iterator leave their outputs. Exists while the loop runs.
+///
+/// An output that is set again takes the place of the earlier one, so what the loop returns is the last step's; one
+/// that the last step did not set is as an earlier step, or `initial`, left it.
+class MultiStepContext {
+ public:
+  MultiStepContext(const MultiStepContext&) = delete;
+  MultiStepContext& operator=(const MultiStepContext&) = delete;
+
+  /// LOCAL, in cross-replica context: kept as it is, as PerReplica<T> or Mirrored<T>. A Tensor shares its memory, which
+  /// the next step may write. InvalidArgument in replica context, where an output needs an operation.
+  template <class T>
+  void set_last_step_output(std::string_view name, PerReplica<T> value) {
+    require_cross_replica(name);
+    last_step_outputs_.set(name, std::move(value));
+  }
+  template <class T>
+  void set_last_step_output(std::string_view name, Mirrored<T> value) {
+    require_cross_replica(name);
+    last_step_outputs_.set(name, std::move(value));
+  }
+
+  /// COLL, blocking, one agreement, in cross-replica context: reduced over the replicas, as Mirrored<T>. In every step,
+  /// whether it will be the last or not. MismatchError where ranks set other names, or values of other shapes or types.
+  template <Reducible T>
+  void set_last_step_output(std::string_view name, const PerReplica<T>& value, ReduceOp op,
+                            Here here = Here::current()) {
+    set_reduced<T>(name, extended_.reduce_to(op, PerReplica{named(name, value.local())}, here).value());
+  }
+
+  /// COLL, blocking. The same in replica context, of this replica's value: one merge_call. ContextError elsewhere.
+  template <Reducible T>
+  void set_last_step_output(std::string_view name, const T& value, ReduceOp op, Here here = Here::current()) {
+    set_reduced<T>(name, require_replica(name).all_reduce(op, named(name, value), here));
+  }
+
+  /// LOCAL, in any context. This rank's own object, of any type; nothing is sent.
+  template <class T>
+  void set_non_tensor_output(std::string_view name, T value) {
+    non_tensor_outputs_.set(name, std::move(value));
+  }
+
+  /// As they are so far.
+  const NamedValues& last_step_outputs() const { return last_step_outputs_; }
+  const NamedValues& non_tensor_outputs() const { return non_tensor_outputs_; }
+
+ private:
+  friend class StrategyExtended;
+  MultiStepContext(StrategyExtended& extended, NamedValues initial)
+      : extended_{extended}, last_step_outputs_{std::move(initial)} {}
+
+  static void require_cross_replica(std::string_view name);
+  static ReplicaContext& require_replica(std::string_view name);
+
+  /// The value under its name, because the keys of a map are part of what the ranks agree on.
+  template <class T>
+  using Named = std::map<std::string, T>;
+  template <class T>
+  static Named<T> named(std::string_view name, const T& value) {
+    return {{std::string{name}, value}};
+  }
+  template <class T>
+  void set_reduced(std::string_view name, const Named<T>& reduced) {
+    last_step_outputs_.set(name, detail::MirroredAccess::make(reduced.begin()->second));
+  }
+
+  StrategyExtended& extended_;
+  NamedValues last_step_outputs_;
+  NamedValues non_tensor_outputs_;
+};
+
+template <DistributedInput Input, StepFunction<Input> Fn>
+StepsResult StrategyExtended::run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps, NamedValues initial,
+                                                    Here here) {
+  MultiStepContext context{*this, std::move(initial)};
+  const std::int64_t run = run_steps(
+      steps,
+      [&] {
+        const auto next = input.next(here);
+        if (next) std::invoke(fn, context, *next);
+        return next.has_value();
+      },
+      here);
+  return {run, std::move(context.last_step_outputs_), std::move(context.non_tensor_outputs_)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/multi_step.hpp>
+
+#include "strategy/strategy_core.hpp"
+
+namespace lockstep {
+
+void MultiStepContext::require_cross_replica(std::string_view name) {
+  if (replica_context())
+    throw InvalidArgument{
+        fmt::format("output '{}' is set in replica context, where it needs an operation: the "
+                    "replicas' values become one there",
+                    name)};
+}
+
+ReplicaContext& MultiStepContext::require_replica(std::string_view name) {
+  ReplicaContext* const context = replica_context();
+  if (!context)
+    throw ContextError{
+        fmt::format("output '{}' is one replica's value, but set outside of `Strategy::run()`: there it "
+                    "has to be a PerReplica",
+                    name)};
+  return *context;
+}
+
+std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here) {
+  const Scope scope = strategy_->scope();
+  if (steps < 0) throw InvalidArgument{fmt::format("a loop of {} steps; expected 0 or more", steps)};
+  strategy_->agree(TagKind::steps, here, fmt::format("{} steps", steps));
+  std::int64_t run = 0;
+  try {
+    while (run < steps && step()) ++run;
+  } catch (...) {
+    MeetingPoint& meeting = strategy_->group().meeting();
+    const auto& known = meeting.failure();
+    if (known && known->exception == std::current_exception()) throw;
+    meeting.fail(std::current_exception());
+  }
+  return run;
+}
+
+bool StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, Here here) {
+  const Scope scope = strategy_->scope();
+  InputOffer own;
+  MeetingPoint& meeting = strategy_->group().meeting();
+  try {
+    own = offer();
+  } catch (...) {
+    meeting.fail(std::current_exception());
+  }
+  return meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what, own.any);
+}
+
+}  // namespace lockstep

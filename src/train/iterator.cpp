@@ -1,0 +1,24 @@
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/train/iterator.hpp>
+
+namespace lockstep::detail {
+
+InputContext input_context_of(Strategy& strategy) {
+  const int replicas = strategy.num_replicas_in_sync();
+  return InputContext{{.num_input_pipelines = replicas,
+                       .input_pipeline_id = strategy.group().rank(),
+                       .num_replicas_in_sync = replicas}};
+}
+
+void require_supported(InputReplicationMode mode) {
+  if (mode != InputReplicationMode::per_worker)
+    throw InvalidArgument{fmt::format("Input replication mode not supported: {}", static_cast<int>(mode))};
+}
+
+void refuse_input_fn() {
+  throw InvalidArgument{"input_fn must return a source of batches"};
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,223 @@
+// Iterators whose ranks have input of their own: where each gets it from, and how they come to the end together.
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/train/dataset_iterator.hpp>
+
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+using Numbers = std::vector<int>;
+
+/// Counts how often its function and its sources are called on this rank.
+struct Calls {
+  int functions = 0;
+  int draws = 0;
+};
+
+/// `count` batches: {10 * rank}, {10 * rank + 1}, …
+InputFn<Numbers> batches(int count, Calls& calls) {
+  return [count, &calls](const InputContext&) {
+    ++calls.functions;
+    return [count, &calls, next = 0]() mutable -> std::optional<Numbers> {
+      ++calls.draws;
+      if (next == count) return std::nullopt;
+      return Numbers{10 * rank() + next++};
+    };
+  };
+}
+
+/// What `next` gives until the end.
+std::vector<Numbers> all_of(DistributedIterator<Numbers>& iterator) {
+  std::vector<Numbers> all;
+  while (const auto next = iterator.next()) all.push_back(next->local());
+  return all;
+}
+
+/// `body` throws `Own` on the last rank, and a PeerError that names it on the others.
+template <class Own, class Body>
+void expect_failure_of_last(Body&& body, const std::string& text) {
+  if (odd_one()) {
+    CHECK_THROWS_AS(body(), Own);
+  } else {
+    CHECK_THAT(message_of<PeerError>(body),
+               Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::EndsWith("failed: " + text));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an input function is called once on each rank, in the scope, with the place of its pipeline",
+          "[A-29][A-30][F-11][F-14][F-19][F-20]") {
+  Strategy strategy = runtime().make_strategy();
+  int calls = 0, draws = 0;
+  const auto in_scope = [&] { return in_cross_replica_context() && &Strategy::current() == &strategy; };
+  const InputFn<Numbers> input_fn = [&](const InputContext& context) {
+    ++calls;
+    CHECK(in_scope());
+    CHECK(context.num_input_pipelines() == ranks());
+    CHECK(context.input_pipeline_id() == rank());
+    CHECK(context.num_replicas_in_sync() == ranks());
+    return [&]() -> std::optional<Numbers> {
+      CHECK(in_scope());
+      return Numbers{++draws};
+    };
+  };
+  auto iterator = make_input_fn_iterator(strategy, input_fn, InputReplicationMode::per_worker);
+  CHECK(calls == 1);
+  CHECK(draws == 0);
+  CHECK_FALSE(has_strategy());
+  CHECK(iterator.next()->local() == Numbers{1});
+  CHECK(iterator.next()->local() == Numbers{2});
+  CHECK(calls == 1);
+  CHECK_FALSE(has_strategy());
+
+  const auto before = strategy.group().meeting().meetings();
+  CHECK_THROWS_WITH(make_input_fn_iterator(strategy, input_fn, InputReplicationMode{7}),
+                    "Input replication mode not supported: 7");
+  CHECK(calls == 1);
+  CHECK(strategy.group().meeting().meetings() == before);
+}
+
+TEST_CASE("a step runs while any rank has data, and ranks without get empty batches", "[F-13][F-21][F-22][F-24]") {
+  Calls calls;
+  auto iterator = make_input_fn_iterator(runtime().strategy(), batches(rank(), calls));  // none on replica 0
+  std::vector<Numbers> expected;
+  for (int step = 0; step < last(); ++step) expected.push_back(step < rank() ? Numbers{10 * rank() + step} : Numbers{});
+  CHECK(all_of(iterator) == expected);
+  CHECK_FALSE(iterator.next());
+  CHECK(calls.functions == 1);
+  CHECK(calls.draws == rank() + 1);  // one a step, and not after the end
+}
+
+TEST_CASE("the next batch costs one agreement, and so do the end and the making of an iterator") {
+  Strategy& strategy = runtime().strategy();
+  Calls calls;
+  const auto before = strategy.group().meeting().meetings();
+  auto iterator = make_input_fn_iterator(strategy, batches(1, calls));
+  CHECK(strategy.group().meeting().meetings() == before + 1);
+  CHECK(iterator.next());
+  CHECK(strategy.group().meeting().meetings() == before + 2);
+  CHECK_FALSE(iterator.next());
+  CHECK(strategy.group().meeting().meetings() == before + 3);
+}
+
+TEST_CASE("initialize starts over, from the middle and from the end", "[F-21]") {
+  Strategy strategy = runtime().make_strategy();
+  Calls calls;
+  auto iterator = make_input_fn_iterator(strategy, batches(2, calls));
+  Strategy moved = std::move(strategy);
+  const auto all = std::vector<Numbers>{{10 * rank()}, {10 * rank() + 1}};
+  CHECK(iterator.next()->local() == all[0]);
+  iterator.initialize();
+  CHECK(calls.functions == 2);
+  CHECK(all_of(iterator) == all);
+  iterator.initialize();
+  CHECK(calls.functions == 3);
+  CHECK(all_of(iterator) == all);
+}
+
+TEST_CASE("a source that throws on one rank fails the step on all, and the iterator goes on") {
+  Strategy& strategy = runtime().strategy();
+  auto iterator = make_input_fn_iterator<Numbers>(strategy, [](const InputContext&) {
+    return [next = 0]() mutable -> std::optional<Numbers> {
+      if (++next == 2 && odd_one()) throw std::out_of_range{"no such file"};
+      return Numbers{next};
+    };
+  });
+  CHECK(iterator.next()->local() == Numbers{1});
+  expect_failure_of_last<std::out_of_range>([&] { (void)iterator.next(); }, "no such file");
+  CHECK(iterator.next()->local() == Numbers{3});
+  expect_in_step();
+}
+
+TEST_CASE("an input function that throws on one rank fails the making on all, or the next batch after initialize") {
+  Strategy& strategy = runtime().strategy();
+  bool throws = true;
+  const InputFn<Numbers> input_fn = [&](const InputContext&) -> Source<Numbers> {
+    if (throws && odd_one()) throw std::out_of_range{"no such folder"};
+    return [] { return Numbers{1}; };
+  };
+  const auto make = [&] { return make_input_fn_iterator(strategy, input_fn); };
+  expect_failure_of_last<std::out_of_range>([&] { (void)make(); }, "no such folder");
+  throws = false;
+  auto iterator = make();
+  throws = true;
+  iterator.initialize();
+  for (int i = 0; i < 2; ++i)
+    expect_failure_of_last<std::out_of_range>([&] { (void)iterator.next(); }, "no such folder");
+  throws = false;
+  iterator.initialize();
+  CHECK(iterator.next()->local() == Numbers{1});
+  expect_in_step();
+}
+
+TEST_CASE("an input function must return a source of batches", "[F-1][F-12]") {
+  static_assert(!std::is_convertible_v<int (*)(const InputContext&), InputFn<Numbers>>);
+  static_assert(!std::is_convertible_v<Numbers (*)(const InputContext&), InputFn<Numbers>>);
+  static_assert(std::is_convertible_v<Source<Numbers> (*)(const InputContext&), InputFn<Numbers>>);
+  const auto make = [] {
+    return make_input_fn_iterator<Numbers>(runtime().strategy(), [](const InputContext&) -> Source<Numbers> {
+      if (odd_one()) return {};
+      return [] { return Numbers{1}; };
+    });
+  };
+  expect_failure_of_last<InvalidArgument>([&] { (void)make(); }, "input_fn must return a source of batches");
+  expect_in_step();
+}
+
+TEST_CASE("iterators are made, asked and started in cross-replica context only", "[A-55]") {
+  Strategy& strategy = runtime().strategy();
+  Calls calls;
+  auto iterator = make_input_fn_iterator(strategy, batches(1, calls));
+  const Tensor array = Tensor::zeros(DType::f32, {4});
+  const auto told = "Method requires being in cross-replica context, use replica_context()->merge_call()";
+  strategy.run([&](ReplicaContext& context) {
+    CHECK_THROWS_WITH(iterator.next(), told);
+    CHECK_THROWS_WITH(iterator.initialize(), told);
+    CHECK_THROWS_WITH(make_input_fn_iterator(strategy, batches(1, calls)), told);
+    CHECK_THROWS_WITH(make_array_iterator(strategy, array, {.global_batch_size = ranks()}), told);
+    CHECK(calls.functions == 1);
+    CHECK(calls.draws == 0);
+    context.merge_call([&](Strategy&) { CHECK(iterator.next()->local() == Numbers{10 * rank()}); });
+  });
+}
+
+TEST_CASE("ranks that make other iterators, or ask another one, are told so", "[F-5]") {
+  if (ranks() == 1) return;
+  Strategy& strategy = runtime().strategy();
+  const bool odd = odd_one();
+  Calls calls;
+  const Here here = Here::current();
+  const std::string making = mismatch_of([&] {
+    if (odd) {
+      (void)make_dataset_iterator<Tensor>(
+          strategy, [] { return [] { return std::optional<Tensor>{}; }; }, {.global_batch_size = ranks()}, here);
+    } else {
+      (void)make_input_fn_iterator(strategy, batches(1, calls), here);
+    }
+  });
+  CHECK_THAT(making, Catch::StartsWith("replica " + std::to_string(last()) + " ("));
+  CHECK_THAT(making, Catch::Contains("with an iterator over an input function"));
+  CHECK_THAT(making,
+             Catch::Contains("with an iterator over a dataset in global batches of " + std::to_string(ranks())));
+
+  auto iterator = make_input_fn_iterator(strategy, batches(3, calls));
+  const std::string stepping = mismatch_of([&] {
+    if (odd) {
+      strategy.run([](ReplicaContext&) {});
+    } else {
+      (void)iterator.next();
+    }
+  });
+  CHECK_THAT(stepping, Catch::Contains("has finished the step") && Catch::Contains("at input #"));
+  expect_in_step();
+}

@@ -1,0 +1,99 @@
+// What a loop of steps is made of: named values, and which inputs and outputs compile.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+/// Three inputs, 0 to 2, on one replica.
+struct ThreeInputs {
+  int drawn = 0;
+  std::optional<PerReplica<int>> next(Here) {
+    if (drawn == 3) return std::nullopt;
+    return PerReplica<int>{drawn++};
+  }
+};
+struct NoPerReplica {
+  std::optional<int> next(Here);
+};
+
+template <class T>
+concept AnOutputWithoutOperation = requires(MultiStepContext& context, T value) {
+  context.set_last_step_output("x", value);
+};
+template <class T>
+concept AnOutputWithOperation = requires(MultiStepContext& context, T value) {
+  context.set_last_step_output("x", value, ReduceOp::sum);
+};
+
+}  // namespace
+
+TEST_CASE("a named value is what was set last, as the type that it was set as") {
+  NamedValues values;
+  CHECK(values.empty());
+  values.set("loss", PerReplica<double>{1});
+  values.set("loss", PerReplica<double>{2});
+  values.set("words", std::vector<std::string>{"a", "b"});
+  CHECK(values.get<PerReplica<double>>("loss").local() == 2);
+  CHECK(values.get<std::vector<std::string>>("words").size() == 2);
+  values.set("loss", 3);
+  CHECK(values.get<int>("loss") == 3);
+  CHECK(values.contains("words"));
+  CHECK_FALSE(values.contains("word"));
+  const NamedValues copy = values;
+  values.set("loss", 4);
+  CHECK(copy.get<int>("loss") == 3);
+}
+
+TEST_CASE("a named value that is not there, or is of another type, is refused with what there is") {
+  NamedValues values;
+  CHECK_THROWS_AS(values.get<int>("loss"), InvalidArgument);
+  CHECK_THROWS_WITH(values.get<int>("loss"), "there is no 'loss' (int); there is nothing");
+  values.set("loss", PerReplica<double>{1});
+  values.set("hits", 5L);
+  CHECK_THROWS_WITH(values.get<Mirrored<double>>("loss"),
+                    "there is no 'loss' (lockstep::Mirrored<double>); there is 'hits' (long), 'loss' "
+                    "(lockstep::PerReplica<double>)");
+}
+
+TEST_CASE("a loop takes any input that gives each rank its own, and outputs say their locality", "[G-7][G-12]") {
+  static_assert(DistributedInput<ThreeInputs>);
+  static_assert(!DistributedInput<NoPerReplica>);
+  static_assert(!DistributedInput<int>);
+  static_assert(std::is_same_v<next_input_t<ThreeInputs>, PerReplica<int>>);
+  static_assert(AnOutputWithoutOperation<PerReplica<double>>);
+  static_assert(AnOutputWithoutOperation<Mirrored<double>>);
+  static_assert(!AnOutputWithoutOperation<double>);  // a replica's own value, without an operation
+  static_assert(AnOutputWithOperation<double>);
+  static_assert(AnOutputWithOperation<PerReplica<Tensor>>);
+  static_assert(!AnOutputWithOperation<std::string>);
+  static_assert(!AnOutputWithOperation<Mirrored<double>>);  // it is one value already
+
+  const auto group = make_local_group();
+  Strategy strategy{*group};
+  ThreeInputs input;
+  std::vector<int> seen;
+  const auto loop = [&](std::int64_t steps) {
+    return strategy.extended().run_steps_on_iterator(
+        [&](MultiStepContext& context, const PerReplica<int>& next) {
+          seen.push_back(next.local());
+          context.set_last_step_output("own", next);
+          context.set_non_tensor_output("pointer", std::make_shared<int>(next.local()));
+        },
+        input, steps);
+  };
+  CHECK(loop(0).steps_run == 0);
+  const StepsResult two = loop(2);
+  CHECK(two.steps_run == 2);
+  CHECK(two.last_step_outputs.get<PerReplica<int>>("own").local() == 1);
+  CHECK(*two.non_tensor_outputs.get<std::shared_ptr<int>>("pointer") == 1);
+  CHECK(loop(2).steps_run == 1);
+  CHECK(seen == std::vector<int>{0, 1, 2});
+}

@@ -1,0 +1,139 @@
+// Iterators of a program on one replica, and what they refuse.
+#include <map>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/train/dataset_iterator.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+/// Images and labels, and how many there are without counting them.
+struct Samples {
+  Tensor images;
+  Tensor labels;
+  std::string origin;
+};
+
+using Columns = std::map<std::string, Tensor>;
+
+Tensor floats(std::vector<float> values, Shape shape) {
+  return Tensor::from(values, std::move(shape));
+}
+Tensor ints(std::vector<std::int32_t> values) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  return Tensor::from(values, {count});
+}
+
+}  // namespace
+
+template <>
+struct lockstep::Nest<Samples> {
+  static constexpr auto members = std::tuple{&Samples::images, &Samples::labels};
+};
+
+TEST_CASE("arrays on the default strategy are batches in the size that was given", "[K-14]") {
+  Strategy& strategy = Strategy::current();
+  CHECK(strategy.num_replicas_in_sync() == 1);
+  auto iterator = make_array_iterator(strategy, floats({0, 1, 2, 3, 4}, {5}),
+                                      {.global_batch_size = 2, .num_epochs = 2, .shuffle_seed = std::nullopt});
+  std::vector<std::vector<float>> batches;
+  while (const auto batch = iterator.next()) batches.push_back(batch->local().to_vector<float>());
+  CHECK(batches == std::vector<std::vector<float>>{{0, 1}, {2, 3}, {4, 0}, {1, 2}, {3, 4}});
+}
+
+TEST_CASE("on the default strategy a dataset comes as it is, and an input function's pipeline is the only one",
+          "[F-30]") {
+  Strategy& strategy = Strategy::current();
+  auto dataset = make_dataset_iterator<Tensor>(strategy,
+                                               [] {
+                                                 return [next = 0]() mutable -> std::optional<Tensor> {
+                                                   if (next == 2) return std::nullopt;
+                                                   const float first = static_cast<float>(next++);
+                                                   return floats({first, first + 1}, {2, 1});
+                                                 };
+                                               },
+                                               {.global_batch_size = 2});
+  for (int time = 0; time < 2; ++time) {
+    for (const float first : {0.f, 1.f}) {
+      const auto batch = dataset.next();
+      REQUIRE(batch);
+      CHECK(batch->local().shape() == Shape{2, 1});
+      CHECK(batch->local().to_vector<float>() == std::vector<float>{first, first + 1});
+    }
+    CHECK_FALSE(dataset.next());
+    dataset.initialize();
+  }
+  int calls = 0;
+  (void)make_input_fn_iterator<int>(strategy, [&](const InputContext& context) {
+    ++calls;
+    CHECK(context.num_input_pipelines() == 1);
+    CHECK(context.input_pipeline_id() == 0);
+    CHECK(context.num_replicas_in_sync() == 1);
+    return [] { return std::optional<int>{}; };
+  });
+  CHECK(calls == 1);
+}
+
+TEST_CASE("arrays may be a struct or a map, and what a struct's nest does not name goes along") {
+  Strategy& strategy = Strategy::current();
+  auto samples = make_array_iterator(strategy, Samples{floats({0, 1, 10, 11}, {2, 2}), ints({7, 8}), "a file"},
+                                     {.global_batch_size = 1, .shuffle_seed = std::nullopt});
+  (void)samples.next();
+  const Samples second = samples.next()->local();
+  CHECK(second.images.shape() == Shape{1, 2});
+  CHECK(second.images.to_vector<float>() == std::vector<float>{10, 11});
+  CHECK(second.labels.to_vector<std::int32_t>() == std::vector<std::int32_t>{8});
+  CHECK(second.origin == "a file");
+
+  auto columns = make_array_iterator(strategy, Columns{{"x", ints({1, 2})}, {"empty", floats({}, {2, 0})}},
+                                     {.global_batch_size = 2, .shuffle_seed = std::nullopt});
+  const Columns batch = columns.next()->local();
+  CHECK(batch.at("x").to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 2});
+  CHECK(batch.at("empty").shape() == Shape{2, 0});
+}
+
+TEST_CASE("a batch has memory of its own, and the arrays stay as they are") {
+  const Tensor array = floats({1, 2}, {2});
+  auto iterator =
+      make_array_iterator(Strategy::current(), array, {.global_batch_size = 2, .shuffle_seed = std::nullopt});
+  const Tensor batch = iterator.next()->local();
+  batch.view().elements<float>()[0] = 9;
+  CHECK(array.to_vector<float>() == std::vector<float>{1, 2});
+}
+
+TEST_CASE("elements that are no batches are refused", "[F-9]") {
+  Strategy& strategy = Strategy::current();
+  const auto refused = [&](auto element) {
+    using Element = decltype(element);
+    try {
+      auto iterator = make_dataset_iterator<Element>(strategy, [=] { return [=] { return std::optional{element}; }; },
+                                                     {.global_batch_size = 2});
+      (void)iterator.next();
+    } catch (const InvalidArgument& error) {
+      return std::string{error.what()};
+    }
+    return std::string{};
+  };
+  const auto scalar = "is no batch: expected tensors of at least one dimension, which is that of the rows";
+  CHECK(refused(Tensor::scalar(1.f)) == std::string{"f32[] "} + scalar);
+  CHECK(refused(2.0) == std::string{"f64[] "} + scalar);
+  CHECK(refused(IndexedSlices{}) == "slices are no batch: expected tensors");
+  CHECK(refused(std::pair{ints({1, 2}), ints({1})}) == "i32[2] and i32[1] have not equally many rows");
+  CHECK(refused(std::vector<Tensor>{}) == "a batch without tensors; expected 1 or more");
+}
+
+TEST_CASE("arrays that cannot be cut into batches are refused", "[A-33]") {
+  Strategy& strategy = Strategy::current();
+  const auto make = [&](auto arrays, ArrayOptions options) { (void)make_array_iterator(strategy, arrays, options); };
+  CHECK_THROWS_WITH(make(std::pair{ints({1, 2}), ints({1})}, {.global_batch_size = 1}),
+                    "i32[2] and i32[1] have not equally many rows");
+  CHECK_THROWS_WITH(make(ints({}), {.global_batch_size = 1}), "arrays of 0 rows; expected 1 or more");
+  CHECK_THROWS_WITH(make(ints({1}), {}), "`global_batch_size` is 0; expected 1 or more");
+  CHECK_THROWS_WITH(make(ints({1}), {.global_batch_size = 1, .num_epochs = 0}),
+                    Catch::StartsWith("`num_epochs` is 0; expected 1 to "));
+}
