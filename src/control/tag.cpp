@@ -76,6 +76,9 @@ std::string describe(const Tag& tag) {
     case TagKind::create: return fmt::format("the creation of a variable ({})", tag.site_text());
     case TagKind::seal: return fmt::format("the sealing of the variables ({})", tag.site_text());
     case TagKind::compare: return call("same_on_all");
+    case TagKind::attest: return call("attest");
+    case TagKind::save: return call("save_checkpoint");
+    case TagKind::restore: return call("restore_checkpoint");
     case TagKind::reduce: return call("reduction");
     case TagKind::merge: return call("merge_call");
     case TagKind::close: return "the end of the step";

@@ -60,6 +60,9 @@ std::string act(const Tag& tag, std::size_t ranks) {
     case TagKind::create: return fmt::format("{} creating {} ({})", be, shown_text(tag), tag.site_text());
     case TagKind::seal:
     case TagKind::compare:
+    case TagKind::attest:
+    case TagKind::save:
+    case TagKind::restore:
     case TagKind::reduce:
     case TagKind::merge:
     case TagKind::error: break;

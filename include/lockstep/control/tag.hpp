@@ -17,6 +17,9 @@ enum class TagKind : std::uint8_t {
   create,   ///< creating a variable
   seal,     ///< laying variables out, or broadcasting them again
   compare,  ///< same_on_all
+  attest,   ///< comparing the variables of all replicas; `text` is their digest
+  save,     ///< writing a checkpoint
+  restore,  ///< reading one
   reduce,   ///< a reduction, a broadcast or a read in cross-replica context
   merge,    ///< merge_call, with what its reduction covers
   close,    ///< the end of a run
