@@ -8,8 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/control/tag.hpp>
+#include "checkpoint/failure.hpp"
 
 namespace lockstep {
 namespace {
@@ -36,10 +35,6 @@ bool sync_folder(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-
-void fail_checkpoint(std::string_view path, std::string_view what) {
-  throw CheckpointError{one_line(fmt::format("checkpoint {}: {}", path, what))};
-}
 
 Descriptor::~Descriptor() {
   if (number_ >= 0) ::close(number_);

@@ -61,7 +61,4 @@ class ExistingFile {
   std::uint64_t size_;
 };
 
-/// Names the checkpoint: "checkpoint PATH: what", on one line.
-[[noreturn]] void fail_checkpoint(std::string_view path, std::string_view what);
-
 }  // namespace lockstep

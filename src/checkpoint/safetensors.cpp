@@ -15,7 +15,7 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "checkpoint/file.hpp"
+#include "checkpoint/failure.hpp"
 
 namespace lockstep::safetensors {
 namespace {

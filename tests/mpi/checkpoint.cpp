@@ -83,7 +83,7 @@ std::string failure_of(Body&& body) {
 /// Variables of every kind.
 struct Program {
   Strategy strategy = runtime().make_strategy();
-  MirroredVariable flag, weights, bias, steps;
+  MirroredVariable flag, weights, bias, steps, half;
   SyncOnReadVariable sum, count, mean, first;
 
   Program()
@@ -91,6 +91,7 @@ struct Program {
         weights{mirrored("dense/weights", Tensor::from({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F}, {2, 3}))},
         bias{mirrored("größe \"b\"", Tensor::from({0.25, -0.5}, {2}))},
         steps{mirrored("steps", Tensor::from({std::int32_t{7}}, {1}))},
+        half{mirrored("half", Tensor::zeros(DType::bf16, {3}))},
         sum{sync_on_read("sum", VariableAggregation::sum, Tensor::from({1.0, 2.0}, {2}))},
         count{sync_on_read("count", VariableAggregation::sum, Tensor::scalar(std::int64_t{0}))},
         mean{sync_on_read("mean", VariableAggregation::mean, Tensor::scalar(0.0F))},
@@ -162,6 +163,7 @@ TEST_CASE("a mirrored variable is saved once, under its name, and restored on ev
   CHECK(component<double>(program.bias) == std::vector<double>{0.25, -0.5});
   CHECK(component<std::uint8_t>(program.flag) == std::vector<std::uint8_t>{1});
   CHECK(component<std::int32_t>(program.steps) == std::vector<std::int32_t>{1000});
+  CHECK(Tensor::on_host(program.half.local()).view().data()[5] == std::byte{0});
   program.strategy.attest();
 }
 
@@ -208,9 +210,10 @@ TEST_CASE("the bytes of a checkpoint are those of the format, whatever the numbe
       R"("dense/weights":{"dtype":"F32","shape":[2,3],"data_offsets":[48,72]},)"
       R"("steps":{"dtype":"I32","shape":[1],"data_offsets":[72,76]},)"
       R"("mean":{"dtype":"F32","shape":[],"data_offsets":[76,80]},)"
-      R"("flag":{"dtype":"U8","shape":[],"data_offsets":[80,81]}})";
+      R"("half":{"dtype":"BF16","shape":[3],"data_offsets":[80,86]},)"
+      R"("flag":{"dtype":"U8","shape":[],"data_offsets":[86,87]}})";
   const std::size_t padded = (header.size() + 7) / 8 * 8;
-  REQUIRE(bytes.size() == 8 + padded + 81);
+  REQUIRE(bytes.size() == 8 + padded + 87);
   CHECK(static_cast<unsigned char>(bytes[0]) + 256U * static_cast<unsigned char>(bytes[1]) == padded);
   CHECK(bytes.substr(8, padded) == header + std::string(padded - header.size(), ' '));
   const auto number = [&](std::size_t offset, auto like) {
@@ -315,7 +318,7 @@ TEST_CASE("two variables of one name are refused, with both of them") {
   (void)program.strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.0F); });
   (void)program.strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(std::int64_t{1}); });
   program.strategy.seal();
-  const std::string both = "'w' (f32[3]) and 'w' #2 (i64[]) of " + program.strategy.name() + " have one name";
+  const std::string both = "two variables are called 'w', f32[3] and i64[]; expected a name of its own for each";
   CHECK_THAT(failure_of([&] { save_checkpoint(program.strategy, folder / "c"); }), Catch::Contains(both));
   CHECK_THAT(failure_of([&] { restore_checkpoint(program.strategy, folder / "c"); }), Catch::Contains(both));
   if (runtime().is_chief()) CHECK(folder.names().empty());
@@ -346,7 +349,7 @@ TEST_CASE("what does not fit the variables is refused with what was expected, an
   CHECK_THAT(refused(file_of(R"({"w":{"dtype":"I32","shape":[3],"data_offsets":[0,12]}})", three_floats)),
              Catch::EndsWith("entry 'w' is i32[3]; expected f32[3]"));
   CHECK_THAT(refused(file_of(R"({"v":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})", three_floats)),
-             Catch::Contains("has no entry 'w', and has the entry 'v'; expected one for each variable of strategy "));
+             Catch::Contains("has no entry 'w', and has the entry 'v'; expected one for each variable, and no other"));
   std::string many;
   for (const char letter : {'g', 'f', 'e', 'd', 'c', 'b', 'a'})
     many += std::string{many.empty() ? "{\"" : ",\""} + letter + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";

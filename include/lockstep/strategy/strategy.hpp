@@ -119,7 +119,7 @@ class Strategy {
     return detail::MirroredAccess::make(std::move(value));
   }
 
-  /// COLL. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
+  /// COLL, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
   void agree(TagKind kind, const Here& here, std::string_view text);
 
   /// LOCAL, in any context. What this process holds of `value`: one component, also of a value that is the same on all
