@@ -14,6 +14,21 @@ ExitCode job_code(ExitCode cause, bool all_failed) {
   return cause == ExitCode::failure && !all_failed ? ExitCode::peer_failed : cause;
 }
 
+/// Whether all ranks are at the same place, whatever their texts.
+bool at_one_place(std::span<const Tag> tags) {
+  const auto place = [](Tag tag) {
+    tag.set_text({});
+    return tag.digest();
+  };
+  return std::all_of(tags.begin(), tags.end(), [&](const Tag& tag) { return place(tag) == place(tags.front()); });
+}
+
+/// What every rank throws where the ranks disagree.
+std::exception_ptr disagreement(const Verdict& verdict) {
+  return verdict.code == ExitCode::replicas_differ ? std::make_exception_ptr(AttestationError{verdict.sentence})
+                                                   : std::make_exception_ptr(MismatchError{verdict.sentence});
+}
+
 }  // namespace
 
 std::string message_of(const std::exception_ptr& exception) {
@@ -41,17 +56,22 @@ Tag MeetingPoint::make_tag(TagKind kind, int strategy) const {
   return tag;
 }
 
-void MeetingPoint::agree(TagKind kind, int strategy, const Here& here, std::string_view text) {
-  (void)agree_any(kind, strategy, here, text, false);
-}
-
-bool MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, bool mine) {
+Tag MeetingPoint::next_tag(TagKind kind, int strategy, const Here& here, std::string_view text) {
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   ++sequence_;
   Tag tag = make_tag(kind, strategy);
   tag.set_site(here);
   tag.set_text(text);
-  return meet(tag, nullptr, mine);
+  return tag;
+}
+
+void MeetingPoint::agree(TagKind kind, int strategy, const Here& here, std::string_view text,
+                         const Diagnosis& diagnose) {
+  (void)meet(next_tag(kind, strategy, here, text), nullptr, false, diagnose);
+}
+
+bool MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, bool mine) {
+  return meet(next_tag(kind, strategy, here, text), nullptr, mine);
 }
 
 void MeetingPoint::fail(std::exception_ptr exception) {
@@ -64,6 +84,14 @@ void MeetingPoint::fail(std::exception_ptr exception) {
   tag.set_text(message_of(exception));
   meet(tag, exception);
   std::rethrow_exception(exception);
+}
+
+MeetingPoint::Alone::Alone(PhaseTable* phases) : phases_{phases} {
+  if (phases_) phases_->enter(Phase::alone);
+}
+
+MeetingPoint::Alone::~Alone() {
+  if (phases_) phases_->enter(Phase::computing);
 }
 
 void MeetingPoint::enter_run() {
@@ -97,7 +125,7 @@ void MeetingPoint::leave_job(const Here& here) {
   agree(TagKind::leave, 0, here);
 }
 
-bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine) {
+bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine, const Diagnosis& diagnose) {
   failure_.reset();
   ++meetings_;
   last_ = tag;
@@ -116,7 +144,7 @@ bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine) {
     run_ = std::max(run_, each.run);
     sequence_ = std::max(sequence_, each.sequence);
   }
-  Verdict verdict = judge(tags, names_);
+  Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge(tags, names_);
   AgreedFailure failure{own, verdict.rank, verdict.code, {}};
   if (verdict.failed) {
     const Tag& culprit = tags[static_cast<std::size_t>(verdict.rank)];
@@ -131,7 +159,7 @@ bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine) {
     if (!own) failure.exception = std::make_exception_ptr(PeerError{verdict.rank, verdict.sentence, verdict.code});
   } else {
     failure.line = fmt::format("lockstep: {}", verdict.sentence);
-    failure.exception = std::make_exception_ptr(MismatchError{verdict.sentence});
+    failure.exception = disagreement(verdict);
   }
   failure_ = std::move(failure);
   std::rethrow_exception(failure_->exception);

@@ -78,6 +78,9 @@ std::string describe(const Tag& tag) {
     case TagKind::compare: return call("same_on_all");
     case TagKind::input: return call("input");
     case TagKind::steps: return call("run_steps_on_iterator");
+    case TagKind::attest: return call("attest");
+    case TagKind::save: return call("save_checkpoint");
+    case TagKind::restore: return call("restore_checkpoint");
     case TagKind::reduce: return call("reduction");
     case TagKind::merge: return call("merge_call");
     case TagKind::close: return "the end of the step";

@@ -62,6 +62,9 @@ std::string act(const Tag& tag, std::size_t ranks) {
     case TagKind::compare:
     case TagKind::input:
     case TagKind::steps:
+    case TagKind::attest:
+    case TagKind::save:
+    case TagKind::restore:
     case TagKind::reduce:
     case TagKind::merge:
     case TagKind::error: break;

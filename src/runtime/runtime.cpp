@@ -274,19 +274,14 @@ int Runtime::rank() const {
 int Runtime::size() const {
   return impl_->group->size();
 }
+MeetingPoint::Alone Runtime::working_alone() {
+  return impl_->meeting().working_alone();
+}
 const RankMap& Runtime::ranks() const {
   return *impl_->ranks;
 }
 Device& Runtime::device() {
   return *impl_->device;
-}
-
-Runtime::Alone::Alone(Runtime& runtime) : runtime_{runtime} {
-  if (auto& phases = runtime_.impl_->node.phases) phases->enter(Phase::alone);
-}
-
-Runtime::Alone::~Alone() {
-  if (auto& phases = runtime_.impl_->node.phases) phases->enter(Phase::computing);
 }
 
 int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,

@@ -1,4 +1,7 @@
+#include <list>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/extended.hpp>
@@ -8,6 +11,41 @@
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
+namespace {
+
+/// A component of a sync-on-read variable on its way to what the variable is read as.
+class ComponentRead {
+ public:
+  /// `component` is one leaf, which becomes the value.
+  ComponentRead(const Variable& variable, std::vector<detail::Leaf>& component, Stream& stream)
+      : variable_{variable}, batch_{op_of(variable), component, stream} {}
+
+  std::string text() const {
+    return batch_.text(fmt::format("read variable {} ({})", variable_.label(), name_of(variable_.aggregation())));
+  }
+
+  /// COLL; an agreement covers it.
+  void combine(CrossDeviceOps& reductions) {
+    if (variable_.aggregation() == VariableAggregation::only_first_replica) {
+      batch_.broadcast(reductions, 0);
+    } else {
+      batch_.all_reduce(reductions);
+    }
+  }
+
+ private:
+  static ReduceOp op_of(const Variable& variable) {
+    if (variable.aggregation() == VariableAggregation::none)
+      throw InvalidArgument{fmt::format(
+          "variable {} has the aggregation `none`: there is no way to read its components as one", variable.label())};
+    return variable.aggregation() == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum;
+  }
+
+  const Variable& variable_;
+  detail::Batch batch_;
+};
+
+}  // namespace
 
 StrategyExtended::Update::Update(Strategy& strategy) {
   detail::require_cross_replica(strategy);
@@ -93,24 +131,27 @@ std::vector<Mirrored<Tensor>> StrategyExtended::batch_reduce_to(
 }
 
 Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
-  require_own(variable);
-  Leaves component{Tensor::on_host(variable.local())};
-  if (variable.state().synchronization == VariableSynchronization::on_write) return std::get<Tensor>(component.front());
-  const VariableAggregation aggregation = variable.aggregation();
-  if (aggregation == VariableAggregation::none)
-    throw InvalidArgument{fmt::format(
-        "variable {} has the aggregation `none`: there is no way to read its components as one", variable.label())};
-  detail::Batch batch{aggregation == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum, component,
-                      strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here,
-                   batch.text(fmt::format("read variable {} ({})", variable.label(), name_of(aggregation))));
-  CrossDeviceOps& reductions = strategy_->group().reductions();
-  if (aggregation == VariableAggregation::only_first_replica) {
-    batch.broadcast(reductions, 0);
-  } else {
-    batch.all_reduce(reductions);
+  return read_vars({&variable, 1}, here).front();
+}
+
+std::vector<Tensor> StrategyExtended::read_vars(std::span<const Variable> variables, Here here) {
+  require_context();
+  std::vector<Leaves> values;  // of one leaf each
+  std::list<ComponentRead> reads;
+  std::vector<std::string> texts;
+  values.reserve(variables.size());
+  for (const Variable& variable : variables) {
+    require_own(variable);
+    values.push_back({Tensor::on_host(variable.local())});
+    if (variable.state().synchronization == VariableSynchronization::on_write) continue;
+    texts.push_back(reads.emplace_back(variable, values.back(), strategy_->stream()).text());
   }
-  return std::get<Tensor>(component.front());
+  if (!reads.empty()) strategy_->agree(TagKind::reduce, here, fmt::format("{}", fmt::join(texts, ", ")));
+  for (ComponentRead& read : reads) read.combine(strategy_->group().reductions());
+
+  std::vector<Tensor> tensors;
+  for (const Leaves& each : values) tensors.push_back(std::get<Tensor>(each.front()));
+  return tensors;
 }
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {

@@ -3,6 +3,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "strategy/attestation.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/strategy_core.hpp"
 
@@ -138,6 +139,14 @@ void Strategy::rebroadcast(Here here) {
   agree(TagKind::seal, here, "rebroadcast");
   if (const auto values = core_->store.mirrored_values(); !values.empty())
     core_->group.reductions().broadcast(values, 0);
+}
+
+void Strategy::attest(Here here) {
+  detail::require_cross_replica(*this);
+  const detail::Attestation mine{core_->store};
+  core_->group.meeting().agree(
+      TagKind::attest, core_->id, here, mine.text(),
+      [&](ControlChannel& channel, std::span<const std::string> names) { return mine.diagnose(channel, names); });
 }
 
 void Strategy::run_replica(const std::function<std::string(ReplicaContext&)>& fn) {

@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -18,28 +19,33 @@ ReduceOp reduce_op(VariableAggregation aggregation) {
   return aggregation == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum;
 }
 
-/// The part of `value` that each of `parts` components takes, so that their sum is `value`.
+/// The part of `value` that this rank's component takes, so that the sum of all is `value`. Of integers the first
+/// replicas take what is left over.
 template <class T>
-Tensor part_of(const Variable& variable, const Tensor& value, int parts) {
-  const Tensor part = Tensor::on_host(value.view());
-  for (T& element : part.view().elements<T>()) {
-    const T quotient = static_cast<T>(element / static_cast<T>(parts));
-    if (std::is_integral_v<T> && static_cast<T>(quotient * static_cast<T>(parts)) != element)
-      throw InvalidArgument{
-          fmt::format("variable {}: its components are summed, and {} cannot be dealt to {} replicas in equal integers",
-                      variable.label(), element, parts)};
-    element = quotient;
+T part_of(T value, const ReplicaGroup& group) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return value / static_cast<T>(group.size());
+  } else {
+    const std::int64_t whole = value, left_over = whole % group.size();
+    const bool takes_more = group.rank() < std::abs(left_over);
+    return static_cast<T>(whole / group.size() + (takes_more ? (left_over < 0 ? -1 : 1) : 0));
   }
-  return part;
 }
 
-Tensor part_of(const Variable& variable, const Tensor& value, int parts) {
+template <class T>
+Tensor parts_of(const Tensor& value, const ReplicaGroup& group) {
+  const Tensor parts = Tensor::on_host(value.view());
+  for (T& element : parts.view().elements<T>()) element = part_of(element, group);
+  return parts;
+}
+
+Tensor parts_of(const Tensor& value, const ReplicaGroup& group) {
   switch (value.dtype()) {
-    case DType::f32: return part_of<float>(variable, value, parts);
-    case DType::f64: return part_of<double>(variable, value, parts);
-    case DType::i32: return part_of<std::int32_t>(variable, value, parts);
-    case DType::i64: return part_of<std::int64_t>(variable, value, parts);
-    case DType::u8: return part_of<std::uint8_t>(variable, value, parts);
+    case DType::f32: return parts_of<float>(value, group);
+    case DType::f64: return parts_of<double>(value, group);
+    case DType::i32: return parts_of<std::int32_t>(value, group);
+    case DType::i64: return parts_of<std::int64_t>(value, group);
+    case DType::u8: return parts_of<std::uint8_t>(value, group);
     case DType::f16:
     case DType::bf16: break;
   }
@@ -125,7 +131,7 @@ void assign_all_components(const Variable& variable, Assignment assignment, cons
         "Replica-local variables may only be assigned in a replica context: variable {} is each replica's own",
         variable.label())};
   const bool dealt = variable.aggregation() == VariableAggregation::sum;
-  apply(assignment, dealt ? part_of(variable, value, strategy_of(variable).num_replicas_in_sync()) : value, variable);
+  apply(assignment, dealt ? parts_of(value, strategy_of(variable).group()) : value, variable);
 }
 
 void assign(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {

@@ -109,7 +109,7 @@ TEST_CASE("an assignment in cross-replica context is what the next read gives", 
   CHECK(mean.component() == std::vector<double>{13, 25});
 }
 
-TEST_CASE("integers are dealt to the components where they can be, and refused where not", "[C-38]") {
+TEST_CASE("integers are dealt to the components whole: the first replicas take what is left over", "[C-38]") {
   Strategy strategy = runtime().make_strategy();
   const auto counter = strategy.create_sync_on_read({.name = "counter", .aggregation = VariableAggregation::sum},
                                                     [] { return Tensor::scalar(std::int64_t{0}); });
@@ -120,8 +120,12 @@ TEST_CASE("integers are dealt to the components where they can be, and refused w
   CHECK(counter.read().to_vector<std::int64_t>() == std::vector<std::int64_t>{triangle()});
   counter.assign(Tensor::scalar(std::int64_t{5} * ranks()));
   CHECK(counter.local().to_vector<std::int64_t>() == std::vector<std::int64_t>{5});
-  if (ranks() > 1) CHECK_THROWS_AS(counter.assign(Tensor::scalar(std::int64_t{ranks() + 1})), InvalidArgument);
-  CHECK(counter.read().to_vector<std::int64_t>() == std::vector<std::int64_t>{5 * ranks()});
+  for (const std::int64_t sign : {1, -1}) {
+    counter.assign(Tensor::scalar(sign * (3 * ranks() + ranks() / 2)));
+    const std::int64_t part = rank() < ranks() / 2 ? 4 : 3;
+    CHECK(counter.local().to_vector<std::int64_t>() == std::vector<std::int64_t>{sign * part});
+    CHECK(counter.read().to_vector<std::int64_t>() == std::vector<std::int64_t>{sign * (3 * ranks() + ranks() / 2)});
+  }
   CHECK_THROWS_AS(average.read(), InvalidArgument);
 }
 

@@ -64,6 +64,13 @@ int by_run_program(int argc, char** argv, const std::string& mode, int culprit) 
             if (mine) throw;
           }
         }
+        if (mode == "program-drift") {
+          const auto weights =
+              runtime.strategy().create_variable({.name = "weights"}, [] { return Tensor::scalar(1.0); });
+          runtime.strategy().seal();
+          if (mine) weights.assign(Tensor::scalar(2.0));
+          runtime.strategy().attest();
+        }
         if (mode == "program-recovers") {
           try {
             runtime.strategy().run([&](ReplicaContext&) {

@@ -92,6 +92,16 @@ TEST_CASE("a rank that calls exit is gone") {
   CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica 1 (") && Catch::Contains("is gone"));
 }
 
+TEST_CASE("replicas that drifted end the job with the name of the one that differs, and a code of its own", "[C-36]") {
+  for (const int culprit : {0, 2}) {
+    CAPTURE(culprit);
+    const Outcome outcome = exits(3, "program-drift", culprit);
+    CHECK(outcome.exit_code == 6);
+    CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica " + std::to_string(culprit) + " (worker:") &&
+                                    Catch::EndsWith(") differs from the others in variable 'weights'"));
+  }
+}
+
 TEST_CASE("a program may catch a failed step and go on") {
   const Outcome outcome = exits(3, "program-recovers", 1);
   CHECK(outcome.exit_code == 0);

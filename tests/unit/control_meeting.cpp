@@ -406,6 +406,62 @@ TEST_CASE("while a rank waits for the others its row says where, and afterwards 
   CHECK(table.read(0).phase == Phase::computing);
 }
 
+TEST_CASE("while a rank works alone its row says so, until it meets the others") {
+  PhaseTable table{SharedMemory::create(PhaseTable::bytes_for(1)), 1, 0};
+  Script script;
+  script.during_max = [&] { CHECK(table.read(0).phase == Phase::meeting); };
+  MeetingPoint meeting = meeting_on(script, &table);
+  {
+    const auto alone = meeting.working_alone();
+    CHECK(table.read(0).phase == Phase::alone);
+    agree(meeting);
+  }
+  CHECK(table.read(0).phase == Phase::computing);
+  MeetingPoint without_phases = meeting_on(script);
+  (void)without_phases.working_alone();
+}
+
+TEST_CASE("where nothing but the texts differ, whoever asked makes the verdict, and it is sticky like any other") {
+  const auto other = [](const MeetingPoint& meeting, std::string_view text) {
+    Tag tag = meeting.last();  // where this rank was; the next agreement is one further
+    ++tag.sequence;
+    tag.set_text(text);
+    return tag;
+  };
+  Script script;
+  MeetingPoint meeting = meeting_on(script);
+  const Here here = Here::current();
+  int asked = 0;
+  const auto diagnose = [&](ControlChannel& channel, std::span<const std::string> replicas) {
+    ++asked;
+    CHECK(channel.size() == 3);
+    return Verdict{1, ExitCode::replicas_differ, false, replicas[1] + " differs"};
+  };
+  const auto attest = [&] { meeting.agree(TagKind::attest, 0, here, "mine", diagnose); };
+  meeting.enter_run();
+  attest();
+  CHECK(asked == 0);
+
+  script.meetings = {Meeting{.others = {{1, other(meeting, "another")}}}};
+  CHECK_THROWS_AS(attest(), AttestationError);
+  CHECK(asked == 1);
+  CHECK(script.calls == Calls{"max", "max", "all_gather"});
+  CHECK(meeting.failure()->rank == 1);
+  CHECK(meeting.failure()->code == ExitCode::replicas_differ);
+  CHECK(meeting.failure()->line == "lockstep: replica 1 (worker:0) differs");
+  CHECK_THROWS_AS(agree(meeting), AttestationError);
+}
+
+TEST_CASE("ranks at other places are not asked for a diagnosis") {
+  Script script{.meetings = {Meeting{.others = {{1, elsewhere()}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  CHECK_THROWS_AS(meeting.agree(TagKind::attest, 0, Here::current(), "mine",
+                                [](ControlChannel&, std::span<const std::string>) -> Verdict {
+                                  throw std::logic_error{"nobody asked"};
+                                }),
+                  MismatchError);
+}
+
 TEST_CASE("a rank by itself agrees with itself") {
   MeetingPoint meeting{make_local_channel(), {"replica 0"}};
   CHECK(meeting.size() == 1);

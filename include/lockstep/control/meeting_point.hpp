@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,9 +51,15 @@ class MeetingPoint {
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
   void set_phases(PhaseTable* phases) { phases_ = phases; }
 
+  /// What the ranks find out where all are at the same place with other texts: called on every rank, it may talk over
+  /// the channel, and must come to the same verdict everywhere. `names[r]` is how messages call rank r.
+  using Diagnosis = std::function<Verdict(ControlChannel& channel, std::span<const std::string> names)>;
+
   /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`; throws
-  /// MismatchError on every rank when they are not, PeerError when a rank announced a failure instead.
-  void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {});
+  /// MismatchError on every rank when they are not, PeerError when a rank announced a failure instead. Where nothing
+  /// but the texts differ and `diagnose` is given, the verdict is its own: AttestationError for
+  /// ExitCode::replicas_differ.
+  void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {}, const Diagnosis& diagnose = {});
 
   /// COLL, blocking. As `agree`, with a question in the same all-reduce: true on every rank if `mine` is on one of
   /// them.
@@ -75,6 +83,21 @@ class MeetingPoint {
   /// elsewhere it throws like `agree`, and the rank must come again: they may go on, and would wait for it.
   void leave_job(const Here& here);
 
+  /// LOCAL. The work of one rank that the others wait for (writing a file): while the result lives, the absence of this
+  /// rank from an agreement is no stall. It is to live until the rank is in that agreement.
+  class [[nodiscard]] Alone {
+   public:
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+    ~Alone();
+
+   private:
+    friend class MeetingPoint;
+    explicit Alone(PhaseTable* phases);
+    PhaseTable* phases_;
+  };
+  Alone working_alone() { return Alone{phases_}; }
+
   int depth() const { return depth_; }
 
   /// The last verdict, until the next agreement that succeeds or the next outermost run.
@@ -87,7 +110,8 @@ class MeetingPoint {
   const Tag& last() const { return last_; }
 
  private:
-  bool meet(const Tag& tag, std::exception_ptr own, bool mine = false);
+  Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
+  bool meet(const Tag& tag, std::exception_ptr own, bool mine = false, const Diagnosis& diagnose = {});
   Tag make_tag(TagKind kind, int strategy) const;
   std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
 

@@ -19,6 +19,9 @@ enum class TagKind : std::uint8_t {
   compare,  ///< same_on_all
   input,    ///< the next input, or making an iterator over some
   steps,    ///< a loop of steps, with their number
+  attest,   ///< comparing the variables of all replicas; `text` is their digest
+  save,     ///< writing a checkpoint
+  restore,  ///< reading one
   reduce,   ///< a reduction, a broadcast or a read in cross-replica context
   merge,    ///< merge_call, with what its reduction covers
   close,    ///< the end of a run

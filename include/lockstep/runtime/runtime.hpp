@@ -59,18 +59,8 @@ class Runtime {
   Device& device();
 
   /// The work of one rank that the others wait for (writing a file): while the result lives, its absence from an
-  /// agreement is no stall.
-  class [[nodiscard]] Alone {
-   public:
-    Alone(const Alone&) = delete;
-    ~Alone();
-
-   private:
-    friend class Runtime;
-    explicit Alone(Runtime& runtime);
-    Runtime& runtime_;
-  };
-  Alone working_alone() { return Alone{*this}; }
+  /// agreement is no stall. It is to live until the rank is in that agreement.
+  MeetingPoint::Alone working_alone();
 
  private:
   friend int run_program(int&, char**&, const std::function<RuntimeOptions()>&, const std::function<void(Runtime&)>&);

@@ -176,6 +176,9 @@ class StrategyExtended {
   /// sync-on-read variable COLL, as SyncOnReadVariable::read.
   Tensor read_var(const Variable& variable, Here here = Here::current());
 
+  /// The same of several variables, with one agreement for all that are sync-on-read: COLL if any of them is.
+  std::vector<Tensor> read_vars(std::span<const Variable> variables, Here here = Here::current());
+
   /// LOCAL. No context needed.
   bool variable_created_in_scope(const Variable& variable) const;
 

@@ -76,6 +76,12 @@ class Strategy {
   /// Sync-on-read variables stay as they are, since each rank's value is its own.
   void rebroadcast(Here here = Here::current());
 
+  /// COLL, blocking, one agreement where all is well. Proves that every sealed mirrored variable holds the same bytes
+  /// on every rank by comparing their digests; AttestationError on all ranks, which names the first variable that
+  /// differs and the replicas that hold another value than most, when they do not. Waits for all work of the device.
+  /// Sync-on-read variables differ by nature, and are not looked at.
+  void attest(Here here = Here::current());
+
   /// COLL at its end, which is agreed: calls `fn(context, …)` once on this rank, in replica context, with this rank's
   /// component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank goes on there and is a
   /// PeerError on the others; results of another structure (lists of other lengths, maps with other keys) are a
@@ -132,6 +138,9 @@ class Strategy {
     return detail::MirroredAccess::make(std::move(value));
   }
 
+  /// COLL, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
+  void agree(TagKind kind, const Here& here, std::string_view text);
+
   /// LOCAL, in any context. What this process holds of `value`: one component, also of a value that is the same on all
   /// ranks or known to this one only.
   template <class T>
@@ -149,7 +158,6 @@ class Strategy {
   void compare(const std::string& text, const Here& here);
   std::shared_ptr<detail::VariableState> create(VariableOptions options, VariableSynchronization synchronization,
                                                 const std::function<Tensor()>& initial, const Here& here);
-  void agree(TagKind kind, const Here& here, std::string_view text);
 
   std::unique_ptr<Core> core_;
 };

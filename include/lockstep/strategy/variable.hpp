@@ -58,8 +58,8 @@ class Variable {
   /// Of a sync-on-read variable
   /// - in replica context LOCAL, on this rank's component;
   /// - in cross-replica context `assign` makes `value` what a read gives: LOCAL on every rank, which must all do it.
-  ///   Where components are summed each takes its part; integers must be divisible by the number of replicas, else
-  ///   InvalidArgument. The others are a ContextError there.
+  ///   Where components are summed each takes an equal part; of integers that leave a remainder the first replicas
+  ///   take one more. The others are a ContextError there.
   void assign(const Tensor& value, Here here = Here::current()) const;
   void assign_add(const Tensor& value, Here here = Here::current()) const;
   void assign_sub(const Tensor& value, Here here = Here::current()) const;

@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/checkpoint/checkpoint.hpp>
+
+#include "checkpoint/tensor_file.hpp"
+
+namespace lockstep {
+namespace {
+
+bool is_sync_on_read(const Variable& variable) {
+  return variable.state().synchronization == VariableSynchronization::on_read;
+}
+
+/// All of them, in the order of their creation. ContextError if one has no memory yet.
+std::vector<Variable> variables_of(Strategy& strategy) {
+  std::vector<Variable> variables;
+  for (const auto& state : strategy.store().variables()) {
+    variables.push_back(MirroredVariable{state});
+    (void)variables.back().local();
+  }
+  return variables;
+}
+
+std::vector<Variable> sync_on_read_among(const std::vector<Variable>& variables) {
+  std::vector<Variable> found;
+  std::copy_if(variables.begin(), variables.end(), std::back_inserter(found), is_sync_on_read);
+  return found;
+}
+
+/// The variables as a file has them. What the sync-on-read ones are as one is in `combined`, in order.
+std::vector<NamedTensor> named(const std::vector<Variable>& variables, std::span<const Tensor> combined) {
+  std::vector<NamedTensor> tensors;
+  auto next = combined.begin();
+  for (const Variable& variable : variables)
+    tensors.push_back({std::string{variable.name()}, is_sync_on_read(variable) ? (next++)->view() : variable.local()});
+  return tensors;
+}
+
+/// COLL. `work` on the chief, for which the others wait; if it fails there, it fails on all.
+template <class Work>
+void on_chief(Strategy& strategy, TagKind kind, const Here& here, Work&& work) {
+  constexpr std::string_view done = "the chief is done";
+  if (!strategy.extended().should_checkpoint()) return strategy.agree(kind, here, done);
+  MeetingPoint& meeting = strategy.group().meeting();
+  const auto alone = meeting.working_alone();
+  try {
+    work();
+  } catch (...) {
+    meeting.fail(std::current_exception());
+  }
+  strategy.agree(kind, here, done);
+}
+
+}  // namespace
+
+void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
+  const Scope scope = strategy.scope();
+  const std::vector<Variable> variables = variables_of(strategy);
+  strategy.agree(TagKind::save, here, path.string());
+  const std::vector<Tensor> combined = strategy.extended().read_vars(sync_on_read_among(variables), here);
+  on_chief(strategy, TagKind::save, here, [&] { write_tensors(path, named(variables, combined)); });
+}
+
+void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
+  const Scope scope = strategy.scope();
+  const std::vector<Variable> variables = variables_of(strategy);
+  strategy.agree(TagKind::restore, here, path.string());
+
+  const std::vector<Variable> sync_on_read = sync_on_read_among(variables);
+  std::vector<Tensor> combined;
+  for (const Variable& variable : sync_on_read) combined.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
+  on_chief(strategy, TagKind::restore, here, [&] {
+    const std::vector<NamedTensor> wanted = named(variables, combined);
+    const std::vector<Tensor> values = read_tensors(path, wanted);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const TensorView& home = wanted[i].value;
+      copy(values[i].view(), home, home.device() == DeviceKind::cpu ? host_stream() : strategy.stream());
+    }
+  });
+  strategy.rebroadcast(here);
+  if (combined.empty()) return;
+  combined = strategy.extended().broadcast_to(PerReplica{combined}, here).value();
+  for (std::size_t i = 0; i < sync_on_read.size(); ++i) sync_on_read[i].assign(combined[i], here);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+// What is wrong with a checkpoint, as one line.
+#pragma once
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/control/tag.hpp>
+
+namespace lockstep {
+
+/// CheckpointError "checkpoint PATH: WHAT".
+[[noreturn]] inline void fail_checkpoint(std::string_view path, std::string_view what) {
+  throw CheckpointError{one_line(fmt::format("checkpoint {}: {}", path, what))};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+#include "checkpoint/file.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/failure.hpp"
+
+namespace lockstep {
+namespace {
+
+int open_file(const std::filesystem::path& path, int flags) {
+  constexpr mode_t as_the_user_allows = 0666;
+  return ::open(path.c_str(), flags | O_CLOEXEC, as_the_user_allows);
+}
+
+/// Calls a function of the system until no signal comes between.
+template <class Call>
+auto uninterrupted(Call&& call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+/// Makes the names in a folder outlive a crash. Some file systems know no such thing, and say EINVAL.
+bool sync_folder(const std::filesystem::path& folder) {
+  const Descriptor descriptor{open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY)};
+  return descriptor.number() >= 0 && (::fsync(descriptor.number()) == 0 || errno == EINVAL);
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+NewFile::NewFile(std::filesystem::path path)
+    : path_{std::move(path)},
+      part_{path_.string() + ".part"},
+      descriptor_{open_file(part_, O_WRONLY | O_CREAT | O_TRUNC)} {
+  if (descriptor_.number() < 0) fail("made");
+}
+
+NewFile::~NewFile() {
+  if (!committed_ && descriptor_.number() >= 0) ::unlink(part_.c_str());
+}
+
+void NewFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = uninterrupted([&] { return ::write(descriptor_.number(), bytes.data(), bytes.size()); });
+    if (written < 0) fail("written");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void NewFile::commit() {
+  if (::fsync(descriptor_.number()) != 0) fail("written");
+  if (::rename(part_.c_str(), path_.c_str()) != 0) fail("put in its place");
+  committed_ = true;
+  if (!sync_folder(path_.parent_path())) fail("put in its place for good");
+}
+
+void NewFile::fail(std::string_view doing) const {
+  fail_checkpoint(path_.string(), fmt::format("cannot be {}: {}", doing, std::strerror(errno)));
+}
+
+ExistingFile::ExistingFile(std::filesystem::path path)
+    // A pipe would be waited for without end.
+    : path_{std::move(path)}, descriptor_{open_file(path_, O_RDONLY | O_NONBLOCK)} {
+  struct stat status = {};
+  if (descriptor_.number() < 0 || ::fstat(descriptor_.number(), &status) != 0)
+    fail_checkpoint(path_.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
+  if (!S_ISREG(status.st_mode)) fail_checkpoint(path_.string(), "is not a regular file");
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+void ExistingFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t count = uninterrupted(
+        [&] { return ::pread(descriptor_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+    if (count < 0) fail_checkpoint(path_.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
+    if (count == 0) fail_checkpoint(path_.string(), "became shorter while it was read");
+    offset += static_cast<std::uint64_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// Files that are there whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// A descriptor of the system, closed with the object.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_{number} {}
+  Descriptor(const Descriptor&) = delete;
+  ~Descriptor();
+
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+/// A file on its way to `path`: written beside it, under the name with ".part" behind it, and moved there by `commit`.
+/// Without that it goes, and what was at `path` stays. Every failure is a CheckpointError.
+class NewFile {
+ public:
+  explicit NewFile(std::filesystem::path path);
+  NewFile(const NewFile&) = delete;
+  ~NewFile();
+
+  void write(std::span<const std::byte> bytes);
+
+  /// Returns when the file would outlive a crash of the machine.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(std::string_view doing) const;
+
+  std::filesystem::path path_;
+  std::filesystem::path part_;
+  Descriptor descriptor_;
+  bool committed_ = false;
+};
+
+/// A file that is there. Every failure is a CheckpointError.
+class ExistingFile {
+ public:
+  explicit ExistingFile(std::filesystem::path path);
+
+  std::uint64_t size() const { return size_; }
+
+  /// Fills `bytes` from `offset` on; the file must be long enough.
+  void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  std::filesystem::path path_;
+  Descriptor descriptor_;
+  std::uint64_t size_;
+};
+
+}  // namespace lockstep

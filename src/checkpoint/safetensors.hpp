@@ -1,0 +1,51 @@
+// The safetensors format: which tensors a file holds, and where. Pure; files are file.hpp's.
+//
+//   8 bytes    the length of the header, little-endian
+//   header     JSON: {"__metadata__": {…}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …},
+//              with spaces behind it, so that the data is aligned
+//   data       the tensors, little-endian and row-major, without gaps; offsets count from here
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/dtype.hpp>
+#include <lockstep/base/shape.hpp>
+
+namespace lockstep::safetensors {
+
+/// One tensor of a file: bytes [begin, end) of the data.
+struct Entry {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// "w: f32[2, 3]": how messages call it.
+std::string describe(const Entry& entry);
+
+/// Gives the entries their places, one behind the other: the widest types first, so that each is aligned, and otherwise
+/// in the order they have.
+void lay_out(std::vector<Entry>& entries);
+
+/// What stands before the data, the length included. The names differ; CheckpointError, which names `source`, for one
+/// that is no text in UTF-8, and for the one that the format has for itself.
+std::string header_of(std::span<const Entry> entries, std::string_view source);
+
+/// The bytes of the header's length.
+inline constexpr std::uint64_t length_bytes = 8;
+
+/// The length of the header that follows on the file's first bytes.
+std::uint64_t header_length(std::span<const std::byte, length_bytes> first_bytes);
+
+/// The entries of a header, in the order of their data, of which the file has `data_bytes`. CheckpointError, which
+/// names `source` and the entry, for whatever is wrong with them.
+std::vector<Entry> parse_header(std::string_view header, std::uint64_t data_bytes, std::string_view source);
+
+}  // namespace lockstep::safetensors

@@ -1,0 +1,117 @@
+#include "checkpoint/tensor_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "checkpoint/failure.hpp"
+#include "checkpoint/file.hpp"
+#include "checkpoint/safetensors.hpp"
+
+namespace lockstep {
+namespace {
+
+using safetensors::Entry;
+using ByName = std::map<std::string_view, const NamedTensor*>;
+
+/// CheckpointError where two have one name.
+ByName by_name(std::span<const NamedTensor> tensors, std::string_view source) {
+  ByName all;
+  for (const NamedTensor& tensor : tensors) {
+    const auto [first, is_new] = all.emplace(tensor.name, &tensor);
+    if (!is_new)
+      fail_checkpoint(source,
+                      fmt::format("two variables are called '{}', {} and {}; expected a name of its own for each",
+                                  tensor.name, describe(first->second->value), describe(tensor.value)));
+  }
+  return all;
+}
+
+struct Contents {
+  std::vector<Entry> entries;
+  std::uint64_t data;  ///< where that begins in the file
+};
+
+Contents read_header(const ExistingFile& file, std::string_view source) {
+  std::array<std::byte, safetensors::length_bytes> first;
+  if (file.size() < first.size())
+    fail_checkpoint(source, fmt::format("has {} bytes; expected a file in the safetensors format", file.size()));
+  file.read(0, first);
+  const std::uint64_t length = safetensors::header_length(first), behind = file.size() - first.size();
+  if (length > behind)
+    fail_checkpoint(source, fmt::format("begins with a header of {} bytes, and has {} more; expected a whole file in "
+                                        "the safetensors format",
+                                        length, behind));
+  std::string header(length, '\0');
+  file.read(first.size(), std::as_writable_bytes(std::span{header}));
+  return {safetensors::parse_header(header, behind - length, source), first.size() + length};
+}
+
+/// "'a', 'b' and 3 more".
+std::string listed(std::span<const std::string_view> names) {
+  constexpr std::size_t most = 5;
+  const auto shown = names.first(std::min(names.size(), most));
+  const std::size_t more = names.size() - shown.size();
+  return fmt::format("'{}'", fmt::join(shown, "', '")) + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+/// One entry for each of `wanted`, of its type and shape, and no other.
+void require_all(const ByName& wanted, std::span<const Entry> entries, std::string_view source) {
+  std::map<std::string_view, const Entry*> there;
+  for (const Entry& entry : entries) there.emplace(entry.name, &entry);
+  std::vector<std::string_view> missing, unknown;
+  for (const auto& [name, tensor] : wanted)
+    if (!there.contains(name)) missing.push_back(name);
+  for (const auto& [name, entry] : there)
+    if (!wanted.contains(name)) unknown.push_back(name);
+  std::vector<std::string> wrong;
+  if (!missing.empty()) wrong.push_back("has no entry " + listed(missing));
+  if (!unknown.empty()) wrong.push_back("has the entry " + listed(unknown));
+  if (!wrong.empty())
+    fail_checkpoint(source,
+                    fmt::format("{}; expected one for each variable, and no other", fmt::join(wrong, ", and ")));
+
+  for (const auto& [name, tensor] : wanted)
+    if (const Entry& entry = *there[name]; entry.dtype != tensor->value.dtype() || entry.shape != tensor->value.shape())
+      fail_checkpoint(source,
+                      fmt::format("entry '{}' is {}; expected {}", name, describe(entry), describe(tensor->value)));
+}
+
+}  // namespace
+
+void write_tensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors) {
+  const ByName named = by_name(tensors, path.string());
+  std::vector<Entry> entries;
+  for (const auto& [name, value] : tensors) entries.push_back({name, value.dtype(), value.shape()});
+  safetensors::lay_out(entries);
+  const std::string header = safetensors::header_of(entries, path.string());
+
+  NewFile file{path};
+  file.write(std::as_bytes(std::span{header}));
+  for (const Entry& entry : entries) {
+    const Tensor value = Tensor::on_host(named.at(entry.name)->value);
+    file.write({value.view().data(), value.view().bytes()});
+  }
+  file.commit();
+}
+
+std::vector<Tensor> read_tensors(const std::filesystem::path& path, std::span<const NamedTensor> wanted) {
+  const ByName named = by_name(wanted, path.string());
+  const ExistingFile file{path};
+  const auto [entries, data] = read_header(file, path.string());
+  require_all(named, entries, path.string());
+
+  std::vector<Tensor> values(wanted.size());
+  for (const Entry& entry : entries) {
+    const Tensor value = Tensor::zeros(entry.dtype, entry.shape);
+    file.read(data + entry.begin, {value.view().data(), value.view().bytes()});
+    values[static_cast<std::size_t>(named.at(entry.name) - wanted.data())] = value;
+  }
+  return values;
+}
+
+}  // namespace lockstep

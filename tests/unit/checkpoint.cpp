@@ -1,0 +1,237 @@
+// The format of a checkpoint, and files that are there whole or not at all.
+#include <csignal>
+#include <string>
+#include <thread>
+
+#include <catch2/catch.hpp>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/checkpoint/checkpoint.hpp>
+#include <lockstep/control/phase_table.hpp>
+
+#include "checkpoint/file.hpp"
+#include "checkpoint/safetensors.hpp"
+#include "support/child_process.hpp"
+#include "support/job.hpp"
+
+using namespace lockstep;
+using lockstep::test::read_file;
+using lockstep::test::TemporaryDirectory;
+using safetensors::Entry;
+
+namespace {
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span{text});
+}
+
+/// What is wrong with a header of which the file has `data_bytes` of data.
+std::string fault_in(const std::string& header, std::uint64_t data_bytes) {
+  try {
+    (void)safetensors::parse_header(header, data_bytes, "FILE");
+  } catch (const CheckpointError& error) {
+    const std::string words = error.what();
+    CHECK_THAT(words, Catch::StartsWith("checkpoint FILE: "));
+    CHECK(words.find('\n') == std::string::npos);
+    return words.substr(std::string{"checkpoint FILE: "}.size());
+  }
+  return "nothing";
+}
+
+/// The same of one entry "w", given by what stands inside its braces, in a file of 8 bytes.
+std::string fault_in_entry(const std::string& fields) {
+  return fault_in("{\"w\":{" + fields + "}}", 8);
+}
+
+}  // namespace
+
+TEST_CASE("entries are laid out without gaps, the widest types first, and otherwise in their order") {
+  std::vector<Entry> entries{{"a", DType::u8, {3}},
+                             {"b", DType::f32, {2}},
+                             {"c", DType::f64, {}},
+                             {"d", DType::i32, {0, 5}},
+                             {"e", DType::i64, {1}}};
+  safetensors::lay_out(entries);
+  std::string order;
+  std::uint64_t next = 0;
+  for (const Entry& entry : entries) {
+    order += entry.name;
+    CHECK(entry.begin == next);
+    CHECK(entry.begin % size_of(entry.dtype) == 0);
+    next = entry.end;
+  }
+  CHECK(order == "cebda");
+  CHECK(next == 27);
+}
+
+TEST_CASE("a header is read as it was written") {
+  std::vector<Entry> entries{{"größe/\"x\"\n", DType::bf16, {2, 3}}, {"", DType::f16, {}}, {"none", DType::u8, {0}}};
+  safetensors::lay_out(entries);
+  const std::string header = safetensors::header_of(entries, "FILE");
+  CHECK(header.size() % 8 == 0);
+  const std::span<const std::byte> bytes = bytes_of(header);
+  CHECK(safetensors::header_length(bytes.first<8>()) == header.size() - 8);
+  const auto read = safetensors::parse_header(header.substr(8), 14, "FILE");
+  REQUIRE(read.size() == entries.size());
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    CHECK(read[i].name == entries[i].name);
+    CHECK(read[i].dtype == entries[i].dtype);
+    CHECK(read[i].shape == entries[i].shape);
+    CHECK(read[i].begin == entries[i].begin);
+    CHECK(read[i].end == entries[i].end);
+  }
+}
+
+TEST_CASE("names that the format cannot hold are refused") {
+  const auto fault = [](const char* name) {
+    try {
+      (void)safetensors::header_of(std::vector<Entry>{{name, DType::u8, {}, 0, 1}}, "FILE");
+    } catch (const CheckpointError& error) {
+      return std::string{error.what()};
+    }
+    return std::string{};
+  };
+  CHECK(fault("w\xff") == "checkpoint FILE: the name \"w\\ufffd\" is no text in UTF-8");
+  CHECK(fault("__metadata__") ==
+        "checkpoint FILE: no entry can be called __metadata__: the format has that name for itself");
+}
+
+TEST_CASE("a header that is none is told from one") {
+  const std::string none = "its header is no JSON; expected a file in the safetensors format";
+  for (const char* header : {"", "{", "{}}", "\x89PNG", "{\"w\": 1e999}", "{\"w\xff\": 1}"})
+    CHECK(fault_in(header, 0) == none);
+  CHECK(fault_in("[]", 0) == "its header is no JSON object; expected a file in the safetensors format");
+  CHECK(fault_in(std::string(100'000, '['), 0) ==
+        "its header is nested deeper than that of a file in the safetensors format");
+  CHECK(fault_in(R"({"w":1,"w":2})", 0) == R"(the key "w" is twice in its header; expected it once)");
+  CHECK(fault_in(R"({"__metadata__":{"a":"b"}})", 0) == "nothing");
+  CHECK(fault_in(R"({"__metadata__":{"a":1}})", 0) == R"(__metadata__: expected texts by name, got {"a":1})");
+}
+
+TEST_CASE("every field of an entry is checked, and named") {
+  CHECK(fault_in_entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])") == "nothing");
+  CHECK_THAT(fault_in_entry(R"("dtype":"F32","shape":[2])"), Catch::StartsWith("entry \"w\": expected {"));
+  CHECK(fault_in_entry(R"("dtype":"F32","shape":[2],"offsets":[0,8])") == R"(entry "w": has no data_offsets)");
+  CHECK(fault_in_entry(R"("dtype":"BOOL","shape":[8],"data_offsets":[0,8])") ==
+        R"(entry "w": expected one of the types F32, F64, F16, BF16, I32, I64, U8, got "BOOL")");
+  for (const char* shape : {"2", "[-2]", "[2.0]", "[\"2\"]", "{}"})
+    CHECK_THAT(fault_in_entry(std::string{R"("dtype":"F32","data_offsets":[0,8],"shape":)"} + shape),
+               Catch::Contains("expected a list of whole numbers as its shape"));
+  for (const char* offsets : {"[0]", "[0,8,8]", "[8,0]"})
+    CHECK_THAT(fault_in_entry(std::string{R"("dtype":"F32","shape":[2],"data_offsets":)"} + offsets),
+               Catch::Contains("expected the data_offsets [begin, end]"));
+  CHECK(fault_in_entry(R"("dtype":"F32","shape":[3],"data_offsets":[0,12])") ==
+        R"(entry "w": ends at byte 12 of the data, of which there are 8; expected the whole file)");
+  CHECK(fault_in_entry(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])") ==
+        R"(entry "w": its 8 bytes are not those of f32[3])");
+  CHECK_THAT(fault_in(R"({"a\nb":{}})", 0), Catch::StartsWith(R"(entry "a\nb": )"));
+}
+
+TEST_CASE("sizes that overflow are no way around the checks") {
+  const auto fault = [](const char* shape) {
+    return fault_in_entry(std::string{R"("dtype":"F64","data_offsets":[0,8],"shape":)"} + shape);
+  };
+  // 2^61 + 1 elements of 8 bytes are 8 bytes, in 64 bits.
+  CHECK_THAT(fault("[2305843009213693953]"), Catch::Contains("its 8 bytes are not those of"));
+  CHECK_THAT(fault("[4294967296,4294967296]"), Catch::Contains("its 8 bytes are not those of"));
+  CHECK_THAT(fault("[18446744073709551615]"), Catch::Contains("expected a shape that memory can hold"));
+}
+
+TEST_CASE("every byte of the data belongs to one entry") {
+  const auto fault = [](const char* a, const char* b, std::uint64_t data_bytes) {
+    return fault_in(std::string{R"({"a":{"dtype":"U8",)"} + a + R"(},"b":{"dtype":"U8",)" + b + "}}", data_bytes);
+  };
+  constexpr const char* first = R"("shape":[4],"data_offsets":[0,4])";
+  CHECK(fault(first, R"("shape":[4],"data_offsets":[4,8])", 8) == "nothing");
+  CHECK(fault(first, R"("shape":[0],"data_offsets":[4,4])", 4) == "nothing");
+  CHECK(fault(first, R"("shape":[4],"data_offsets":[3,7])", 7) ==
+        R"(entry "b" begins at byte 3 of the data, inside another that ends at 4)");
+  CHECK(fault(first, R"("shape":[4],"data_offsets":[6,10])", 10) == "bytes 4 to 6 of its data belong to no entry");
+  CHECK(fault(first, R"("shape":[4],"data_offsets":[4,8])", 9) == "bytes 8 to 9 of its data belong to no entry");
+}
+
+TEST_CASE("a file is there when it is committed, and not before") {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "c";
+  folder.write("c", "older");
+  {
+    NewFile file{path};
+    file.write(bytes_of("never"));
+    CHECK(read_file(path) == "older");
+  }
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "c.part"));
+  CHECK(read_file(path) == "older");
+  {
+    NewFile file{path};
+    file.write(bytes_of("new"));
+    file.write(bytes_of("er"));
+    file.commit();
+  }
+  CHECK(read_file(path) == "newer");
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "c.part"));
+}
+
+TEST_CASE("a disk that is full leaves what was there") {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "c";
+  folder.write("c", "older");
+  // In a process of its own: the limit stands for the disk.
+  test::ChildProcess child{[&] {
+    const rlimit limit{1000, 1000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    std::signal(SIGXFSZ, SIG_IGN);
+    try {
+      NewFile file{path};
+      file.write(bytes_of(std::string(5000, 'x')));
+      file.commit();
+    } catch (const CheckpointError& error) {
+      return error.what() == "checkpoint " + path.string() + ": cannot be written: File too large" ? 0 : 1;
+    }
+    return 2;
+  }};
+  CHECK(child.wait() == 0);
+  CHECK(read_file(path) == "older");
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "c.part"));
+}
+
+TEST_CASE("a pipe is not waited for, and a folder is no file") {
+  const TemporaryDirectory folder;
+  const auto pipe = folder.path() / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(ExistingFile{pipe}, Catch::EndsWith("is not a regular file"));
+  CHECK_THROWS_WITH(ExistingFile{folder.path()}, Catch::EndsWith("is not a regular file"));
+}
+
+TEST_CASE("a file that became shorter is noticed") {
+  const TemporaryDirectory folder;
+  const auto path = folder.write("c", "0123456789");
+  const ExistingFile file{path};
+  CHECK(file.size() == 10);
+  std::filesystem::resize_file(path, 5);
+  std::byte bytes[6];
+  CHECK_THROWS_WITH(file.read(2, bytes), Catch::EndsWith("became shorter while it was read"));
+}
+
+TEST_CASE("while the chief writes, its row says that it works alone: the others' wait is no stall") {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "c", part = folder.path() / "c.part";
+  // Writing into a pipe waits for somebody to read it.
+  REQUIRE(::mkfifo(part.c_str(), 0600) == 0);
+  PhaseTable table{SharedMemory::create(PhaseTable::bytes_for(1)), 1, 0};
+  bool alone = false;
+  std::thread reader{[&] {
+    alone = test::eventually([&] { return table.read(0).phase == Phase::alone; });
+    (void)read_file(part);
+  }};
+  const auto group = make_local_group();
+  group->meeting().set_phases(&table);
+  Strategy strategy{*group};
+  (void)strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.0F); });
+  strategy.seal();
+  CHECK_THROWS_WITH(save_checkpoint(strategy, path), Catch::Contains("cannot be written"));  // a pipe has no disk
+  reader.join();
+  CHECK(alone);
+  CHECK(table.read(0).phase == Phase::computing);
+}
