@@ -83,6 +83,10 @@ std::string Strategy::name() const {
 }
 
 void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
+  if (stream().is_capturing())
+    throw ContextError{
+        "merge_call, or another collective, while this rank's stream is being captured into a CUDA graph: a graph that "
+        "is launched again does not meet the other ranks; end the capture first"};
   core_->group.meeting().agree(kind, core_->id, here, text);
 }
 
