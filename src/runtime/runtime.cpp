@@ -220,6 +220,9 @@ void Runtime::Impl::bind() {
   });
   if (const auto unused = unused_gpus(place); !unused.empty() && node.place == 0)
     log::info(fmt::format("GPUs of this node that no rank uses: {}", fmt::join(unused, ", ")));
+  std::vector<std::string> devices;
+  for (int rank = 0; rank < group->size(); ++rank) devices.push_back(ranks->device_name(rank, binding.kind));
+  group->set_device_names(std::move(devices));
   if (device->kind() == DeviceKind::cuda) add_device_plane(place);
 }
 

@@ -60,6 +60,8 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
   const std::map<std::string, std::function<void()>> collectives{
       {"seal", [&] { f.strategy.seal(); }},
       {"rebroadcast", [&] { f.strategy.rebroadcast(); }},
+      {"attest", [&] { f.strategy.attest(); }},
+      {"agree_on_input", [&] { (void)f.strategy.extended().agree_on_input([] { return InputOffer{}; }); }},
       {"create_variable", [&] { f.strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); }); }},
       {"same_on_all", [&] { (void)f.strategy.same_on_all(1); }},
       {"reduce_to", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value); }},
