@@ -32,6 +32,7 @@
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/runtime/runtime.hpp>
 #include <lockstep/sim/sim.hpp>
+#include <lockstep/strategy/colocation.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
 #include <lockstep/strategy/extended.hpp>
@@ -51,4 +52,5 @@
 #include <lockstep/train/progress.hpp>
 #include <lockstep/values/comparable.hpp>
 #include <lockstep/values/locality.hpp>
+#include <lockstep/values/map_output.hpp>
 #include <lockstep/values/values.hpp>

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
@@ -23,6 +25,11 @@ const char* name_of(DeviceRequest request) {
   return "?";
 }
 
+DeviceRequest settle_request(DeviceRequest requested, std::span<const int> gpus) {
+  if (requested != DeviceRequest::automatic) return requested;
+  return std::ranges::find(gpus, 0) == gpus.end() ? requested : DeviceRequest::cpu;
+}
+
 DeviceBinding bind_device(const NodePlace& place) {
   if (place.rank_in_node < 0 || place.rank_in_node >= place.ranks_on_node || place.gpus_on_node < 0)
     throw InvalidArgument{fmt::format("no such place: rank {} of {} on a node with {} GPUs", place.rank_in_node,
@@ -38,6 +45,13 @@ DeviceBinding bind_device(const NodePlace& place) {
         "--device {}: {} on this node, which has {}; expected one for each rank, or --device cpu",
         name_of(place.requested), counted(place.ranks_on_node, "rank"), counted(place.gpus_on_node, "GPU"))};
   return {BoundKind::cuda, place.rank_in_node % place.gpus_on_node};
+}
+
+std::vector<int> unused_gpus(const NodePlace& place) {
+  const bool some_are_used = bind_device(place).kind == BoundKind::cuda;
+  std::vector<int> unused;
+  for (int gpu = some_are_used ? place.ranks_on_node : 0; gpu < place.gpus_on_node; ++gpu) unused.push_back(gpu);
+  return unused;
 }
 
 }  // namespace lockstep

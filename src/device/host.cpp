@@ -41,6 +41,7 @@ class HostStream final : public Stream {
   std::unique_ptr<Event> record() override { return std::make_unique<HostEvent>(); }
   void wait(const Event&) override {}
   void synchronize() override {}
+  bool is_capturing() const override { return false; }
 };
 
 class HostDevice final : public Device {

@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/log.hpp>
 #include <lockstep/cluster/tf_config.hpp>
@@ -100,6 +103,7 @@ struct Runtime::Impl {
   void compare_options();
   void read_cluster();
   void bind();
+  void settle(NodePlace& place);
   void add_device_plane(const NodePlace& place);
 };
 
@@ -201,26 +205,41 @@ void Runtime::Impl::read_cluster() {
 
 void Runtime::Impl::bind() {
   NodePlace place;
-  DeviceBinding binding;
-  together("binding the device", [&] {
+  together("looking for devices", [&] {
     place.requested = parse_device_request(options.device);
     place.rank_in_node = node.place;
     place.ranks_on_node = static_cast<int>(node.ranks.size());
     place.gpus_on_node = place.requested == DeviceRequest::cpu ? 0 : cuda_device_count();
     place.allow_shared_gpu = options.allow_shared_gpu;
+  });
+  settle(place);
+  DeviceBinding binding;
+  together("binding the device", [&] {
     binding = bind_device(place);
     device = make_device(binding);
   });
-  const auto kinds = gather_texts(channel(), name_of(kind_of(binding.kind)));
-  together("comparing the devices", [&] {
-    for (std::size_t rank = 1; rank < kinds.size(); ++rank)
-      if (kinds[rank] != kinds[0])
-        throw ConfigError{fmt::format("--device {}: {} would use {} and {} {}; expected the same kind on every rank",
-                                      options.device, names[0], kinds[0], names[rank], kinds[rank])};
-  });
-  if (place.requested == DeviceRequest::automatic && binding.kind == BoundKind::cpu && group->rank() == 0)
-    log::info("no GPU was found: running on the CPU");
+  if (const auto unused = unused_gpus(place); !unused.empty() && node.place == 0)
+    log::info(fmt::format("GPUs of this node that no rank uses: {}", fmt::join(unused, ", ")));
+  std::vector<std::string> devices;
+  for (int rank = 0; rank < group->size(); ++rank) devices.push_back(ranks->device_name(rank, binding.kind));
+  group->set_device_names(std::move(devices));
   if (device->kind() == DeviceKind::cuda) add_device_plane(place);
+}
+
+/// COLL. One kind of device for all ranks, from what each of them found.
+void Runtime::Impl::settle(NodePlace& place) {
+  std::vector<int> gpus;
+  for (const std::string& each : gather_texts(channel(), std::to_string(place.gpus_on_node)))
+    gpus.push_back(std::atoi(each.c_str()));
+  const DeviceRequest requested = std::exchange(place.requested, settle_request(place.requested, gpus));
+  if (place.requested == requested || group->rank() != 0) return;
+  const auto without = std::ranges::find(gpus, 0);
+  if (std::ranges::count(gpus, 0) == group->size()) {
+    log::info("no GPU was found: running on the CPU");
+  } else {
+    log::warning(fmt::format("{} finds no GPU, though others do: all ranks run on the CPU",
+                             names[static_cast<std::size_t>(without - gpus.begin())]));
+  }
 }
 
 void Runtime::Impl::add_device_plane(const NodePlace& place) {

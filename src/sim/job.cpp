@@ -40,6 +40,13 @@ std::vector<std::string> names_of(int ranks) {
   return names;
 }
 
+std::vector<std::string> devices_of(int ranks) {
+  const RankMap map{ClusterSpec::one_task_per_rank(ranks), ranks};
+  std::vector<std::string> devices;
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(map.device_name(rank, BoundKind::cpu));
+  return devices;
+}
+
 std::string seconds(Time time) {
   return fmt::format("{:g} s", std::chrono::duration<double>{time}.count());
 }
@@ -100,6 +107,7 @@ void Job::play(int rank) {
 void Job::take_part(int rank) {
   ReplicaGroup group{make_communicator(data_, rank, options_.ranks), make_channel(control_, rank, options_.ranks),
                      names_, [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); }};
+  group.set_device_names(devices_of(options_.ranks));
   struct Shown {
     const MeetingPoint*& meeting;
     ~Shown() { meeting = nullptr; }

@@ -7,6 +7,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "strategy/defaults.hpp"
+
 namespace lockstep {
 namespace detail {
 namespace {
@@ -34,8 +36,14 @@ const Frame* current_frame() {
 }
 
 void require_not_another(const Strategy& strategy) {
-  const Frame* const frame = current_frame();
-  if (frame && frame->strategy != &strategy) throw ContextError{mixing(strategy, *frame->strategy)};
+  if (current_frame()) require_scope(strategy);
+}
+
+void require_scope(const Strategy& strategy) {
+  const Strategy& current = Strategy::current();
+  if (&current == &strategy) return;
+  if (!has_strategy()) throw ContextError{fmt::format("Need to be inside `Strategy::scope()` for {}", strategy.name())};
+  throw ContextError{mixing(strategy, current)};
 }
 
 void require_cross_replica(const Strategy& strategy) {
@@ -46,17 +54,24 @@ void require_cross_replica(const Strategy& strategy) {
 }
 
 void require_current(const ReplicaContext& context) {
-  const Frame* const frame = current_frame();
-  if (!frame || frame->mode != Mode::replica) throw ContextError{"Need to be inside `Strategy::run()`"};
-  if (frame->replica == &context) return;
+  const ReplicaContext* const current = replica_context();
+  if (!current) throw ContextError{"Need to be inside `Strategy::run()`"};
+  if (current == &context) return;
   // `context` may be one kept from a run that is over: nothing of it but its address may be looked at.
+  if (is_default(context) && has_strategy())
+    throw ContextError{fmt::format("Mismatching Strategy objects: {} is not {}", current->strategy().name(),
+                                   context.strategy().name())};
   throw ContextError{"Mismatching ReplicaContext."};
 }
 
 }  // namespace detail
 
 Scope::Scope(Strategy& strategy) {
-  detail::require_cross_replica(strategy);
+  // The default strategy's contexts are no strategy's: any scope may begin there.
+  if (has_strategy()) {
+    if (detail::is_default(strategy)) throw ContextError{"Must not nest Strategy scopes."};
+    detail::require_cross_replica(strategy);
+  }
   detail::push({detail::Mode::cross_replica, &strategy});
 }
 
@@ -65,7 +80,8 @@ Scope::~Scope() {
 }
 
 bool has_strategy() {
-  return detail::current_frame() != nullptr;
+  const detail::Frame* const frame = detail::current_frame();
+  return frame && !detail::is_default(*frame->strategy);
 }
 
 bool in_cross_replica_context() {
@@ -80,7 +96,11 @@ bool in_update_context() {
 
 ReplicaContext* replica_context() {
   const detail::Frame* const frame = detail::current_frame();
-  return frame ? frame->replica : nullptr;
+  return frame ? frame->replica : &detail::Defaults::of_thread().context;
+}
+
+bool should_record_summaries() {
+  return Strategy::current().extended().should_save_summary();
 }
 
 }  // namespace lockstep

@@ -38,4 +38,7 @@ void require_current(const ReplicaContext& context);
 /// ContextError in another strategy's context.
 void require_not_another(const Strategy& strategy);
 
+/// ContextError unless `strategy` is the current one, in whatever context of its own.
+void require_scope(const Strategy& strategy);
+
 }  // namespace lockstep::detail

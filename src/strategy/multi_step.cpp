@@ -26,7 +26,7 @@ ReplicaContext& MultiStepContext::require_replica(std::string_view name) {
 }
 
 std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here) {
-  const Scope scope = strategy_->scope();
+  const Scope scope = enter();
   if (steps < 0) throw InvalidArgument{fmt::format("a loop of {} steps; expected 0 or more", steps)};
   strategy_->agree(TagKind::steps, here, fmt::format("{} steps", steps));
   std::int64_t run = 0;
@@ -42,7 +42,8 @@ std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function
 }
 
 bool StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, Here here) {
-  const Scope scope = strategy_->scope();
+  const Scope scope = enter();
+  strategy_->require_not_captured();
   InputOffer own;
   MeetingPoint& meeting = strategy_->group().meeting();
   try {

@@ -13,6 +13,11 @@ int ReplicaContext::replica_id_in_sync_group() const {
   return strategy_.core_->group.rank();
 }
 
+std::vector<std::string> ReplicaContext::devices() const {
+  detail::require_current(*this);
+  return {strategy_.group().device_name()};
+}
+
 int ReplicaContext::num_replicas_in_sync() const {
   return strategy_.num_replicas_in_sync();
 }

@@ -53,6 +53,7 @@ void terminate_with(std::exception_ptr exception) noexcept {
 ReplicaGroup::ReplicaGroup(std::unique_ptr<Communicator> data, std::unique_ptr<ControlChannel> control,
                            std::vector<std::string> replica_names, EndJob end_job)
     : data_{std::move(data)},
+      device_names_(static_cast<std::size_t>(data_->size()), "/device:CPU:0"),
       meeting_{std::move(control), std::move(replica_names)},
       end_job_{end_job ? std::move(end_job) : EndJob{terminate_with}},
       guarded_{std::make_unique<GuardedOps>(make_fixed_order_ops(*data_), end_job_)} {}

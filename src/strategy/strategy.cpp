@@ -4,18 +4,13 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "strategy/attestation.hpp"
+#include "strategy/colocation.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/defaults.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
 namespace {
-
-/// What the default context offers. One a thread, as the context is.
-Strategy& default_strategy() {
-  thread_local const std::unique_ptr<ReplicaGroup> group = make_local_group();
-  thread_local Strategy strategy{*group};
-  return strategy;
-}
 
 /// The method makes variables of one kind, and takes options that leave it to the method or name just that.
 void require_synchronization(const VariableOptions& options, VariableSynchronization made, const char* kind) {
@@ -47,7 +42,7 @@ void require_aggregation(const VariableOptions& options) {
 
 Strategy& Strategy::current() {
   const detail::Frame* const frame = detail::current_frame();
-  return frame ? *frame->strategy : default_strategy();
+  return frame ? *frame->strategy : detail::Defaults::of_thread().strategy;
 }
 
 Strategy::Strategy(ReplicaGroup& group) : core_{std::make_unique<Core>(group, *this)} {}
@@ -79,10 +74,18 @@ int Strategy::num_replicas_in_sync() const {
   return core_->group.size();
 }
 std::string Strategy::name() const {
-  return fmt::format("strategy {}", core_->id);
+  return detail::is_default(*this) ? "the default strategy" : fmt::format("strategy {}", core_->id);
+}
+
+void Strategy::require_not_captured() {
+  if (stream().is_capturing())
+    throw ContextError{
+        "merge_call, or another collective, while this rank's stream is being captured into a CUDA graph: a graph that "
+        "is launched again does not meet the other ranks; end the capture first"};
 }
 
 void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
+  require_not_captured();
   core_->group.meeting().agree(kind, core_->id, here, text);
 }
 
@@ -105,6 +108,7 @@ SyncOnReadVariable Strategy::create_sync_on_read(VariableOptions options, const 
 std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
                                                         VariableSynchronization synchronization,
                                                         const std::function<Tensor()>& initial, const Here& here) {
+  detail::require_colocated(*this);
   auto state = std::make_shared<detail::VariableState>();
   try {
     state->initial = Tensor::on_host(initial().view());
@@ -143,6 +147,7 @@ void Strategy::rebroadcast(Here here) {
 
 void Strategy::attest(Here here) {
   detail::require_cross_replica(*this);
+  require_not_captured();
   const detail::Attestation mine{core_->store};
   core_->group.meeting().agree(
       TagKind::attest, core_->id, here, mine.text(),

@@ -5,6 +5,13 @@
 
 namespace lockstep {
 
+namespace detail {
+
+/// The strategy that made the variable. ContextError when it is gone.
+Strategy& strategy_of(const Variable& variable);
+
+}  // namespace detail
+
 struct Strategy::Core {
   ReplicaGroup& group;
   int id;

@@ -9,6 +9,7 @@
 #include <lockstep/strategy/variable_store.hpp>
 
 #include "strategy/context_stack.hpp"
+#include "strategy/strategy_core.hpp"
 
 namespace lockstep {
 namespace {
@@ -118,12 +119,6 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
       args(variable, value), here);  // the variable is part of what the ranks agree on
 }
 
-/// The strategy that made the variable. ContextError when it is gone.
-Strategy& strategy_of(const Variable& variable) {
-  if (Strategy* const strategy = *variable.state().strategy) return *strategy;
-  throw ContextError{fmt::format("the strategy of variable {} is gone", variable.label())};
-}
-
 /// A sync-on-read variable in cross-replica context: every rank sets its component, so that a read gives `value`.
 void assign_all_components(const Variable& variable, Assignment assignment, const Tensor& value) {
   if (assignment != Assignment::set)
@@ -131,7 +126,7 @@ void assign_all_components(const Variable& variable, Assignment assignment, cons
         "Replica-local variables may only be assigned in a replica context: variable {} is each replica's own",
         variable.label())};
   const bool dealt = variable.aggregation() == VariableAggregation::sum;
-  apply(assignment, dealt ? parts_of(value, strategy_of(variable).group()) : value, variable);
+  apply(assignment, dealt ? parts_of(value, detail::strategy_of(variable).group()) : value, variable);
 }
 
 void assign(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
@@ -154,13 +149,18 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
 
 }  // namespace
 
+Strategy& detail::strategy_of(const Variable& variable) {
+  if (Strategy* const strategy = *variable.state().strategy) return *strategy;
+  throw ContextError{fmt::format("the strategy of variable {} is gone", variable.label())};
+}
+
 std::string detail::operand_text(const Variable& variable) {
   const Strategy* const strategy = *variable.state().strategy;
   return fmt::format("variable {} of {}", variable.label(), strategy ? strategy->name() : "a strategy that is gone");
 }
 
 Tensor SyncOnReadVariable::read(Here here) const {
-  return strategy_of(*this).extended().read_var(*this, here);
+  return detail::strategy_of(*this).extended().read_var(*this, here);
 }
 
 std::string_view name_of(VariableSynchronization synchronization) {

@@ -71,6 +71,34 @@ TEST_CASE("sgd, f64 and empty shards work there too") {
   check_equal(on_gpu(2, arguments), on_cpu(1, arguments));
 }
 
+TEST_CASE("where one rank finds no GPU, auto is the CPU for all of them, and they are warned once", "[D-30][E-15]") {
+  const OnSimulatedGpu gpu;
+  const CommandOptions hidden_from_rank_1{.environment = {{"LOCKSTEP_SIMULATED_GPUS", "3,0,3"}}};
+  const Outcome outcome = run_job(3, short_run(), hidden_from_rank_1);
+  CHECK(outcome.exit_code == 0);
+  CHECK(Json::parse(outcome.out)["device"] == "cpu");
+  const auto warned = [&] { return lines_starting_with(outcome.err, "[rank 0] warning"); };
+  CHECK(warned().size() == 1);
+  CHECK_THAT(outcome.err, Catch::Contains("replica 1 (worker:1, host ") &&
+                              Catch::Contains(") finds no GPU, though others do: all ranks run on the CPU"));
+  check_refused(run_refused(3, short_run() + Arguments{"--device", "cuda"}, hidden_from_rank_1),
+                {"--device cuda: this node has no GPU that can be used"});
+}
+
+TEST_CASE("the GPUs of a node that no rank uses are logged once", "[E-16]") {
+  const OnSimulatedGpu gpu;
+  const auto said = [](const char* gpus, int ranks) {
+    const Outcome outcome = run_job(ranks, short_run(), {.environment = {{"LOCKSTEP_SIMULATED_GPUS", gpus}}});
+    CHECK(outcome.exit_code == 0);
+    return outcome.err;
+  };
+  const std::string told = "GPUs of this node that no rank uses: ";
+  const std::string four = said("4", 2);
+  CHECK_THAT(four, Catch::Contains("[rank 0]") && Catch::Contains(told + "2, 3\n"));
+  CHECK(four.find(told) == four.rfind(told));
+  CHECK_THAT(said("2", 2), !Catch::Contains(told));
+}
+
 TEST_CASE("auto takes a GPU where there is one; more ranks than GPUs need leave to share it", "[D-5][D-28]") {
   const OnSimulatedGpu gpu;
   CHECK(train(1, {"--steps", "1", "--hidden", "4"}).result["device"] == "cuda:0");

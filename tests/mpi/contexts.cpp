@@ -1,5 +1,6 @@
 // Contexts on every rank, and on one rank alone.
 #include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -46,6 +47,45 @@ TEST_CASE("a method in the wrong context on one rank is a failure of that rank w
                                   Catch::EndsWith("failed: " + told));
   }
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
+}
+
+TEST_CASE("summaries are replica 0's in replica code, and the chief's everywhere else, however contexts nest",
+          "[A-67][I-6][I-7][I-8]") {
+  Strategy& strategy = runtime().strategy();
+  const bool chief = rank() == 0;
+  CHECK(should_record_summaries());  // the default strategy's: a program of one
+  {
+    const Scope scope = strategy.scope();
+    CHECK(should_record_summaries() == chief);
+    strategy.run([&](ReplicaContext& context) {
+      CHECK(should_record_summaries() == (context.replica_id_in_sync_group() == 0));
+      context.merge_call([&](Strategy& merged) {
+        CHECK(should_record_summaries() == chief);
+        merged.run([&](ReplicaContext&) { CHECK(should_record_summaries() == chief); });
+        CHECK(should_record_summaries() == chief);
+      });
+      CHECK(should_record_summaries() == chief);
+    });
+    strategy.extended().update_non_slot({}, [&] { CHECK(should_record_summaries() == chief); });
+    CHECK(should_record_summaries() == chief);
+  }
+  CHECK(should_record_summaries());
+  CHECK_THROWS_AS(strategy.run([](ReplicaContext&) { throw ContextError{"thrown"}; }), ContextError);
+  CHECK(should_record_summaries());
+}
+
+TEST_CASE("a summary of a sync-on-read variable is replica 0's own look at its component, and starts no collective",
+          "[I-6]") {
+  Strategy& strategy = runtime().strategy();
+  const SyncOnReadVariable counter = strategy.create_sync_on_read(
+      {.name = "seen", .aggregation = VariableAggregation::sum}, [] { return Tensor::scalar(5.f); });
+  strategy.run([&](ReplicaContext& context) {
+    counter.assign_add(Tensor::scalar(static_cast<float>(rank() + 1)));
+    const auto before = strategy.group().meeting().meetings();
+    if (should_record_summaries()) CHECK(counter.local().to_vector<float>() == std::vector<float>{6});
+    CHECK(strategy.group().meeting().meetings() == before);
+    CHECK(context.all_reduce(ReduceOp::sum, 1) == ranks());  // nobody was left in a collective
+  });
 }
 
 TEST_CASE("checkpoints and summaries are the chief's, in every context", "[I-3][I-4][I-5]") {

@@ -136,6 +136,7 @@ class FakeStream final : public Stream {
     journal_.note(name + " waits for " + dynamic_cast<const FakeEvent&>(event).name);
   }
   void synchronize() override { journal_.note(name + " blocks the host"); }
+  bool is_capturing() const override { return false; }
 
   std::string name;
   int looks_until_done = 1;  ///< of the events recorded from here on; -1 for never

@@ -3,6 +3,12 @@
 // work that is enqueued and done later. Nothing is done before somebody waits for it, memory that was given back is
 // overwritten in its turn, and pinned memory is read when the copy is done, not when it is asked for: a missing wait or
 // a buffer that goes too early shows in the numbers. It has no clock and proves nothing about CUDA.
+//
+// LOCKSTEP_SIMULATED_GPUS, "2,0", says how many of them the ranks find, each where it is: rank r what the r-th number
+// says, and the ranks beyond those what the last one does. Without it there is one.
+#include "support/simulated_gpu.hpp"
+
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -10,10 +16,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/ops/kernels.hpp>
@@ -155,9 +164,14 @@ class SimulatedStream final : public Stream {
     if (const auto* const recorded = dynamic_cast<const SimulatedEvent*>(&event)) push(recorded->as_work());
   }
   void synchronize() override { queue_->run_until(queue_->end()); }
+  bool is_capturing() const override { return capturing_; }
+
+  void begin_capture() { capturing_ = true; }
+  void end_capture() { capturing_ = false; }
 
  private:
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
+  bool capturing_ = false;
 };
 
 class SimulatedDevice final : public Device {
@@ -299,8 +313,23 @@ class SimulatedNccl final : public Communicator {
 
 }  // namespace
 
+test::Capture::Capture(Stream& stream) : stream_{stream} {
+  simulated(stream_).begin_capture();
+}
+
+test::Capture::~Capture() {
+  simulated(stream_).end_capture();
+}
+
 int cuda_device_count() {
-  return 1;
+  const char* const text = std::getenv("LOCKSTEP_SIMULATED_GPUS");
+  if (!text) return 1;
+  std::istringstream counts{text};
+  int count = 0;
+  std::string next;
+  for (int rank = 0; rank <= std::max(log::rank(), 0) && std::getline(counts, next, ','); ++rank)
+    count = std::stoi(next);
+  return count;
 }
 
 std::unique_ptr<Device> make_cuda_device(int index) {

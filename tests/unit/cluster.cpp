@@ -272,6 +272,33 @@ TEST_CASE("more ranks than GPUs are refused on every rank of the node, unless GP
       "--device auto: 2 ranks on this node, which has 1 GPU; expected one for each rank, or --device cpu");
 }
 
+TEST_CASE("auto is one kind of device for all ranks: the CPU as soon as one of them finds no GPU", "[D-30][E-15]") {
+  const auto settled = [](DeviceRequest requested, const std::vector<int>& gpus) {
+    return settle_request(requested, gpus);
+  };
+  CHECK(settled(DeviceRequest::automatic, {4, 4, 4, 4}) == DeviceRequest::automatic);
+  CHECK(settled(DeviceRequest::automatic, {4, 2, 1}) == DeviceRequest::automatic);
+  CHECK(settled(DeviceRequest::automatic, {4, 4, 0}) == DeviceRequest::cpu);
+  CHECK(settled(DeviceRequest::automatic, {0, 4, 4}) == DeviceRequest::cpu);
+  CHECK(settled(DeviceRequest::automatic, {0, 0}) == DeviceRequest::cpu);
+  // What a user asks for stays, and is refused where it cannot be.
+  CHECK(settled(DeviceRequest::cuda, {4, 0}) == DeviceRequest::cuda);
+  CHECK(settled(DeviceRequest::cpu, {4, 4}) == DeviceRequest::cpu);
+  // A rank whose node has GPUs is bound to the CPU then, also where its node has more ranks than GPUs.
+  CHECK(bind_device({.requested = settled(DeviceRequest::automatic, {2, 0}), .ranks_on_node = 3, .gpus_on_node = 2}) ==
+        DeviceBinding{BoundKind::cpu, 0});
+}
+
+TEST_CASE("the GPUs of a node that no rank is bound to are known", "[E-16]") {
+  CHECK(unused_gpus({.ranks_on_node = 2, .gpus_on_node = 4}) == std::vector<int>{2, 3});
+  CHECK(unused_gpus({.rank_in_node = 1, .ranks_on_node = 2, .gpus_on_node = 4}) == std::vector<int>{2, 3});
+  CHECK(unused_gpus({.ranks_on_node = 4, .gpus_on_node = 4}).empty());
+  CHECK(unused_gpus({.ranks_on_node = 4, .gpus_on_node = 2, .allow_shared_gpu = true}).empty());
+  CHECK(unused_gpus({.requested = DeviceRequest::cpu, .ranks_on_node = 1, .gpus_on_node = 2}) ==
+        std::vector<int>{0, 1});
+  CHECK(unused_gpus({.ranks_on_node = 4, .gpus_on_node = 0}).empty());
+}
+
 TEST_CASE("a place that cannot be is refused") {
   CHECK_THROWS_AS(bind_device({.rank_in_node = 2, .ranks_on_node = 2}), InvalidArgument);
   CHECK_THROWS_AS(bind_device({.rank_in_node = -1}), InvalidArgument);

@@ -1,4 +1,8 @@
 // The default strategy: what a program has outside of every scope. One replica, and the same calls as any other.
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -7,6 +11,168 @@
 #include <lockstep/strategy/strategy.hpp>
 
 using namespace lockstep;
+
+namespace {
+
+Strategy make_strategy() {
+  static const std::unique_ptr<ReplicaGroup> group = make_local_group();
+  return Strategy{*group};
+}
+
+void check_one_context_only() {
+  CHECK((replica_context() != nullptr) != in_cross_replica_context());
+}
+
+}  // namespace
+
+TEST_CASE("there is a replica context or a cross-replica context, and never both, wherever the program stands",
+          "[A-2]") {
+  Strategy strategy = make_strategy();
+  const auto everywhere = [](Strategy& of) {
+    check_one_context_only();
+    {
+      const Scope scope = of.scope();
+      check_one_context_only();
+      of.extended().update_non_slot({}, check_one_context_only);
+    }
+    of.run([](ReplicaContext& context) {
+      check_one_context_only();
+      context.merge_call([](Strategy& merged) {
+        check_one_context_only();
+        merged.run([](ReplicaContext&) { check_one_context_only(); });
+      });
+      check_one_context_only();
+    });
+    check_one_context_only();
+  };
+  everywhere(strategy);
+  everywhere(Strategy::current());
+  replica_context()->merge_call([](Strategy&) { check_one_context_only(); });
+}
+
+TEST_CASE("the default strategy's values are their own containers", "[K-14]") {
+  Strategy& strategy = Strategy::current();
+  const MirroredVariable variable = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
+  CHECK(&strategy.extended().value_container(variable).state() == &variable.state());
+  CHECK(strategy.extended().value_container(3) == 3);
+}
+
+TEST_CASE("outside of every scope there is a replica context, of one replica, and its methods work", "[A-4]") {
+  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(in_cross_replica_context());
+  REQUIRE(replica_context() != nullptr);
+  ReplicaContext& context = *replica_context();
+  CHECK(&context.strategy() == &Strategy::current());
+  CHECK(context.replica_id_in_sync_group() == 0);
+  CHECK(context.num_replicas_in_sync() == 1);
+  CHECK(context.all_reduce(ReduceOp::mean, std::vector<double>{3, 4}) == std::vector<double>{3, 4});
+  const int result = context.merge_call(
+      [&](Strategy& merged, const PerReplica<int>& value) {
+        CHECK(&merged == &context.strategy());
+        CHECK(replica_context() == nullptr);
+        CHECK(in_cross_replica_context());
+        CHECK_FALSE(has_strategy());
+        CHECK_THROWS_WITH(context.replica_id_in_sync_group(), "Need to be inside `Strategy::run()`");
+        return merged.extended().reduce_to(ReduceOp::sum, value);
+      },
+      args(41));
+  CHECK(result == 41);
+  CHECK_THROWS_WITH(context.merge_call([](Strategy&) { throw ContextError{"thrown"}; }), "thrown");
+  CHECK(replica_context() == &context);
+}
+
+TEST_CASE("the default strategy is no strategy that a program has chosen, not even in its own run", "[A-4]") {
+  Strategy& strategy = Strategy::current();
+  {
+    const Scope scope = strategy.scope();
+    CHECK_FALSE(has_strategy());
+    CHECK(in_cross_replica_context());
+    const Scope again = strategy.scope();
+    CHECK_FALSE(has_strategy());
+  }
+  strategy.run([&](ReplicaContext& context) {
+    CHECK_FALSE(has_strategy());
+    CHECK_FALSE(in_cross_replica_context());
+    CHECK(replica_context() == &context);
+    context.merge_call([](Strategy&) { CHECK_FALSE(has_strategy()); });
+    // So any scope may begin there.
+    Strategy other = make_strategy();
+    const Scope scope = other.scope();
+    CHECK(has_strategy());
+    CHECK(&Strategy::current() == &other);
+  });
+}
+
+TEST_CASE("the default strategy and its replica context are made once a thread", "[A-5]") {
+  const auto found = [] { return std::pair{&Strategy::current(), replica_context()}; };
+  const auto here = found();
+  CHECK(found() == here);
+  Strategy::current().run([](ReplicaContext&) {});
+  {
+    Strategy other = make_strategy();
+    const Scope scope = other.scope();
+  }
+  CHECK(found() == here);
+  auto there = here;
+  bool stays = false;
+  std::thread{[&] {
+    there = found();
+    stays = found() == there;
+  }}.join();
+  CHECK(stays);
+  CHECK(there.first != here.first);
+  CHECK(there.second != here.second);
+}
+
+TEST_CASE("under another strategy the default one's scope and replica context are refused by name", "[A-16][K-9]") {
+  Strategy& of_default = Strategy::current();
+  ReplicaContext& context = *replica_context();
+  Strategy strategy = make_strategy();
+  const std::string name = strategy.name();
+  CHECK(of_default.name() == "the default strategy");
+  const auto no_scope = [&] {
+    CHECK_THROWS_AS(of_default.scope(), ContextError);
+    CHECK_THROWS_WITH(of_default.scope(), "Must not nest Strategy scopes.");
+    CHECK_THROWS_WITH(of_default.seal(), "Mixing different Strategy objects: the default strategy is not " + name);
+    CHECK(&Strategy::current() == &strategy);
+  };
+  {
+    const Scope scope = strategy.scope();
+    no_scope();
+    CHECK_THROWS_WITH(context.devices(), "Need to be inside `Strategy::run()`");
+  }
+  strategy.run([&](ReplicaContext&) {
+    no_scope();
+    CHECK_THROWS_AS(context.merge_call([](Strategy&) {}), ContextError);
+    CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}),
+                      "Mismatching Strategy objects: " + name + " is not the default strategy");
+  });
+  of_default.run(
+      [&](ReplicaContext&) { CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), "Mismatching ReplicaContext."); });
+}
+
+TEST_CASE("in the default strategy's own contexts a method of another strategy asks for that one's scope", "[A-11]") {
+  Strategy strategy = make_strategy();
+  const MirroredVariable variable = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
+  const std::string wanted = "Need to be inside `Strategy::scope()` for " + strategy.name();
+  const auto refused = [&] {
+    CHECK_THROWS_AS(strategy.seal(), ContextError);
+    CHECK_THROWS_WITH(strategy.seal(), wanted);
+    CHECK_THROWS_WITH(strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); }), wanted);
+    CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable), wanted);
+  };
+  {
+    const Scope scope = Strategy::current().scope();
+    refused();
+  }
+  Strategy::current().run([&](ReplicaContext& context) {
+    refused();
+    context.merge_call([&](Strategy&) { refused(); });
+  });
+  // Outside of everything, methods for cross-replica context are free, and only those that need a scope ask for it.
+  CHECK_NOTHROW(strategy.seal());
+  CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable), wanted);
+}
 
 TEST_CASE("the default strategy runs a function once, as replica 0 of one", "[K-12]") {
   int calls = 0;

@@ -26,6 +26,12 @@ concept Updates = requires(StrategyExtended& extended, const Variable& variable,
 };
 
 template <class T>
+concept MapsWith = requires(StrategyExtended& extended, const std::vector<int>& items, T value) {
+  extended.map(
+      items, [](int, const auto&) { return 1; }, value);
+};
+
+template <class T>
 concept IsUpdated = requires(StrategyExtended& extended, T variable) {
   extended.update(variable, [](const Variable&) {});
 };
@@ -85,6 +91,13 @@ TEST_CASE("an argument that may differ by rank does not compile in update", "[H-
   STATIC_REQUIRE_FALSE(Updates<PerReplica<int>>);
   STATIC_REQUIRE_FALSE(Updates<std::vector<PerReplica<int>>>);
   STATIC_REQUIRE_FALSE(Updates<std::map<int, std::optional<PerReplica<int>>>>);
+}
+
+TEST_CASE("nor does it in map", "[H-14][K-15]") {
+  STATIC_REQUIRE(MapsWith<int>);
+  STATIC_REQUIRE(MapsWith<Mirrored<Tensor>>);
+  STATIC_REQUIRE_FALSE(MapsWith<PerReplica<int>>);
+  STATIC_REQUIRE_FALSE(MapsWith<std::vector<PerReplica<int>>>);
 }
 
 TEST_CASE("only variables are updated", "[H-1]") {

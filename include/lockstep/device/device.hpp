@@ -99,6 +99,9 @@ class Stream {
 
   /// Blocks the host until everything enqueued so far is done. DeviceError if any of it failed.
   virtual void synchronize() = 0;
+
+  /// Whether work enqueued here is being recorded (into a CUDA graph) instead of done. False on the host.
+  virtual bool is_capturing() const = 0;
 };
 
 /// One device of this process. Outlives every Stream, Event and Buffer made by it.

@@ -17,7 +17,7 @@ namespace lockstep {
 struct RuntimeOptions {
   /// The cluster-spec file, read by rank 0. Empty: TF_CONFIG; without that, one task a rank.
   std::filesystem::path cluster_spec;
-  /// "auto", "cpu" or "cuda"; "auto" is the CPU where the node, or the build, has no GPU.
+  /// "auto", "cpu" or "cuda"; "auto" is the CPU where a node of the job, or the build, has no GPU.
   std::string device = "auto";
   /// How gradients on GPUs are added up. On the CPU it is always the fixed order.
   SumOrder gpu_sum_order = SumOrder::backend;

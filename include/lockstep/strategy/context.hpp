@@ -1,5 +1,5 @@
-// Where the program stands: in the default context, in cross-replica context (a scope, or a merge function), or in
-// replica context (inside run). One stack a thread.
+// Where the program stands: in cross-replica context (a scope, or a merge function) or in replica context (inside run,
+// and outside of everything, in the default context). Always in exactly one of the two. One stack a thread.
 #pragma once
 
 namespace lockstep {
@@ -19,7 +19,7 @@ class Scope {
   explicit Scope(Strategy& strategy);
 };
 
-/// LOCAL. False in the default context.
+/// LOCAL. False in the default context, and in the default strategy's own scope, run and merge functions.
 bool has_strategy();
 
 /// LOCAL. True in a scope and in a merge function, false in the default context and in replica context.
@@ -29,7 +29,14 @@ bool in_cross_replica_context();
 /// component.
 bool in_update_context();
 
-/// LOCAL. The current replica context; null in cross-replica context, and in the default context.
+/// LOCAL. The current replica context; null in cross-replica context. In the default context it is the default
+/// strategy's: one replica, no communication.
 ReplicaContext* replica_context();
+
+/// LOCAL, in any context. Whether this rank records summaries here: replica 0 alone, in replica context and in
+/// cross-replica context, so that each is written once a job. It may look at what is its own without the others: a
+/// variable's `local` is LOCAL, also where reading the variable would be COLL. True under the default strategy, which
+/// knows of no other replica.
+bool should_record_summaries();
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,11 +15,14 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/control/tag.hpp>
+#include <lockstep/strategy/colocation.hpp>
+#include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
 #include <lockstep/strategy/named_values.hpp>
 #include <lockstep/strategy/signature.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/values/locality.hpp>
+#include <lockstep/values/map_output.hpp>
 #include <lockstep/values/nest.hpp>
 
 namespace lockstep {
@@ -33,6 +37,10 @@ concept UpdateFunctionFor = std::invocable<Fn, const Variable&, local_t<T>...>;
 /// The same for `update_non_slot`, which has no variable to hand on.
 template <class Fn, class... T>
 concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
+
+/// What `map` calls with an item of Items and arguments of the types T.
+template <class Fn, class Items, class... T>
+concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>;
 
 /// What a loop of steps calls: `fn(context, input)`, with the PerReplica that the input gives.
 template <class Fn, class Input>
@@ -107,6 +115,25 @@ class StrategyExtended {
     return here_it_is ? std::optional{Locality<T>::to_local(std::move(result))} : std::nullopt;
   }
 
+  /// COLL, blocking. What a `map` gave for all items, reduced leaf by leaf: each rank adds up its own first, and a mean
+  /// divides by the number of items. InvalidArgument, before any communication, for slices, for items that differ in
+  /// shape, for the mean of no items, and for fewer items than replicas where T is more than a number.
+  template <Reducible T>
+  Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, Here here = Here::current()) {
+    const MapOutput<T>& mapped = value.local();
+    std::vector<T> mine = mapped.values();
+    if constexpr (ReducibleNumber<T>) {
+      if (mine.empty()) mine.push_back(T{0});
+    } else {
+      require_item_each(mapped.items());
+    }
+    std::vector<Leaves> of_items(mine.size());
+    for (std::size_t i = 0; i < mine.size(); ++i) detail::flatten(mine[i], of_items[i]);
+    const Leaves sums = all_reduce_mapped(op, of_items, mapped.items(), detail::structure_of(mine.front()), here);
+    std::span<const detail::Leaf> rest{sums};
+    return detail::MirroredAccess::make(detail::unflatten(mine.front(), rest));
+  }
+
   /// COLL, blocking, one agreement for all. Each value reduced to wherever its variable lives.
   std::vector<Mirrored<Tensor>> batch_reduce_to(ReduceOp op,
                                                 std::span<const std::pair<PerReplica<Tensor>, Variable>> pairs,
@@ -152,6 +179,20 @@ class StrategyExtended {
     return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
   }
 
+  /// LOCAL. Deals `items`, which are the same on every rank, to the replicas: calls `fn(item, …)` here for items r, r +
+  /// N, r + 2 N, … of replica r of N, with this rank's component of Mirrored arguments. Nothing is sent.
+  template <std::ranges::random_access_range Items, class Fn, SameOnEveryReplica... T>
+  requires MapFunctionFor<Fn, Items, T...>
+  auto map(const Items& items, Fn&& fn, const T&... arguments) {
+    using Result = std::decay_t<std::invoke_result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
+    const Scope scope = enter();
+    const auto count = std::ranges::ssize(items);
+    std::vector<Result> results;
+    for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas())
+      results.push_back(std::invoke(fn, std::ranges::begin(items)[i], Locality<T>::to_local(arguments)...));
+    return PerReplica<MapOutput<Result>>{{std::move(results), count}};
+  }
+
   /// COLL. Calls `fn(context, input)` up to `steps` times, one after the other, in this strategy's scope: in
   /// cross-replica context, so `fn` calls Strategy::run itself. Each call has the next input of `input`. All ranks
   /// leave the loop at the same step, which is an earlier one where the input ends: then `steps_run` is smaller than
@@ -179,8 +220,32 @@ class StrategyExtended {
   /// The same of several variables, with one agreement for all that are sync-on-read: COLL if any of them is.
   std::vector<Tensor> read_vars(std::span<const Variable> variables, Here here = Here::current());
 
+  /// LOCAL, in any context of this strategy; ContextError in others, also outside of every scope. While the result
+  /// lives, variables are created in contexts of this strategy alone, and live on the devices of `variable`.
+  /// InvalidArgument for a variable of another strategy.
+  [[nodiscard("the guard ends when this value goes: give it a name")]] Colocation colocate_vars_with(
+      const Variable& variable) const;
+
   /// LOCAL. No context needed.
   bool variable_created_in_scope(const Variable& variable) const;
+
+  /// LOCAL. No context needed. What `value` is a component of. A variable is one handle, on the whole and on this
+  /// rank's component, and every other value stands for itself: always `value`.
+  template <class T>
+  T value_container(const T& value) const {
+    return value;
+  }
+
+  /// LOCAL. No context needed. Which device each replica computes on and has its variables on, by the names that the
+  /// job gave them at its start: "/job:worker/task:1/device:GPU:0". The replicas of a task share the name of their CPU.
+  /// ContextError on the default strategy.
+  std::vector<std::string> worker_devices() const;
+  std::vector<std::vector<std::string>> worker_devices_by_replica() const;
+  std::vector<std::string> parameter_devices() const;
+
+  /// LOCAL. No context needed. Where state that belongs to `variables` is to live: on this rank's device. On the
+  /// default strategy it is that of the variable with the smallest name; InvalidArgument if there is none.
+  std::vector<std::string> non_slot_devices(std::span<const Variable> variables) const;
 
   /// LOCAL. True: every rank is a program of its own.
   bool between_graph() const { return true; }
@@ -205,6 +270,11 @@ class StrategyExtended {
   };
 
   using Leaves = std::vector<detail::Leaf>;
+
+  /// Cross-replica context, for as long as the result lives.
+  Scope enter() const;
+  int replica() const;
+  int replicas() const;
 
   template <Reducible T>
   static std::string structure(const PerReplica<T>& value) {
@@ -236,6 +306,9 @@ class StrategyExtended {
   void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
   bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
+  void require_item_each(std::int64_t items) const;
+  Leaves all_reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::int64_t items,
+                           std::string_view structure, const Here& here);
 
   /// Calls `step` until it returns false, `steps` times at most. How often it returned true.
   std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here);

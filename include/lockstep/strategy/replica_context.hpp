@@ -22,14 +22,18 @@ namespace lockstep {
 
 class Strategy;
 
+namespace detail {
+struct Defaults;
+}
+
 /// What `merge_call` calls with arguments of the types T: each as it is after merging (merged_t), a plain T as a
 /// PerReplica<T>.
 template <class Fn, class... T>
 concept MergeFunctionFor = std::invocable<Fn, Strategy&, merged_t<T>...>;
 
-/// Exists inside Strategy::run only, and is current except while a merge function runs. Its methods throw ContextError
-/// when it is not the current one (used in a merge function, or in a run inside of that); num_replicas_in_sync and
-/// strategy need no context.
+/// Exists inside Strategy::run, and is current except while a merge function runs; outside of every scope there is the
+/// default one, of the default strategy. Its methods throw ContextError when it is not the current one (used in a merge
+/// function, or in a run inside of that); num_replicas_in_sync and strategy need no context.
 class ReplicaContext {
  public:
   ReplicaContext(const ReplicaContext&) = delete;  // it is one run's, and goes with it
@@ -37,6 +41,9 @@ class ReplicaContext {
 
   /// This rank, in [0, num_replicas_in_sync()).
   int replica_id_in_sync_group() const;
+  /// The names of the devices that this replica computes on: one, as StrategyExtended::worker_devices has it.
+  std::vector<std::string> devices() const;
+
   int num_replicas_in_sync() const;
   Strategy& strategy() const { return strategy_; }
 
@@ -93,6 +100,7 @@ class ReplicaContext {
 
  private:
   friend class Strategy;
+  friend struct detail::Defaults;
   explicit ReplicaContext(Strategy& strategy) : strategy_{strategy} {}
 
   void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);

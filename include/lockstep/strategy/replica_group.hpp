@@ -31,6 +31,13 @@ class ReplicaGroup {
   /// first strategy is made. From then on variables live in the memory of that GPU.
   void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data, SumOrder order);
 
+  /// One name for each replica. Before the first strategy is made; without, all are "/device:CPU:0".
+  void set_device_names(std::vector<std::string> names) { device_names_ = std::move(names); }
+  const std::vector<std::string>& device_names() const { return device_names_; }
+
+  /// Of this rank's device.
+  const std::string& device_name() const { return device_names_[static_cast<std::size_t>(rank())]; }
+
   int rank() const { return data_->rank(); }
   int size() const { return data_->size(); }
 
@@ -54,6 +61,7 @@ class ReplicaGroup {
 
  private:
   std::unique_ptr<Communicator> data_;
+  std::vector<std::string> device_names_;
   MeetingPoint meeting_;
   EndJob end_job_;
   std::unique_ptr<Stream> compute_;

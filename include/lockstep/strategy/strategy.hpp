@@ -40,7 +40,8 @@ class Strategy {
   Strategy& operator=(const Strategy&) = delete;
   ~Strategy();
 
-  /// LOCAL. Cross-replica context until the result goes. ContextError in replica context or under another strategy.
+  /// LOCAL. Cross-replica context until the result goes. ContextError in replica context or under another strategy; the
+  /// default strategy is none, and its own scope begins under no other.
   [[nodiscard("the scope ends when this value goes: give it a name")]] Scope scope();
 
   StrategyExtended& extended();
@@ -53,7 +54,7 @@ class Strategy {
 
   int num_replicas_in_sync() const;
 
-  /// "strategy 0": how messages call it.
+  /// "strategy 0", or "the default strategy": how messages call it.
   std::string name() const;
 
   /// COLL, agreed. Calls `initial` on every rank; replica 0's value counts. Memory comes with the next `seal`.
@@ -124,6 +125,11 @@ class Strategy {
     return extended().reduce_to(op, value, here).value();
   }
 
+  template <Reducible T>
+  T reduce(ReduceOp op, const PerReplica<MapOutput<T>>& value, Here here = Here::current()) {
+    return extended().reduce_to(op, value, here).value();
+  }
+
   /// LOCAL. Of what is no PerReplica the mean, and on one replica the sum of a plain value: as extended().reduce_to.
   template <NotPerReplica T>
   local_t<T> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
@@ -139,6 +145,7 @@ class Strategy {
   }
 
   /// COLL, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
+  void require_not_captured();
   void agree(TagKind kind, const Here& here, std::string_view text);
 
   /// LOCAL, in any context. What this process holds of `value`: one component, also of a value that is the same on all
@@ -146,6 +153,18 @@ class Strategy {
   template <class T>
   std::vector<local_t<T>> local_results(const T& value) const {
     return {Locality<T>::to_local(value)};
+  }
+
+  /// LOCAL, blocking, in any context. Returns when everything that this rank has enqueued on its device is done. A
+  /// group of one is that one: this rank's component of it.
+  template <class T>
+  local_t<T> group(const T& value) {
+    stream().synchronize();
+    if constexpr (!std::is_void_v<local_t<T>>) return Locality<T>::to_local(value);
+  }
+  template <class First, class Second, class... Rest>
+  void group(const First&, const Second&, const Rest&...) {
+    stream().synchronize();
   }
 
  private:

@@ -125,6 +125,12 @@ class CudaStream final : public Stream {
     check_cuda(cudaStreamSynchronize(handle_->get()), "cudaStreamSynchronize");
   }
 
+  bool is_capturing() const override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(handle_->get(), &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;  // a capture that something made invalid has not ended either
+  }
+
   cudaStream_t native() const {
     handle_->bind();
     return handle_->get();

@@ -1,0 +1,81 @@
+// Where things are: the names of devices, and variables beside others.
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+bool on_gpu() {
+  return runtime().strategy().stream().kind() == DeviceKind::cuda;
+}
+
+/// Without a cluster spec every rank is a task of its own.
+std::string device_of(int rank) {
+  return "/job:worker/task:" + std::to_string(rank) + (on_gpu() ? "/device:GPU:0" : "/device:CPU:0");
+}
+
+}  // namespace
+
+TEST_CASE("every rank knows the devices of all replicas, and may do as it likes with its copy", "[H-11][H-12]") {
+  const StrategyExtended& extended = runtime().strategy().extended();
+  Names expected;
+  std::vector<Names> by_replica;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    expected.push_back(device_of(rank));
+    by_replica.push_back({device_of(rank)});
+  }
+  CHECK(extended.worker_devices() == expected);
+  CHECK(extended.parameter_devices() == expected);
+  CHECK(extended.worker_devices_by_replica() == by_replica);
+  extended.worker_devices().clear();
+  CHECK(extended.worker_devices() == expected);
+  CHECK(runtime().make_strategy().extended().worker_devices() == expected);
+}
+
+TEST_CASE("the devices of a replica are its own, and so are those of what is no slot", "[A-73][H-7]") {
+  Strategy& strategy = runtime().strategy();
+  const Names own{device_of(rank())};
+  strategy.run([&](ReplicaContext& context) {
+    CHECK(context.devices() == own);
+    CHECK(context.devices() == strategy.extended().worker_devices_by_replica().at(
+                                   static_cast<std::size_t>(context.replica_id_in_sync_group())));
+  });
+  CHECK(strategy.extended().non_slot_devices({}) == own);
+}
+
+TEST_CASE("asking for devices is one rank's own business", "[A-71]") {
+  Strategy& strategy = runtime().strategy();
+  strategy.run([&](ReplicaContext& context) {
+    if (runtime().is_chief()) CHECK(context.devices().size() == 1);
+    context.merge_call([&](Strategy& merged) {
+      if (runtime().is_chief()) CHECK_THROWS_AS(context.devices(), ContextError);
+      if (runtime().is_chief()) CHECK(merged.extended().worker_devices().size() > 0);
+    });
+  });
+}
+
+TEST_CASE("a variable created beside another has its device and its stream", "[C-15]") {
+  Strategy& strategy = runtime().strategy();
+  const float mine = static_cast<float>(rank() + 1);
+  const MirroredVariable variable = strategy.create_variable({.name = "w"}, [&] { return Tensor::scalar(mine); });
+  const Scope scope = strategy.scope();
+  const Colocation beside = strategy.extended().colocate_vars_with(variable);
+  const MirroredVariable slot = strategy.create_variable({.name = "slot"}, [&] { return Tensor::scalar(mine); });
+  const SyncOnReadVariable counter =
+      strategy.create_sync_on_read({.name = "counter"}, [&] { return Tensor::scalar(mine); });
+  strategy.seal();
+  CHECK(variable.local().device() == (on_gpu() ? DeviceKind::cuda : DeviceKind::cpu));
+  for (const Variable& each : {Variable{slot}, Variable{counter}}) {
+    CHECK(each.local().device() == variable.local().device());
+    CHECK(each.state().segment->stream == variable.state().segment->stream);
+    CHECK(each.local().to_vector<float>() == std::vector<float>{1});
+  }
+}

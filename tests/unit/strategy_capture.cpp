@@ -1,0 +1,108 @@
+// Collectives while the stream of this rank is being captured into a graph, on a stream that says it is.
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+/// The host's stream, captured or not.
+class CapturedStream final : public Stream {
+ public:
+  explicit CapturedStream(const bool& capturing) : capturing_{capturing} {}
+
+  DeviceKind kind() const override { return host_.kind(); }
+  Buffer allocate(std::size_t bytes) override { return host_.allocate(bytes); }
+  Buffer allocate_pinned(std::size_t bytes) override { return host_.allocate_pinned(bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) override { host_.copy(to, from, bytes); }
+  void fill_zero(void* to, std::size_t bytes) override { host_.fill_zero(to, bytes); }
+  std::unique_ptr<Event> record() override { return host_.record(); }
+  void wait(const Event& event) override { host_.wait(event); }
+  void synchronize() override { host_.synchronize(); }
+  bool is_capturing() const override { return capturing_; }
+
+ private:
+  Stream& host_ = host_stream();
+  const bool& capturing_;
+};
+
+struct Fixture {
+  bool capturing = false;
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy;
+
+  Fixture() : strategy{on_captured_stream()} {}
+
+ private:
+  ReplicaGroup& on_captured_stream() {
+    group->add_device_plane(std::make_unique<CapturedStream>(capturing), make_local_communicator(), SumOrder::fixed);
+    return *group;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a merge_call, and every other collective, is refused while the stream is captured, before any agreement",
+          "[B-25]") {
+  Fixture f;
+  const SyncOnReadVariable counter = f.strategy.create_sync_on_read(
+      {.name = "c", .aggregation = VariableAggregation::sum}, [] { return Tensor::scalar(1.f); });
+  f.strategy.seal();
+  const PerReplica<int> value{1};
+  const std::map<std::string, std::function<void()>> collectives{
+      {"seal", [&] { f.strategy.seal(); }},
+      {"rebroadcast", [&] { f.strategy.rebroadcast(); }},
+      {"attest", [&] { f.strategy.attest(); }},
+      {"agree_on_input", [&] { (void)f.strategy.extended().agree_on_input([] { return InputOffer{}; }); }},
+      {"create_variable", [&] { f.strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); }); }},
+      {"same_on_all", [&] { (void)f.strategy.same_on_all(1); }},
+      {"reduce_to", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value); }},
+      {"reduce_to one", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value, OneReplica{0}); }},
+      {"broadcast_to", [&] { (void)f.strategy.extended().broadcast_to(value); }},
+      {"read", [&] { (void)counter.read(); }},
+  };
+  const auto refused = [&](const std::function<void()>& collective) {
+    const auto before = f.group->meeting().meetings();
+    CHECK_THROWS_AS(collective(), ContextError);
+    CHECK_THROWS_WITH(collective(), Catch::StartsWith("merge_call, or another collective, while this rank's stream is "
+                                                      "being captured into a CUDA graph"));
+    CHECK(f.group->meeting().meetings() == before);
+  };
+  f.capturing = true;
+  for (const auto& [name, collective] : collectives) {
+    CAPTURE(name);
+    refused(collective);
+  }
+  f.capturing = false;
+  for (const auto& [name, collective] : collectives) {
+    CAPTURE(name);
+    CHECK_NOTHROW(collective());
+  }
+  f.strategy.run([&](ReplicaContext& context) {
+    f.capturing = true;
+    refused([&] { context.merge_call([](Strategy&) {}); });
+    refused([&] { (void)context.all_reduce(ReduceOp::sum, 1); });
+    refused([&] { context.declared_merge("", [](CrossDeviceOps&) {}); });
+    f.capturing = false;
+    CHECK(context.all_reduce(ReduceOp::sum, 1) == 1);  // the refusal was this rank's own, and is over
+  });
+}
+
+TEST_CASE("what is this rank's alone goes on while its stream is captured") {
+  Fixture f;
+  const MirroredVariable variable = f.strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
+  f.strategy.seal();
+  f.capturing = true;
+  f.strategy.extended().update(variable, [](const Variable& component) { component.assign(Tensor::scalar(2.f)); });
+  CHECK(f.strategy.run([](ReplicaContext& context) { return context.replica_id_in_sync_group(); }).local() == 0);
+  f.capturing = false;
+  CHECK(variable.local().to_vector<float>() == std::vector<float>{2});
+}

@@ -1,0 +1,125 @@
+// Creating variables beside others.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+struct Fixture {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  Strategy other{*group};
+};
+
+MirroredVariable make(Strategy& strategy, const std::string& name) {
+  return strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
+}
+
+template <class T>
+concept HasNeighbours = requires(StrategyExtended& extended, const T& value) {
+  extended.colocate_vars_with(value);
+};
+
+}  // namespace
+
+TEST_CASE("variables are created beside a variable of the same strategy, in every context of it", "[A-52]") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  const auto create = [&](const std::string& name) {
+    const Colocation beside = f.strategy.extended().colocate_vars_with(variable);
+    make(f.strategy, name);
+    f.strategy.create_sync_on_read({.name = name + " counter"}, [] { return Tensor::scalar(1.f); });
+  };
+  {
+    const Scope scope = f.strategy.scope();
+    create("in a scope");
+  }
+  f.strategy.run([&](ReplicaContext& context) {
+    create("in replica context");
+    context.merge_call([&](Strategy&) { create("in a merge function"); });
+  });
+  CHECK(f.strategy.store().variables().size() == 7);
+}
+
+TEST_CASE("nothing but a variable has a place for others beside it", "[A-53]") {
+  STATIC_REQUIRE(HasNeighbours<MirroredVariable>);
+  STATIC_REQUIRE(HasNeighbours<SyncOnReadVariable>);
+  STATIC_REQUIRE_FALSE(HasNeighbours<Tensor>);
+  STATIC_REQUIRE_FALSE(HasNeighbours<Mirrored<Tensor>>);
+  STATIC_REQUIRE_FALSE(HasNeighbours<std::string>);
+}
+
+TEST_CASE("colocate_vars_with refuses another strategy's variable by both names", "[A-52][A-54]") {
+  Fixture f;
+  const MirroredVariable foreign = make(f.other, "v");
+  std::optional<Strategy> short_lived{std::in_place, *f.group};
+  const MirroredVariable orphan = make(*short_lived, "o");
+  short_lived.reset();
+  const Scope scope = f.strategy.scope();
+  StrategyExtended& extended = f.strategy.extended();
+  CHECK_THROWS_AS(extended.colocate_vars_with(foreign), InvalidArgument);
+  const std::string told =
+      "`colocate_vars_with` must only be passed a variable created in this `Strategy::scope()`, that of strategy 0, "
+      "not ";
+  CHECK_THROWS_WITH(extended.colocate_vars_with(foreign), told + "variable 'v' of strategy 1");
+  CHECK_THROWS_WITH(extended.colocate_vars_with(orphan), told + "variable 'o' of a strategy that is gone");
+  CHECK_NOTHROW(make(f.strategy, "w"));  // and leaves nothing behind
+}
+
+TEST_CASE("colocate_vars_with needs the scope of its strategy", "[A-11][A-52]") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  StrategyExtended& extended = f.strategy.extended();
+  CHECK_THROWS_AS(extended.colocate_vars_with(variable), ContextError);
+  CHECK_THROWS_WITH(extended.colocate_vars_with(variable), "Need to be inside `Strategy::scope()` for strategy 0");
+  const Scope scope = f.other.scope();
+  CHECK_THROWS_WITH(extended.colocate_vars_with(variable),
+                    "Mixing different Strategy objects: strategy 0 is not strategy 1");
+}
+
+TEST_CASE("creation under colocate_vars_with looks at the scope again", "[A-52]") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  const auto guard_that_outlives_its_scope = [&] {
+    const Scope scope = f.strategy.scope();
+    return f.strategy.extended().colocate_vars_with(variable);
+  };
+  {
+    const Colocation beside = guard_that_outlives_its_scope();
+    const auto before = f.group->meeting().meetings();
+    CHECK_THROWS_AS(make(f.strategy, "outside"), ContextError);
+    CHECK_THROWS_WITH(make(f.strategy, "outside"), "Need to be inside `Strategy::scope()` for strategy 0");
+    {
+      const Scope scope = f.other.scope();
+      CHECK_THROWS_AS(make(f.other, "elsewhere"), ContextError);
+      CHECK_THROWS_WITH(make(f.other, "elsewhere"),
+                        "`colocate_vars_with`: strategy 1 cannot create one beside variable 'w' of strategy 0");
+    }
+    CHECK(f.group->meeting().meetings() == before);
+    const Scope scope = f.strategy.scope();
+    CHECK_NOTHROW(make(f.strategy, "inside"));
+  }
+  CHECK_NOTHROW(make(f.strategy, "outside"));
+  CHECK(f.other.store().variables().empty());
+}
+
+TEST_CASE("the default strategy is current outside of every scope, and creates beside its variables there", "[H-22]") {
+  Fixture f;
+  Strategy& strategy = Strategy::current();
+  const MirroredVariable variable = make(strategy, "w");
+  {
+    const Colocation beside = strategy.extended().colocate_vars_with(variable);
+    CHECK_NOTHROW(make(strategy, "v"));
+    CHECK_THROWS_WITH(make(f.strategy, "v"), "Need to be inside `Strategy::scope()` for strategy 0");
+  }
+  const Scope scope = f.strategy.scope();
+  CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable),
+                    "Mixing different Strategy objects: the default strategy is not strategy 0");
+}

@@ -1,0 +1,77 @@
+// The names of devices, on one replica. Across ranks: tests/mpi.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+struct OnDevice {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy;
+
+  explicit OnDevice(const std::string& name) : strategy{(group->set_device_names({name}), *group)} {}
+
+  MirroredVariable make(const std::string& variable) {
+    return strategy.create_variable({.name = variable}, [] { return Tensor::scalar(1.f); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a group of one has one device, which is the CPU unless it was told another", "[A-72]") {
+  const auto plain = make_local_group();
+  CHECK(Strategy{*plain}.extended().worker_devices() == Names{"/device:CPU:0"});
+  OnDevice f{"/device:GPU:1"};
+  CHECK(f.strategy.extended().worker_devices() == Names{"/device:GPU:1"});
+  CHECK(f.strategy.run([](ReplicaContext& context) { return context.devices(); }).local() == Names{"/device:GPU:1"});
+  CHECK(replica_context()->devices() == Names{"/device:CPU:0"});
+}
+
+TEST_CASE("the devices of a replica are asked for in its context", "[A-71]") {
+  OnDevice f{"/device:GPU:1"};
+  f.strategy.run([](ReplicaContext& context) {
+    CHECK_NOTHROW(context.devices());
+    context.merge_call([&](Strategy& merged) {
+      CHECK_THROWS_AS(context.devices(), ContextError);
+      CHECK_THROWS_WITH(context.devices(), "Need to be inside `Strategy::run()`");
+      merged.run([&](ReplicaContext&) { CHECK_THROWS_WITH(context.devices(), "Mismatching ReplicaContext."); });
+    });
+  });
+}
+
+TEST_CASE("the default strategy knows no devices of workers and parameters", "[H-23]") {
+  const StrategyExtended& extended = Strategy::current().extended();
+  CHECK_THROWS_AS(extended.worker_devices(), ContextError);
+  CHECK_THROWS_WITH(extended.worker_devices(), "worker_devices() method unsupported by the default strategy");
+  CHECK_THROWS_WITH(extended.worker_devices_by_replica(),
+                    "worker_devices_by_replica() method unsupported by the default strategy");
+  CHECK_THROWS_WITH(extended.parameter_devices(), "parameter_devices() method unsupported by the default strategy");
+}
+
+TEST_CASE("state that is no slot lives on this rank's device, whatever variables it belongs to", "[H-7]") {
+  OnDevice f{"/device:GPU:1"};
+  OnDevice other{"/device:GPU:2"};
+  const std::vector<Variable> variables{other.make("a"), f.make("b")};
+  CHECK(f.strategy.extended().non_slot_devices(variables) == Names{"/device:GPU:1"});
+  CHECK(f.strategy.extended().non_slot_devices({}) == Names{"/device:GPU:1"});
+}
+
+TEST_CASE("under the default strategy it lives where the variable with the smallest name does", "[H-21]") {
+  OnDevice one{"/device:GPU:1"};
+  OnDevice two{"/device:GPU:2"};
+  const MirroredVariable c = one.make("c"), a = two.make("a"), b = one.make("b");
+  const StrategyExtended& extended = Strategy::current().extended();
+  CHECK(extended.non_slot_devices(std::vector<Variable>{c, a, b}) == Names{"/device:GPU:2"});
+  CHECK(extended.non_slot_devices(std::vector<Variable>{b, a, c}) == Names{"/device:GPU:2"});
+  CHECK(extended.non_slot_devices(std::vector<Variable>{c, b}) == Names{"/device:GPU:1"});
+  CHECK_THROWS_AS(extended.non_slot_devices({}), InvalidArgument);
+}
