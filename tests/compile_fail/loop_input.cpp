@@ -1,0 +1,15 @@
+// A loop of steps over a list, which every rank would come to the end of by itself.
+// expect: DistributedInput
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+#ifdef REFUSED
+using Batches = std::vector<Tensor>;
+#else
+using Batches = DistributedIterator<Tensor>;
+#endif
+
+void program(StrategyExtended& extended, Batches& batches) {
+  (void)extended.run_steps_on_iterator([](MultiStepContext&, const auto&) {}, batches, 10);
+}
