@@ -12,7 +12,7 @@ namespace lockstep {
 
 struct Verdict {
   int rank = 0;                        ///< to blame, or the lowest of those to blame
-  ExitCode code = ExitCode::mismatch;  ///< mismatch, or what the failing rank's exception stands for
+  ExitCode code = ExitCode::mismatch;  ///< mismatch, replicas_differ, or what the failing rank's exception stands for
   bool failed = false;                 ///< `rank` announced a failure; else the ranks disagree
   std::string sentence;  ///< "replica 2 (worker:2, host b) has finished the step; replicas 0, 1 are at …"
 };
