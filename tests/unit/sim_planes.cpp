@@ -246,15 +246,13 @@ TEST_CASE("ranks that wait for each other on different planes are told at once w
 
 TEST_CASE("a failure in a data collective ends the job, and is a PeerError on the others") {
   int own = 0, peers = 0;
-  const SimOutcome outcome = outcome_of({.ranks = 3}, [&](Strategy& strategy, int) {
+  const ReductionOptions reductions{.kind = ReductionKind::to_one_rank,
+                                    .accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {
+                                      throw InvalidArgument{"nobody can add this up"};
+                                    }};
+  const SimOutcome outcome = outcome_of({.ranks = 3, .reductions = reductions}, [&](Strategy& strategy, int) {
     try {
-      strategy.run([&](ReplicaContext& context) {
-        context.declared_merge("what nobody can add up", [&](CrossDeviceOps& reductions) {
-          const Tensor value = Tensor::zeros(DType::f16, {4});
-          const TensorView views[]{value.view()};
-          reductions.all_reduce(ReduceOp::sum, views);
-        });
-      });
+      (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1});
     } catch (const InvalidArgument&) {
       ++own;
       throw;
