@@ -131,7 +131,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string&, const std::string& text) {
                   training.shards = parse_shards(text);
                   // Who names a number wants results that do not depend on the number of ranks.
-                  if (training.shards.kind == ShardRequest::Kind::count) line.runtime.gpu_sum_order = SumOrder::fixed;
+                  if (training.shards.kind == ShardRequest::Kind::count)
+                    line.runtime.reductions.kind = ReductionKind::fixed_order;
                 });
   parser.flag("--allow-shared-gpu", "For tests: ranks beyond a node's GPUs share them",
               [&] { line.runtime.allow_shared_gpu = true; });

@@ -7,6 +7,7 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/half.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/base/philox.hpp>
 #include <lockstep/base/shape.hpp>
@@ -30,6 +31,7 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/runtime/runtime.hpp>
 #include <lockstep/sim/sim.hpp>
 #include <lockstep/strategy/colocation.hpp>

@@ -1,5 +1,8 @@
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
 #include <lockstep/comm/communicator.hpp>
 
 namespace lockstep {
@@ -10,6 +13,10 @@ std::string_view name_of(ReduceOp op) {
     case ReduceOp::mean: return "mean";
   }
   return "?";
+}
+
+std::unique_ptr<Communicator> Communicator::split(std::optional<int>) {
+  throw InvalidArgument{fmt::format("communicators of the backend '{}' cannot be split", backend())};
 }
 
 std::vector<std::int64_t> even_slices(std::int64_t count, int slices, std::int64_t granule) {

@@ -14,11 +14,12 @@ struct Pieces {
   int count;
 };
 
-/// All of these enqueue on `stream` what they do, and take memory of its device. InvalidArgument for f16 and bf16.
+/// All of these enqueue on `stream` what they do, and take memory of its device. What they compute for f16 and bf16
+/// they compute in f32, and round once.
 
-/// sum = the pieces added up in the order of fixed_order_sum. `sum` is of the shape and type of a piece, and overlaps
-/// none.
-void tree_sum(const Pieces& pieces, const TensorView& sum, Stream& stream);
+/// sum = the pieces added up in the order of fixed_order_sum, divided by `divisor`, which is 1 for integers. `sum` is
+/// of the shape and type of a piece, and overlaps none.
+void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
 
 /// sum += x. Same count and type.
 void add(const TensorView& sum, const TensorView& x, Stream& stream);

@@ -1,5 +1,7 @@
-// From a dtype known at run time to an element type known at compile time.
+// From a dtype known at run time to an element type known at compile time, and what its sums are.
 #pragma once
+
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -8,19 +10,38 @@
 
 namespace lockstep {
 
-/// Calls `body.template operator()<T>()` for the element type of `dtype`. InvalidArgument for types without arithmetic.
+/// Calls `body.template operator()<T>()` for the element type of `dtype`. InvalidArgument for what is none.
 template <class Body>
 void with_element_type(DType dtype, Body&& body) {
   switch (dtype) {
     case DType::f32: return body.template operator()<float>();
     case DType::f64: return body.template operator()<double>();
+    case DType::f16: return body.template operator()<Half>();
+    case DType::bf16: return body.template operator()<BFloat16>();
     case DType::i32: return body.template operator()<std::int32_t>();
     case DType::i64: return body.template operator()<std::int64_t>();
     case DType::u8: return body.template operator()<std::uint8_t>();
-    case DType::f16:
-    case DType::bf16: break;
   }
-  throw InvalidArgument{fmt::format("{} tensors cannot be summed on the host", name_of(dtype))};
+  throw InvalidArgument{fmt::format("element type {}: expected one of DType's", static_cast<int>(dtype))};
+}
+
+inline bool is_16_bit_float(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16;
+}
+
+/// What T is added up in: a sum of 16-bit floats is rounded once, at its end.
+template <class T>
+using sum_t = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+
+/// a + b; integers wrap around.
+template <class T>
+T sum_of(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b)));
+  } else {
+    return a + b;
+  }
 }
 
 }  // namespace lockstep

@@ -6,17 +6,23 @@
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "reduce/arithmetic.hpp"
+#include "reduce/dispatch.hpp"
 
 namespace lockstep {
 
 void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum, Stream& stream) {
   if (parts < 1 || pieces.count() != sum.count() * parts || pieces.dtype() != sum.dtype())
     throw InvalidArgument{fmt::format("{} is not {} pieces of {}", describe(pieces), parts, describe(sum))};
-  detail::tree_sum({.first = pieces.slice(0, sum.count()), .stride = sum.count(), .count = parts}, sum, stream);
+  detail::tree_sum({.first = pieces.slice(0, sum.count()), .stride = sum.count(), .count = parts}, 1, sum, stream);
 }
 
 FixedOrderAccumulator::FixedOrderAccumulator(DType dtype, std::int64_t count, Stream& stream)
-    : dtype_{dtype}, count_{count}, stream_{&stream} {}
+    : dtype_{dtype}, count_{count}, stream_{&stream} {
+  if (is_16_bit_float(dtype))
+    throw InvalidArgument{
+        fmt::format("parts of {} that come one after the other would be rounded at every sum; accumulate them in f32",
+                    name_of(dtype))};
+}
 
 TensorView FixedOrderAccumulator::next() {
   if (used_ == partials_.size()) partials_.push_back({Tensor::zeros(dtype_, {count_}, *stream_), 0});

@@ -1,14 +1,10 @@
 #include <algorithm>
+#include <variant>
 #include <vector>
 
-#include <fmt/format.h>
-
-#include <lockstep/base/error.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
 
 #include "reduce/arithmetic.hpp"
-#include "reduce/dispatch.hpp"
 #include "reduce/flat_ops.hpp"
 
 namespace lockstep {
@@ -35,37 +31,53 @@ class FixedOrderOps final : public detail::FlatOps {
   std::string_view name() const override { return "fixed-order sum"; }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
-    if (!travels_whole(tensors)) return FlatOps::all_reduce(op, tensors);
-    sum_whole(op, tensors, [&](const TensorView& pieces, SliceBounds bounds) {
-      communicator().all_gather(pieces, bounds).wait();
-      return true;
-    });
+    if (is_one_message(tensors)) return reduce_whole(op, tensors);
+    FlatOps::all_reduce(op, tensors);
   }
 
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
-    if (!travels_whole(tensors)) return FlatOps::reduce_to_one(op, tensors, root);
-    sum_whole(op, tensors, [&](const TensorView& pieces, SliceBounds bounds) {
-      communicator().gather(pieces, bounds, root).wait();
-      return communicator().rank() == root;
-    });
+    if (is_one_message(tensors)) return reduce_whole_to(op, tensors, root);
+    FlatOps::reduce_to_one(op, tensors, root);
   }
 
  protected:
-  void sum(const TensorView& flat) override {
-    sum_in_buckets(
-        flat, [&](const TensorView& bucket, SliceBounds bounds) { communicator().all_gather(bucket, bounds).wait(); });
+  void reduce(ReduceOp op, const TensorView& flat) override {
+    if (travels_whole({&flat, 1})) return reduce_whole(op, {&flat, 1});
+    sum_in_buckets(op, flat, [&](const TensorView& bucket, SliceBounds bounds) {
+      communicator().all_gather(bucket, bounds).wait();
+    });
   }
-  void sum_to(const TensorView& flat, int root) override {
-    sum_in_buckets(flat, [&](const TensorView& bucket, SliceBounds bounds) {
+  void reduce_to(ReduceOp op, const TensorView& flat, int root) override {
+    if (travels_whole({&flat, 1})) return reduce_whole_to(op, {&flat, 1}, root);
+    sum_in_buckets(op, flat, [&](const TensorView& bucket, SliceBounds bounds) {
       communicator().gather(bucket, bounds, root).wait();
     });
   }
 
  private:
+  /// Where nobody asked for another packing, what is small enough is one message for all types together.
+  bool is_one_message(std::span<const TensorView> tensors) {
+    const auto* const packs = std::get_if<IntoPacks>(&packing());
+    return packs && packs->num_packs == 1 && travels_whole(tensors);
+  }
+
   bool travels_whole(std::span<const TensorView> tensors) {
     std::int64_t bytes = 0;
     for (const TensorView& tensor : tensors) bytes += padded(tensor.bytes());
     return bytes * communicator().size() <= whole_bytes;
+  }
+
+  void reduce_whole(ReduceOp op, std::span<const TensorView> tensors) {
+    sum_whole(op, tensors, [&](const TensorView& pieces, SliceBounds bounds) {
+      communicator().all_gather(pieces, bounds).wait();
+      return true;
+    });
+  }
+  void reduce_whole_to(ReduceOp op, std::span<const TensorView> tensors, int root) {
+    sum_whole(op, tensors, [&](const TensorView& pieces, SliceBounds bounds) {
+      communicator().gather(pieces, bounds, root).wait();
+      return communicator().rank() == root;
+    });
   }
 
   /// Each rank lays its tensors down in its piece; `collect` brings the pieces together, and says whether they are of
@@ -80,7 +92,7 @@ class FixedOrderOps final : public detail::FlatOps {
     std::vector<std::int64_t> bounds;
     for (int rank = 0; rank <= ranks; ++rank) bounds.push_back(piece * rank);
 
-    const TensorView pieces = scratch(DType::u8, piece * ranks);
+    const TensorView pieces = exchanged_.take(communicator(), DType::u8, piece * ranks);
     const auto part_of = [&](std::size_t tensor, int rank) {
       const TensorView& whole = tensors[tensor];
       return TensorView{pieces.data() + piece * rank + offsets[tensor], whole.shape(), whole.dtype(), whole.device()};
@@ -89,14 +101,13 @@ class FixedOrderOps final : public detail::FlatOps {
     if (!collect(pieces, bounds)) return;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const auto stride = piece / static_cast<std::int64_t>(size_of(tensors[i].dtype()));
-      detail::tree_sum({.first = part_of(i, 0), .stride = stride, .count = ranks}, tensors[i], stream());
-      if (op == ReduceOp::mean) detail::divide(tensors[i], ranks, stream());
+      detail::tree_sum({.first = part_of(i, 0), .stride = stride, .count = ranks}, divisor(op), tensors[i], stream());
     }
   }
 
   /// Each rank ends with its slice of every bucket summed over the ranks; `collect` then brings the slices together.
   template <class Collect>
-  void sum_in_buckets(const TensorView& flat, Collect&& collect) {
+  void sum_in_buckets(ReduceOp op, const TensorView& flat, Collect&& collect) {
     const int ranks = communicator().size();
     if (ranks == 1) return;
     const std::int64_t bucket_count = bucket_bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
@@ -105,37 +116,21 @@ class FixedOrderOps final : public detail::FlatOps {
       const auto bounds = even_slices(bucket.count(), ranks);
       const auto rank = static_cast<std::size_t>(communicator().rank());
       const TensorView mine = bucket.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
-      const TensorView received = scratch(flat.dtype(), mine.count() * ranks);
+      const TensorView received = exchanged_.take(communicator(), flat.dtype(), mine.count() * ranks);
       communicator().all_to_all(bucket, bounds, received).wait();
-      fixed_order_sum(received, ranks, mine, stream());
+      detail::tree_sum({.first = received.slice(0, mine.count()), .stride = mine.count(), .count = ranks}, divisor(op),
+                       mine, stream());
       collect(bucket, bounds);
     }
   }
 
-  /// Grows once to the largest bucket and stays: no allocation in a training step.
-  TensorView scratch(DType dtype, std::int64_t count) {
-    const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
-    if (scratch_.bytes() < bytes) scratch_ = communicator().allocate(bytes);
-    return {scratch_.data(), {count}, dtype, stream().kind()};
-  }
-
-  Buffer scratch_;
+  detail::Scratch exchanged_;
 };
 
 }  // namespace
 
-void require_reducible(ReduceOp op, DType dtype) {
-  if (op != ReduceOp::sum && op != ReduceOp::mean)
-    throw InvalidArgument{
-        fmt::format("`reduce_op` must be ReduceOp::sum or ReduceOp::mean, not {}", static_cast<int>(op))};
-  with_element_type(dtype, []<class T>() {});
-  if (op == ReduceOp::mean && !is_floating_point(dtype))
-    throw InvalidArgument{fmt::format(
-        "the mean of {} tensors is refused: it is not an integer; sum them, or convert them to f64", name_of(dtype))};
-}
-
-std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator) {
-  return std::make_unique<FixedOrderOps>(communicator);
+std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator, Packing packing) {
+  return std::make_unique<FixedOrderOps>(communicator, packing);
 }
 
 }  // namespace lockstep

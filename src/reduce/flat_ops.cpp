@@ -4,85 +4,87 @@
 #include <optional>
 #include <vector>
 
-#include "reduce/arithmetic.hpp"
+#include "reduce/message_plan.hpp"
 
 namespace lockstep::detail {
 namespace {
 
-/// The tensors as one piece of memory, if that is how they lie.
-std::optional<TensorView> contiguous(std::span<const TensorView> tensors) {
+/// The parts as one piece of memory, if that is how they lie.
+std::optional<TensorView> contiguous(std::span<const TensorView> parts) {
   std::int64_t count = 0;
-  const std::byte* end = tensors.front().data();
-  for (const TensorView& tensor : tensors) {
-    if (tensor.data() != end) return std::nullopt;
-    end += tensor.bytes();
-    count += tensor.count();
+  const std::byte* end = parts.front().data();
+  for (const TensorView& part : parts) {
+    if (part.data() != end) return std::nullopt;
+    end += part.bytes();
+    count += part.count();
   }
-  return TensorView{tensors.front().data(), {count}, tensors.front().dtype(), tensors.front().device()};
+  return TensorView{parts.front().data(), {count}, parts.front().dtype(), parts.front().device()};
 }
 
 template <class Body>
-void for_each_piece(const Tensor& flat, std::span<const TensorView> tensors, Body&& body) {
+void for_each_part(const TensorView& flat, std::span<const TensorView> parts, Body&& body) {
   std::int64_t first = 0;
-  for (const TensorView& tensor : tensors) {
-    body(flat.view().slice(first, tensor.count()).reshaped(tensor.shape()), tensor);
-    first += tensor.count();
+  for (const TensorView& part : parts) {
+    body(flat.slice(first, part.count()), part);
+    first += part.count();
   }
 }
 
 }  // namespace
 
+TensorView Scratch::take(Communicator& communicator, DType dtype, std::int64_t count) {
+  const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
+  if (buffer_.bytes() < bytes) buffer_ = communicator.allocate(bytes);
+  return {buffer_.data(), {count}, dtype, communicator.stream().kind()};
+}
+
 void FlatOps::all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
-  for_each_flat(tensors, [&](const TensorView& flat) {
-    sum(flat);
-    finish(op, flat);
-  });
+  for_each_message(tensors, [&](const TensorView& flat) { reduce(op, flat); });
 }
 
 void FlatOps::reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) {
-  for_each_flat(tensors, [&](const TensorView& flat) {
-    sum_to(flat, root);
-    if (communicator_.rank() == root) finish(op, flat);
-  });
+  for_each_message(tensors, [&](const TensorView& flat) { reduce_to(op, flat, root); });
 }
 
 void FlatOps::broadcast(std::span<const TensorView> tensors, int root) {
-  for_each_flat(tensors, [&](const TensorView& flat) { communicator_.broadcast(flat, root).wait(); });
+  for_each_message(tensors, [&](const TensorView& flat) { communicator_.broadcast(flat, root).wait(); });
 }
 
-void FlatOps::finish(ReduceOp op, const TensorView& sum) {
-  if (op == ReduceOp::mean) divide(sum, communicator_.size(), stream());
-}
-
-/// Calls `body` once a dtype, with all its tensors as one flat view, and brings what `body` made of it back.
+/// Calls `body` once a message, with its tensors as one flat view, and brings what `body` made of it back.
 template <class Body>
-void FlatOps::for_each_flat(std::span<const TensorView> tensors, Body&& body) {
+void FlatOps::for_each_message(std::span<const TensorView> tensors, Body&& body) {
   std::vector<DType> seen;
   for (const TensorView& first : tensors) {
     const DType dtype = first.dtype();
     if (std::find(seen.begin(), seen.end(), dtype) != seen.end()) continue;
     seen.push_back(dtype);
     std::vector<TensorView> alike;
-    std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(alike),
-                 [&](const TensorView& tensor) { return tensor.dtype() == dtype; });
-    if (const auto flat = contiguous(alike)) {
-      body(*flat);
-    } else {
-      packed(alike, body);
+    std::vector<std::int64_t> counts;
+    for (const TensorView& tensor : tensors) {
+      if (tensor.dtype() != dtype) continue;
+      alike.push_back(tensor);
+      counts.push_back(tensor.count());
+    }
+    for (const auto& message : plan_messages(packing_, counts, size_of(dtype))) {
+      std::vector<TensorView> parts;
+      for (const Run& run : message) parts.push_back(alike[run.tensor].slice(run.first, run.count));
+      if (const auto flat = contiguous(parts)) {
+        body(*flat);
+      } else {
+        packed(parts, body);
+      }
     }
   }
 }
 
 template <class Body>
-void FlatOps::packed(std::span<const TensorView> tensors, Body&& body) {
+void FlatOps::packed(std::span<const TensorView> parts, Body&& body) {
   std::int64_t count = 0;
-  for (const TensorView& tensor : tensors) count += tensor.count();
-  const Tensor flat = Tensor::zeros(tensors.front().dtype(), {count}, stream());
-  for_each_piece(flat, tensors,
-                 [&](const TensorView& piece, const TensorView& tensor) { copy(tensor, piece, stream()); });
-  body(flat.view());
-  for_each_piece(flat, tensors,
-                 [&](const TensorView& piece, const TensorView& tensor) { copy(piece, tensor, stream()); });
+  for (const TensorView& part : parts) count += part.count();
+  const TensorView flat = packed_.take(communicator_, parts.front().dtype(), count);
+  for_each_part(flat, parts, [&](const TensorView& there, const TensorView& part) { copy(part, there, stream()); });
+  body(flat);
+  for_each_part(flat, parts, [&](const TensorView& there, const TensorView& part) { copy(there, part, stream()); });
 }
 
 }  // namespace lockstep::detail

@@ -5,11 +5,22 @@
 
 namespace lockstep::detail {
 
-/// Hands tensors that lie next to each other in memory on as they are, others as a packed copy, one call a dtype.
+/// Memory that grows to the most that was asked for and stays: no allocation in a training step.
+class Scratch {
+ public:
+  /// Uninitialised, and good until the next call.
+  TensorView take(Communicator& communicator, DType dtype, std::int64_t count);
+
+ private:
+  Buffer buffer_;
+};
+
+/// Makes messages of tensors as `packing` has it. What lies next to each other in memory is handed on as it is, the
+/// rest as a packed copy, one call a message.
 class FlatOps : public CrossDeviceOps {
  public:
   /// Tensors are in memory of the device that `communicator` serves. It must outlive the result.
-  explicit FlatOps(Communicator& communicator) : communicator_{communicator} {}
+  FlatOps(Communicator& communicator, Packing packing) : communicator_{communicator}, packing_{packing} {}
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override;
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override;
@@ -21,20 +32,24 @@ class FlatOps : public CrossDeviceOps {
  protected:
   Communicator& communicator() { return communicator_; }
   Stream& stream() { return communicator_.stream(); }
+  const Packing& packing() const { return packing_; }
+
+  /// What `op` divides a sum over the ranks by.
+  int divisor(ReduceOp op) const { return op == ReduceOp::mean ? communicator_.size() : 1; }
 
   /// In place; on every rank, or on `root` alone.
-  virtual void sum(const TensorView& flat) = 0;
-  virtual void sum_to(const TensorView& flat, int root) = 0;
+  virtual void reduce(ReduceOp op, const TensorView& flat) = 0;
+  virtual void reduce_to(ReduceOp op, const TensorView& flat, int root) = 0;
 
  private:
   template <class Body>
-  void for_each_flat(std::span<const TensorView> tensors, Body&& body);
+  void for_each_message(std::span<const TensorView> tensors, Body&& body);
   template <class Body>
-  void packed(std::span<const TensorView> tensors, Body&& body);
-
-  void finish(ReduceOp op, const TensorView& sum);
+  void packed(std::span<const TensorView> parts, Body&& body);
 
   Communicator& communicator_;
+  Packing packing_;
+  Scratch packed_;
 };
 
 }  // namespace lockstep::detail

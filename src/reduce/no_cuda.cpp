@@ -12,7 +12,7 @@ namespace {
 
 }  // namespace
 
-void tree_sum(const Pieces&, const TensorView&, Stream&) {
+void tree_sum(const Pieces&, int, const TensorView&, Stream&) {
   refuse();
 }
 void add(const TensorView&, const TensorView&, Stream&) {

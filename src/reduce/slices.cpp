@@ -51,7 +51,7 @@ std::vector<std::int64_t> row_bounds(const std::vector<std::vector<std::int64_t>
 template <class Collect>
 Tensor concatenate(Communicator& communicator, const Tensor& mine, const Shape& shape,
                    std::span<const std::int64_t> row_bounds, Collect&& collect) {
-  const Tensor whole = Tensor::zeros(mine.dtype(), shape, communicator.stream());
+  const Tensor whole = Tensor::uninitialised(mine.dtype(), shape, communicator.stream());
   const std::int64_t row = shape[0] == 0 ? 0 : whole.count() / shape[0];
   std::vector<std::int64_t> bounds;
   for (const std::int64_t bound : row_bounds) bounds.push_back(bound * row);
@@ -99,8 +99,8 @@ void detail::FlatOps::broadcast(std::span<IndexedSlices> slices, int root) {
   const auto rows = exchange_rows(communicator(), slices)[static_cast<std::size_t>(root)];
   for (std::size_t i = 0; i < slices.size(); ++i) {
     if (communicator().rank() != root) {
-      slices[i].values = Tensor::zeros(slices[i].values.dtype(), with_rows(slices[i], rows[i]), stream());
-      slices[i].indices = Tensor::zeros(DType::i64, {rows[i]}, stream());
+      slices[i].values = Tensor::uninitialised(slices[i].values.dtype(), with_rows(slices[i], rows[i]), stream());
+      slices[i].indices = Tensor::uninitialised(DType::i64, {rows[i]}, stream());
     }
     if (rows[i] == 0) continue;
     FlatOps::broadcast(std::vector{slices[i].values.view(), slices[i].indices.view()}, root);

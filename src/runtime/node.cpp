@@ -47,6 +47,9 @@ Node find_node() {
   node.ranks.resize(static_cast<std::size_t>(shared.size()));
   const int rank = world.rank();
   check_mpi(MPI_Allgather(&rank, 1, MPI_INT, node.ranks.data(), 1, MPI_INT, shared.get()), "MPI_Allgather");
+  node.of_rank.resize(static_cast<std::size_t>(world.size()));
+  check_mpi(MPI_Allgather(&node.ranks.front(), 1, MPI_INT, node.of_rank.data(), 1, MPI_INT, world.get()),
+            "MPI_Allgather");
   const std::size_t bytes = PhaseTable::bytes_for(shared.size());
   auto processes = PhaseTable::Processes::known;
   auto memory = share_memory(shared, bytes, SharedMemory::create);

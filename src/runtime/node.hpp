@@ -9,9 +9,10 @@
 
 namespace lockstep {
 
-/// The ranks that share this rank's memory.
+/// The ranks that share this rank's memory, and which share theirs.
 struct Node {
   std::vector<int> ranks;            ///< ascending
+  std::vector<int> of_rank;          ///< of every rank of the job: the first rank of its node
   int place = 0;                     ///< of this rank among them
   std::optional<PhaseTable> phases;  ///< a row each, in the same order; none where the system shares no memory
 };

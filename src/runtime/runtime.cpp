@@ -113,8 +113,10 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     if (!(options.stall_timeout.count() > 0))
       throw ConfigError{
           fmt::format("stall timeout {}: expected a positive number of seconds", options.stall_timeout.count())};
+    require_valid(options.reductions);
   });
   node = find_node();
+  group->set_nodes(node.of_rank);
   if (node.phases) {
     meeting().set_phases(&*node.phases);
     end.set_phases(&*node.phases);
@@ -129,7 +131,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   // From here on sentences name task and host.
   watchdog.reset();
   watch();
-  strategy.emplace(*group);
+  strategy.emplace(*group, options.reductions);
 }
 
 void Runtime::Impl::watch() {
@@ -145,9 +147,8 @@ void Runtime::Impl::watch() {
 
 void Runtime::Impl::compare_options() {
   const auto all = gather_texts(
-      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}, {} sums on GPUs, stall timeout {} s, {}",
-                             options.device, options.allow_shared_gpu ? " that may be shared" : "",
-                             options.gpu_sum_order == SumOrder::fixed ? "fixed-order" : "backend-order",
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}, {}, stall timeout {} s, {}", options.device,
+                             options.allow_shared_gpu ? " that may be shared" : "", describe(options.reductions),
                              options.stall_timeout.count(), options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
@@ -258,7 +259,7 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   };
   together("starting NCCL", [&] {
     auto data = make_nccl_communicator(group->host_plane(), *device, *compute, std::move(nccl));
-    group->add_device_plane(std::move(compute), std::move(data), options.gpu_sum_order);
+    group->add_device_plane(std::move(compute), std::move(data));
   });
 }
 
@@ -283,8 +284,10 @@ Strategy& Runtime::strategy() {
 }
 
 Strategy Runtime::make_strategy(Here here) {
-  impl_->meeting().agree(TagKind::create, 0, here, "a strategy");
-  return Strategy{*impl_->group};
+  return make_strategy(impl_->options.reductions, here);
+}
+Strategy Runtime::make_strategy(const ReductionOptions& reductions, Here here) {
+  return lockstep::make_strategy(*impl_->group, reductions, here);
 }
 
 int Runtime::rank() const {

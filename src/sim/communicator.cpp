@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "reduce/dispatch.hpp"
+#include "sim/job.hpp"
 #include "sim/planes.hpp"
 
 namespace lockstep::sim {
@@ -31,18 +32,27 @@ std::string describe_slices(const TensorView& view, SliceBounds bounds) {
                                                           to_hex(digest_of(std::as_bytes(bounds)))));
 }
 
+/// As MPI, which has no such numbers.
+void require_summable(const TensorView& tensor) {
+  if (is_16_bit_float(tensor.dtype()))
+    throw InvalidArgument{fmt::format("the simulated backend cannot add up tensors of {}", name_of(tensor.dtype()))};
+}
+
 template <class T>
 void add(const Bytes& bytes, std::span<T> sum) {
   for (std::size_t i = 0; i < sum.size(); ++i) {
     T x;
     std::memcpy(&x, bytes.data() + i * sizeof(T), sizeof(T));
-    sum[i] = static_cast<T>(sum[i] + x);
+    sum[i] = static_cast<T>(sum_of<sum_t<T>>(sum[i], x));
   }
 }
 
 class SimCommunicator final : public Communicator {
  public:
-  SimCommunicator(Plane& plane, int rank, int size) : plane_{plane}, rank_{rank}, size_{size} {}
+  SimCommunicator(Plane& plane, int rank)
+      : plane_{plane},
+        rank_{static_cast<int>(std::ranges::find(plane.members(), rank) - plane.members().begin())},
+        size_{static_cast<int>(plane.members().size())} {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -56,9 +66,9 @@ class SimCommunicator final : public Communicator {
   }
 
   Work broadcast(const TensorView& tensor, int root) override {
-    const std::string what = fmt::format("broadcast of {} from replica {}", describe(tensor), root);
+    const std::string what = fmt::format("broadcast of {} from replica {}", describe(tensor), job_rank(root));
     if (rank_ == root) return start(what, tensor, {.from = Needs::From::nobody}, [](std::uint64_t) {});
-    return start(what, nothing_of(tensor), {.from = Needs::From::one, .rank = root},
+    return start(what, nothing_of(tensor), {.from = Needs::From::one, .rank = job_rank(root)},
                  [this, tensor, root](std::uint64_t number) { take(number, root, 0, tensor); });
   }
 
@@ -80,23 +90,41 @@ class SimCommunicator final : public Communicator {
   }
 
   Work gather(const TensorView& whole, SliceBounds bounds, int root) override {
-    const std::string what = fmt::format("gather of {} to replica {}", describe_slices(whole, bounds), root);
+    const std::string what = fmt::format("gather of {} to replica {}", describe_slices(whole, bounds), job_rank(root));
     const TensorView mine = slice(whole, bounds, rank_);
     if (rank_ != root) return start(what, mine, {.from = Needs::From::nobody}, [](std::uint64_t) {});
     return start(what, mine, {}, collect(whole, bounds));
   }
 
   Work all_reduce(const TensorView& tensor) override {
+    require_summable(tensor);
     return start("all_reduce of " + describe(tensor), tensor, {},
                  [this, tensor](std::uint64_t number) { sum(number, tensor); });
   }
 
   Work reduce(const TensorView& tensor, int root) override {
-    const std::string what = fmt::format("reduce of {} to replica {}", describe(tensor), root);
+    require_summable(tensor);
+    const std::string what = fmt::format("reduce of {} to replica {}", describe(tensor), job_rank(root));
     if (rank_ == root) return start(what, tensor, {}, [this, tensor](std::uint64_t number) { sum(number, tensor); });
     return start(what, tensor, {.from = Needs::From::nobody}, [tensor](std::uint64_t) {
       if (tensor.bytes() > 0) std::memset(tensor.data(), poison, tensor.bytes());
     });
+  }
+
+  std::unique_ptr<Communicator> split(std::optional<int> group) override {
+    constexpr int none = -1;
+    const Tensor groups = Tensor::zeros(DType::i32, {size_});
+    const auto group_of = groups.view().elements<std::int32_t>();
+    group_of[static_cast<std::size_t>(rank_)] = group.value_or(none);
+    std::vector<std::int64_t> bounds;
+    for (int r = 0; r <= size_; ++r) bounds.push_back(r);
+    const auto number = splits_++;
+    all_gather(groups.view(), bounds).wait();
+    if (!group) return nullptr;
+    std::vector<int> members;
+    for (int r = 0; r < size_; ++r)
+      if (group_of[static_cast<std::size_t>(r)] == *group) members.push_back(job_rank(r));
+    return std::make_unique<SimCommunicator>(plane_.job().split(plane_, number, members), job_rank(rank_));
   }
 
   void abort() noexcept override {}
@@ -117,12 +145,12 @@ class SimCommunicator final : public Communicator {
 
     void wait() override {
       Plane& plane = self_.plane_;
-      plane.finish(self_.rank_, number_, needs_);
-      const Bytes& sent = plane.brought(number_, self_.rank_);
+      plane.finish(self_.job_rank(self_.rank_), number_, needs_);
+      const Bytes& sent = plane.brought(number_, self_.job_rank(self_.rank_));
       if (!std::equal(sent.begin(), sent.end(), sent_.data()))
         throw CommError{fmt::format("{}: its tensor was written to before wait() returned", what_)};
       on_finish_(number_);
-      plane.leave(self_.rank_, number_);
+      plane.leave(self_.job_rank(self_.rank_), number_);
     }
 
    private:
@@ -137,9 +165,12 @@ class SimCommunicator final : public Communicator {
   /// `mine` goes out when the call does, and what comes in is written when the work is waited for: neither a moment
   /// earlier nor later than any backend could.
   Work start(const std::string& what, const TensorView& mine, Needs needs, OnFinish on_finish) {
-    const auto number = plane_.start(rank_, what, bytes_of(mine));
+    const auto number = plane_.start(job_rank(rank_), what, bytes_of(mine));
     return Work{std::make_unique<Pending>(*this, what, mine, number, needs, std::move(on_finish))};
   }
+
+  /// Of a rank of this group.
+  int job_rank(int rank) const { return plane_.members()[static_cast<std::size_t>(rank)]; }
 
   static TensorView nothing_of(const TensorView& tensor) { return tensor.reshaped({tensor.count()}).slice(0, 0); }
 
@@ -159,7 +190,7 @@ class SimCommunicator final : public Communicator {
   void take(std::uint64_t number, int from, std::int64_t first, const TensorView& to) const {
     if (to.bytes() == 0) return;
     const auto offset = static_cast<std::size_t>(first) * size_of(to.dtype());
-    std::memcpy(to.data(), plane_.brought(number, from).data() + offset, to.bytes());
+    std::memcpy(to.data(), plane_.brought(number, job_rank(from)).data() + offset, to.bytes());
   }
 
   OnFinish collect(const TensorView& whole, SliceBounds bounds) {
@@ -176,7 +207,7 @@ class SimCommunicator final : public Communicator {
       std::fill(sums.begin(), sums.end(), T{});
       for (int i = 0; i < size_; ++i) {
         const auto from = (static_cast<std::uint64_t>(i) + number) % static_cast<std::uint64_t>(size_);
-        add(plane_.brought(number, static_cast<int>(from)), sums);
+        add(plane_.brought(number, job_rank(static_cast<int>(from))), sums);
       }
     });
   }
@@ -184,12 +215,13 @@ class SimCommunicator final : public Communicator {
   Plane& plane_;
   int rank_;
   int size_;
+  std::uint64_t splits_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_communicator(Plane& plane, int rank, int size) {
-  return std::make_unique<SimCommunicator>(plane, rank, size);
+std::unique_ptr<Communicator> make_communicator(Plane& plane, int rank) {
+  return std::make_unique<SimCommunicator>(plane, rank);
 }
 
 }  // namespace lockstep::sim

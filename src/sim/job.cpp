@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +25,9 @@ Time later(Time time, Time length) {
 
 Options checked(Options options) {
   if (options.ranks < 1) throw InvalidArgument{fmt::format("sim: {} ranks: expected one or more", options.ranks)};
+  if (options.ranks_per_node < 1)
+    throw InvalidArgument{fmt::format("sim: {} ranks a node: expected one or more", options.ranks_per_node)};
+  require_valid(options.reductions);
   if (options.stall_timeout <= Time{0}) throw InvalidArgument{"sim: the stall timeout: expected a positive time"};
   if (options.longest_latency < Time{0}) throw InvalidArgument{"sim: the longest latency: expected no negative time"};
   for (const Fault& fault : options.faults)
@@ -47,6 +51,18 @@ std::vector<std::string> devices_of(int ranks) {
   return devices;
 }
 
+std::vector<int> all_of(int ranks) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<int> node_of_rank(const Options& options) {
+  std::vector<int> nodes = all_of(options.ranks);
+  for (int& node : nodes) node /= options.ranks_per_node;
+  return nodes;
+}
+
 std::string seconds(Time time) {
   return fmt::format("{:g} s", std::chrono::duration<double>{time}.count());
 }
@@ -59,8 +75,8 @@ Job::Job(Options options, std::function<void(Strategy&, int)> body)
       names_{names_of(options_.ranks)},
       ranks_(static_cast<std::size_t>(options_.ranks)),
       scheduler_{options_.ranks, options_.seed, *this},
-      control_{*this, "control", options_.ranks},
-      data_{*this, "data", options_.ranks} {}
+      control_{*this, "control", all_of(options_.ranks)},
+      data_{*this, "data", all_of(options_.ranks)} {}
 
 void Job::run() {
   for (const Fault& fault : options_.faults)
@@ -105,14 +121,15 @@ void Job::play(int rank) {
 
 /// As Runtime and run_program have it. Throws if the job is over.
 void Job::take_part(int rank) {
-  ReplicaGroup group{make_communicator(data_, rank, options_.ranks), make_channel(control_, rank, options_.ranks),
-                     names_, [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); }};
+  ReplicaGroup group{make_communicator(data_, rank), make_channel(control_, rank, options_.ranks), names_,
+                     [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); }};
   group.set_device_names(devices_of(options_.ranks));
   struct Shown {
     const MeetingPoint*& meeting;
     ~Shown() { meeting = nullptr; }
   } const shown{of(rank).meeting = &group.meeting()};
-  Strategy strategy{group};
+  group.set_nodes(node_of_rank(options_));
+  Strategy strategy{group, options_.reductions};
   const auto succeeds = [&](const auto& part) {
     try {
       part();
@@ -263,6 +280,16 @@ void Job::stuck() {
   end({std::make_exception_ptr(StallError{text}), {}, -1, text});
 }
 
+Plane& Job::split(const Plane& from, std::uint64_t number, const std::vector<int>& members) {
+  return splits_.try_emplace({&from, number, members}, *this, "data", members).first->second;
+}
+
+const std::string& Job::data_collective_of(int rank) const {
+  for (const auto& [unused, plane] : splits_)
+    if (std::ranges::count(plane.members(), rank) && !plane.inside(rank).empty()) return plane.inside(rank);
+  return data_.inside(rank);
+}
+
 std::string Job::was(int rank) const {
   PhaseTable::Snapshot snapshot;
   snapshot.phase = control_.inside(rank).empty() ? Phase::computing : Phase::meeting;
@@ -304,7 +331,7 @@ Job::Where Job::where_is(int rank) const {
   if (!meeting) return {"has left the job", "have left the job"};
   const std::string last = meeting->meetings() > 0 ? describe(meeting->last()) : "the start of the job";
   if (control_.inside(rank).empty()) {
-    const std::string what = fmt::format("in {} after {}", data_.inside(rank), last);
+    const std::string what = fmt::format("in {} after {}", data_collective_of(rank), last);
     return {"is " + what, "are " + what};
   }
   if (meeting->meetings() > 0 && meeting->last().kind == TagKind::close)

@@ -4,9 +4,11 @@
 
 #include <exception>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include <lockstep/control/meeting_point.hpp>
@@ -39,6 +41,9 @@ class Job final : private Scheduler::Overseer {
   Time draw_latency();
   const std::string& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   std::uint64_t seed() const { return options_.seed; }
+
+  /// The plane of `members`, which split off from `from` together, in its `number`-th split.
+  Plane& split(const Plane& from, std::uint64_t number, const std::vector<int>& members);
 
   /// Whether a rank is on its way out: its job is over, or it was parked.
   bool is_leaving(int rank) const { return over_ || scheduler_.is_unwinding(rank); }
@@ -101,6 +106,7 @@ class Job final : private Scheduler::Overseer {
     std::string of_one, of_several;  ///< "is at …", "are at …"
   };
 
+  const std::string& data_collective_of(int rank) const;
   std::string was(int rank) const;
   Where where_is(int rank) const;
   std::string who_is_where() const;
@@ -114,6 +120,7 @@ class Job final : private Scheduler::Overseer {
   std::optional<AgreedFailure> agreed_;  ///< the first that left `body` on a rank
   Scheduler scheduler_;
   Plane control_, data_;
+  std::map<std::tuple<const Plane*, std::uint64_t, std::vector<int>>, Plane> splits_;
 };
 
 }  // namespace lockstep::sim

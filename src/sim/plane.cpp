@@ -11,14 +11,19 @@
 
 namespace lockstep::sim {
 
-Plane::Plane(Job& job, std::string name, int ranks)
-    : job_{job}, name_{std::move(name)}, ranks_{static_cast<std::size_t>(ranks)}, next_(ranks_, 0), inside_(ranks_) {}
+Plane::Plane(Job& job, std::string name, std::vector<int> members)
+    : job_{job},
+      name_{std::move(name)},
+      members_{std::move(members)},
+      next_(static_cast<std::size_t>(members_.back()) + 1, 0),
+      inside_(next_.size()) {}
 
 std::uint64_t Plane::start(int rank, std::string what, Bytes bytes) {
   inside_[static_cast<std::size_t>(rank)] = what;
   job_.point(rank, what);
   const std::uint64_t number = next_[static_cast<std::size_t>(rank)]++;
-  if (number == first_ + under_way_.size()) under_way_.push_back({what, rank, decltype(Collective::arrivals)(ranks_)});
+  if (number == first_ + under_way_.size())
+    under_way_.push_back({what, rank, decltype(Collective::arrivals)(next_.size())});
   Collective& collective = at(number);
   if (collective.what != what)
     job_.end(CommError{
@@ -44,9 +49,10 @@ std::optional<Time> Plane::complete_at(const Collective& collective, const Waite
     }
     case Needs::From::everyone: break;
   }
-  if (collective.arrived < static_cast<int>(ranks_)) return std::nullopt;
+  if (collective.arrived < static_cast<int>(members_.size())) return std::nullopt;
   Time last{0};
-  for (const auto& arrival : collective.arrivals) last = std::max(last, arrival->here);
+  for (const auto& arrival : collective.arrivals)
+    if (arrival) last = std::max(last, arrival->here);
   // The last message of a collective reaches the ranks one after the other.
   return last + job_.draw_latency();
 }
@@ -71,7 +77,7 @@ const Bytes& Plane::brought(std::uint64_t collective, int from) const {
 void Plane::leave(int rank, std::uint64_t collective) {
   inside_[static_cast<std::size_t>(rank)].clear();
   ++at(collective).left;
-  while (!under_way_.empty() && under_way_.front().left == static_cast<int>(ranks_)) {
+  while (!under_way_.empty() && under_way_.front().left == static_cast<int>(members_.size())) {
     under_way_.pop_front();
     ++first_;
   }

@@ -27,8 +27,11 @@ struct Needs {
 /// bring different ones to it are found when the second comes.
 class Plane {
  public:
-  /// `name` for messages: "control", "data".
-  Plane(Job& job, std::string name, int ranks);
+  /// `name` for messages: "control", "data". `members` are the ranks that take part, ascending.
+  Plane(Job& job, std::string name, std::vector<int> members);
+
+  Job& job() { return job_; }
+  const std::vector<int>& members() const { return members_; }
 
   /// A scheduling point; then `rank` starts its next collective, with `bytes` for the others. `what` says all that the
   /// ranks must have in common: "all_gather of f32[12]". Returns the number of the collective.
@@ -70,9 +73,9 @@ class Plane {
 
   Job& job_;
   std::string name_;
-  std::size_t ranks_;
-  std::vector<std::uint64_t> next_;  ///< of each rank
-  std::vector<std::string> inside_;  ///< of each rank
+  std::vector<int> members_;
+  std::vector<std::uint64_t> next_;  ///< of each rank of the job
+  std::vector<std::string> inside_;  ///< of each rank of the job
   std::deque<Collective> under_way_;
   std::uint64_t first_ = 0;  ///< the number of the first of them
 };

@@ -96,7 +96,7 @@ void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view 
   require_context();
   detail::Batch batch{op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("reduce_to", more));
-  batch.all_reduce(strategy_->group().reductions());
+  batch.all_reduce(strategy_->reductions());
 }
 
 bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
@@ -104,7 +104,7 @@ bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica des
   const bool here_it_is = is_here(destination);
   detail::Batch batch{op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), more));
-  batch.reduce_to_one(strategy_->group().reductions(), destination.id);
+  batch.reduce_to_one(strategy_->reductions(), destination.id);
   return here_it_is;
 }
 
@@ -112,7 +112,7 @@ void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const He
   require_context();
   detail::Batch batch{ReduceOp::sum, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to", more));
-  batch.broadcast(strategy_->group().reductions(), 0);
+  batch.broadcast(strategy_->reductions(), 0);
 }
 
 std::vector<Mirrored<Tensor>> StrategyExtended::batch_reduce_to(
@@ -147,7 +147,7 @@ std::vector<Tensor> StrategyExtended::read_vars(std::span<const Variable> variab
     texts.push_back(reads.emplace_back(variable, values.back(), strategy_->stream()).text());
   }
   if (!reads.empty()) strategy_->agree(TagKind::reduce, here, fmt::format("{}", fmt::join(texts, ", ")));
-  for (ComponentRead& read : reads) read.combine(strategy_->group().reductions());
+  for (ComponentRead& read : reads) read.combine(strategy_->reductions());
 
   std::vector<Tensor> tensors;
   for (const Leaves& each : values) tensors.push_back(std::get<Tensor>(each.front()));

@@ -33,7 +33,7 @@ void ReplicaContext::declared_merge(std::string_view batch, const std::function<
   detail::require_current(*this);
   strategy_.agree(TagKind::merge, here, batch);
   const detail::PushedFrame frame{{detail::Mode::cross_replica, &strategy_}};
-  fn(strategy_.group().reductions());
+  fn(strategy_.reductions());
 }
 
 void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,

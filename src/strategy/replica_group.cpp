@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include <lockstep/base/log.hpp>
 #include <lockstep/strategy/replica_group.hpp>
 
 namespace lockstep {
@@ -56,17 +59,24 @@ ReplicaGroup::ReplicaGroup(std::unique_ptr<Communicator> data, std::unique_ptr<C
       device_names_(static_cast<std::size_t>(data_->size()), "/device:CPU:0"),
       meeting_{std::move(control), std::move(replica_names)},
       end_job_{end_job ? std::move(end_job) : EndJob{terminate_with}},
-      guarded_{std::make_unique<GuardedOps>(make_fixed_order_ops(*data_), end_job_)} {}
+      node_of_rank_(static_cast<std::size_t>(data_->size()), 0) {}
 
-void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                                    SumOrder order) {
+void ReplicaGroup::set_nodes(std::vector<int> node_of_rank) {
+  node_of_rank_ = std::move(node_of_rank);
+}
+
+void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data) {
   compute_ = std::move(compute);
   device_data_ = std::move(data);
-  auto device_ops =
-      order == SumOrder::fixed ? make_fixed_order_ops(*device_data_) : make_backend_order_ops(*device_data_);
-  guarded_ =
-      std::make_unique<GuardedOps>(make_ops_by_device(make_fixed_order_ops(*data_), std::move(device_ops)), end_job_);
   to_abort_ = device_data_.get();
+}
+
+std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOptions& options) {
+  auto ops = make_cross_device_ops(*data_, options, node_of_rank_);
+  if (device_data_)
+    ops = make_ops_by_device(std::move(ops), make_cross_device_ops(*device_data_, options, node_of_rank_));
+  if (rank() == 0) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
+  return std::make_unique<GuardedOps>(std::move(ops), end_job_);
 }
 
 void ReplicaGroup::abort() noexcept {

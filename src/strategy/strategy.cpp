@@ -45,7 +45,8 @@ Strategy& Strategy::current() {
   return frame ? *frame->strategy : detail::Defaults::of_thread().strategy;
 }
 
-Strategy::Strategy(ReplicaGroup& group) : core_{std::make_unique<Core>(group, *this)} {}
+Strategy::Strategy(ReplicaGroup& group, const ReductionOptions& reductions)
+    : core_{std::make_unique<Core>(group, reductions, *this)} {}
 
 Strategy::Strategy(Strategy&& other) noexcept : core_{std::move(other.core_)} {
   if (!core_) return;
@@ -66,6 +67,9 @@ VariableStore& Strategy::store() {
 }
 ReplicaGroup& Strategy::group() {
   return core_->group;
+}
+CrossDeviceOps& Strategy::reductions() {
+  return *core_->reductions;
 }
 Stream& Strategy::stream() {
   return core_->group.stream();
@@ -135,14 +139,13 @@ std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
 void Strategy::seal(Here here) {
   detail::require_cross_replica(*this);
   agree(TagKind::seal, here, {});
-  if (const auto values = core_->store.seal(); !values.empty()) core_->group.reductions().broadcast(values, 0);
+  if (const auto values = core_->store.seal(); !values.empty()) core_->reductions->broadcast(values, 0);
 }
 
 void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this);
   agree(TagKind::seal, here, "rebroadcast");
-  if (const auto values = core_->store.mirrored_values(); !values.empty())
-    core_->group.reductions().broadcast(values, 0);
+  if (const auto values = core_->store.mirrored_values(); !values.empty()) core_->reductions->broadcast(values, 0);
 }
 
 void Strategy::attest(Here here) {
@@ -174,6 +177,12 @@ void Strategy::run_replica(const std::function<std::string(ReplicaContext&)>& fn
 void Strategy::compare(const std::string& text, const Here& here) {
   detail::require_not_another(*this);
   agree(TagKind::compare, here, text);
+}
+
+Strategy make_strategy(ReplicaGroup& group, const ReductionOptions& reductions, Here here) {
+  require_valid(reductions);
+  group.meeting().agree(TagKind::create, 0, here, "a strategy with " + describe(reductions));
+  return Strategy{group, reductions};
 }
 
 }  // namespace lockstep

@@ -14,13 +14,15 @@ Strategy& strategy_of(const Variable& variable);
 
 struct Strategy::Core {
   ReplicaGroup& group;
+  std::unique_ptr<CrossDeviceOps> reductions;
   int id;
   VariableStore store;
   StrategyExtended extended;
   std::shared_ptr<Strategy*> self;  ///< what variables know of their strategy
 
-  Core(ReplicaGroup& its_group, Strategy& handle)
+  Core(ReplicaGroup& its_group, const ReductionOptions& options, Strategy& handle)
       : group{its_group},
+        reductions{its_group.make_reductions(options)},
         id{its_group.next_strategy()},
         store{its_group.stream()},
         extended{handle},

@@ -58,9 +58,14 @@ Tensor::Tensor(std::shared_ptr<const Buffer> buffer, TensorView view)
     : buffer_{std::move(buffer)}, view_{std::move(view)} {}
 
 Tensor Tensor::zeros(DType dtype, Shape shape, Stream& stream) {
+  Tensor made = uninitialised(dtype, std::move(shape), stream);
+  fill_zero(made.view(), stream);
+  return made;
+}
+
+Tensor Tensor::uninitialised(DType dtype, Shape shape, Stream& stream) {
   const auto bytes = static_cast<std::size_t>(element_count(shape)) * size_of(dtype);
   auto buffer = std::make_shared<const Buffer>(stream.allocate(bytes));
-  stream.fill_zero(buffer->data(), bytes);
   TensorView view{buffer->data(), std::move(shape), dtype, stream.kind()};
   return {std::move(buffer), std::move(view)};
 }
@@ -73,14 +78,13 @@ Tensor Tensor::pinned(DType dtype, Shape shape, Stream& stream) {
 }
 
 Tensor Tensor::copy_of(const TensorView& view, Stream& stream) {
-  auto buffer = std::make_shared<const Buffer>(stream.allocate(view.bytes()));
-  TensorView made{buffer->data(), view.shape(), view.dtype(), stream.kind()};
-  copy(view, made, stream);
-  return {std::move(buffer), std::move(made)};
+  Tensor made = uninitialised(view.dtype(), view.shape(), stream);
+  copy(view, made.view(), stream);
+  return made;
 }
 
 Tensor Tensor::on_host(const TensorView& view) {
-  Tensor made = zeros(view.dtype(), view.shape());
+  Tensor made = uninitialised(view.dtype(), view.shape());
   read_device(view.device(), made.view().data(), view.data(), view.bytes());
   return made;
 }
@@ -89,7 +93,7 @@ Tensor Tensor::from_bytes(std::span<const std::byte> bytes, DType dtype, Shape s
   if (static_cast<std::size_t>(element_count(shape)) * size_of(dtype) != bytes.size())
     throw InvalidArgument{fmt::format("{} values of {} cannot fill the shape {}", bytes.size() / size_of(dtype),
                                       name_of(dtype), to_string(shape))};
-  Tensor made = zeros(dtype, std::move(shape));
+  Tensor made = uninitialised(dtype, std::move(shape));
   if (!bytes.empty()) std::memcpy(made.view().data(), bytes.data(), bytes.size());
   return made;
 }

@@ -157,6 +157,6 @@ TEST_CASE("ranks that were started with different options are refused", "[B-6][E
   check_refused(start({}, {"--stall-timeout", "7"}), {"replica 2 was started with other options than replica 0"});
   // Devices decide which reductions are used.
   check_refused(start({"--device", "auto"}, {"--device", "cpu"}),
-                {"replica 2 was started with other options than replica 0", "device auto, backend-order sums",
-                 "device cpu, backend-order sums"});
+                {"replica 2 was started with other options than replica 0", "device auto, automatic reductions",
+                 "device cpu, automatic reductions"});
 }

@@ -353,9 +353,10 @@ void allow_shared_gpu(int) {}
 
 namespace detail::cuda {
 
-void tree_sum(const Pieces& pieces, const TensorView& sum, Stream& stream) {
+void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
   const Pieces of_host{for_host(pieces.first), pieces.stride, pieces.count};
-  simulated(stream).push([of_host, sum = for_host(sum)] { detail::tree_sum(of_host, sum, host_stream()); });
+  simulated(stream).push(
+      [of_host, divisor, sum = for_host(sum)] { detail::tree_sum(of_host, divisor, sum, host_stream()); });
 }
 void add(const TensorView& sum, const TensorView& x, Stream& stream) {
   simulated(stream).push([sum = for_host(sum), x = for_host(x)] { detail::add(sum, x, host_stream()); });

@@ -6,9 +6,13 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
@@ -40,6 +44,14 @@ class ThreadRanks {
   /// A rank that failed: the others go on without it, and what they get is of no use.
   void leave() { barrier_.arrive_and_drop(); }
 
+  /// Those `size` that named the same group in the same split.
+  ThreadRanks& split(int number, int group, int size) {
+    const std::lock_guard lock{mutex_};
+    auto& ranks = splits_[{number, group}];
+    if (!ranks) ranks = std::make_unique<ThreadRanks>(size);
+    return *ranks;
+  }
+
   const TensorView& shown_by(int rank) const { return shown_[static_cast<std::size_t>(rank)]; }
 
   /// What each rank called, in order.
@@ -50,6 +62,8 @@ class ThreadRanks {
   std::barrier<> barrier_;
   std::vector<TensorView> shown_;
   std::vector<std::vector<Call>> calls_;
+  std::mutex mutex_;
+  std::map<std::pair<int, int>, std::unique_ptr<ThreadRanks>> splits_;  ///< by number and group
 };
 
 class ThreadCommunicator final : public Communicator {
@@ -109,6 +123,20 @@ class ThreadCommunicator final : public Communicator {
     return Work::done();
   }
   Work reduce(const TensorView& tensor, int) override { return all_reduce(tensor); }
+  std::unique_ptr<Communicator> split(std::optional<int> group) override {
+    const Tensor mine = Tensor::scalar<std::int32_t>(group.value_or(-1));
+    int members = 0, before = 0;
+    ranks_.exchange(rank_, mine.view(), [&] {
+      for (int from = 0; from < size(); ++from) {
+        if (ranks_.shown_by(from).elements<std::int32_t>()[0] != group) continue;
+        ++members;
+        if (from < rank_) ++before;
+      }
+    });
+    const int number = splits_++;
+    if (!group) return nullptr;
+    return std::make_unique<ThreadCommunicator>(ranks_.split(number, *group, members), before);
+  }
   void abort() noexcept override {}
 
  private:
@@ -138,6 +166,7 @@ class ThreadCommunicator final : public Communicator {
 
   ThreadRanks& ranks_;
   int rank_;
+  int splits_ = 0;
 };
 
 /// Calls `body(communicator)` on `size` ranks at once, and throws what one of them threw once all have ended. No

@@ -11,6 +11,10 @@
 
 namespace lockstep::test {
 
+/// What sums of T are computed in.
+template <class T>
+using unrounded_t = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+
 /// parts[p] is what part p brings: in floating point of either sign and many magnitudes, in integers small.
 template <class T>
 std::vector<std::vector<T>> make_parts(int parts, std::int64_t count) {
@@ -19,9 +23,9 @@ std::vector<std::vector<T>> make_parts(int parts, std::int64_t count) {
   std::uint64_t index = 0;
   for (std::vector<T>& part : made) {
     for (std::int64_t i = 0; i < count; ++i, ++index) {
-      if constexpr (std::is_floating_point_v<T>) {
-        const double scale = static_cast<double>(std::uint64_t{1} << random.below(30, index));
-        part.push_back(static_cast<T>((random.uniform(index) - 0.5) * scale));
+      if constexpr (!std::is_integral_v<T>) {
+        const double scale = static_cast<double>(std::uint64_t{1} << random.below(sizeof(T) == 2 ? 12 : 30, index));
+        part.push_back(static_cast<T>(static_cast<unrounded_t<T>>((random.uniform(index) - 0.5) * scale)));
       } else {
         part.push_back(static_cast<T>(random.below(20, index)));
       }
@@ -32,18 +36,21 @@ std::vector<std::vector<T>> make_parts(int parts, std::int64_t count) {
 
 /// tree(0, n) = tree(0, m) + tree(m, n), m the largest power of two below n.
 template <class T>
-T tree(const std::vector<std::vector<T>>& parts, std::size_t first, std::size_t last, std::size_t element) {
+unrounded_t<T> tree(const std::vector<std::vector<T>>& parts, std::size_t first, std::size_t last,
+                    std::size_t element) {
   if (last - first == 1) return parts[first][element];
   std::size_t m = 1;
   while (2 * m < last - first) m *= 2;
-  return static_cast<T>(tree(parts, first, first + m, element) + tree(parts, first + m, last, element));
+  return static_cast<unrounded_t<T>>(tree(parts, first, first + m, element) + tree(parts, first + m, last, element));
 }
 
+/// Divided by `divisor`, as a mean is.
 template <class T>
-std::vector<T> tree(const std::vector<std::vector<T>>& parts) {
+std::vector<T> tree(const std::vector<std::vector<T>>& parts, int divisor = 1) {
   std::vector<T> sum;
   for (std::size_t element = 0; element < parts.front().size(); ++element)
-    sum.push_back(tree(parts, 0, parts.size(), element));
+    sum.push_back(static_cast<T>(
+        static_cast<unrounded_t<T>>(tree(parts, 0, parts.size(), element) / static_cast<unrounded_t<T>>(divisor))));
   return sum;
 }
 

@@ -110,6 +110,45 @@ TEST_CASE("the communicator moves what it says, on any number of ranks") {
   }
 }
 
+TEST_CASE("ranks of several nodes add up within them first, to the same bits", "[E-13]") {
+  for (const int ranks_per_node : {1, 2, 3, 4, 8}) {
+    const auto parts = make_parts<float>(8, 20'000);
+    const auto expected = tree(parts);
+    int right = 0;
+    std::vector<std::string> exchanges;
+    sim::Options options{.ranks = 8, .ranks_per_node = ranks_per_node, .seed = 3};
+    options.trace = [&](std::string_view line) {
+      if (line.find("replica 0: all_to_all") != line.npos) exchanges.emplace_back(line);
+    };
+    sim::run(std::move(options), [&](Strategy& strategy, int rank) {
+      const Tensor sum = strategy.reduce(ReduceOp::sum, PerReplica{tensor_of(parts[static_cast<std::size_t>(rank)])});
+      right += same_bits(sum.to_vector<float>(), expected);
+    });
+    CAPTURE(ranks_per_node, exchanges);
+    CHECK(right == 8);
+    // Replica 0 exchanges with its node, and with the other nodes' leaders; or with all where nodes would change bits.
+    CHECK(exchanges.size() == (ranks_per_node == 2 || ranks_per_node == 4 ? 2 : 1));
+  }
+}
+
+TEST_CASE("ranks of a group that wait for one that is elsewhere are told where they are", "[E-13]") {
+  const SimOutcome outcome = outcome_of({.ranks = 4}, [](Strategy& strategy, int rank) {
+    const auto half = strategy.group().host_plane().split(rank / 2);
+    CHECK(half->size() == 2);
+    CHECK(half->rank() == rank % 2);
+    if (rank != 3) half->all_reduce(of({1, 2}).view()).wait();
+    strategy.run([](ReplicaContext&) {});
+  });
+  CHECK(outcome.is<StallError>());
+  CHECK_THAT(outcome.what(), Catch::Contains("replica 2 (worker:2, host sim) is in all_reduce of f32[2]"));
+}
+
+TEST_CASE("options of nodes and reductions that make no sense are refused") {
+  const auto nothing = [](Strategy&, int) {};
+  CHECK_THROWS_WITH(sim::run({.ranks_per_node = 0}, nothing), "sim: 0 ranks a node: expected one or more");
+  CHECK_THROWS_AS(sim::run({.reductions = {.packing = IntoPacks{0}}}, nothing), InvalidArgument);
+}
+
 TEST_CASE("the order of the backend's sum is the same on every rank, and not always the ranks'") {
   constexpr int ranks = 7;
   const auto parts = make_parts<float>(ranks, 200);
@@ -246,15 +285,13 @@ TEST_CASE("ranks that wait for each other on different planes are told at once w
 
 TEST_CASE("a failure in a data collective ends the job, and is a PeerError on the others") {
   int own = 0, peers = 0;
-  const SimOutcome outcome = outcome_of({.ranks = 3}, [&](Strategy& strategy, int) {
+  const ReductionOptions reductions{.kind = ReductionKind::to_one_rank,
+                                    .accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {
+                                      throw InvalidArgument{"nobody can add this up"};
+                                    }};
+  const SimOutcome outcome = outcome_of({.ranks = 3, .reductions = reductions}, [&](Strategy& strategy, int) {
     try {
-      strategy.run([&](ReplicaContext& context) {
-        context.declared_merge("what nobody can add up", [&](CrossDeviceOps& reductions) {
-          const Tensor value = Tensor::zeros(DType::f16, {4});
-          const TensorView views[]{value.view()};
-          reductions.all_reduce(ReduceOp::sum, views);
-        });
-      });
+      (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1});
     } catch (const InvalidArgument&) {
       ++own;
       throw;

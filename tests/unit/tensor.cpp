@@ -15,6 +15,14 @@ TEST_CASE("a tensor holds the values it was made from") {
   CHECK(Tensor::zeros(DType::u8, {2}).to_vector<std::uint8_t>() == std::vector<std::uint8_t>{0, 0});
 }
 
+TEST_CASE("a tensor may be made for values to come, and hold 16-bit floats") {
+  const Tensor t = Tensor::uninitialised(DType::f16, {2, 1});
+  CHECK(describe(t.view()) == "f16[2, 1]");
+  t.view().elements<Half>()[0] = t.view().elements<Half>()[1] = Half{1.5f};
+  CHECK(t.to_vector<Half>() == std::vector<Half>{Half{1.5f}, Half{1.5f}});
+  CHECK_THROWS_AS(t.to_vector<BFloat16>(), InvalidArgument);
+}
+
 TEST_CASE("a tensor of no elements is a tensor") {
   CHECK(Tensor::zeros(DType::f32, {0, 5}).to_vector<float>().empty());
   CHECK(Tensor{}.count() == 0);

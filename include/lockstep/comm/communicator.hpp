@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -56,9 +57,9 @@ using SliceBounds = std::span<const std::int64_t>;
 std::vector<std::int64_t> even_slices(std::int64_t count, int slices, std::int64_t granule = 64);
 
 /// A group of ranks that move tensors in memory of one kind of device. Every method that returns Work is collective:
-/// each rank of the group calls it, in the same order, with tensors of the same shape and type. No method checks that
-/// the ranks agree: the control plane has done so before. A collective starts after what was enqueued on `stream`
-/// before it, and does not block the host where that is a GPU's. Not thread-safe but for `abort`.
+/// each rank of the group calls it, in the same order, with tensors of the same shape and type; so is `split`. No
+/// method checks that the ranks agree: the control plane has done so before. A collective starts after what was
+/// enqueued on `stream` before it, and does not block the host where that is a GPU's. Not thread-safe but for `abort`.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -94,6 +95,11 @@ class Communicator {
 
   /// The same for `root` alone; elsewhere `tensor` holds anything afterwards.
   virtual Work reduce(const TensorView& tensor, int root) = 0;
+
+  /// The ranks that name the same `group`, a number from 0, as a communicator of their own, in the order that they have
+  /// here; null for a rank that names none. This communicator must outlive it. InvalidArgument where the backend has no
+  /// groups of its ranks.
+  virtual std::unique_ptr<Communicator> split(std::optional<int> group);
 
   /// LOCAL, from any thread: gives up collectives under way that may never end, because a rank of the group is gone.
   /// For a process that is about to end; nothing but the destructor may be called afterwards.

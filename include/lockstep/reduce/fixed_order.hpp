@@ -12,8 +12,9 @@ namespace lockstep {
 /// Sums `parts` equal pieces of `pieces`, laid out one after the other, into `sum`: element by element, bracketed as
 ///   tree(0, n) = tree(0, m) + tree(m, n), m the largest power of two below n.
 /// So a rank that sums an aligned run of 2^k of the pieces itself, and hands on the result as one piece, changes no
-/// bit. LOCAL. `sum` has the length of one piece and may not overlap `pieces`. Every dtype but f16 and bf16. Enqueued
-/// on `stream`, on memory of its device; the same bits on every kind of device.
+/// bit; but for f16 and bf16, whose tree is one of f32 numbers that is rounded once, at its end, to nearest even.
+/// LOCAL. `sum` has the length of one piece and may not overlap `pieces`. Integers wrap around. Enqueued on `stream`,
+/// on memory of its device; the same bits on every kind of device, but for those of NaNs.
 void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum, Stream& stream = host_stream());
 
 /// The same tree for parts that come one after the other: the sums of the shards of one rank, without keeping them all.
@@ -21,7 +22,8 @@ void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum,
 class FixedOrderAccumulator {
  public:
   /// For tensors of `count` elements of `dtype`, in memory of the stream's device; `stream` must outlive it. Parts and
-  /// sum are written and read by work that is enqueued there.
+  /// sum are written and read by work that is enqueued there. InvalidArgument for f16 and bf16, of which every sum but
+  /// the last would have to be kept in more bits: accumulate in f32.
   FixedOrderAccumulator(DType dtype, std::int64_t count, Stream& stream = host_stream());
 
   /// Where the next part is to be written. Its old content is unspecified.

@@ -19,8 +19,8 @@ struct RuntimeOptions {
   std::filesystem::path cluster_spec;
   /// "auto", "cpu" or "cuda"; "auto" is the CPU where a node of the job, or the build, has no GPU.
   std::string device = "auto";
-  /// How gradients on GPUs are added up. On the CPU it is always the fixed order.
-  SumOrder gpu_sum_order = SumOrder::backend;
+  /// Of `strategy()`, and of those that `make_strategy` makes without other ones.
+  ReductionOptions reductions = {};
   /// For tests: ranks beyond a node's GPUs share them. They take turns there, and NCCL goes through sockets.
   bool allow_shared_gpu = false;
   /// A rank that is silent, or late for the others, for so long ends the job.
@@ -47,6 +47,8 @@ class Runtime {
 
   /// COLL, agreed: another strategy on the same ranks, with a store of its own. It must not outlive the runtime.
   Strategy make_strategy(Here here = Here::current());
+  /// The same with reductions of its own.
+  Strategy make_strategy(const ReductionOptions& reductions, Here here = Here::current());
 
   int rank() const;
   int size() const;

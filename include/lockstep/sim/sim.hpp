@@ -36,7 +36,13 @@ struct Fault {
 
 struct Options {
   int ranks = 8;
+
+  /// Neighbours share a node; the last one has what is left over.
+  int ranks_per_node = std::numeric_limits<int>::max();
   std::uint64_t seed = 0;
+
+  /// Of the strategy that `body` gets, as in RuntimeOptions.
+  ReductionOptions reductions = {};
 
   std::vector<Fault> faults = {};
 

@@ -27,9 +27,12 @@ class ReplicaGroup {
                std::vector<std::string> replica_names, EndJob end_job = {});
   ~ReplicaGroup();
 
+  /// LOCAL, before the first strategy is made: the same number for ranks of one node. Until then all are on one.
+  void set_nodes(std::vector<int> node_of_rank);
+
   /// The plane for GPU memory, of the same ranks in the same order; `compute` is the stream of `data`. Once, before the
   /// first strategy is made. From then on variables live in the memory of that GPU.
-  void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data, SumOrder order);
+  void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data);
 
   /// One name for each replica. Before the first strategy is made; without, all are "/device:CPU:0".
   void set_device_names(std::vector<std::string> names) { device_names_ = std::move(names); }
@@ -44,8 +47,8 @@ class ReplicaGroup {
   /// Control plane: every agreement of the process.
   MeetingPoint& meeting() { return meeting_; }
 
-  /// Data plane. Only for what an agreement covers. Never throws: a failure ends the job.
-  CrossDeviceOps& reductions() { return *guarded_; }
+  /// COLL: the reductions of a strategy, on both planes. They never throw: a failure ends the job.
+  std::unique_ptr<CrossDeviceOps> make_reductions(const ReductionOptions& options);
 
   /// The data plane for host memory.
   Communicator& host_plane() { return *data_; }
@@ -64,9 +67,9 @@ class ReplicaGroup {
   std::vector<std::string> device_names_;
   MeetingPoint meeting_;
   EndJob end_job_;
+  std::vector<int> node_of_rank_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Communicator> device_data_;
-  std::unique_ptr<CrossDeviceOps> guarded_;
   std::atomic<Communicator*> to_abort_ = nullptr;
   int strategies_ = 0;
 };

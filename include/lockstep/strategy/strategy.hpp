@@ -33,8 +33,9 @@ class Strategy {
   /// communication.
   static Strategy& current();
 
-  /// On the ranks of `group`, which must outlive it.
-  explicit Strategy(ReplicaGroup& group);
+  /// COLL, but not agreed (see `make_strategy`). On the ranks of `group`, which must outlive it. InvalidArgument for
+  /// options that make no sense.
+  explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
   Strategy(Strategy&&) noexcept;
   Strategy& operator=(const Strategy&) = delete;
@@ -47,6 +48,10 @@ class Strategy {
   StrategyExtended& extended();
   VariableStore& store();
   ReplicaGroup& group();
+
+  /// The data plane as this strategy was told to use it. Only for what an agreement covers. Never throws: a failure
+  /// ends the job.
+  CrossDeviceOps& reductions();
 
   /// LOCAL. The stream of this rank's device. Variables, gradients and optimizer slots are in that device's memory, and
   /// whatever works on them is enqueued there.
@@ -180,5 +185,10 @@ class Strategy {
 
   std::unique_ptr<Core> core_;
 };
+
+/// COLL, agreed: a strategy on the ranks of `group`, which must outlive it, with a store of its own. MismatchError
+/// where the ranks' options differ; InvalidArgument, before any agreement, for options that make no sense. Functions
+/// that accumulate are not compared.
+Strategy make_strategy(ReplicaGroup& group, const ReductionOptions& reductions = {}, Here here = Here::current());
 
 }  // namespace lockstep

@@ -99,6 +99,9 @@ class Tensor {
   /// In memory of the stream's device, for work enqueued there from here on.
   static Tensor zeros(DType dtype, Shape shape, Stream& stream = host_stream());
 
+  /// The same without a value in it: for what is written before it is read.
+  static Tensor uninitialised(DType dtype, Shape shape, Stream& stream = host_stream());
+
   /// On the host, in memory that `stream` copies from and to best (Stream::allocate_pinned).
   static Tensor pinned(DType dtype, Shape shape, Stream& stream);
 

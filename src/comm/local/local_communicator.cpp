@@ -22,6 +22,9 @@ class LocalCommunicator final : public Communicator {
   Work gather(const TensorView&, SliceBounds, int) override { return Work::done(); }
   Work all_reduce(const TensorView&) override { return Work::done(); }
   Work reduce(const TensorView&, int) override { return Work::done(); }
+  std::unique_ptr<Communicator> split(std::optional<int> group) override {
+    return group ? std::make_unique<LocalCommunicator>(stream_) : nullptr;
+  }
   void abort() noexcept override {}
 
  private:

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -46,7 +47,7 @@ struct ByteSlices {
 /// MPI's blocking collectives: on one node they were measured at a sixth of the non-blocking ones' latency.
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator() : comm_{MpiComm::duplicate(MPI_COMM_WORLD)}, rank_{comm_.rank()}, size_{comm_.size()} {}
+  explicit MpiCommunicator(MpiComm comm) : comm_{std::move(comm)}, rank_{comm_.rank()}, size_{comm_.size()} {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -116,6 +117,11 @@ class MpiCommunicator final : public Communicator {
     return Work::done();
   }
 
+  std::unique_ptr<Communicator> split(std::optional<int> group) override {
+    MpiComm made = MpiComm::split(comm_.get(), group.value_or(MPI_UNDEFINED));
+    return group ? std::make_unique<MpiCommunicator>(std::move(made)) : nullptr;
+  }
+
   // What MPI has under way, MPI_Abort ends.
   void abort() noexcept override {}
 
@@ -139,7 +145,7 @@ class MpiCommunicator final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_mpi_communicator() {
-  return std::make_unique<MpiCommunicator>();
+  return std::make_unique<MpiCommunicator>(MpiComm::duplicate(MPI_COMM_WORLD));
 }
 
 }  // namespace lockstep

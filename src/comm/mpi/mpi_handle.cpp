@@ -40,6 +40,14 @@ MpiComm MpiComm::split_by_node(MPI_Comm parent) {
   return comm;
 }
 
+MpiComm MpiComm::split(MPI_Comm parent, int colour) {
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(parent, colour, 0, &made), "MPI_Comm_split");
+  MpiComm comm{made};
+  if (made != MPI_COMM_NULL) check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return comm;
+}
+
 MpiComm::~MpiComm() {
   if (handle_ == MPI_COMM_NULL) return;
   int finalized = 0;

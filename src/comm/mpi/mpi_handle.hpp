@@ -21,6 +21,9 @@ class MpiComm {
   /// Collective over `parent`: the ranks that share this node's memory, ordered as in `parent`.
   static MpiComm split_by_node(MPI_Comm parent);
 
+  /// Collective over `parent`: the ranks of one colour, ordered as in `parent`. No handle for MPI_UNDEFINED.
+  static MpiComm split(MPI_Comm parent, int colour);
+
   MpiComm(MpiComm&& other) noexcept : handle_{std::exchange(other.handle_, MPI_COMM_NULL)} {}
   MpiComm& operator=(MpiComm&& other) noexcept {
     std::swap(handle_, other.handle_);

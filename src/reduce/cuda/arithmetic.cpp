@@ -20,10 +20,10 @@ T* elements(const TensorView& view) {
 
 }  // namespace
 
-void tree_sum(const Pieces& pieces, const TensorView& sum, Stream& stream) {
+void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
   if (sum.count() == 0) return;
   with_element_type(sum.dtype(), [&]<class T>() {
-    check_cuda(launch_tree_sum(elements<const T>(pieces.first), pieces.stride, pieces.count, elements<T>(sum),
+    check_cuda(launch_tree_sum(elements<const T>(pieces.first), pieces.stride, pieces.count, divisor, elements<T>(sum),
                                sum.count(), native(stream)),
                "the launch of a sum over parts");
   });

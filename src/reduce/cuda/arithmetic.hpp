@@ -6,7 +6,7 @@
 namespace lockstep::detail::cuda {
 
 /// DeviceError in a build without a GPU backend.
-void tree_sum(const Pieces& pieces, const TensorView& sum, Stream& stream);
+void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
 void add(const TensorView& sum, const TensorView& x, Stream& stream);
 void divide(const TensorView& view, int divisor, Stream& stream);
 

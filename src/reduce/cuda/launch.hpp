@@ -5,11 +5,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <lockstep/base/half.hpp>
+
 namespace lockstep::detail::cuda {
 
-/// T: float, double, std::int32_t, std::int64_t, std::uint8_t. Each is one launch, and returns what CUDA says of it.
+/// T: float, double, Half, BFloat16, std::int32_t, std::int64_t, std::uint8_t. Each is one launch, and returns what
+/// CUDA says of it.
 template <class T>
-cudaError_t launch_tree_sum(const T* pieces, std::int64_t stride, int parts, T* sum, std::int64_t count,
+cudaError_t launch_tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, T* sum, std::int64_t count,
                             cudaStream_t stream);
 template <class T>
 cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream);

@@ -14,9 +14,9 @@ class SimRuntime {
   explicit SimRuntime(Strategy& strategy) : strategy_{strategy} {}
 
   Strategy& strategy() { return strategy_; }
-  Strategy make_strategy(Here here = Here::current()) {
-    strategy_.group().meeting().agree(TagKind::create, 0, here, "a strategy");
-    return Strategy{strategy_.group()};
+  Strategy make_strategy(Here here = Here::current()) { return make_strategy({}, here); }
+  Strategy make_strategy(const ReductionOptions& reductions, Here here = Here::current()) {
+    return lockstep::make_strategy(strategy_.group(), reductions, here);
   }
   int rank() const { return strategy_.group().rank(); }
   int size() const { return strategy_.group().size(); }

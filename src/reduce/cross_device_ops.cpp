@@ -1,0 +1,38 @@
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/reduce/cross_device_ops.hpp>
+
+#include "reduce/dispatch.hpp"
+
+namespace lockstep {
+
+void require_reducible(ReduceOp op, DType dtype) {
+  if (op != ReduceOp::sum && op != ReduceOp::mean)
+    throw InvalidArgument{
+        fmt::format("`reduce_op` must be ReduceOp::sum or ReduceOp::mean, not {}", static_cast<int>(op))};
+  with_element_type(dtype, []<class T>() {});
+  if (op == ReduceOp::mean && !is_floating_point(dtype))
+    throw InvalidArgument{fmt::format(
+        "the mean of {} tensors is refused: it is not an integer; sum them, or convert them to f64", name_of(dtype))};
+}
+
+std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator, const ReductionOptions& options,
+                                                      std::span<const int> node_of_rank) {
+  require_valid(options);
+  const DeviceKind tensors = communicator.stream().kind();
+  const ReductionKind kind =
+      options.kind == ReductionKind::automatic ? choose_reduction(tensors, node_of_rank) : options.kind;
+  switch (kind) {
+    case ReductionKind::fixed_order: return make_fixed_order_ops(communicator, options.packing);
+    case ReductionKind::to_one_rank: return make_to_one_rank_ops(communicator, options.accumulate, options.packing);
+    case ReductionKind::hierarchical:
+      if (tensors == DeviceKind::cpu) return make_hierarchical_ops(communicator, node_of_rank, options.packing);
+      break;
+    case ReductionKind::backend_order:
+    case ReductionKind::automatic: break;
+  }
+  return make_backend_order_ops(communicator, options.packing);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#include "reduce/message_plan.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace lockstep::detail {
+namespace {
+
+using Messages = std::vector<std::vector<Run>>;
+
+Messages plan(const IntoPacks& packs, std::span<const std::int64_t> counts, std::size_t) {
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  Messages messages;
+  std::size_t tensor = 0;
+  std::int64_t taken = 0;  // of that tensor
+  for (int pack = 0; pack < packs.num_packs; ++pack) {
+    const std::int64_t even = total / packs.num_packs;
+    std::int64_t left = pack + 1 < packs.num_packs ? even : total - even * (packs.num_packs - 1);
+    if (left == 0) continue;
+    messages.emplace_back();
+    while (left > 0) {
+      const std::int64_t count = std::min(left, counts[tensor] - taken);
+      if (count > 0) messages.back().push_back({tensor, taken, count});
+      left -= count;
+      taken += count;
+      if (taken == counts[tensor]) {
+        ++tensor;
+        taken = 0;
+      }
+    }
+  }
+  return messages;
+}
+
+Messages plan(const GroupSmall& group, std::span<const std::int64_t> counts, std::size_t element_bytes) {
+  Messages messages;
+  int grouped = 0;  // in the last message, of which more may become part; 0 where it is a large tensor
+  for (std::size_t tensor = 0; tensor < counts.size(); ++tensor) {
+    if (counts[tensor] == 0) continue;
+    const bool small = counts[tensor] <= group.small_tensor_bytes / static_cast<std::int64_t>(element_bytes);
+    if (!small || grouped == 0 || grouped == group.max_group) {
+      messages.emplace_back();
+      grouped = 0;
+    }
+    messages.back().push_back({tensor, 0, counts[tensor]});
+    grouped = small ? grouped + 1 : 0;
+  }
+  return messages;
+}
+
+Messages plan(const Unpacked&, std::span<const std::int64_t> counts, std::size_t element_bytes) {
+  return plan(GroupSmall{.small_tensor_bytes = std::numeric_limits<std::int64_t>::max(), .max_group = 1}, counts,
+              element_bytes);
+}
+
+}  // namespace
+
+Messages plan_messages(const Packing& packing, std::span<const std::int64_t> counts, std::size_t element_bytes) {
+  return std::visit([&](const auto& way) { return plan(way, counts, element_bytes); }, packing);
+}
+
+}  // namespace lockstep::detail

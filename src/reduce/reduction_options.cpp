@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
+
+namespace lockstep {
+namespace {
+
+template <class... Body>
+struct Overloaded : Body... {
+  using Body::operator()...;
+};
+template <class... Body>
+Overloaded(Body...) -> Overloaded<Body...>;
+
+/// The numbers of neighbouring ranks on one node: 2, 2 for nodes 0, 0, 1, 1.
+std::vector<std::size_t> runs_of(std::span<const int> node_of_rank) {
+  std::vector<std::size_t> runs;
+  for (std::size_t rank = 0; rank < node_of_rank.size(); ++rank) {
+    if (rank == 0 || node_of_rank[rank] != node_of_rank[rank - 1]) runs.push_back(0);
+    ++runs.back();
+  }
+  return runs;
+}
+
+}  // namespace
+
+std::string_view name_of(ReductionKind kind) {
+  switch (kind) {
+    case ReductionKind::automatic: return "automatic";
+    case ReductionKind::fixed_order: return "fixed-order";
+    case ReductionKind::backend_order: return "backend-order";
+    case ReductionKind::hierarchical: return "hierarchical";
+    case ReductionKind::to_one_rank: return "to-one-rank";
+  }
+  return "?";
+}
+
+void require_valid(const ReductionOptions& options) {
+  if (options.kind > ReductionKind::to_one_rank)
+    throw InvalidArgument{
+        fmt::format("kind of reductions {}: expected one of ReductionKind's", static_cast<int>(options.kind))};
+  if (options.accumulate && options.kind != ReductionKind::to_one_rank)
+    throw InvalidArgument{fmt::format(
+        "{} reductions have an order of their own; a function that accumulates is for ReductionKind::to_one_rank",
+        name_of(options.kind))};
+  std::visit(Overloaded{[](const IntoPacks& packs) {
+                          if (packs.num_packs <= 0)
+                            throw InvalidArgument{
+                                fmt::format("`num_packs` must be greater than zero, not {}", packs.num_packs)};
+                        },
+                        [](const GroupSmall& group) {
+                          if (group.small_tensor_bytes <= 0 || group.max_group <= 0)
+                            throw InvalidArgument{fmt::format(
+                                "`small_tensor_bytes` and `max_group` should both be greater than zero, not {} and {}",
+                                group.small_tensor_bytes, group.max_group)};
+                        },
+                        [](const Unpacked&) {}},
+             options.packing);
+}
+
+std::string describe(const ReductionOptions& options) {
+  const std::string packing = std::visit(
+      Overloaded{[](const IntoPacks& packs) {
+                   return packs.num_packs == 1 ? std::string{} : fmt::format(" in {} packs", packs.num_packs);
+                 },
+                 [](const GroupSmall& group) {
+                   return fmt::format(" of tensors up to {} bytes in groups of up to {}", group.small_tensor_bytes,
+                                      group.max_group);
+                 },
+                 [](const Unpacked&) { return std::string{" of one tensor at a time"}; }},
+      options.packing);
+  return fmt::format("{} reductions{}{}", name_of(options.kind), packing,
+                     options.accumulate ? " by a function of the program's" : "");
+}
+
+ReductionKind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank) {
+  if (tensors == DeviceKind::cuda) return ReductionKind::backend_order;
+  const auto runs = runs_of(node_of_rank);
+  return hierarchy_keeps_bits(node_of_rank) && runs.size() > 1 && runs.front() > 1 ? ReductionKind::hierarchical
+                                                                                   : ReductionKind::fixed_order;
+}
+
+bool hierarchy_keeps_bits(std::span<const int> node_of_rank) {
+  const auto runs = runs_of(node_of_rank);
+  std::vector<int> nodes{node_of_rank.begin(), node_of_rank.end()};
+  std::sort(nodes.begin(), nodes.end());
+  const auto distinct = std::unique(nodes.begin(), nodes.end()) - nodes.begin();
+  return static_cast<std::size_t>(distinct) == runs.size() &&
+         std::all_of(runs.begin(), runs.end(),
+                     [&](std::size_t run) { return run == runs.front() && std::has_single_bit(run); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// Hierarchical reductions over MPI's own groups of ranks, on nodes that are made up: four ranks of one host.
+#include <algorithm>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/reduce/cross_device_ops.hpp>
+
+#include "../unit/reduce_support.hpp"
+#include "support/mpi_main.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+int rank() {
+  return runtime().rank();
+}
+
+}  // namespace
+
+TEST_CASE("ranks of one group are a communicator, in the order that they had") {
+  REQUIRE(runtime().size() == 4);
+  const auto all = make_mpi_communicator();
+  const auto half = all->split(rank() % 2);
+  REQUIRE(half->size() == 2);
+  CHECK(half->rank() == rank() / 2);
+  CHECK(half->backend() == "mpi");
+  const Tensor sum = Tensor::scalar<std::int32_t>(rank());
+  half->all_reduce(sum.view()).wait();
+  CHECK(sum.to_vector<std::int32_t>()[0] == (rank() % 2 == 0 ? 0 + 2 : 1 + 3));
+  const auto last = all->split(rank() == 3 ? std::optional{0} : std::nullopt);
+  CHECK((last != nullptr) == (rank() == 3));
+}
+
+TEST_CASE(
+    "a hierarchical sum over MPI has the bits of the one tree where nodes are equal, and is right where they are not",
+    "[E-13]") {
+  const auto all = make_mpi_communicator();
+  for (const std::vector<int>& nodes :
+       {std::vector{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 1, 1}, {0, 1, 0, 1}, {0, 1, 2, 3}}) {
+    const auto ops = make_hierarchical_ops(*all, nodes);
+    const bool same_tree = hierarchy_keeps_bits(nodes);
+    for (const std::int64_t count : {10, 1'200'000}) {
+      CAPTURE(nodes, count);
+      const auto parts = make_parts<float>(4, count);
+      const auto& mine = parts[static_cast<std::size_t>(rank())];
+      const Tensor sum = tensor_of(mine);
+      ops->all_reduce(ReduceOp::sum, std::vector{sum.view()});
+      if (same_tree) CHECK(same_bits(sum.to_vector<float>(), tree(parts)));
+
+      const auto small = make_parts<std::int64_t>(4, count);
+      const Tensor exact = tensor_of(small[static_cast<std::size_t>(rank())]);
+      ops->all_reduce(ReduceOp::sum, std::vector{exact.view()});
+      CHECK(same_bits(exact.to_vector<std::int64_t>(), tree(small)));
+
+      for (int root = 0; root < 4; ++root) {
+        const Tensor to_root = tensor_of(small[static_cast<std::size_t>(rank())]), copied = tensor_of(mine);
+        ops->reduce_to_one(ReduceOp::sum, std::vector{to_root.view()}, root);
+        if (rank() == root) CHECK(same_bits(to_root.to_vector<std::int64_t>(), tree(small)));
+        ops->broadcast(std::vector{copied.view()}, root);
+        CHECK(same_bits(copied.to_vector<float>(), parts[static_cast<std::size_t>(root)]));
+      }
+    }
+  }
+}

@@ -1,0 +1,243 @@
+// The kinds of reductions besides the flat fixed order, and the rule that picks one.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/reduce/cross_device_ops.hpp>
+#include <lockstep/reduce/fixed_order.hpp>
+
+#include "reduce_support.hpp"
+#include "support/thread_communicator.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+using Nodes = std::vector<int>;
+constexpr DeviceKind host = DeviceKind::cpu;
+
+/// The documented sum over nodes: the tree of each, in the order of their first ranks, and the tree over those.
+template <class T>
+std::vector<T> tree_of_nodes(const std::vector<std::vector<T>>& parts, const Nodes& nodes, int divisor) {
+  using Sum = unrounded_t<T>;
+  std::vector<int> order;
+  for (const int node : nodes)
+    if (std::find(order.begin(), order.end(), node) == order.end()) order.push_back(node);
+  std::vector<std::vector<Sum>> sums;
+  for (const int node : order) {
+    std::vector<std::vector<Sum>> of_node;
+    for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+      if (nodes[rank] == node) of_node.emplace_back(parts[rank].begin(), parts[rank].end());
+    sums.push_back(tree(of_node));
+  }
+  std::vector<T> rounded;
+  for (const Sum sum : tree(sums)) rounded.push_back(static_cast<T>(static_cast<Sum>(sum / static_cast<Sum>(divisor))));
+  return rounded;
+}
+
+/// What each rank has after `operation` on its part.
+template <class T>
+std::vector<std::vector<T>> after(const std::vector<std::vector<T>>& parts,
+                                  const std::function<std::unique_ptr<CrossDeviceOps>(Communicator&)>& make,
+                                  const std::function<void(CrossDeviceOps&, const TensorView&)>& operation) {
+  std::vector<std::vector<T>> results(parts.size());
+  on_threads(static_cast<int>(parts.size()), [&](ThreadCommunicator& communicator) {
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    const Tensor mine = tensor_of(parts[rank]);
+    operation(*make(communicator), mine.view());
+    results[rank] = mine.template to_vector<T>();
+  });
+  return results;
+}
+
+template <class T>
+bool all_same_bits(const std::vector<std::vector<T>>& results, const std::vector<T>& expected) {
+  return std::all_of(results.begin(), results.end(),
+                     [&](const std::vector<T>& result) { return same_bits(result, expected); });
+}
+
+const std::vector<Nodes> layouts{
+    {0},          {0, 0},          {0, 1},       {0, 0, 1, 1},       {0, 0, 0, 1},
+    {7, 2, 2, 2}, {0, 0, 1, 1, 2}, {0, 1, 0, 1}, {0, 0, 0, 1, 1, 1}, {3, 3, 3, 3, 1, 1, 1, 1}};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a hierarchical sum is the tree of each node and the tree over them, on every rank", "[E-13]", float,
+                   double, Half, BFloat16) {
+  for (const Nodes& nodes : layouts) {
+    const auto ranks = static_cast<int>(nodes.size());
+    for (const std::int64_t count : {0, 1, 777, 30'000}) {
+      CAPTURE(nodes, count);
+      const auto parts = make_parts<TestType>(ranks, count);
+      const auto make = [&](Communicator& communicator) { return make_hierarchical_ops(communicator, nodes); };
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
+        const auto expected = tree_of_nodes(parts, nodes, op == ReduceOp::mean ? ranks : 1);
+        CHECK(all_same_bits(after<TestType>(parts, make,
+                                            [&](CrossDeviceOps& ops, const TensorView& mine) {
+                                              ops.all_reduce(op, {&mine, 1});
+                                            }),
+                            expected));
+        if (hierarchy_keeps_bits(nodes)) CHECK(same_bits(expected, tree(parts, op == ReduceOp::mean ? ranks : 1)));
+      }
+    }
+  }
+}
+
+TEST_CASE("a hierarchical reduction to one rank, and a broadcast from one, are right for every rank", "[E-13]") {
+  for (const Nodes& nodes : layouts) {
+    const auto ranks = static_cast<int>(nodes.size());
+    const auto parts = make_parts<float>(ranks, 1000);
+    const auto make = [&](Communicator& communicator) { return make_hierarchical_ops(communicator, nodes); };
+    for (int root = 0; root < ranks; ++root) {
+      CAPTURE(nodes, root);
+      const auto at = static_cast<std::size_t>(root);
+      const auto means = after<float>(parts, make, [&](CrossDeviceOps& ops, const TensorView& mine) {
+        ops.reduce_to_one(ReduceOp::mean, {&mine, 1}, root);
+      });
+      CHECK(same_bits(means[at], tree_of_nodes(parts, nodes, ranks)));
+      const auto copies = after<float>(parts, make, [&](CrossDeviceOps& ops, const TensorView& mine) {
+        ops.broadcast({&mine, 1}, root);
+      });
+      CHECK(all_same_bits(copies, parts[at]));
+    }
+  }
+}
+
+TEST_CASE("a hierarchical sum crosses between nodes once a node", "[E-13]") {
+  const auto parts = make_parts<float>(4, 30'000);
+  std::vector<Call> calls;
+  on_threads(
+      4,
+      [&](ThreadCommunicator& communicator) {
+        const auto ops = make_hierarchical_ops(communicator, Nodes{0, 0, 1, 1});
+        const Tensor mine = tensor_of(parts[static_cast<std::size_t>(communicator.rank())]);
+        ops->all_reduce(ReduceOp::sum, std::vector{mine.view()});
+      },
+      &calls);
+  CHECK(calls.empty());  // nothing among all ranks: each call was its node's, or the leaders'
+}
+
+TEST_CASE("slices of a hierarchical reduction are every rank's rows, in the order of the ranks", "[E-13]") {
+  std::vector<std::vector<std::int64_t>> indices(3);
+  on_threads(3, [&](ThreadCommunicator& communicator) {
+    const auto ops = make_hierarchical_ops(communicator, Nodes{0, 0, 1});
+    const std::int64_t row = communicator.rank();
+    std::vector<IndexedSlices> slices{{Tensor::zeros(DType::f32, {1, 2}), Tensor::from({row}, {1}), {3, 2}}};
+    ops->all_reduce(ReduceOp::sum, std::span{slices});
+    indices[static_cast<std::size_t>(row)] = slices.front().indices.to_vector<std::int64_t>();
+  });
+  for (const auto& each : indices) CHECK(each == std::vector<std::int64_t>{0, 1, 2});
+}
+
+TEST_CASE("a hierarchy needs the node of every rank, and a communicator with groups") {
+  const auto local = make_local_communicator();
+  CHECK_THROWS_WITH(make_hierarchical_ops(*local, Nodes{0, 1}), "the nodes of 2 ranks, for a group of 1");
+  CHECK(local->split(3)->size() == 1);
+  CHECK(local->split(std::nullopt) == nullptr);
+}
+
+TEST_CASE("reduction to one rank has the bits of the fixed tree, for every root and large tensors", "[E-17]") {
+  const auto make = [](Communicator& communicator) { return make_to_one_rank_ops(communicator); };
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (const std::int64_t count : {0, 1, 1000, 1'100'000}) {
+      CAPTURE(ranks, count);
+      const auto parts = make_parts<float>(ranks, count);
+      CHECK(all_same_bits(after<float>(parts, make,
+                                       [](CrossDeviceOps& ops, const TensorView& mine) {
+                                         ops.all_reduce(ReduceOp::mean, {&mine, 1});
+                                       }),
+                          tree(parts, ranks)));
+      const int root = ranks - 1;
+      CHECK(same_bits(after<float>(parts, make,
+                                   [&](CrossDeviceOps& ops, const TensorView& mine) {
+                                     ops.reduce_to_one(ReduceOp::sum, {&mine, 1}, root);
+                                   })[static_cast<std::size_t>(root)],
+                      tree(parts)));
+    }
+  }
+}
+
+TEST_CASE("a function of the program's accumulates what all ranks brought, on one rank, in rank order", "[E-17]") {
+  std::vector<int> calls(3, 0);
+  // The first rank's digit, then the second's, …: no sum, and not the same in another order.
+  const auto make = [&](Communicator& communicator) {
+    return make_to_one_rank_ops(communicator, [&calls, rank = communicator.rank()](std::span<const TensorView> parts,
+                                                                                   const TensorView& result, Stream&) {
+      ++calls[static_cast<std::size_t>(rank)];
+      for (std::size_t i = 0; i < static_cast<std::size_t>(result.count()); ++i) {
+        float digits = 0;
+        for (const TensorView& part : parts) digits = 10 * digits + part.elements<float>()[i];
+        result.elements<float>()[i] = digits;
+      }
+    });
+  };
+  const std::vector<std::vector<float>> parts{{1, 4}, {2, 5}, {3, 6}};
+  CHECK(all_same_bits(after<float>(parts, make,
+                                   [](CrossDeviceOps& ops, const TensorView& mine) {
+                                     ops.all_reduce(ReduceOp::sum, {&mine, 1});
+                                   }),
+                      {123, 456}));
+  CHECK(calls == std::vector<int>{1, 0, 0});
+  // The mean divides what the function made by the number of ranks.
+  CHECK(after<float>(parts, make, [](CrossDeviceOps& ops, const TensorView& mine) {
+          ops.reduce_to_one(ReduceOp::mean, {&mine, 1}, 2);
+        })[2] == std::vector<float>{41, 152});
+  CHECK(calls == std::vector<int>{1, 0, 1});
+}
+
+TEST_CASE("a function that accumulates is for reduction to one rank") {
+  const Accumulate accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {};
+  CHECK_NOTHROW(require_valid({.kind = ReductionKind::to_one_rank, .accumulate = accumulate}));
+  CHECK_THROWS_WITH(require_valid({.accumulate = accumulate}),
+                    "automatic reductions have an order of their own; a function that accumulates is for "
+                    "ReductionKind::to_one_rank");
+  CHECK_THROWS_AS(require_valid({.kind = static_cast<ReductionKind>(9)}), InvalidArgument);
+}
+
+TEST_CASE("the kind is picked by what all ranks know, and never one that changes bits", "[E-13]") {
+  using enum ReductionKind;
+  CHECK(choose_reduction(host, Nodes{0}) == fixed_order);
+  CHECK(choose_reduction(host, Nodes{0, 0, 0, 0}) == fixed_order);         // one node
+  CHECK(choose_reduction(host, Nodes{0, 1, 2, 3}) == fixed_order);         // one rank a node
+  CHECK(choose_reduction(host, Nodes{0, 0, 2, 2}) == hierarchical);        // two nodes of two
+  CHECK(choose_reduction(host, Nodes{5, 5, 1, 1, 3, 3}) == hierarchical);  // three of two
+  CHECK(choose_reduction(host, Nodes{0, 0, 0, 1, 1, 1}) == fixed_order);   // of three: other bits
+  CHECK(choose_reduction(host, Nodes{0, 0, 0, 1}) == fixed_order);         // unequal
+  CHECK(choose_reduction(host, Nodes{0, 1, 0, 1}) == fixed_order);         // no neighbours
+  for (const Nodes& nodes : layouts) CHECK(choose_reduction(DeviceKind::cuda, nodes) == backend_order);
+}
+
+TEST_CASE("what is asked for is what is made, whatever the rule says", "[E-14]") {
+  const Nodes nodes{0, 0, 1, 1};
+  const auto name_of_made = [&](ReductionKind kind) {
+    std::string name;
+    on_threads(4, [&](ThreadCommunicator& communicator) {
+      const auto ops = make_cross_device_ops(communicator, {.kind = kind}, nodes);
+      if (communicator.rank() == 0) name = ops->name();
+    });
+    return name;
+  };
+  CHECK(name_of_made(ReductionKind::automatic) == "hierarchical sum");
+  CHECK(name_of_made(ReductionKind::hierarchical) == "hierarchical sum");
+  CHECK(name_of_made(ReductionKind::fixed_order) == "fixed-order sum");
+  CHECK(name_of_made(ReductionKind::backend_order) == "sum in the backend's order");
+  CHECK(name_of_made(ReductionKind::to_one_rank) == "reduction to one rank");
+}
+
+TEST_CASE("options that ranks compare are text with all that matters") {
+  CHECK(describe(ReductionOptions{}) == "automatic reductions");
+  CHECK(describe({.kind = ReductionKind::hierarchical, .packing = IntoPacks{4}}) ==
+        "hierarchical reductions in 4 packs");
+  CHECK(describe({.packing = GroupSmall{.small_tensor_bytes = 10, .max_group = 3}}) ==
+        "automatic reductions of tensors up to 10 bytes in groups of up to 3");
+  CHECK(describe({.kind = ReductionKind::backend_order, .packing = Unpacked{}}) ==
+        "backend-order reductions of one tensor at a time");
+  CHECK(describe({.kind = ReductionKind::to_one_rank,
+                  .accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {}}) ==
+        "to-one-rank reductions by a function of the program's");
+}

@@ -1,0 +1,130 @@
+// Which tensors travel together, and that no bit of a sum depends on it.
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/reduce/cross_device_ops.hpp>
+
+#include "reduce/message_plan.hpp"
+#include "reduce_support.hpp"
+#include "support/thread_communicator.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using lockstep::detail::plan_messages;
+using lockstep::detail::Run;
+
+namespace {
+
+using Plan = std::vector<std::vector<Run>>;
+
+Plan plan(const Packing& packing, const std::vector<std::int64_t>& counts) {
+  return plan_messages(packing, counts, sizeof(float));
+}
+
+}  // namespace
+
+TEST_CASE("packs are of equal length, cut through tensors, and the last takes what is left over", "[E-22]") {
+  CHECK(plan(IntoPacks{1}, {3, 4, 4}) == Plan{{{0, 0, 3}, {1, 0, 4}, {2, 0, 4}}});
+  CHECK(plan(IntoPacks{2}, {3, 4, 4}) == Plan{{{0, 0, 3}, {1, 0, 2}}, {{1, 2, 2}, {2, 0, 4}}});
+  CHECK(plan(IntoPacks{3}, {3, 0, 8}) == Plan{{{0, 0, 3}}, {{2, 0, 3}}, {{2, 3, 5}}});
+  CHECK(plan(IntoPacks{3}, {11}) == Plan{{{0, 0, 3}}, {{0, 3, 3}}, {{0, 6, 5}}});
+  CHECK(plan(IntoPacks{5}, {1, 2}) == Plan{{{0, 0, 1}, {1, 0, 2}}});  // fewer elements than packs: all are the rest
+  CHECK(plan(IntoPacks{2}, {0, 0}).empty());
+  CHECK(plan(IntoPacks{1}, {}).empty());
+}
+
+TEST_CASE("neighbouring small tensors travel in groups, every other one by itself", "[E-22]") {
+  const GroupSmall pairs{.small_tensor_bytes = 4 * sizeof(float), .max_group = 2};
+  CHECK(plan(pairs, {4, 1, 2}) == Plan{{{0, 0, 4}, {1, 0, 1}}, {{2, 0, 2}}});
+  CHECK(plan(pairs, {1, 5, 2, 3}) == Plan{{{0, 0, 1}}, {{1, 0, 5}}, {{2, 0, 2}, {3, 0, 3}}});
+  CHECK(plan(pairs, {1, 0, 2}) == Plan{{{0, 0, 1}, {2, 0, 2}}});
+  CHECK(plan(pairs, {0, 0}).empty());
+  const GroupSmall many{.small_tensor_bytes = std::numeric_limits<std::int64_t>::max(), .max_group = 1000};
+  CHECK(plan(many, {1, 5, 2}) == Plan{{{0, 0, 1}, {1, 0, 5}, {2, 0, 2}}});
+}
+
+TEST_CASE("unpacked tensors travel one by one", "[E-22]") {
+  CHECK(plan(Unpacked{}, {4, 0, 1, 2}) == Plan{{{0, 0, 4}}, {{2, 0, 1}}, {{3, 0, 2}}});
+}
+
+TEST_CASE("packing that makes no sense is refused", "[E-23]") {
+  const auto refusal = [](const Packing& packing) -> std::string {
+    try {
+      require_valid({.packing = packing});
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return {};
+  };
+  for (const int packs : {0, -1})
+    CHECK(refusal(IntoPacks{packs}) == "`num_packs` must be greater than zero, not " + std::to_string(packs));
+  const std::string both = "`small_tensor_bytes` and `max_group` should both be greater than zero, not ";
+  CHECK(refusal(GroupSmall{.small_tensor_bytes = 0, .max_group = 2}) == both + "0 and 2");
+  CHECK(refusal(GroupSmall{.small_tensor_bytes = 10, .max_group = -1}) == both + "10 and -1");
+  for (const Packing& good : {Packing{}, Packing{IntoPacks{7}}, Packing{Unpacked{}}, Packing{GroupSmall{1, 1}}})
+    CHECK(refusal(good).empty());
+  const auto communicator = make_local_communicator();
+  CHECK_THROWS_AS(make_cross_device_ops(*communicator, {.packing = IntoPacks{0}}, std::vector{0}), InvalidArgument);
+}
+
+TEST_CASE("however tensors are packed, every kind that keeps the fixed order gives the bits of the fixed tree") {
+  constexpr int ranks = 3;
+  // Large enough to be cut into slices, and small; of two types, in turns; none lies next to another.
+  const auto large = make_parts<float>(ranks, 30'000), small = make_parts<float>(ranks, 5);
+  const auto doubles = make_parts<double>(ranks, 100);
+  const std::vector<Packing> packings{IntoPacks{1}, IntoPacks{2}, IntoPacks{7},
+                                      GroupSmall{.small_tensor_bytes = 1000, .max_group = 2}, Unpacked{}};
+  for (const ReductionKind kind :
+       {ReductionKind::fixed_order, ReductionKind::to_one_rank, ReductionKind::hierarchical}) {
+    for (const Packing& packing : packings) {
+      CAPTURE(describe({.kind = kind, .packing = packing}));
+      std::vector<int> right(ranks, 0);
+      on_threads(ranks, [&](ThreadCommunicator& communicator) {
+        const auto ops =
+            make_cross_device_ops(communicator, {.kind = kind, .packing = packing}, std::vector<int>(ranks, 0));
+        const auto rank = static_cast<std::size_t>(communicator.rank());
+        const std::vector<Tensor> tensors{tensor_of(small[rank]), tensor_of(doubles[rank]), tensor_of(large[rank]),
+                                          tensor_of(small[rank])};
+        std::vector<TensorView> views;
+        for (const Tensor& tensor : tensors) views.push_back(tensor.view());
+        ops->all_reduce(ReduceOp::mean, views);
+        right[rank] += same_bits(tensors[0].to_vector<float>(), tree(small, ranks));
+        right[rank] += same_bits(tensors[1].to_vector<double>(), tree(doubles, ranks));
+        right[rank] += same_bits(tensors[2].to_vector<float>(), tree(large, ranks));
+        right[rank] += same_bits(tensors[3].to_vector<float>(), tree(small, ranks));
+        ops->broadcast(views, 2);
+      });
+      CHECK(right == std::vector<int>(ranks, 4));
+    }
+  }
+}
+
+TEST_CASE("each message is one exchange", "[E-22]") {
+  const auto values = make_parts<float>(2, 20'000);
+  const auto calls_with = [&](const Packing& packing) {
+    std::vector<Call> calls;
+    on_threads(
+        2,
+        [&](ThreadCommunicator& communicator) {
+          const auto ops = make_backend_order_ops(communicator, packing);
+          const Tensor a = tensor_of(values[0]), b = Tensor::zeros(DType::f32, {10}),
+                       c = Tensor::zeros(DType::f32, {20});
+          ops->all_reduce(ReduceOp::sum, std::vector{a.view(), b.view(), c.view()});
+        },
+        &calls);
+    std::vector<std::string> whats;
+    for (const Call& call : calls) whats.push_back(call.what);
+    return whats;
+  };
+  using Calls = std::vector<std::string>;
+  CHECK(calls_with(IntoPacks{}) == Calls{"all_reduce 80120"});
+  CHECK(calls_with(IntoPacks{4}) ==
+        Calls{"all_reduce 20028", "all_reduce 20028", "all_reduce 20028", "all_reduce 20036"});
+  CHECK(calls_with(GroupSmall{.small_tensor_bytes = 80, .max_group = 5}) ==
+        Calls{"all_reduce 80000", "all_reduce 120"});
+  CHECK(calls_with(Unpacked{}) == Calls{"all_reduce 80000", "all_reduce 40", "all_reduce 80"});
+}
