@@ -77,7 +77,7 @@ StrategyExtended::Leaves StrategyExtended::all_reduce_mapped(ReduceOp op, std::s
   // The number of items is agreed on, so it needs no reduction.
   strategy_->agree(TagKind::reduce, here,
                    batch.text("reduce_to", fmt::format("{} for the {} over {} items", structure, name_of(op), items)));
-  batch.all_reduce(strategy_->group().reductions());
+  batch.all_reduce(strategy_->reductions());
   if (op == ReduceOp::mean)
     for (const detail::Leaf& sum : sums)
       detail::divide(dense(sum).view(), static_cast<int>(items), stream_for(dense(sum), strategy_->stream()));

@@ -125,6 +125,17 @@ TEST_CASE("maps whose keys are neither text nor whole numbers are told apart by 
         ranks() * (ranks() - 1) / 2);
 }
 
+TEST_CASE("whether an optional result holds a value may differ by rank", "[B-13]") {
+  const auto sum = runtime().strategy().run([](ReplicaContext& context) {
+    return context.merge_call(
+        [](Strategy& strategy, const PerReplica<int>& value) {
+          return strategy.extended().reduce_to(ReduceOp::sum, value, OneReplica{0});
+        },
+        args(rank() + 1));
+  });
+  CHECK(sum.local() == (rank() == 0 ? std::optional{triangle()} : std::nullopt));
+}
+
 TEST_CASE("a run's results are of one structure on every rank, or a mismatch at its end", "[B-13]") {
   if (ranks() == 1) return;
   Strategy& strategy = runtime().strategy();

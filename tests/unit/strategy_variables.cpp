@@ -54,7 +54,7 @@ struct Disagreeing {
 
 template <class... T>
 std::string signature(T... arguments) {
-  return detail::signature_of(std::tuple<T...>{std::move(arguments)...});
+  return detail::signature_of_operands(std::tuple<T...>{std::move(arguments)...});
 }
 
 struct Plain {

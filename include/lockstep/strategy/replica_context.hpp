@@ -58,7 +58,7 @@ class ReplicaContext {
   auto merge_call(Fn&& fn, Args<T...> arguments = {}, Here here = Here::current())
       -> local_t<detail::result_t<Fn, Strategy&, merged_t<T>...>> {
     using Merged = detail::result_t<Fn, Strategy&, merged_t<T>...>;
-    const std::string operands = detail::signature_of(arguments.values);
+    const std::string operands = detail::signature_of_operands(arguments.values);
     const auto call = [&](Strategy& strategy) -> Merged {
       return std::apply(
           [&](T&... each) -> Merged {

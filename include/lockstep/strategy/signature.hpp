@@ -18,15 +18,22 @@
 
 namespace lockstep::detail {
 
+/// How an optional is read: with whether it holds a value, or by its type alone.
+enum class Optionals { with_presence, by_type };
+
 template <class T>
-void append_signature(const T& value, std::string& text);
+void append_signature(const T& value, std::string& text, Optionals optionals);
 
 /// "variable 'w' of strategy 0": an operand may be another strategy's.
 std::string operand_text(const Variable& variable);
 
 template <class T>
 struct Signature {
-  static void append(const T& value, std::string& text) {
+  /// Whether all values of T have the same.
+  static constexpr bool constant = !std::same_as<T, Tensor> && !std::same_as<T, IndexedSlices> && !NestedStruct<T> &&
+                                   !std::derived_from<T, Variable>;
+
+  static void append(const T& value, std::string& text, Optionals optionals) {
     if constexpr (ReducibleNumber<T>) {
       text += name_of(dtype_of<carrier_t<T>>);
     } else if constexpr (std::same_as<T, Tensor>) {
@@ -37,7 +44,7 @@ struct Signature {
       text += " slices";
     } else if constexpr (NestedStruct<T>) {
       text += '(';
-      std::apply([&](auto... member) { ((append_signature(value.*member, text), text += ' '), ...); },
+      std::apply([&](auto... member) { ((append_signature(value.*member, text, optionals), text += ' '), ...); },
                  Nest<T>::members);
       text += ')';
     } else if constexpr (std::derived_from<T, Variable>) {
@@ -49,48 +56,54 @@ struct Signature {
 };
 
 template <class T>
-void append_signature(const T& value, std::string& text) {
-  Signature<T>::append(value, text);
+void append_signature(const T& value, std::string& text, Optionals optionals) {
+  Signature<T>::append(value, text, optionals);
 }
 
 template <class T>
 struct Signature<PerReplica<T>> {
-  static void append(const PerReplica<T>& value, std::string& text) { append_signature(value.local(), text); }
+  static void append(const PerReplica<T>& value, std::string& text, Optionals optionals) {
+    append_signature(value.local(), text, optionals);
+  }
 };
 template <class T>
 struct Signature<Mirrored<T>> {
-  static void append(const Mirrored<T>& value, std::string& text) {
+  static void append(const Mirrored<T>& value, std::string& text, Optionals optionals) {
     text += "mirrored ";
-    append_signature(value.value(), text);
+    append_signature(value.value(), text, optionals);
   }
 };
 template <class T>
 struct Signature<std::vector<T>> {
-  static void append(const std::vector<T>& nest, std::string& text) {
+  static void append(const std::vector<T>& nest, std::string& text, Optionals optionals) {
     text += '[';
-    if constexpr (ReducibleNumber<T>) {
-      text += std::to_string(nest.size());  // many numbers are no long text
+    constexpr bool alike = requires {
+      requires Signature<T>::constant;
+    };
+    if (alike) text += std::to_string(nest.size()) + ' ';  // many of a kind are no long text
+    for (const T& leaf : nest) {
+      append_signature(leaf, text, optionals);
+      if (alike) break;
       text += ' ';
-      text += name_of(dtype_of<carrier_t<T>>);
-    } else {
-      for (const T& leaf : nest) {
-        append_signature(leaf, text);
-        text += ' ';
-      }
     }
     text += ']';
   }
 };
 template <class T>
 struct Signature<std::optional<T>> {
-  static void append(const std::optional<T>& nest, std::string& text) {
-    if (nest) return append_signature(*nest, text);
-    text += "nothing";
+  static void append(const std::optional<T>& nest, std::string& text, Optionals optionals) {
+    if (optionals == Optionals::by_type) {
+      text += "optional";
+    } else if (nest) {
+      append_signature(*nest, text, optionals);
+    } else {
+      text += "nothing";
+    }
   }
 };
 template <class K, class T>
 struct Signature<std::map<K, T>> {
-  static void append(const std::map<K, T>& nest, std::string& text) {
+  static void append(const std::map<K, T>& nest, std::string& text, Optionals optionals) {
     text += '{';
     for (const auto& [key, leaf] : nest) {
       if constexpr (std::convertible_to<K, std::string>) {
@@ -101,7 +114,7 @@ struct Signature<std::map<K, T>> {
         text += "a key";  // of what is only handed on: nothing with such keys is reduced
       }
       text += ": ";
-      append_signature(leaf, text);
+      append_signature(leaf, text, optionals);
       text += ' ';
     }
     text += '}';
@@ -109,16 +122,16 @@ struct Signature<std::map<K, T>> {
 };
 template <class... T>
 struct Signature<std::tuple<T...>> {
-  static void append(const std::tuple<T...>& nest, std::string& text) {
-    std::apply([&](const T&... leaf) { ((append_signature(leaf, text), text += ' '), ...); }, nest);
+  static void append(const std::tuple<T...>& nest, std::string& text, Optionals optionals) {
+    std::apply([&](const T&... leaf) { ((append_signature(leaf, text, optionals), text += ' '), ...); }, nest);
   }
 };
 template <class A, class B>
 struct Signature<std::pair<A, B>> {
-  static void append(const std::pair<A, B>& nest, std::string& text) {
-    append_signature(nest.first, text);
+  static void append(const std::pair<A, B>& nest, std::string& text, Optionals optionals) {
+    append_signature(nest.first, text, optionals);
     text += ' ';
-    append_signature(nest.second, text);
+    append_signature(nest.second, text, optionals);
   }
 };
 
@@ -129,16 +142,24 @@ std::string structure_of(const T& nest) {
     return {};
   } else {
     std::string text = " in ";
-    append_signature(nest, text);
+    append_signature(nest, text, Optionals::with_presence);
     return text;
   }
 }
 
-/// Empty for no arguments.
-template <class T>
-std::string signature_of(const T& value) {
+/// Of a merge_call's operands. Empty where there are none.
+template <class... T>
+std::string signature_of_operands(const std::tuple<T...>& operands) {
   std::string text;
-  append_signature(value, text);
+  append_signature(operands, text, Optionals::with_presence);
+  return text;
+}
+
+/// Of what a run returns. Whether an optional holds a value may differ by rank: a reduction to one replica gives one.
+template <class T>
+std::string signature_of_result(const T& result) {
+  std::string text;
+  append_signature(result, text, Optionals::by_type);
   return text;
 }
 

@@ -90,8 +90,8 @@ class Strategy {
 
   /// COLL at its end, which is agreed: calls `fn(context, …)` once on this rank, in replica context, with this rank's
   /// component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank goes on there and is a
-  /// PeerError on the others; results of another structure (lists of other lengths, maps with other keys) are a
-  /// MismatchError on all of them. May be called again inside a merge function.
+  /// PeerError on the others; results of another structure (lists of other lengths, maps with other keys; an
+  /// optional may be empty on some) are a MismatchError on all of them. May be called again inside a merge function.
   template <class Fn, class... T>
   requires ReplicaFunctionFor<Fn, T...>
   auto run(Fn&& fn, const T&... arguments) -> PerReplica<detail::result_t<Fn, ReplicaContext&, local_t<T>...>> {
@@ -106,7 +106,7 @@ class Strategy {
       std::optional<Result> result;
       run_replica([&](ReplicaContext& context) {
         result.emplace(std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...));
-        return detail::signature_of(*result);
+        return detail::signature_of_result(*result);
       });
       return PerReplica<Result>{*std::move(result)};
     }
