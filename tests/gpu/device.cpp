@@ -5,6 +5,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "device/cuda/native.hpp"
 #include "gpu_support.hpp"
 
 using namespace lockstep;
@@ -39,6 +40,18 @@ bool all_are(const Tensor& values, float expected) {
 }
 
 }  // namespace
+
+TEST_CASE("a stream says whether it is being captured into a graph", "[B-25]") {
+  const auto stream = gpu().device.make_stream();
+  const cudaStream_t native = detail::native(*stream);
+  CHECK_FALSE(stream->is_capturing());
+  detail::check_cuda(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  CHECK(stream->is_capturing());
+  cudaGraph_t graph = nullptr;
+  detail::check_cuda(cudaStreamEndCapture(native, &graph), "cudaStreamEndCapture");
+  CHECK_FALSE(stream->is_capturing());
+  detail::check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
 
 TEST_CASE("a GPU is a cuda device with its number in its name") {
   CHECK(gpu().device.kind() == DeviceKind::cuda);
