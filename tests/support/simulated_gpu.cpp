@@ -3,6 +3,7 @@
 // work that is enqueued and done later. Nothing is done before somebody waits for it, memory that was given back is
 // overwritten in its turn, and pinned memory is read when the copy is done, not when it is asked for: a missing wait or
 // a buffer that goes too early shows in the numbers. It has no clock and proves nothing about CUDA.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -283,16 +285,39 @@ class SimulatedNccl final : public Communicator {
     return host_.gather(for_host(whole), bounds, root);
   }
   Work all_reduce(const TensorView& tensor) override {
-    compute_.synchronize();
-    return host_.all_reduce(for_host(tensor));
+    return sum(tensor, [&](const TensorView& numbers) { return host_.all_reduce(numbers); });
   }
   Work reduce(const TensorView& tensor, int root) override {
-    compute_.synchronize();
-    return host_.reduce(for_host(tensor), root);
+    return sum(tensor, [&](const TensorView& numbers) { return host_.reduce(numbers, root); });
   }
   void abort() noexcept override {}
 
  private:
+  /// NCCL adds up 16-bit floats, which the host's backends do not.
+  template <class Collective>
+  Work sum(const TensorView& tensor, Collective&& collective) {
+    compute_.synchronize();
+    switch (tensor.dtype()) {
+      case DType::f16: return sum_wide(for_host(tensor).elements<Half>(), collective);
+      case DType::bf16: return sum_wide(for_host(tensor).elements<BFloat16>(), collective);
+      case DType::f32:
+      case DType::f64:
+      case DType::i32:
+      case DType::i64:
+      case DType::u8: break;
+    }
+    return collective(for_host(tensor));
+  }
+  template <class T, class Collective>
+  Work sum_wide(std::span<T> numbers, Collective&& collective) {
+    const Tensor wide =
+        Tensor::from(std::vector<float>{numbers.begin(), numbers.end()}, {static_cast<std::int64_t>(numbers.size())});
+    collective(wide.view()).wait();
+    const auto sums = wide.view().elements<float>();
+    std::transform(sums.begin(), sums.end(), numbers.begin(), [](float x) { return T{x}; });
+    return Work::done();
+  }
+
   Communicator& host_;
   Stream& compute_;
 };
