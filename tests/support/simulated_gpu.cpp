@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -297,16 +298,39 @@ class SimulatedNccl final : public Communicator {
     return host_.gather(for_host(whole), bounds, root);
   }
   Work all_reduce(const TensorView& tensor) override {
-    compute_.synchronize();
-    return host_.all_reduce(for_host(tensor));
+    return sum(tensor, [&](const TensorView& numbers) { return host_.all_reduce(numbers); });
   }
   Work reduce(const TensorView& tensor, int root) override {
-    compute_.synchronize();
-    return host_.reduce(for_host(tensor), root);
+    return sum(tensor, [&](const TensorView& numbers) { return host_.reduce(numbers, root); });
   }
   void abort() noexcept override {}
 
  private:
+  /// NCCL adds up 16-bit floats, which the host's backends do not.
+  template <class Collective>
+  Work sum(const TensorView& tensor, Collective&& collective) {
+    compute_.synchronize();
+    switch (tensor.dtype()) {
+      case DType::f16: return sum_wide(for_host(tensor).elements<Half>(), collective);
+      case DType::bf16: return sum_wide(for_host(tensor).elements<BFloat16>(), collective);
+      case DType::f32:
+      case DType::f64:
+      case DType::i32:
+      case DType::i64:
+      case DType::u8: break;
+    }
+    return collective(for_host(tensor));
+  }
+  template <class T, class Collective>
+  Work sum_wide(std::span<T> numbers, Collective&& collective) {
+    const Tensor wide =
+        Tensor::from(std::vector<float>{numbers.begin(), numbers.end()}, {static_cast<std::int64_t>(numbers.size())});
+    collective(wide.view()).wait();
+    const auto sums = wide.view().elements<float>();
+    std::transform(sums.begin(), sums.end(), numbers.begin(), [](float x) { return T{x}; });
+    return Work::done();
+  }
+
   Communicator& host_;
   Stream& compute_;
 };

@@ -43,7 +43,7 @@ struct Fixture {
 
  private:
   ReplicaGroup& on_captured_stream() {
-    group->add_device_plane(std::make_unique<CapturedStream>(capturing), make_local_communicator(), SumOrder::fixed);
+    group->add_device_plane(std::make_unique<CapturedStream>(capturing), make_local_communicator());
     return *group;
   }
 };
