@@ -8,24 +8,12 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
-using lockstep::test::runtime;
+using namespace lockstep::test;
 
 namespace {
-
-int ranks() {
-  return runtime().size();
-}
-int rank() {
-  return runtime().rank();
-}
-
-/// 1 + 2 + … + ranks.
-int triangle() {
-  return ranks() * (ranks() + 1) / 2;
-}
 
 const std::vector<ReductionKind> all_kinds{ReductionKind::automatic, ReductionKind::fixed_order,
                                            ReductionKind::backend_order, ReductionKind::hierarchical,
@@ -51,21 +39,11 @@ void check_sums(Strategy& strategy, std::int64_t count) {
   check_all_equal<T>(strategy.reduce(ReduceOp::sum, value), static_cast<float>(triangle()));
   if (is_floating_point(dtype_of<T>))
     check_all_equal<T>(strategy.reduce(ReduceOp::mean, value), static_cast<float>(ranks() + 1) / 2);
-  const int root = ranks() - 1;
+  const int root = last();
   const auto at_root = strategy.extended().reduce_to(ReduceOp::sum, value, OneReplica{root});
   CHECK(at_root.has_value() == (rank() == root));
   if (at_root) check_all_equal<T>(*at_root, static_cast<float>(triangle()));
   check_all_equal<T>(strategy.extended().broadcast_to(value).value(), 1);
-}
-
-template <class Body>
-std::string mismatch_of(Body&& body) {
-  try {
-    body();
-  } catch (const MismatchError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 }  // namespace
@@ -140,9 +118,8 @@ TEST_CASE("however tensors are packed, a batch is reduced to the same numbers", 
 
 TEST_CASE("reductions that differ on one rank are a mismatch that shows both", "[E-12][E-14]") {
   if (ranks() == 1) return;
-  const bool odd_one = rank() == ranks() - 1;
   const auto mismatch = [&](const ReductionOptions& odd) {
-    return mismatch_of([&] { (void)runtime().make_strategy(odd_one ? odd : ReductionOptions{}); });
+    return mismatch_of([&] { (void)runtime().make_strategy(odd_one() ? odd : ReductionOptions{}); });
   };
   CHECK_THAT(mismatch({.kind = ReductionKind::fixed_order}),
              Catch::Contains("automatic reductions") && Catch::Contains("fixed-order reductions"));
