@@ -271,6 +271,7 @@ TEST_CASE("an exception in a loop, inside or outside of run, is a PeerError on t
                                                   Catch::EndsWith("failed: the cat ate sample 7"));
     }
     CHECK(calls == 2);
+    CHECK(strategy.group().meeting().failure()->rank == last());
     CHECK_FALSE(has_strategy());
     expect_in_step();
   }

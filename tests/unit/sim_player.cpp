@@ -223,6 +223,13 @@ class Player {
         return strategy_.seal();
       }
       case Kind::rebroadcast: return strategy_.rebroadcast();
+      case Kind::input: {
+        const bool some = operation.id % 2 == 0;
+        const bool any = strategy_.extended().agree_on_input([&] {
+          return InputOffer{some && rank_ == operation.root, lockstep::describe(mine().view())};
+        });
+        return expect_exact(operation, Tensor::scalar(int{any}), Tensor::scalar(int{some}));
+      }
     }
   }
 

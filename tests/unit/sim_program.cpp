@@ -67,7 +67,8 @@ class Maker {
   std::vector<Operation> operations(bool in_run, int depth) {
     static const std::vector<Kind> in_runs{Kind::merge,  Kind::merge_reduce, Kind::reduce_to_one, Kind::broadcast,
                                            Kind::nested, Kind::all_reduce,   Kind::assign};
-    static const std::vector<Kind> outside{Kind::reduce, Kind::same_on_all, Kind::create, Kind::rebroadcast};
+    static const std::vector<Kind> outside{Kind::reduce, Kind::same_on_all, Kind::create, Kind::rebroadcast,
+                                           Kind::input};
     std::vector<Operation> made;
     for (int left = 1 + draw_.below(depth == 0 ? 4 : 2); left > 0; --left) {
       Operation operation{.kind = draw_.one_of(in_run ? in_runs : outside)};

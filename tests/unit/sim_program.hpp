@@ -33,6 +33,7 @@ struct Operation {
     same_on_all,
     create,
     rebroadcast,
+    input,  ///< of one replica, or of none
   };
   Kind kind = Kind::merge;
   int id = 0;  ///< in the order of the program, from 0

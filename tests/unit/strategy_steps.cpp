@@ -12,10 +12,11 @@ using namespace lockstep;
 
 namespace {
 
-/// Three inputs, 0 to 2, on one replica.
+/// Three inputs, 0 to 2, on one replica; drawn in a scope only.
 struct ThreeInputs {
   int drawn = 0;
   std::optional<PerReplica<int>> next(Here) {
+    CHECK(in_cross_replica_context());
     if (drawn == 3) return std::nullopt;
     return PerReplica<int>{drawn++};
   }
@@ -96,4 +97,17 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
   CHECK(*two.non_tensor_outputs.get<std::shared_ptr<int>>("pointer") == 1);
   CHECK(loop(2).steps_run == 1);
   CHECK(seen == std::vector<int>{0, 1, 2});
+}
+
+TEST_CASE("one step on the next input draws it in the scope, and gives nothing at the end", "[A-34]") {
+  const auto group = make_local_group();
+  Strategy strategy{*group};
+  ThreeInputs input;
+  for (int i = 0; i < 3; ++i) {
+    const std::optional<PerReplica<int>> doubled =
+        strategy.run_on_next([](ReplicaContext&, int value) { return 2 * value; }, input);
+    REQUIRE(doubled);
+    CHECK(doubled->local() == 2 * i);
+  }
+  CHECK_FALSE(strategy.run_on_next([](ReplicaContext&, int) { FAIL("called at the end"); }, input));
 }
