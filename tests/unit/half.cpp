@@ -1,4 +1,5 @@
 // The 16-bit floats: every pattern, and every way to round to one, against their definition.
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -75,6 +76,14 @@ TEMPLATE_TEST_CASE("what lies between two 16-bit numbers goes to the nearer, and
     }
   }
   CHECK(wrong == 0);
+}
+
+TEMPLATE_TEST_CASE("a NaN stays a NaN, also one whose bits are all below the 16 that stay", "", Half, BFloat16) {
+  for (const std::uint32_t bits : {0x7f80'0001u, 0xff80'0001u, 0x7fff'ffffu}) {
+    const TestType number{std::bit_cast<float>(bits)};
+    CHECK(std::isnan(static_cast<float>(number)));
+    CHECK(number.bits >> 15 == bits >> 31);
+  }
 }
 
 TEST_CASE("what is too large for 16 bits is infinite from half a step beyond the largest on") {
