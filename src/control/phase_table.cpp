@@ -30,6 +30,16 @@ struct alignas(128) PhaseTable::Row {
   std::array<std::atomic<std::uint64_t>, site_words> site;
 
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a lock would not work between processes");
+
+  void set_meeting(std::uint64_t number, const Tag& tag) {
+    SiteWords words;
+    std::memcpy(words.data(), tag.site, sizeof words);
+    for (std::size_t i = 0; i < site_words; ++i) site[i].store(words[i], std::memory_order_relaxed);
+    sequence.store(tag.sequence, std::memory_order_relaxed);
+    kind.store(static_cast<std::uint32_t>(tag.kind), std::memory_order_relaxed);
+    depth.store(tag.depth, std::memory_order_relaxed);
+    meeting.store(number, std::memory_order_relaxed);
+  }
 };
 
 std::size_t PhaseTable::bytes_for(int rows) {
@@ -55,14 +65,7 @@ void PhaseTable::enter(Phase phase) {
 }
 
 void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag) {
-  Row& row = row_at(row_);
-  SiteWords words;
-  std::memcpy(words.data(), tag.site, sizeof words);
-  for (std::size_t i = 0; i < site_words; ++i) row.site[i].store(words[i], std::memory_order_relaxed);
-  row.sequence.store(tag.sequence, std::memory_order_relaxed);
-  row.kind.store(static_cast<std::uint32_t>(tag.kind), std::memory_order_relaxed);
-  row.depth.store(tag.depth, std::memory_order_relaxed);
-  row.meeting.store(meeting, std::memory_order_relaxed);
+  row_at(row_).set_meeting(meeting, tag);
   enter(Phase::meeting);
 }
 
@@ -77,10 +80,11 @@ void PhaseTable::set_terminated() {
 PhaseTable::Snapshot PhaseTable::read(int index) const {
   const Row& row = row_at(index);
   Snapshot snapshot;
+  // The heartbeat first: what is read after it is as new as it, or newer.
+  snapshot.heartbeat = row.heartbeat.load(std::memory_order_acquire);
   snapshot.phase = static_cast<Phase>(row.phase.load(std::memory_order_acquire));
   snapshot.process = row.process.load(std::memory_order_relaxed);
   snapshot.terminated = row.terminated.load(std::memory_order_acquire) != 0;
-  snapshot.heartbeat = row.heartbeat.load(std::memory_order_relaxed);
   snapshot.meeting = row.meeting.load(std::memory_order_relaxed);
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));
   snapshot.last.sequence = row.sequence.load(std::memory_order_relaxed);
@@ -89,6 +93,18 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   for (std::size_t i = 0; i < site_words; ++i) words[i] = row.site[i].load(std::memory_order_relaxed);
   std::memcpy(snapshot.last.site, words.data(), sizeof words);
   return snapshot;
+}
+
+void PhaseTable::write(int index, const Snapshot& seen) {
+  Row& row = row_at(index);
+  row.set_meeting(seen.meeting, seen.last);
+  row.terminated.store(seen.terminated, std::memory_order_relaxed);
+  row.phase.store(static_cast<std::uint32_t>(seen.phase), std::memory_order_release);
+  row.heartbeat.store(seen.heartbeat, std::memory_order_release);
+}
+
+bool PhaseTable::reported() const {
+  return header().report_claimed.load(std::memory_order_relaxed) != 0;
 }
 
 bool PhaseTable::claim_report() {

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -11,6 +12,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,26 +20,10 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/control/watchdog.hpp>
 
+#include "control/descriptor.hpp"
+
 namespace lockstep {
 namespace {
-
-/// Owns a file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int value = -1) : value_{value} {}
-  Descriptor(Descriptor&& other) noexcept : value_{std::exchange(other.value_, -1)} {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(value_, other.value_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
 
 // A signal handler can reach nothing but a global.
 std::atomic<int> terminate_descriptor{-1};
@@ -53,19 +39,26 @@ void on_terminate(int) {
 
 class Watchdog::Thread {
  public:
-  Thread(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job)
+  Thread(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
+         Heartbeats* heartbeats)
       : table_{table},
         names_{std::move(names)},
         options_{options},
         end_job_{std::move(end_job)},
+        heartbeats_{heartbeats},
         stop_{::eventfd(0, EFD_CLOEXEC)},
         terminate_{::eventfd(0, EFD_CLOEXEC)} {
     options_.tick = std::min(options_.tick, options_.stall_timeout / 10);
     // "Never" is a timeout too: it is more ticks than a counter holds.
     const double ticks = options_.stall_timeout / options_.tick;
     stall_ticks_ = ticks < 1e18 ? static_cast<std::uint64_t>(ticks) + 1 : std::numeric_limits<std::uint64_t>::max();
-    spread_ticks_ = static_cast<std::uint64_t>(terminate_spread / options_.tick) + 1;
+    // The more nodes, the more each beat costs; it must not get rarer than what it has to prove.
+    if (heartbeats_)
+      ticks_a_heartbeat_ = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(heartbeats_->nodes().nodes()) / 8, 2,
+                                                     std::max<std::uint64_t>(2, stall_ticks_ / 10));
     for (int row = 0; row < table_.rows(); ++row) peers_.push_back(make_peer(row));
+    waits_ = {{stop_.get(), POLLIN, 0}, {terminate_.get(), POLLIN, 0}};
+    for (const Peer& peer : peers_) waits_.push_back({peer.process.get(), POLLIN, 0});
     terminate_descriptor = terminate_.get();
     struct sigaction action = {};
     action.sa_handler = on_terminate;
@@ -86,25 +79,50 @@ class Watchdog::Thread {
     ::kill(::getpid(), SIGTERM);
   }
 
+  std::chrono::nanoseconds cpu_time() {
+    clockid_t clock;
+    timespec used = {};
+    if (::pthread_getcpuclockid(thread_.native_handle(), &clock) == 0) ::clock_gettime(clock, &used);
+    return std::chrono::seconds{used.tv_sec} + std::chrono::nanoseconds{used.tv_nsec};
+  }
+
  private:
+  using Seconds = std::chrono::duration<double>;
+
   // mpirun that is told to end tells every rank, one after the other. A rank that SIGTERM ended is therefore nobody's
   // fault unless the others have heard nothing for so long; mpirun's own reaction to a dead rank takes a second.
-  static constexpr std::chrono::duration<double> terminate_spread{0.3};
+  static constexpr Seconds terminate_spread{0.3};
+  // How long a rank that was told to end waits for the silence of one on another node to mean something. mpirun kills
+  // it a second after it told it.
+  static constexpr Seconds last_look{0.8};
+  // Each node with lower ranks that are alive gets so long to report first.
+  static constexpr Seconds turn{0.5};
+  // Neighbours beat every tick, but not at the same moment, and a busy machine keeps a thread waiting.
+  static constexpr std::uint64_t ticks_of_a_silent_carrier = 4;
 
   struct Peer {
-    Descriptor process;  ///< readable once the process has ended; -1 for ourselves, or where the kernel has none
+    Descriptor process;      ///< readable once the process has ended; -1 for ourselves, or where the kernel has none
+    bool elsewhere = false;  ///< on another node
     std::uint64_t heartbeat = 0;
     std::uint64_t silent_ticks = 0;
     std::uint64_t terminated_ticks = 0;  ///< since it was seen to have ended by SIGTERM
+    std::uint64_t refused_ticks = 0;     ///< since its host said that it is not there
   };
 
   struct Finding {
+    enum class Evidence {
+      kernel,   ///< only this node's ranks can see it
+      silence,  ///< every node sees it, some sooner
+    };
     std::string sentence;
     ExitCode code;
+    Evidence evidence = Evidence::silence;
+    Reach reach = Reach::whole_job;
   };
 
   Peer make_peer(int row) const {
     Peer peer;
+    peer.elsewhere = heartbeats_ && !heartbeats_->nodes().same_node(row, table_.row());
     const std::int32_t process = table_.read(row).process;
     if (row == table_.row() || process == 0) return peer;
     const auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
@@ -115,93 +133,184 @@ class Watchdog::Thread {
   }
 
   const std::string& name(int row) const { return names_[static_cast<std::size_t>(row)]; }
+  Peer& peer(int row) { return peers_[static_cast<std::size_t>(row)]; }
+  Seconds silence(const Peer& peer) const { return static_cast<double>(peer.silent_ticks) * options_.tick; }
 
   void watch() {
     while (true) {
       const Wake wake = wait_for_tick();
-      if (wake == Wake::stop) return;
-      table_.beat();
-      const auto finding = look_around(wake);
-      if (finding) report(*finding);
-      if (wake == Wake::terminate) die_of_sigterm();
-      if (finding) return;
+      // The last heartbeat says how this rank left.
+      if (wake == Wake::stop) return beat(Heartbeat::now);
+      if (wake == Wake::terminate) told_to_end_ = true;
+      beat(told_to_end_ ? Heartbeat::now : Heartbeat::when_due);
+      if (const auto finding = look_around()) return report(*finding);
+      if (told_to_end_ && (!heartbeats_ || time_since_told() > last_look || table_.reported())) die_of_sigterm();
     }
   }
 
   enum class Wake { tick, stop, terminate };
 
   Wake wait_for_tick() {
-    std::vector<pollfd> waits{{stop_.get(), POLLIN, 0}, {terminate_.get(), POLLIN, 0}};
-    // Negative descriptors are skipped by poll. A process that left the job properly stays readable for ever.
     for (int row = 0; row < table_.rows(); ++row) {
+      // Negative descriptors are skipped by poll. A process that left the job properly stays readable for ever.
+      const int descriptor = peer(row).process.get();
+      if (descriptor < 0) continue;
       const auto seen = table_.read(row);
       const bool left = seen.phase == Phase::leaving || seen.terminated;
-      waits.push_back({left ? -1 : peers_[static_cast<std::size_t>(row)].process.get(), POLLIN, 0});
+      waits_[static_cast<std::size_t>(row) + 2].fd = left ? -1 : descriptor;
     }
+    // Once it was told, the rest of its time passes in ticks.
+    waits_[1].fd = told_to_end_ ? -1 : terminate_.get();
     const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(options_.tick);
-    ::poll(waits.data(), waits.size(), std::max(1, static_cast<int>(tick.count())));
+    for (pollfd& wait : waits_) wait.revents = 0;
+    ::poll(waits_.data(), waits_.size(), std::max(1, static_cast<int>(tick.count())));
     // SIGTERM first: what it has to say would be lost on the way out.
-    if (waits[1].revents) return Wake::terminate;
-    if (waits[0].revents) return Wake::stop;
+    if (waits_[1].revents) return Wake::terminate;
+    if (waits_[0].revents) return Wake::stop;
     return Wake::tick;
   }
+
+  enum class Heartbeat { when_due, now };
+
+  void beat(Heartbeat heartbeat) {
+    ++ticks_;
+    if (told_to_end_) ++told_ticks_;
+    table_.beat();
+    if (!heartbeats_) return;
+    // Only this node can see how a rank ends. The others must hear of it before.
+    if (told_to_end_) table_.set_terminated();
+    if (heartbeat == Heartbeat::now || ticks_ % ticks_a_heartbeat_ == 0) heartbeats_->send(table_);
+    heartbeats_->receive(table_);
+  }
+
+  Seconds time_since_told() const { return static_cast<double>(told_ticks_) * options_.tick; }
 
   bool has_ended(const Peer& peer) const {
     pollfd wait{peer.process.get(), POLLIN, 0};
     return peer.process.get() >= 0 && ::poll(&wait, 1, 0) > 0;
   }
 
-  /// The lowest row that something is wrong with.
-  std::optional<Finding> look_around(Wake wake) {
-    count_own_wait();
-    for (int row = 0; row < table_.rows(); ++row) {
-      if (row == table_.row()) continue;
-      if (auto finding = look_at(row, wake)) return finding;
-    }
-    return std::nullopt;
-  }
-
-  void count_own_wait() {
+  /// What is wrong with the lowest row that something is wrong with.
+  std::optional<Finding> look_around() {
     const auto mine = table_.read(table_.row());
     waited_ticks_ = mine.phase == Phase::meeting && mine.meeting == waited_meeting_ ? waited_ticks_ + 1 : 0;
     waited_meeting_ = mine.meeting;
+    // Every rank has agreed to leave: from here on they may go.
+    if (mine.phase == Phase::leaving) return std::nullopt;
+    for (int row = 0; row < table_.rows(); ++row) {
+      if (row == table_.row()) continue;
+      if (auto finding = look_at(row)) return finding;
+    }
+    return look_at_own_wait();
   }
 
-  std::optional<Finding> look_at(int row, Wake wake) {
-    Peer& peer = peers_[static_cast<std::size_t>(row)];
+  std::optional<Finding> look_at(int row) {
+    Peer& peer = this->peer(row);
     // The phase after the process: one that left properly said so before it ended.
     const bool ended = has_ended(peer);
     const auto seen = table_.read(row);
     if (seen.phase == Phase::leaving || seen.phase == Phase::absent) return std::nullopt;
-    if (ended && seen.terminated && ++peer.terminated_ticks <= spread_ticks_) return std::nullopt;
+    if (ended && seen.terminated && ++peer.terminated_ticks <= ticks_in(terminate_spread)) return std::nullopt;
     if (ended)
       return Finding{fmt::format("{} is gone: {}; it {}", name(row),
                                  seen.terminated ? "SIGTERM ended it" : "its process ended", describe(seen)),
-                     ExitCode::peer_failed};
+                     ExitCode::peer_failed, Finding::Evidence::kernel};
 
-    peer.silent_ticks = seen.heartbeat == peer.heartbeat ? peer.silent_ticks + 1 : 0;
+    peer.silent_ticks = seen.heartbeat == peer.heartbeat && is_heard(row) ? peer.silent_ticks + 1 : 0;
     peer.heartbeat = seen.heartbeat;
-    const double seconds = options_.stall_timeout.count();
-    if (peer.silent_ticks >= stall_ticks_)
-      return Finding{
-          fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
-          ExitCode::stall};
-    // Told to end, perhaps because of a rank whose end the kernel does not show: then its silence must do.
-    const bool silent = static_cast<double>(peer.silent_ticks) * options_.tick > terminate_spread;
-    if (wake == Wake::terminate && peer.process.get() < 0 && silent && !seen.terminated)
-      return Finding{
-          fmt::format("{} is gone: no sign of life before the job was told to end; it {}", name(row), describe(seen)),
-          ExitCode::peer_failed};
+    if (auto finding = look_for_death(row, seen)) return finding;
+    if (seen.terminated && peer.elsewhere) return std::nullopt;
+    if (peer.silent_ticks >= stall_ticks_) return stopped_or_out_of_reach(row, seen);
     // That it runs is said on a fresh beat only: a rank that stopped on its way is both silent and late.
     const bool runs = peer.silent_ticks == 0;
     if (runs && waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
-      return Finding{fmt::format("{} is late: {} was waited for {:g} s; it runs, and {}", name(row),
-                                 describe(table_.read(table_.row()).last), seconds, describe(seen)),
-                     ExitCode::stall};
+      return Finding{
+          fmt::format("{} is late: {} was waited for {:g} s; it runs, and {}", name(row),
+                      describe(table_.read(table_.row()).last), options_.stall_timeout.count(), describe(seen)),
+          ExitCode::stall};
     return std::nullopt;
   }
 
+  std::uint64_t ticks_in(Seconds time) const { return static_cast<std::uint64_t>(time / options_.tick) + 1; }
+
+  /// Whether whoever hears this row's heartbeats is alive and shows them.
+  bool is_heard(int row) {
+    if (!peer(row).elsewhere) return true;
+    const NodeMap& nodes = heartbeats_->nodes();
+    const int carrier = nodes.carrier(row, nodes.node_of(table_.row()));
+    if (carrier == table_.row()) return true;
+    const auto seen = table_.read(carrier);
+    return peer(carrier).silent_ticks <= ticks_of_a_silent_carrier && seen.phase != Phase::leaving && !seen.terminated;
+  }
+
+  /// A rank whose end the kernel does not show here: its silence must do, where there is a reason to think of one.
+  std::optional<Finding> look_for_death(int row, const PhaseTable::Snapshot& seen) {
+    Peer& peer = this->peer(row);
+    if (peer.process.get() >= 0) return std::nullopt;
+    // Its neighbours know it from their kernel, and sooner; where it has none, this is all.
+    if (peer.elsewhere && heartbeats_->was_refused(row)) ++peer.refused_ticks;
+    if (peer.refused_ticks > ticks_in(terminate_spread) && !seen.terminated)
+      return Finding{fmt::format("{} is gone: its process ended; it {}", name(row), describe(seen)),
+                     ExitCode::peer_failed};
+    const auto unsure = terminate_spread + 2.0 * static_cast<double>(ticks_a_heartbeat_) * options_.tick;
+    if (silence(peer) <= (peer.elsewhere ? Seconds{unsure} : terminate_spread)) return std::nullopt;
+    if (told_to_end_ && !seen.terminated)
+      return Finding{
+          fmt::format("{} is gone: no sign of life before the job was told to end; it {}", name(row), describe(seen)),
+          ExitCode::peer_failed};
+    if (!told_to_end_ && seen.terminated && peer.elsewhere)
+      return Finding{fmt::format("{} is gone: SIGTERM ended it; it {}", name(row), describe(seen)),
+                     ExitCode::peer_failed};
+    return std::nullopt;
+  }
+
+  Finding stopped_or_out_of_reach(int row, const PhaseTable::Snapshot& seen) {
+    const double seconds = options_.stall_timeout.count();
+    if (!peer(row).elsewhere || is_alive(heartbeats_->nodes().node_of(row)) || heartbeats_->host_answers(row))
+      return {fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
+              ExitCode::stall};
+    // All fall silent together, but their heartbeats were not sent at the same moment.
+    const int lowest = lowest_there(heartbeats_->nodes().node_of(row));
+    return {fmt::format("{} cannot be reached: no sign of life from any rank of its host for {:g} s; it {}",
+                        name(lowest), seconds, describe(table_.read(lowest))),
+            ExitCode::stall, Finding::Evidence::silence, is_alive(0) ? Reach::chiefs_side : Reach::cut_off};
+  }
+
+  int lowest_there(int node) const {
+    for (const int row : heartbeats_->nodes().ranks_on(node)) {
+      const auto seen = table_.read(row);
+      if (seen.phase != Phase::absent && seen.phase != Phase::leaving && !seen.terminated) return row;
+    }
+    return heartbeats_->nodes().ranks_on(node).front();
+  }
+
+  /// Whether some rank of the node gives signs of life: the ranks of one that is out of reach fall silent together.
+  bool is_alive(int node) {
+    if (node == heartbeats_->nodes().node_of(table_.row())) return true;
+    for (const int row : heartbeats_->nodes().ranks_on(node)) {
+      const auto seen = table_.read(row);
+      const bool beats = peer(row).refused_ticks == 0 && peer(row).silent_ticks < stall_ticks_ / 2;
+      if (seen.phase != Phase::absent && !seen.terminated && beats) return true;
+    }
+    return false;
+  }
+
+  /// Everyone has come, and yet the agreement does not end.
+  std::optional<Finding> look_at_own_wait() {
+    if (!heartbeats_ || waited_ticks_ < stall_ticks_) return std::nullopt;
+    for (int row = 0; row < table_.rows(); ++row) {
+      const auto seen = table_.read(row);
+      if (seen.phase == Phase::absent || seen.meeting < waited_meeting_) return std::nullopt;
+    }
+    return Finding{
+        fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} s: the network "
+                    "that MPI uses has failed",
+                    name(table_.row()), describe(table_.read(table_.row()).last), options_.stall_timeout.count()),
+        ExitCode::stall};
+  }
+
   void report(const Finding& finding) {
+    if (finding.evidence == Finding::Evidence::silence) wait_for_turn();
     const bool printing = table_.claim_report();
     if (printing) {
       const std::string line = fmt::format("lockstep: {}\n", finding.sentence);
@@ -210,10 +319,30 @@ class Watchdog::Thread {
     // Said or about to be said by another: from here on SIGTERM may end this process at once.
     ::sigaction(SIGTERM, &previous_action_, nullptr);
     // A rank that died is mpirun's to report as well: its exit code tells more than ours, so it gets the time to end
-    // the job. Whoever did not print gives the line the same time to get out.
-    const auto patience = std::chrono::seconds{finding.code == ExitCode::peer_failed || !printing ? 3 : 0};
-    std::this_thread::sleep_for(patience);
-    end_job_(finding.code);
+    // the job. Whoever did not print gives the line the same time to get out; to mpirun on another node it goes by way
+    // of a daemon. Where not everyone can be told, each ends what it can, and in its own time.
+    const bool for_mpirun = finding.code == ExitCode::peer_failed || !printing;
+    const Seconds on_its_way{heartbeats_ ? 0.2 : 0.0};
+    pass(for_mpirun && finding.reach == Reach::whole_job ? Seconds{3} : on_its_way);
+    end_job_(finding.code, finding.reach);
+    if (told_to_end_) die_of_sigterm();
+  }
+
+  /// All nodes find out what silence tells at about the same time. That of the lowest rank alive speaks, and says so in
+  /// its heartbeats.
+  void wait_for_turn() {
+    if (!heartbeats_) return;
+    int before = 0;
+    for (int node = 0; node < heartbeats_->nodes().node_of(table_.row()); ++node) before += is_alive(node) ? 1 : 0;
+    for (std::uint64_t tick = before * ticks_in(turn); tick > 0 && !table_.reported(); --tick) pass(options_.tick);
+  }
+
+  /// Time that passes while this rank still gives signs of life.
+  void pass(Seconds time) {
+    for (std::uint64_t tick = 0; static_cast<double>(tick) * options_.tick < time; ++tick) {
+      beat(Heartbeat::now);
+      std::this_thread::sleep_for(options_.tick);
+    }
   }
 
   [[noreturn]] void die_of_sigterm() {
@@ -229,20 +358,30 @@ class Watchdog::Thread {
   std::vector<std::string> names_;
   WatchdogOptions options_;
   EndJob end_job_;
+  Heartbeats* heartbeats_;
   std::uint64_t stall_ticks_ = 0;
-  std::uint64_t spread_ticks_ = 0;
+  std::uint64_t ticks_a_heartbeat_ = 1;
+  std::uint64_t ticks_ = 0;
   std::uint64_t waited_ticks_ = 0;
   std::uint64_t waited_meeting_ = 0;
+  bool told_to_end_ = false;  ///< by SIGTERM
+  std::uint64_t told_ticks_ = 0;
   std::vector<Peer> peers_;
+  std::vector<pollfd> waits_;  ///< for the end of this thread, SIGTERM, and each row's process
   Descriptor stop_;
   Descriptor terminate_;
   struct sigaction previous_action_ = {};
   std::thread thread_;
 };
 
-Watchdog::Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job)
-    : thread_{std::make_unique<Thread>(table, std::move(names), options, std::move(end_job))} {}
+Watchdog::Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
+                   Heartbeats* heartbeats)
+    : thread_{std::make_unique<Thread>(table, std::move(names), options, std::move(end_job), heartbeats)} {}
 
 Watchdog::~Watchdog() = default;
+
+std::chrono::nanoseconds Watchdog::cpu_time() const {
+  return thread_->cpu_time();
+}
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "runtime/mpi_session.hpp"
 
 #include <cstdlib>
+#include <thread>
 
 #include <lockstep/base/error.hpp>
 
@@ -8,7 +9,8 @@
 
 namespace lockstep {
 
-MpiSession::MpiSession(int& argc, char**& argv) {
+MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience)
+    : patience_{patience}, watch_{std::in_place, "starting", patience} {
   int initialized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   int provided = MPI_THREAD_SINGLE;
@@ -33,6 +35,11 @@ void MpiSession::abort_job(int code) {
   int finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
+  // MPI_Abort waits for mpirun's answer, or for its daemon's, and that may be stuck itself.
+  std::thread{[code] {
+    std::this_thread::sleep_for(std::chrono::seconds{5});
+    std::_Exit(code);
+  }}.detach();
   if (initialized && !finalized) MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
 }

@@ -15,6 +15,7 @@
 
 #include "cluster/counted.hpp"
 #include "runtime/job_end.hpp"
+#include "runtime/launcher.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/node.hpp"
 
@@ -77,12 +78,18 @@ struct Runtime::Impl {
   std::optional<Strategy> strategy;
   int exceptions_before = std::uncaught_exceptions();
 
-  Impl(int& argc, char**& argv)
-      : session{argc, argv}, group{make_mpi_group()}, end{*group, fmt::format("replica {}", group->rank())} {
+  Impl(int& argc, char**& argv, std::chrono::duration<double> stall_timeout)
+      : session{argc, argv, stall_timeout},
+        group{make_mpi_group()},
+        end{*group, fmt::format("replica {}", group->rank())} {
     log::set_rank(group->rank());
   }
 
-  ~Impl() { end.leave(); }
+  ~Impl() {
+    end.leave();
+    // The watchdog goes now, and there is still MPI to end.
+    session.ending();
+  }
 
   MeetingPoint& meeting() { return group->meeting(); }
   ControlChannel& channel() { return group->meeting().channel(); }
@@ -135,14 +142,16 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
 }
 
 void Runtime::Impl::watch() {
+  session.started();
   if (!node.phases) return;
-  std::vector<std::string> of_rows;
-  for (const int rank : node.ranks) of_rows.push_back(names[static_cast<std::size_t>(rank)]);
-  watchdog.emplace(*node.phases, std::move(of_rows), WatchdogOptions{.stall_timeout = options.stall_timeout},
-                   [this](ExitCode code) {
-                     group->abort();
-                     MpiSession::abort_job(static_cast<int>(code));
-                   });
+  watchdog.emplace(
+      *node.phases, names, WatchdogOptions{.stall_timeout = options.stall_timeout},
+      [this](ExitCode code, Reach reach) {
+        group->abort();
+        if (reach == Reach::whole_job) MpiSession::abort_job(static_cast<int>(code));
+        end_this_side(code, reach, node.place);
+      },
+      node.heartbeats.get());
 }
 
 void Runtime::Impl::compare_options() {
@@ -263,7 +272,8 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   });
 }
 
-Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options) : Runtime{std::make_unique<Impl>(argc, argv)} {
+Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
+    : Runtime{std::make_unique<Impl>(argc, argv, options.stall_timeout)} {
   impl_->start([&] { return options; });
 }
 
@@ -306,18 +316,32 @@ Device& Runtime::device() {
   return *impl_->device;
 }
 
+std::chrono::nanoseconds Runtime::watchdog_cpu_time() const {
+  return impl_->watchdog ? impl_->watchdog->cpu_time() : std::chrono::nanoseconds{0};
+}
+
 int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                 const std::function<void(Runtime&)>& body) {
+  RuntimeOptions made;
+  std::exception_ptr wrong;  // said once for the job, so not before the ranks know each other
+  try {
+    made = options();
+  } catch (...) {
+    wrong = std::current_exception();
+  }
   std::unique_ptr<Runtime::Impl> impl;
   try {
-    impl = std::make_unique<Runtime::Impl>(argc, argv);
+    impl = std::make_unique<Runtime::Impl>(argc, argv, made.stall_timeout);
   } catch (const std::exception& error) {
     print_line(fmt::format("lockstep: error: {}", one_line(error.what())));
     MpiSession::abort_job(static_cast<int>(exit_code_of(error)));
   }
   Runtime::Impl& parts = *impl;
   try {
-    parts.start(options);
+    parts.start([&] {
+      if (wrong) std::rethrow_exception(wrong);
+      return made;
+    });
     Runtime runtime{std::move(impl)};
     try {
       body(runtime);

@@ -37,7 +37,7 @@ class Watched {
         watchdog_{std::in_place, table.rows,
                   std::vector<std::string>{"replica 0 (host a)", "replica 1 (host a)", "replica 2 (host a)"},
                   WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}},
-                  [this](ExitCode code) {
+                  [this](ExitCode code, Reach) {
                     code_ = code;
                     ++ends_;
                   }} {}
@@ -168,7 +168,7 @@ TEST_CASE("a process that SIGTERM ended is named only once it is clear that nobo
   Table table;
   ChildProcess child{[&]() -> int {
     PhaseTable own = table.of(1);
-    const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode) { ::_exit(98); }};
+    const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
     return ::pause();
   }};
   REQUIRE(eventually([&] { return table.rows.read(1).heartbeat > 0; }));
@@ -247,7 +247,7 @@ TEST_CASE("SIGTERM still ends a watched process, with its status") {
   Table table;
   ChildProcess child{[&]() -> int {
     PhaseTable own = table.of(1);
-    const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode) { ::_exit(98); }};
+    const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
     return ::pause();
   }};
   REQUIRE(eventually([&] { return table.rows.read(1).heartbeat > 0; }));
@@ -261,7 +261,7 @@ TEST_CASE("SIGTERM ends a process also while its watchdog ends, and after that")
     ChildProcess child{[&] {
       PhaseTable own = table.of(1);
       {
-        const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode) { ::_exit(98); }};
+        const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
         if (during) ::raise(SIGTERM);
       }
       if (!during) ::raise(SIGTERM);
@@ -283,7 +283,7 @@ TEST_CASE("a survivor that gets SIGTERM says first who is gone") {
   CapturedStderr captured;
   ChildProcess survivor{[&]() -> int {
     PhaseTable own = table.of(2);
-    const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode code) { ::_exit(static_cast<int>(code)); }};
+    const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode code, Reach) { ::_exit(static_cast<int>(code)); }};
     return ::pause();
   }};
   REQUIRE(eventually([&] { return table.rows.read(2).heartbeat > 0; }));

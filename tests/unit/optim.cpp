@@ -260,3 +260,13 @@ TEST_CASE("learning rates and momenta outside of their range are refused") {
   CHECK_THROWS_AS(Sgd({.learning_rate = nan_value}), InvalidArgument);
   CHECK_NOTHROW(Sgd({.learning_rate = 1e-9, .momentum = 0.999}));
 }
+
+TEST_CASE("a training step is two agreements, with its sums and whatever it trains") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 0.5}};
+  const std::vector<Gradient> gradients{{of({2, 4, -6}), program.w}, {of({20}), program.b}};
+  program.step(optimizer, gradients, StepSums{.samples = 2, .loss = 1, .correct = 1});  // seals nothing more
+  const std::uint64_t before = program.group->meeting().meetings();
+  program.step(optimizer, gradients, StepSums{.samples = 2, .loss = 1, .correct = 1});
+  CHECK(program.group->meeting().meetings() == before + 2);
+}

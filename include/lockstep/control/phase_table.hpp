@@ -1,5 +1,6 @@
-// What each rank of a node is doing, in memory that all of them see. Written by the main thread and its watchdog, read
-// by the watchdogs of the others when something looks wrong.
+// What each rank of the job is doing, in memory that all ranks of a node see. A row is written by its rank's main
+// thread and watchdog, one of another node by whoever hears that rank's heartbeats; the watchdogs of the node read them
+// all.
 #pragma once
 
 #include <atomic>
@@ -67,14 +68,14 @@ class SharedMemory {
   Handle handle_;
 };
 
-/// One row for each rank of this node. Every field is an atomic of its own: a reader may see half an update, never a
-/// torn word.
+/// One row for each rank, those of other nodes too; where nothing is known of a rank, its row is absent. Every field is
+/// an atomic of its own: a reader may see half an update, never a torn word.
 class PhaseTable {
  public:
   /// What a reader finds in a row.
   struct Snapshot {
     Phase phase = Phase::absent;
-    std::int32_t process = 0;  ///< 0 where it is not known
+    std::int32_t process = 0;  ///< 0 where it is not known, or not of this node
     bool terminated = false;   ///< SIGTERM is about to end it
     std::uint64_t heartbeat = 0;
     std::uint64_t meeting = 0;  ///< agreements entered so far
@@ -102,8 +103,14 @@ class PhaseTable {
 
   Snapshot read(int row) const;
 
+  /// What came from another node about a rank there. Its process is not known here.
+  void write(int row, const Snapshot& seen);
+
   /// True for the first caller on the node: whoever gets it prints.
   bool claim_report();
+
+  /// Whether someone has claimed it.
+  bool reported() const;
 
  private:
   struct Row;

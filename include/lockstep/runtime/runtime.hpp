@@ -35,7 +35,8 @@ struct RuntimeOptions {
 /// ConfigError for the user's input. It takes MPI's own arguments out of `argc` and `argv`.
 ///
 /// While it lives, an exception that nothing catches ends the whole job with one line on stderr and the exit code of
-/// its type, and a rank that dies, stops or stays away is found by the other ranks of its node (watchdog.hpp).
+/// its type, and a rank that dies, stops or stays away is found by the other ranks, those of other nodes too
+/// (watchdog.hpp).
 class Runtime {
  public:
   Runtime(int& argc, char**& argv, RuntimeOptions options = {});
@@ -64,6 +65,9 @@ class Runtime {
   /// agreement is no stall. It is to live until the rank is in that agreement.
   MeetingPoint::Alone working_alone();
 
+  /// LOCAL. What the watchdog's thread has used of a core so far; nothing where there is none.
+  std::chrono::nanoseconds watchdog_cpu_time() const;
+
  private:
   friend int run_program(int&, char**&, const std::function<RuntimeOptions()>&, const std::function<void(Runtime&)>&);
   struct Impl;
@@ -71,9 +75,9 @@ class Runtime {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The body of a `main`: makes the options (on every rank, and alike) and the runtime, calls `body`, and turns every
-/// way to fail into one line on stderr for the job and the exit code that it stands for (ExitCode). Where the ranks
-/// know of a failure alike they end in order; where one rank fails on its own it ends the job.
+/// The body of a `main`: makes the options (on every rank alike, before MPI starts) and the runtime, calls `body`, and
+/// turns every way to fail into one line on stderr for the job and the exit code that it stands for (ExitCode). Where
+/// the ranks know of a failure alike they end in order; where one rank fails on its own it ends the job.
 int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                 const std::function<void(Runtime&)>& body);
 

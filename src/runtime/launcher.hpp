@@ -1,0 +1,13 @@
+// The process that started this rank: mpirun, or its daemon on another node.
+#pragma once
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/control/watchdog.hpp>
+
+namespace lockstep {
+
+/// Ends what can be ended from this side of a broken network: the ranks of this node and their launcher, which would
+/// wait for the other side for minutes. Does not return. `place` is this rank's among those of its node.
+[[noreturn]] void end_this_side(ExitCode code, Reach reach, int place);
+
+}  // namespace lockstep

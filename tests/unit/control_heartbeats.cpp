@@ -1,0 +1,294 @@
+// Heartbeats between nodes, on one: what is sent, what is ignored, and what a watchdog makes of it.
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <unistd.h>
+
+#include <lockstep/control/heartbeats.hpp>
+#include <lockstep/control/watchdog.hpp>
+
+#include "support/child_process.hpp"
+#include "support/phase_rows.hpp"
+
+using namespace lockstep;
+using lockstep::test::CapturedStderr;
+using lockstep::test::ChildProcess;
+using lockstep::test::eventually;
+using lockstep::test::merge_tag;
+
+namespace {
+
+constexpr std::uint64_t job = 77;
+
+/// Every rank of a job in this process, each with a table of its own, as if it were alone on its node; those of
+/// `lowest` say who shares one, as far as heartbeats go.
+struct Ranks {
+  explicit Ranks(std::vector<int> lowest, std::uint64_t job_of_last = job) : nodes{lowest} {
+    const int count = nodes.ranks();
+    std::vector<Heartbeats::Address> addresses;
+    for (int rank = 0; rank < count; ++rank) {
+      SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(count));
+      memory.take_over();
+      tables.emplace_back(std::move(memory), count, rank);
+      heartbeats.push_back(std::make_unique<Heartbeats>());
+      addresses.push_back(heartbeats.back()->address());
+    }
+    for (int rank = 0; rank < count; ++rank)
+      beats(rank).connect(nodes, rank, addresses, rank == count - 1 ? job_of_last : job);
+  }
+
+  PhaseTable& table(int rank) { return tables[static_cast<std::size_t>(rank)]; }
+  Heartbeats& beats(int rank) { return *heartbeats[static_cast<std::size_t>(rank)]; }
+
+  /// One that beats by itself.
+  void beat(int rank) {
+    table(rank).beat();
+    beats(rank).send(table(rank));
+  }
+
+  /// Whether `rank` hears something new of `other` within a second or two.
+  bool hears(int rank, int other) {
+    const auto before = table(rank).read(other).heartbeat;
+    return eventually(
+        [&] {
+          beat(other);
+          beats(rank).receive(table(rank));
+          return table(rank).read(other).heartbeat > before;
+        },
+        std::chrono::seconds{2});
+  }
+
+  NodeMap nodes;
+  std::vector<PhaseTable> tables;
+  std::vector<std::unique_ptr<Heartbeats>> heartbeats;
+};
+
+/// One rank's watchdog over ranks that the test plays.
+class Watched {
+ public:
+  Watched(Ranks& ranks, double stall_timeout, int rank = 0)
+      : watchdog_{std::in_place,
+                  ranks.table(rank),
+                  std::vector<std::string>{"replica 0", "replica 1", "replica 2", "replica 3"},
+                  WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}},
+                  [this](ExitCode code, Reach reach) {
+                    code_ = code;
+                    reach_ = reach;
+                    ++ends_;
+                  },
+                  &ranks.beats(rank)} {}
+
+  int ends() const { return ends_; }
+  ExitCode code() const { return code_; }
+  Reach reach() const { return reach_; }
+  const std::string& line() { return stderr_.text(); }
+
+ private:
+  CapturedStderr stderr_;
+  std::atomic<ExitCode> code_{ExitCode::done};
+  std::atomic<Reach> reach_{Reach::whole_job};
+  std::atomic<int> ends_{0};
+  std::optional<Watchdog> watchdog_;
+};
+
+}  // namespace
+
+TEST_CASE("ranks of a node share the work of hearing the others") {
+  const std::vector<int> lowest{0, 0, 2, 0, 2, 5};
+  const NodeMap nodes{lowest};
+  CHECK(nodes.ranks() == 6);
+  CHECK(nodes.nodes() == 3);
+  CHECK(nodes.ranks_on(0) == std::vector<int>{0, 1, 3});
+  CHECK(nodes.ranks_on(1) == std::vector<int>{2, 4});
+  CHECK(nodes.ranks_on(2) == std::vector<int>{5});
+  CHECK(nodes.node_of(4) == 1);
+  CHECK(nodes.same_node(0, 3));
+  CHECK_FALSE(nodes.same_node(0, 2));
+  CHECK(nodes.carrier(0, 1) == 2);
+  CHECK(nodes.carrier(1, 1) == 4);
+  CHECK(nodes.carrier(3, 1) == 2);
+  CHECK(nodes.carrier(4, 0) == 1);
+  CHECK(nodes.carrier(3, 2) == 5);
+}
+
+TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other node") {
+  Ranks ranks{{0, 0, 2, 2}};
+  ranks.table(3).enter_meeting(17, merge_tag());
+  REQUIRE(ranks.hears(1, 3));
+  const auto seen = ranks.table(1).read(3);
+  CHECK(seen.phase == Phase::meeting);
+  CHECK(seen.meeting == 17);
+  CHECK(seen.process == 0);
+  CHECK_FALSE(seen.terminated);
+  CHECK(describe(seen) == "was waiting at merge_call #5 (trainer.cpp:120)");
+  CHECK(ranks.beats(1).heard_all(ranks.table(1)));
+  CHECK_FALSE(ranks.beats(0).heard_all(ranks.table(0)));
+  CHECK(ranks.table(0).read(3).phase == Phase::absent);
+
+  ranks.table(3).set_terminated();
+  ranks.table(3).enter(Phase::leaving);
+  REQUIRE(ranks.hears(1, 3));
+  CHECK(ranks.table(1).read(3).terminated);
+  CHECK(ranks.table(1).read(3).phase == Phase::leaving);
+}
+
+TEST_CASE("another job's heartbeats are ignored") {
+  Ranks ranks{{0, 1}, job + 1};
+  ranks.beat(1);
+  CHECK_FALSE(ranks.hears(0, 1));
+  CHECK(ranks.table(0).read(1).phase == Phase::absent);
+}
+
+TEST_CASE("that a failure was reported on one node is known on the others") {
+  Ranks ranks{{0, 1}};
+  REQUIRE(ranks.hears(0, 1));
+  CHECK_FALSE(ranks.table(0).reported());
+  CHECK(ranks.table(1).claim_report());
+  REQUIRE(ranks.hears(0, 1));
+  CHECK(ranks.table(0).reported());
+  CHECK_FALSE(ranks.table(0).claim_report());
+}
+
+TEST_CASE("the host of a rank whose process ended says so, if the rank was heard before") {
+  Ranks ranks{{0, 1, 2}};
+  REQUIRE(ranks.hears(0, 1));
+  ranks.heartbeats[1].reset();
+  ranks.heartbeats[2].reset();
+  CHECK_FALSE(ranks.beats(0).was_refused(1));
+  Watched watched{ranks, 30};
+  REQUIRE(eventually([&] { return watched.ends() > 0; }));
+  CHECK(watched.code() == ExitCode::peer_failed);
+  CHECK(ranks.beats(0).was_refused(1));
+  CHECK_FALSE(ranks.beats(0).was_refused(2));
+  CHECK(watched.line() ==
+        "lockstep: replica 1 is gone: its process ended; it was computing after the start of the job\n");
+}
+
+TEST_CASE("of a node of which some ranks still beat, a silent one has stopped", "[B-45]") {
+  Ranks ranks{{0, 1, 1}};
+  // Both are heard by rank 0: it is alone.
+  REQUIRE(ranks.hears(0, 1));
+  REQUIRE(ranks.hears(0, 2));
+  Watched watched{ranks, 0.6};
+  REQUIRE(eventually([&] {
+    ranks.beat(1);
+    return watched.ends() > 0;
+  }));
+  CHECK(watched.code() == ExitCode::stall);
+  CHECK(watched.reach() == Reach::whole_job);
+  CHECK(watched.line() ==
+        "lockstep: replica 2 has stopped: no sign of life for 0.6 s; it was computing after the start of the job\n");
+}
+
+TEST_CASE("a node of which no rank beats cannot be reached, and is named by its lowest rank") {
+  Ranks ranks{{0, 1, 1}};
+  REQUIRE(ranks.hears(0, 1));
+  REQUIRE(ranks.hears(0, 2));
+  Watched watched{ranks, 0.6};
+  REQUIRE(eventually([&] { return watched.ends() > 0; }));
+  CHECK(watched.code() == ExitCode::stall);
+  CHECK(watched.reach() == Reach::chiefs_side);
+  CHECK(watched.line() ==
+        "lockstep: replica 1 cannot be reached: no sign of life from any rank of its host for 0.6 s; it was computing "
+        "after the start of the job\n");
+}
+
+TEST_CASE("a rank of another node that beats but stays out of a meeting is late", "[B-45]") {
+  Ranks ranks{{0, 1}};
+  REQUIRE(ranks.hears(0, 1));
+  Watched watched{ranks, 0.6};
+  ranks.table(0).enter_meeting(1, merge_tag());
+  REQUIRE(eventually([&] {
+    ranks.beat(1);
+    return watched.ends() > 0;
+  }));
+  CHECK(watched.code() == ExitCode::stall);
+  CHECK_THAT(watched.line(),
+             Catch::StartsWith("lockstep: replica 1 is late: merge_call #5 (trainer.cpp:120) was waited "
+                               "for 0.6 s; it runs, and was computing"));
+}
+
+TEST_CASE("a meeting to which all have come and which does not end is the network's fault") {
+  Ranks ranks{{0, 1}};
+  ranks.table(1).enter_meeting(1, merge_tag());
+  REQUIRE(ranks.hears(0, 1));
+  Watched watched{ranks, 0.6};
+  ranks.table(0).enter_meeting(1, merge_tag());
+  REQUIRE(eventually([&] {
+    ranks.beat(1);
+    return watched.ends() > 0;
+  }));
+  CHECK(watched.code() == ExitCode::stall);
+  CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 0 is cut off: every rank has come to merge_call #5 "
+                                               "(trainer.cpp:120), which has not ended for 0.6 s"));
+}
+
+TEST_CASE("a rank whose heartbeats go to a neighbour that has fallen silent is not judged") {
+  // Rank 1's go to rank 3, which shares rank 2's node and does nothing.
+  Ranks ranks{{0, 0, 2, 2}};
+  REQUIRE(ranks.hears(2, 0));
+  PhaseTable::Snapshot row;
+  row.phase = Phase::computing;
+  ranks.table(2).write(1, row);
+  ranks.table(2).write(3, row);
+  Watched watched{ranks, 0.6, 2};
+  REQUIRE(eventually([&] {
+    ranks.beat(0);
+    return watched.ends() > 0;
+  }));
+  CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 3 has stopped"));
+}
+
+TEST_CASE("a node with lower ranks speaks first, and the others know that it did") {
+  Ranks ranks{{0, 1}};
+  REQUIRE(ranks.hears(0, 1));
+  REQUIRE(ranks.table(1).claim_report());
+  Watched watched{ranks, 0.6};
+  ranks.table(0).enter_meeting(1, merge_tag());
+  REQUIRE(eventually([&] {
+    ranks.beat(1);
+    return watched.ends() > 0;
+  }));
+  CHECK(watched.line().empty());
+}
+
+TEST_CASE("a survivor on another node says who fell silent before it was told to end") {
+  CapturedStderr captured;
+  ChildProcess survivor{[]() -> int {
+    Ranks ranks{{0, 1, 1}};
+    if (!ranks.hears(0, 1) || !ranks.hears(0, 2)) return 97;
+    const Watchdog watchdog{ranks.table(0),
+                            {"a", "b", "c"},
+                            {},
+                            [](ExitCode code, Reach) { ::_exit(static_cast<int>(code)); },
+                            &ranks.beats(0)};
+    ::raise(SIGTERM);
+    return eventually([&] {
+      ranks.beat(1);
+      return false;
+    });
+  }};
+  CHECK(survivor.wait() == static_cast<int>(ExitCode::peer_failed));
+  CHECK_THAT(captured.text(), Catch::StartsWith("lockstep: c is gone: no sign of life before the job was told to end"));
+}
+
+TEST_CASE("where everyone was told to end, nobody is named") {
+  CapturedStderr captured;
+  ChildProcess survivor{[]() -> int {
+    Ranks ranks{{0, 1}};
+    if (!ranks.hears(0, 1)) return 97;
+    const Watchdog watchdog{ranks.table(0), {"a", "b"}, {}, [](ExitCode, Reach) { ::_exit(98); }, &ranks.beats(0)};
+    ::raise(SIGTERM);
+    ranks.table(1).set_terminated();
+    ranks.beat(1);
+    return ::pause();
+  }};
+  CHECK(survivor.wait() == -SIGTERM);
+  CHECK(captured.text().empty());
+}
