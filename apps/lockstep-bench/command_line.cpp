@@ -25,7 +25,12 @@ void require_sizes(const AllReduceOptions& options) {
                                   options.min_bytes, options.max_bytes)};
 }
 
-/// The options that every benchmark has.
+void add_json(OptionParser& parser, std::filesystem::path& json) {
+  parser.option("--json", "FILE", "Write the table there as JSON, in the units that it has",
+                [&](const std::string& option, const std::string& text) { json = parse_file_name(option, text); });
+}
+
+/// The options of a benchmark that iterates.
 template <class Options>
 void add_common(OptionParser& parser, Options& options, std::filesystem::path& json) {
   const Options defaults;
@@ -38,8 +43,7 @@ void add_common(OptionParser& parser, Options& options, std::filesystem::path& j
                 [&](const std::string& option, const std::string& text) {
                   options.iterations = parse_count(option, text, 1, most_iterations);
                 });
-  parser.option("--json", "FILE", "Write the table there as JSON, times in microseconds, rates in GB/s",
-                [&](const std::string& option, const std::string& text) { json = parse_file_name(option, text); });
+  add_json(parser, json);
 }
 
 }  // namespace
@@ -48,6 +52,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
   AllReduceOptions all_reduce;
   MergeCallOptions merge_call;
+  WatchdogOptions watchdog;
   OptionParser parser{
       "lockstep-bench",
       "Measures what lockstep costs, beside what MPI costs in the same run.\n\n"
@@ -87,13 +92,23 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   add_common(parser, merge_call, line.json);
 
+  parser.command(WatchdogOptions::name, "The price of being watched: a change of phase, and the watchdog's thread");
+  parser.option("--seconds", "N", fmt::format("How long the thread is watched itself (default {})", watchdog.seconds),
+                [&](const std::string& option, const std::string& text) {
+                  watchdog.seconds = parse_count(option, text, 1, most_iterations);
+                });
+  add_json(parser, line.json);
+
   line.answer = parser.parse(argc, argv);
   if (line.answer) return line;
   if (parser.chosen() == AllReduceOptions::name) {
     require_sizes(all_reduce);
     line.benchmark = all_reduce;
   } else {
-    line.benchmark = merge_call;
+    if (parser.chosen() == MergeCallOptions::name)
+      line.benchmark = merge_call;
+    else
+      line.benchmark = watchdog;
     line.runtime.device = "cpu";  // agreements are the host's
   }
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';

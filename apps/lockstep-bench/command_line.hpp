@@ -10,6 +10,7 @@
 
 #include "apps/lockstep-bench/all_reduce.hpp"
 #include "apps/lockstep-bench/merge_call.hpp"
+#include "apps/lockstep-bench/watchdog.hpp"
 
 namespace lockstep::bench {
 
@@ -17,7 +18,7 @@ struct CommandLine {
   RuntimeOptions runtime;
 
   /// Which benchmark, and how.
-  std::variant<AllReduceOptions, MergeCallOptions> benchmark;
+  std::variant<AllReduceOptions, MergeCallOptions, WatchdogOptions> benchmark;
 
   /// Where the JSON goes; empty for none.
   std::filesystem::path json;

@@ -73,6 +73,8 @@ const std::vector<std::string> all_reduce_columns{"bytes", "count", "dtype",    
 const std::vector<std::string> merge_call_columns{"merges",     "time",  "mpi_time", "ratio",
                                                   "agreements", "bytes", "run_time", "run_agreements"};
 
+const std::vector<std::string> watchdog_columns{"store", "meeting", "atomic", "ratio", "seconds", "cpu"};
+
 void check_head(const Json& json, const std::string& name, int ranks) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
@@ -156,6 +158,25 @@ TEST_CASE("a merge_call is exactly one all-reduce of 16 bytes, on 1 to 4 ranks")
   CHECK(benched.table[0][4] == "1");
 }
 
+TEST_CASE("the price of being watched is measured on every rank, against a bare store") {
+  const int ranks = GENERATE(1, 2, 4);
+  const Benched benched = bench(ranks, {"watchdog", "--seconds", "1"});
+  check_head(benched.json, "watchdog", ranks);
+  REQUIRE(benched.json["rows"].size() == 1);
+  const Json& row = benched.json["rows"][0];
+  INFO(row.dump());
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : row.items()) keys.push_back(key);
+  CHECK(keys == watchdog_columns);
+  for (const auto& [key, value] : row.items()) CHECK(value.get<double>() > 0);
+  CHECK(row["seconds"] == 1);
+  CHECK(row["meeting"] > row["store"]);
+  CHECK(row["ratio"].get<double>() == Approx(row["store"].get<double>() / row["atomic"].get<double>()));
+  // No lock, no system call: a few stores.
+  CHECK(row["ratio"] < 50);
+  CHECK(row["cpu"] < 10);
+}
+
 TEST_CASE("without --json a benchmark writes its table only") {
   const Outcome outcome = run_bench(2, {"merge-call", "--merges", "1", "--iterations", "1"});
   CHECK(outcome.exit_code == 0);
@@ -167,8 +188,8 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
   const std::string iterations = "expected a whole number from 1 to 1000000";
   const std::string bytes = "expected a whole number from 1 to 4294967296";
   const std::vector<std::pair<Arguments, std::vector<std::string>>> rows{
-      {{}, {"no command was given: expected all-reduce or merge-call", "lockstep-bench --help"}},
-      {{"all-scatter"}, {"there is no command 'all-scatter': expected all-reduce or merge-call"}},
+      {{}, {"no command was given: expected all-reduce or merge-call or watchdog", "lockstep-bench --help"}},
+      {{"all-scatter"}, {"there is no command 'all-scatter': expected all-reduce or merge-call or watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' stands before the command: expected lockstep-bench all-reduce and its options"}},
@@ -204,7 +225,7 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
 TEST_CASE("a JSON file that cannot be written is refused before anything is measured") {
   const TemporaryDirectory folder;
   const std::string missing = folder.path() / "missing" / "bench.json";
-  const std::string command = GENERATE("all-reduce", "merge-call");
+  const std::string command = GENERATE("all-reduce", "merge-call", "watchdog");
   check_refused(refuse(2, {command, "--json", missing}),
                 {"--json " + missing + ": No such file or directory", "expected a file that can be written"});
   check_refused(refuse(1, {command, "--json", folder.path()}),
@@ -248,7 +269,7 @@ TEST_CASE("help lists the commands, and the options of a command, once for the j
   const Outcome whole = run_bench(ranks, {"--help"});
   CHECK(whole.exit_code == 0);
   CHECK(whole.err.empty());
-  for (const char* command : {"all-reduce", "merge-call"})
+  for (const char* command : {"all-reduce", "merge-call", "watchdog"})
     CHECK(lines_starting_with(whole.out, std::string{"  "} + command + " ").size() == 1);
 
   const Outcome one = run_bench(ranks, {"all-reduce", "--help"});

@@ -1,0 +1,63 @@
+#include "apps/lockstep-bench/watchdog.hpp"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <lockstep/control/phase_table.hpp>
+
+#include "apps/lockstep-bench/mpi_baseline.hpp"
+#include "apps/lockstep-bench/timing.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+/// Nanoseconds of one call: the median over turns of many.
+template <class Body>
+double nanoseconds_of(Body&& body) {
+  constexpr int calls = 100000, turns = 21;
+  std::vector<double> times;
+  for (int turn = 0; turn < turns; ++turn)
+    times.push_back(1e3 / calls * microseconds([&] {
+                      for (int call = 0; call < calls; ++call) body(call);
+                    }));
+  return median(std::move(times));
+}
+
+/// A rank's CPU time over `seconds` of sleep, as percent of a core.
+double percent_of_a_core(const Runtime& runtime, std::int64_t seconds) {
+  const auto before = runtime.watchdog_cpu_time();
+  const double passed = microseconds([&] { std::this_thread::sleep_for(std::chrono::seconds{seconds}); });
+  const std::chrono::duration<double, std::micro> used = runtime.watchdog_cpu_time() - before;
+  return 100 * used.count() / passed;
+}
+
+}  // namespace
+
+std::string bench_watchdog(Runtime& runtime, const WatchdogOptions& options, const AddRow& add) {
+  MpiBaseline mpi;
+  // A table like the job's own, which this must not write to.
+  PhaseTable table{SharedMemory::create(PhaseTable::bytes_for(1)), 1, 0};
+  std::atomic<std::uint32_t> word{0};
+  Tag tag;
+  tag.set_site(Here::current());
+  const double store = nanoseconds_of([&](int call) { table.enter(call % 2 ? Phase::computing : Phase::alone); });
+  const double meeting = nanoseconds_of([&](int call) {
+    table.enter_meeting(static_cast<std::uint64_t>(call), tag);
+    table.leave_meeting();
+  });
+  const double atomic =
+      nanoseconds_of([&](int call) { word.store(static_cast<std::uint32_t>(call), std::memory_order_release); });
+  mpi.barrier();
+  const double cpu = percent_of_a_core(runtime, options.seconds);
+  const std::vector<double> of_all = mpi.largest({store, meeting, atomic, cpu, cpu > 0 ? 0.0 : 1.0});
+  add({{"store", "ns", of_all[0]},
+       {"meeting", "ns", of_all[1]},
+       {"atomic", "ns", of_all[2]},
+       {"ratio", "store/atomic", of_all[0] / of_all[2]},
+       {"seconds", "s", options.seconds},
+       {"cpu", "% of a core", of_all[3]}});
+  return of_all[4] == 0 ? std::string{} : "watchdog: a rank has none; expected one on each";
+}
+
+}  // namespace lockstep::bench
