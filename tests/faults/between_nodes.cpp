@@ -1,0 +1,149 @@
+// Faults of a job on several hosts: a rank there is found from here, and a host that is out of reach is said to be.
+#include <algorithm>
+#include <csignal>
+
+#define CATCH_CONFIG_RUNNER
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "faults/running_job.hpp"
+#include "support/hosts.hpp"
+
+using namespace lockstep::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// For as long as a stopped or silent rank is waited for, and what the end of a job may take.
+constexpr auto stall_timeout = 2s;
+constexpr auto limit = stall_timeout + 5s;
+
+Launch on(const Hosts& hosts, int ranks_each, const Arguments& mpirun_arguments = keepalive()) {
+  return [&hosts, ranks_each, mpirun_arguments](const Arguments& arguments, const CommandOptions& options) {
+    return run_job_on(hosts, ranks_each, arguments, options, mpirun_arguments);
+  };
+}
+
+End send_to(int rank, int signal, const Hosts& hosts, int ranks_each) {
+  End end = end_of(on(hosts, ranks_each), [&](RunningJob& job) { job.send(signal, rank); });
+  CHECK(hosts.sessions_left().empty());
+  return end;
+}
+
+End cut_off(int host, const Hosts& hosts, int ranks_each, const Arguments& mpirun_arguments = keepalive()) {
+  return end_of(on(hosts, ranks_each, mpirun_arguments),
+                [&](RunningJob& job) { job.suffer([&] { hosts.cut(host); }); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (const auto reason = Hosts::why_not()) {
+    fmt::print("skipped: this machine cannot play several hosts: {}\n", *reason);
+    return 77;
+  }
+  return Catch::Session{}.run(argc, argv);
+}
+
+TEST_CASE("a job on two hosts ends with the bits of one on one host, and the hosts hear each other") {
+  const Hosts hosts{2};
+  const Outcome outcome = run_job_on(hosts, 2, short_run());
+  INFO("stderr: " << outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "[rank 0] warning").empty());
+  CHECK(Json::parse(outcome.out).at("weights_digest") == train(4, {"--hidden", "16", "--steps", "3"}).digest());
+  CHECK(hosts.sessions_left().empty());
+}
+
+TEST_CASE("where heartbeats do not get through, rank 0 says so, and the job goes on without") {
+  const Hosts hosts{2};
+  hosts.silence_datagrams(1);
+  // For longer than the stall timeout: rank 1 has heard rank 0, and then no more.
+  const Outcome outcome =
+      run_job_on(hosts, 1, {"--data", small_data(), "--hidden", "16", "--steps", "2000", "--stall-timeout", "0.5"});
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "[rank 0] warning: no heartbeats get through between the nodes").size() == 1);
+  CHECK(lines_starting_with(outcome.err, "[rank 1] warning").empty());
+}
+
+TEST_CASE("a rank that is killed on any host is named, and the job ends within 5 s of the stall timeout", "[B-46]") {
+  const int rank = GENERATE(0, 1, 2, 3);
+  const Hosts hosts{2};
+  const End end = send_to(rank, SIGKILL, hosts, 2);
+  INFO("rank: " << rank << "\nstderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code == 137);
+  CHECK(end.after < limit);
+  check_blames(end.outcome.err, rank, "is gone: its process ended");
+}
+
+TEST_CASE("a rank that is stopped on any host is named, and the job ends within 5 s of the stall timeout", "[B-45]") {
+  const int rank = GENERATE(0, 1, 2);
+  const Hosts hosts{2};
+  const End end = send_to(rank, SIGSTOP, hosts, 2);
+  INFO("rank: " << rank << "\nstderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code == 5);
+  CHECK(end.after > 1.5s);
+  CHECK(end.after < limit);
+  check_blames(end.outcome.err, rank, "has stopped: no sign of life for 2 s");
+}
+
+TEST_CASE("the only rank of a host that is killed or stopped is found by the other hosts") {
+  const int rank = GENERATE(0, 1);
+  const int signal = GENERATE(SIGKILL, SIGSTOP);
+  const Hosts hosts{2};
+  const End end = send_to(rank, signal, hosts, 1);
+  INFO("rank: " << rank << ", signal: " << signal << "\nstderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code == (signal == SIGKILL ? 137 : 5));
+  CHECK(end.after < limit);
+  check_blames(end.outcome.err, rank, signal == SIGKILL ? "is gone" : "has stopped");
+}
+
+TEST_CASE("a host that cannot be reached any more is named by its lowest rank, and both sides end") {
+  const Hosts hosts{2};
+  const End end = cut_off(1, hosts, 2);
+  INFO("stderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code != 0);
+  CHECK(end.after < limit);
+  check_blames(end.outcome.err, 2, "cannot be reached: no sign of life from any rank of its host for 2 s");
+  CHECK(hosts.sessions_left().empty());
+}
+
+TEST_CASE("a job ends also where mpirun does not notice that a host is out of reach") {
+  const Hosts hosts{2};
+  const End end = cut_off(1, hosts, 2, {});
+  INFO("stderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code != 0);
+  CHECK(end.after < limit);
+  check_blames(end.outcome.err, 2, "cannot be reached");
+}
+
+TEST_CASE("of three hosts, the one that is out of reach is named") {
+  const int host = GENERATE(1, 2);
+  const Hosts hosts{3};
+  const End end = cut_off(host, hosts, 2);
+  INFO("host: " << host << "\nstderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code != 0);
+  CHECK(end.after < limit);
+  check_blames(end.outcome.err, 2 * host, "cannot be reached");
+  CHECK(hosts.sessions_left().empty());
+}
+
+TEST_CASE("a rank that throws or disagrees on another host is named") {
+  const auto [fault, code, told] =
+      GENERATE(table<std::string, int, std::string>({{"throw:0:3", 4, "failed: LOCKSTEP_FAULT"},
+                                                     {"throw:3:3", 4, "failed: LOCKSTEP_FAULT"},
+                                                     {"skip-merge:2:3", 3, "has finished the step"}}));
+  const Hosts hosts{2};
+  const SharedMemory memory;
+  const Outcome outcome =
+      run_job_on(hosts, 2, {"--data", small_data(), "--hidden", "16", "--steps", "9", "--stall-timeout", "2"},
+                 {.environment = {{"LOCKSTEP_FAULT", fault}, memory.variable()}, .timeout = 30s});
+  INFO("LOCKSTEP_FAULT=" << fault << "\nstderr: " << outcome.err);
+  CHECK_FALSE(outcome.timed_out);
+  CHECK(outcome.exit_code == code);
+  check_blames(outcome.err, fault[fault.find(':') + 1] - '0', told);
+  CHECK(processes_left(outcome.marker).empty());
+  CHECK(memory.left() == std::set<std::string>{});
+  CHECK(hosts.sessions_left().empty());
+}

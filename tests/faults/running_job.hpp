@@ -1,0 +1,136 @@
+// A job that trains until something happens to it.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "faults/fault_checks.hpp"
+#include "support/training_job.hpp"
+
+namespace lockstep::test {
+
+/// Runs the job with these arguments and returns when it is over.
+using Launch = std::function<Outcome(const Arguments&, const CommandOptions&)>;
+
+inline Launch on_this_host(int ranks) {
+  return
+      [ranks](const Arguments& arguments, const CommandOptions& options) { return run_job(ranks, arguments, options); };
+}
+
+/// A job under way, with a stall timeout of 2 s.
+class RunningJob {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  RunningJob(const Launch& launch, const Arguments& arguments, const SharedMemory& memory)
+      : marker_{fmt::format("{}-{}", ::getpid(), Clock::now().time_since_epoch().count())} {
+    outcome_ =
+        std::async(std::launch::async, [=,
+                                        all = arguments + Arguments{"--data", small_data(), "--hidden", "16",
+                                                                    "--metrics", metrics(), "--stall-timeout", "2"},
+                                        environment = Environment{{variable, marker_}, memory.variable()}] {
+          return launch(all, {.environment = environment, .timeout = std::chrono::seconds{40}});
+        });
+  }
+
+  /// The process of a rank, or of mpirun where there is no rank; nothing where it is not there.
+  std::optional<pid_t> find(std::optional<int> rank) const {
+    for (const auto& entry : std::filesystem::directory_iterator{"/proc"}) {
+      const std::string name = entry.path().filename();
+      if (!std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
+      std::optional<int> found_rank;
+      bool mine = false;
+      std::ifstream environment{entry.path() / "environ", std::ios::binary};
+      for (std::string text; std::getline(environment, text, '\0');) {
+        if (text == std::string{variable} + "=" + marker_) mine = true;
+        if (text.starts_with("OMPI_COMM_WORLD_RANK=")) found_rank = std::stoi(text.substr(text.find('=') + 1));
+      }
+      if (mine && found_rank == rank) return std::stoi(name);
+    }
+    return std::nullopt;
+  }
+
+  void wait_until_it_trains() const {
+    const auto deadline = Clock::now() + std::chrono::seconds{20};
+    std::error_code ignored;
+    while (Clock::now() < deadline) {
+      if (std::filesystem::exists(metrics()) && std::filesystem::file_size(metrics(), ignored) > 1000) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+    FAIL("the job did not start to train in 20 s");
+  }
+
+  /// Whatever `fault` does, at any moment of a step: they take a millisecond or two.
+  void suffer(const std::function<void()>& fault) {
+    std::this_thread::sleep_for(std::chrono::microseconds{std::random_device{}() % 20'000});
+    at_ = Clock::now();
+    fault();
+  }
+
+  void send(int signal, std::optional<int> rank) {
+    suffer([&] {
+      const std::optional<pid_t> process = find(rank);
+      REQUIRE(process);
+      REQUIRE(::kill(*process, signal) == 0);
+    });
+  }
+
+  bool is_over() const { return outcome_.wait_for(std::chrono::seconds{0}) == std::future_status::ready; }
+
+  /// Waits for the end. `after` is how long it took since the fault.
+  Outcome end(std::chrono::duration<double>& after) {
+    Outcome outcome = outcome_.get();
+    after = Clock::now() - at_;
+    return outcome;
+  }
+
+ private:
+  static constexpr const char* variable = "LOCKSTEP_TEST_RUNNING_JOB";
+
+  std::string metrics() const { return folder_.path() / "metrics.jsonl"; }
+
+  TemporaryDirectory folder_;
+  std::string marker_;
+  std::future<Outcome> outcome_;
+  Clock::time_point at_;
+};
+
+inline Arguments without_end() {
+  return {"--steps", "1000000000", "--eval-every", "1000000000"};
+}
+
+struct End {
+  Outcome outcome;
+  std::chrono::duration<double> after;
+};
+
+/// Starts a job, does `fault` to it once it trains, and waits for the end. Nothing may be left.
+inline End end_of(const Launch& launch, const std::function<void(RunningJob&)>& fault) {
+  const SharedMemory memory;
+  RunningJob job{launch, without_end(), memory};
+  job.wait_until_it_trains();
+  fault(job);
+  End end;
+  end.outcome = job.end(end.after);
+  INFO("stderr: " << end.outcome.err);
+  CHECK_FALSE(end.outcome.timed_out);
+  CHECK(end.outcome.out.empty());
+  CHECK(processes_left(end.outcome.marker).empty());
+  CHECK(memory.left() == std::set<std::string>{});
+  return end;
+}
+
+}  // namespace lockstep::test

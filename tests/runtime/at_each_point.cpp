@@ -1,0 +1,108 @@
+// One rank that fails at each point of a job's life, in each way: who is named, and that the job ends.
+#include <csignal>
+#include <cstdlib>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "support/job.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+constexpr int ranks = 3;
+
+Outcome fail_at(const std::string& point, const std::string& fault, int culprit) {
+  const Outcome outcome = run_command(
+      {"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_POINTS"), point, fault, std::to_string(culprit)},
+      {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
+  INFO("stderr: " << outcome.err);
+  CHECK_FALSE(outcome.timed_out);
+  CHECK(outcome.seconds.count() < 1 + 5 + 3);  // the stall timeout, the promise, the start on a busy machine
+  CHECK(processes_left(outcome.marker).empty());
+  return outcome;
+}
+
+void check_names(const Outcome& outcome, int culprit, const std::string& told) {
+  const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  INFO("stderr: " << outcome.err);
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::StartsWith(fmt::format("lockstep: replica {} ", culprit)));
+  CHECK_THAT(lines.front(), Catch::Contains(told));
+}
+
+/// From where the ranks watch each other to where they have agreed to leave.
+const std::vector<std::string> watched_points{"body",         "initial value",  "before seal",
+                                              "replica code", "merge function", "nested merge function",
+                                              "before close", "alone",          "last"};
+
+}  // namespace
+
+TEST_CASE("a rank that throws at any point is named, and the job ends with 4", "[B-40][B-47]") {
+  for (int i = 0; const std::string& point : watched_points) {
+    const int culprit = i++ % ranks;
+    CAPTURE(point, culprit);
+    const Outcome outcome = fail_at(point, "throw", culprit);
+    CHECK(outcome.exit_code == 4);
+    check_names(outcome, culprit, "failed: failed on purpose");
+  }
+}
+
+TEST_CASE("a rank that is killed at any point is named, and the job ends with 137", "[B-46]") {
+  for (int i = 0; const std::string& point : watched_points) {
+    const int culprit = i++ % ranks;
+    CAPTURE(point, culprit);
+    const Outcome outcome = fail_at(point, "kill", culprit);
+    CHECK(outcome.exit_code == 137);
+    check_names(outcome, culprit, "is gone: its process ended");
+  }
+}
+
+TEST_CASE("a rank that exits at any point is named") {
+  for (int i = 0; const std::string& point : watched_points) {
+    const int culprit = i++ % ranks;
+    CAPTURE(point, culprit);
+    const Outcome outcome = fail_at(point, "exit", culprit);
+    CHECK(outcome.exit_code != 0);
+    check_names(outcome, culprit, "is gone: its process ended");
+  }
+}
+
+TEST_CASE("a rank that stops at any point is named, and the job ends with 5", "[B-45]") {
+  for (int i = 0; const std::string& point : watched_points) {
+    const int culprit = i++ % ranks;
+    CAPTURE(point, culprit);
+    const Outcome outcome = fail_at(point, "stop", culprit);
+    CHECK(outcome.exit_code == 5);
+    check_names(outcome, culprit, "has stopped: no sign of life for 1 s");
+  }
+}
+
+TEST_CASE("a rank that stops while MPI starts or ends is named, and the job ends with 5", "[B-45]") {
+  const auto [point, doing] = GENERATE(
+      table<std::string, std::string>({{"options", "starting"}, {"MPI_Init", "starting"}, {"MPI_Finalize", "ending"}}));
+  const int culprit = GENERATE(0, 2);
+  CAPTURE(point, culprit);
+  // What it is asked for comes from the options, which a rank that stops in them has not got.
+  const Outcome outcome = fail_at(point, "stop", culprit);
+  CHECK(outcome.exit_code == 5);
+  check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was " + doing);
+}
+
+TEST_CASE("a rank that ends before MPI has started or ended ends the job") {
+  const std::string point = GENERATE("options", "MPI_Init", "MPI_Finalize");
+  const std::string fault = GENERATE("kill", "exit");
+  const int culprit = GENERATE(0, 1);
+  CAPTURE(point, fault, culprit);
+  const Outcome outcome = fail_at(point, fault, culprit);
+  CHECK(outcome.exit_code != 0);
+  // mpirun may end the others before they can tell.
+  if (!lines_starting_with(outcome.err, "lockstep:").empty()) check_names(outcome, culprit, "is gone");
+}
+
+TEST_CASE("no fault at any point is none") {
+  const Outcome outcome = fail_at("nowhere", "throw", 0);
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
+}

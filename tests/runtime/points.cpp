@@ -1,0 +1,83 @@
+// A program in which one rank fails at one point of a job's life: `points POINT FAULT RANK`.
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+struct Culprit {
+  std::string point, fault;
+  bool mine = false;
+} culprit;
+
+/// The rank as mpirun numbers it: MPI may not have started.
+int rank_by_launcher() {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank ? std::atoi(rank) : 0;
+}
+
+/// Where a rank may fail.
+void point(const std::string& name) {
+  if (!culprit.mine || culprit.point != name) return;
+  if (culprit.fault == "throw") throw std::runtime_error{"failed on purpose"};
+  if (culprit.fault == "exit") ::_exit(0);
+  (void)::raise(culprit.fault == "kill" ? SIGKILL : SIGSTOP);
+}
+
+void train(Runtime& runtime) {
+  Strategy& strategy = runtime.strategy();
+  point("body");
+  const auto variable = strategy.create_variable({.name = "w"}, [] {
+    point("initial value");
+    return Tensor::scalar(1.f);
+  });
+  point("before seal");
+  strategy.seal();
+  strategy.run([&](ReplicaContext& context) {
+    point("replica code");
+    context.merge_call([](Strategy&) { point("merge function"); });
+    point("before close");
+  });
+  strategy.run([&](ReplicaContext& context) {
+    context.merge_call([](Strategy& merged) {
+      merged.run([](ReplicaContext& inner) { inner.merge_call([](Strategy&) { point("nested merge function"); }); });
+    });
+  });
+  {
+    const auto alone = runtime.working_alone();
+    point("alone");
+  }
+  (void)strategy.same_on_all(1);
+  point("last");
+}
+
+}  // namespace
+
+// MPI's own functions, with a point in each.
+extern "C" int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  point("MPI_Init");
+  return PMPI_Init_thread(argc, argv, required, provided);
+}
+extern "C" int MPI_Finalize() {
+  point("MPI_Finalize");
+  return PMPI_Finalize();
+}
+
+int main(int argc, char** argv) {
+  culprit = {argv[1], argv[2], rank_by_launcher() == std::atoi(argv[3])};
+  return run_program(
+      argc, argv,
+      [] {
+        point("options");
+        return RuntimeOptions{.device = "cpu", .stall_timeout = std::chrono::seconds{1}};
+      },
+      train);
+}

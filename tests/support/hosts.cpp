@@ -1,0 +1,120 @@
+#include "support/hosts.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+namespace lockstep::test {
+namespace {
+
+constexpr const char* network_of_hosts = "10.77.0.0/24";
+
+void ip(const std::string& arguments) {
+  std::vector<std::string> command{"ip"};
+  for (std::size_t first = 0; first < arguments.size();) {
+    const std::size_t end = std::min(arguments.find(' ', first), arguments.size());
+    command.push_back(arguments.substr(first, end - first));
+    first = end + 1;
+  }
+  const Outcome outcome = run_command(command);
+  if (outcome.exit_code != 0) throw std::runtime_error{fmt::format("ip {}: {}", arguments, last_line(outcome.err))};
+}
+
+}  // namespace
+
+std::optional<std::string> Hosts::why_not() {
+  try {
+    const Hosts two{2};
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+Hosts::Hosts(int count) : network_{fmt::format("ls{}net", ::getpid())} {
+  try {
+    ip("netns add " + network_);
+    ip(fmt::format("-n {} link add hub type bridge", network_));
+    ip(fmt::format("-n {} link set hub up", network_));
+    for (int host = 0; host < count; ++host) {
+      // Names that mpirun does not take for a range of one name.
+      const std::string name = fmt::format("ls{}{}", ::getpid(), static_cast<char>('a' + host));
+      ip("netns add " + name);
+      names_.push_back(name);
+      ip(fmt::format("link add eth0 netns {} type veth peer name port{} netns {}", name, host, network_));
+      ip(fmt::format("-n {} addr add 10.77.0.{}/24 dev eth0", name, host + 1));
+      for (const char* device : {"lo", "eth0"}) ip(fmt::format("-n {} link set {} up", name, device));
+      ip(fmt::format("-n {} link set port{} master hub up", network_, host));
+    }
+  } catch (...) {
+    remove();
+    throw;
+  }
+}
+
+Hosts::~Hosts() {
+  remove();
+}
+
+void Hosts::remove() const {
+  std::error_code ignored;  // what a test left is no reason to fail the next
+  for (const std::string& session : sessions_left()) std::filesystem::remove_all(session, ignored);
+  for (const std::string& name : names_) (void)run_command({"ip", "netns", "del", name});
+  (void)run_command({"ip", "netns", "del", network_});
+}
+
+void Hosts::cut(int host) const {
+  ip(fmt::format("-n {} link set port{} down", network_, host));
+}
+
+void Hosts::mend(int host) const {
+  ip(fmt::format("-n {} link set port{} up", network_, host));
+}
+
+void Hosts::silence_datagrams(int host) const {
+  ip(fmt::format("-n {} rule add ipproto udp blackhole", names_[static_cast<std::size_t>(host)]));
+}
+
+std::vector<std::string> Hosts::sessions_left() const {
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator{std::filesystem::temp_directory_path()})
+    for (const std::string& name : names_)
+      if (entry.path().filename().string().starts_with("ompi." + name)) left.push_back(entry.path());
+  return left;
+}
+
+std::vector<std::string> keepalive() {
+  return {"--mca", "oob_tcp_keepalive_time",   "2", "--mca", "oob_tcp_keepalive_intvl", "1",
+          "--mca", "oob_tcp_keepalive_probes", "2"};
+}
+
+Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
+                   const CommandOptions& options, const std::vector<std::string>& mpirun_arguments) {
+  const char* program = std::getenv("LOCKSTEP_TRAIN");
+  const char* shell = std::getenv("LOCKSTEP_HOST_SHELL");
+  if (!program || !*program || !shell || !*shell)
+    throw std::runtime_error{"LOCKSTEP_TRAIN and LOCKSTEP_HOST_SHELL are not set; `meson test` sets them"};
+  std::vector<std::string> slots;
+  for (const std::string& name : hosts.names()) slots.push_back(fmt::format("{}:{}", name, ranks_each));
+  const int ranks = ranks_each * static_cast<int>(hosts.names().size());
+  std::vector<std::string> command{shell, "--exec", hosts.names().front(), "mpirun"};
+  command.insert(command.end(), {"--host", fmt::format("{}", fmt::join(slots, ",")), "-n", std::to_string(ranks)});
+  command.insert(command.end(), mpirun_arguments.begin(), mpirun_arguments.end());
+  command.push_back(program);
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  CommandOptions with_mpi = options;
+  with_mpi.environment.insert({{"OMPI_MCA_btl", "self,vader,tcp"},
+                               {"OMPI_MCA_btl_tcp_if_include", network_of_hosts},
+                               {"OMPI_MCA_oob_tcp_if_include", network_of_hosts},
+                               {"OMPI_MCA_plm_rsh_agent", shell}});
+  with_mpi.environment.insert(mpi_environment().begin(), mpi_environment().end());
+  return run_command(command, with_mpi);
+}
+
+}  // namespace lockstep::test
