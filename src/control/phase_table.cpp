@@ -16,6 +16,7 @@ using SiteWords = std::array<std::uint64_t, site_words>;
 
 struct PhaseTable::Header {
   alignas(128) std::atomic<std::uint32_t> report_claimed;
+  std::atomic<int> finished;
 };
 
 struct alignas(128) PhaseTable::Row {
@@ -105,6 +106,14 @@ void PhaseTable::write(int index, const Snapshot& seen) {
 
 bool PhaseTable::reported() const {
   return header().report_claimed.load(std::memory_order_relaxed) != 0;
+}
+
+void PhaseTable::count_finished() {
+  header().finished.fetch_add(1, std::memory_order_relaxed);
+}
+
+int PhaseTable::finished() const {
+  return header().finished.load(std::memory_order_relaxed);
 }
 
 bool PhaseTable::claim_report() {

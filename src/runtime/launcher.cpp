@@ -57,4 +57,9 @@ void end_this_side(ExitCode code, Reach reach, int place) {
   std::_Exit(static_cast<int>(code));
 }
 
+void end_without_launcher(ExitCode code) {
+  remove_segments();
+  std::_Exit(static_cast<int>(code));
+}
+
 }  // namespace lockstep

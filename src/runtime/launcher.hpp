@@ -10,4 +10,7 @@ namespace lockstep {
 /// wait for the other side for minutes. Does not return. `place` is this rank's among those of its node.
 [[noreturn]] void end_this_side(ExitCode code, Reach reach, int place);
 
+/// Ends this process only, whose launcher is gone, and what MPI would have cleaned up.
+[[noreturn]] void end_without_launcher(ExitCode code);
+
 }  // namespace lockstep

@@ -28,6 +28,16 @@ MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> pa
 
 MpiSession::~MpiSession() {
   if (owned_) MPI_Finalize();
+  if (!phases_) return;
+  phases_->count_finished();
+  // Not for ever: the watch ends this process.
+  while (phases_->finished() < ranks_on_node_) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+}
+
+void MpiSession::ending(std::optional<PhaseTable> phases, int ranks_on_node) {
+  phases_ = std::move(phases);
+  ranks_on_node_ = ranks_on_node;
+  watch_.emplace("ending", patience_);
 }
 
 void MpiSession::abort_job(int code) {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <optional>
 
+#include <lockstep/control/phase_table.hpp>
+
 #include "runtime/sibling_watch.hpp"
 
 namespace lockstep {
@@ -17,9 +19,12 @@ class MpiSession {
   MpiSession(const MpiSession&) = delete;
   ~MpiSession();
 
-  /// Someone else looks after the ranks from here on; or nobody does any more, until MPI has ended.
+  /// Someone else looks after the ranks from here on.
   void started() { watch_.reset(); }
-  void ending() { watch_.emplace("ending", patience_); }
+
+  /// Nobody does any more, until MPI has ended on all ranks of this node: one that stops in its end when the others are
+  /// gone would never be found. They meet in the table, where there is one.
+  void ending(std::optional<PhaseTable> phases, int ranks_on_node);
 
   /// Ends every rank of the job with `code`; this one also where mpirun does not answer. Any thread may call it. Does
   /// not return.
@@ -28,6 +33,8 @@ class MpiSession {
  private:
   std::chrono::duration<double> patience_;
   std::optional<SiblingWatch> watch_;
+  std::optional<PhaseTable> phases_;
+  int ranks_on_node_ = 1;
   bool owned_ = false;
 };
 

@@ -87,8 +87,10 @@ struct Runtime::Impl {
 
   ~Impl() {
     end.leave();
-    // The watchdog goes now, and there is still MPI to end.
-    session.ending();
+    watchdog.reset();
+    meeting().set_phases(nullptr);
+    end.set_phases(nullptr);
+    session.ending(std::move(node.phases), static_cast<int>(node.ranks.size()));
   }
 
   MeetingPoint& meeting() { return group->meeting(); }

@@ -123,8 +123,11 @@ bool SiblingWatch::wait(Seconds time) const {
   // In short waits, as the watchdog: a job that is suspended as a whole is not late.
   constexpr std::chrono::milliseconds tick{50};
   pollfd stop{stop_.get(), POLLIN, 0};
-  for (Seconds passed{0}; passed < time; passed += tick)
+  for (Seconds passed{0}; passed < time; passed += tick) {
     if (::poll(&stop, 1, tick.count()) > 0) return false;
+    // mpirun's daemon that loses mpirun ends at once, and may leave us behind.
+    if (::getppid() != launcher_) end_without_launcher(ExitCode::stall);
+  }
   return true;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+#include <unistd.h>
+
 #include "control/descriptor.hpp"
 
 namespace lockstep {
@@ -37,6 +39,7 @@ class SiblingWatch {
 
   std::string doing_;
   std::chrono::duration<double> patience_;
+  pid_t launcher_ = ::getppid();
   Descriptor stop_;
   std::thread thread_;
 };

@@ -80,8 +80,8 @@ TEST_CASE("a rank that stops at any point is named, and the job ends with 5", "[
 }
 
 TEST_CASE("a rank that stops while MPI starts or ends is named, and the job ends with 5", "[B-45]") {
-  const auto [point, doing] = GENERATE(
-      table<std::string, std::string>({{"options", "starting"}, {"MPI_Init", "starting"}, {"MPI_Finalize", "ending"}}));
+  const auto [point, doing] = GENERATE(table<std::string, std::string>(
+      {{"options", "starting"}, {"MPI_Init", "starting"}, {"MPI_Finalize", "ending"}, {"after MPI", "ending"}}));
   const int culprit = GENERATE(0, 2);
   CAPTURE(point, culprit);
   // What it is asked for comes from the options, which a rank that stops in them has not got.

@@ -68,7 +68,9 @@ extern "C" int MPI_Init_thread(int* argc, char*** argv, int required, int* provi
 }
 extern "C" int MPI_Finalize() {
   point("MPI_Finalize");
-  return PMPI_Finalize();
+  const int result = PMPI_Finalize();
+  point("after MPI");
+  return result;
 }
 
 int main(int argc, char** argv) {

@@ -112,6 +112,10 @@ class PhaseTable {
   /// Whether someone has claimed it.
   bool reported() const;
 
+  /// Counts the ranks of the node for which MPI has ended.
+  void count_finished();
+  int finished() const;
+
  private:
   struct Row;
   struct Header;
