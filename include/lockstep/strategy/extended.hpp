@@ -61,7 +61,8 @@ struct OneReplica {
 };
 
 /// Every method requires this strategy's cross-replica context, or the default one; ContextError otherwise, before any
-/// communication. Reductions are agreed: MismatchError on every rank when operations, shapes or types differ.
+/// communication. Reductions are agreed: MismatchError on every rank when operations, shapes or types differ, or one
+/// rank's tensors are on the host and another's on a GPU.
 class StrategyExtended {
  public:
   StrategyExtended(const StrategyExtended&) = delete;
