@@ -68,6 +68,7 @@ StrategyExtended::Leaves StrategyExtended::all_reduce_mapped(ReduceOp op, std::s
                                                              std::int64_t items, std::string_view structure,
                                                              const Here& here) {
   require_context();
+  strategy_->require_not_captured();
   for (const detail::Leaf& leaf : of_items.front()) require_reducible(op, dense(leaf).dtype());
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
     throw InvalidArgument{fmt::format("a mean over {} items", items)};

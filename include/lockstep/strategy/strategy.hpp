@@ -177,7 +177,8 @@ class Strategy {
   friend class StrategyExtended;
   struct Core;
 
-  /// LOCAL. ContextError while the stream is being captured into a CUDA graph.
+  /// LOCAL. ContextError while the stream is being captured into a CUDA graph. `agree` looks too; whoever enqueues work
+  /// for a collective before its agreement asks first, or the graph would record that.
   void require_not_captured();
 
   /// `fn` says what the ranks compare at the run's end.
