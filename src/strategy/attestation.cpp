@@ -34,19 +34,19 @@ std::vector<Holders> holders_of(std::size_t variable, std::size_t variables, std
 }
 
 /// "replica 1 (worker:0, host b) and replicas 2, 3": the first by its full name.
-std::string subject(std::span<const std::size_t> ranks, std::span<const std::string> replicas) {
-  const auto others = ranks.subspan(1);
-  std::string text = replicas[ranks.front()];
+std::string subject(std::span<const std::size_t> replicas, std::span<const std::string> names) {
+  const auto others = replicas.subspan(1);
+  std::string text = names[replicas.front()];
   if (!others.empty()) text += fmt::format(" and replica{} {}", others.size() > 1 ? "s" : "", fmt::join(others, ", "));
   return text;
 }
 
 /// "replica 0 (chief:0, host a) holds digest … of variable 'w', replica 1 (worker:0, host b) digest …: …"
 std::string who_holds_what(std::span<const Holders> holders, std::string_view what,
-                           std::span<const std::string> replicas) {
+                           std::span<const std::string> names) {
   std::string text;
   for (const Holders& each : holders) {
-    const std::string who = subject(each.replicas, replicas);
+    const std::string who = subject(each.replicas, names);
     text += text.empty() ? fmt::format("{} {} digest {} of {}", who, each.replicas.size() == 1 ? "holds" : "hold",
                                        to_hex(each.digest), what)
                          : fmt::format(", {} digest {}", who, to_hex(each.digest));
@@ -68,14 +68,14 @@ std::string Attestation::text() const {
   return fmt::format("variables of digest {}", to_hex(digest_of(std::as_bytes(std::span{digests_}))));
 }
 
-Verdict Attestation::diagnose(ControlChannel& channel, std::span<const std::string> replicas) const {
+Verdict Attestation::diagnose(ControlChannel& channel, std::span<const std::string> names) const {
   std::vector<std::uint64_t> all(digests_.size() * static_cast<std::size_t>(channel.size()));
   channel.all_gather(std::as_bytes(std::span{digests_}), std::as_writable_bytes(std::span{all}));
-  return judge_drift(labels_, all, replicas);
+  return judge_drift(labels_, all, names);
 }
 
 Verdict judge_drift(std::span<const std::string> variables, std::span<const std::uint64_t> digests,
-                    std::span<const std::string> replicas) {
+                    std::span<const std::string> names) {
   std::vector<std::size_t> differing;
   for (std::size_t variable = 0; variable < variables.size(); ++variable)
     if (holders_of(variable, variables.size(), digests).size() > 1) differing.push_back(variable);
@@ -84,16 +84,16 @@ Verdict judge_drift(std::span<const std::string> variables, std::span<const std:
   if (differing.size() > 1) what += fmt::format(", the first of {} that differ", differing.size());
   const std::vector<Holders> holders = holders_of(differing.front(), variables.size(), digests);
   const auto majority = std::find_if(holders.begin(), holders.end(),
-                                     [&](const Holders& each) { return 2 * each.replicas.size() > replicas.size(); });
-  if (majority == holders.end()) return {0, ExitCode::replicas_differ, false, who_holds_what(holders, what, replicas)};
+                                     [&](const Holders& each) { return 2 * each.replicas.size() > names.size(); });
+  if (majority == holders.end()) return {0, ExitCode::replicas_differ, false, who_holds_what(holders, what, names)};
 
   std::vector<std::size_t> blamed;
   for (auto each = holders.begin(); each != holders.end(); ++each)
     if (each != majority) blamed.insert(blamed.end(), each->replicas.begin(), each->replicas.end());
   std::sort(blamed.begin(), blamed.end());
   return {static_cast<int>(blamed.front()), ExitCode::replicas_differ, false,
-          fmt::format("{} {} from the others in {}", subject(blamed, replicas),
-                      blamed.size() == 1 ? "differs" : "differ", what)};
+          fmt::format("{} {} from the others in {}", subject(blamed, names), blamed.size() == 1 ? "differs" : "differ",
+                      what)};
 }
 
 }  // namespace lockstep::detail

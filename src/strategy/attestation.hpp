@@ -22,7 +22,7 @@ class Attestation {
   std::string text() const;
 
   /// COLL. What the ranks' digests say, once an agreement has found that their texts differ.
-  Verdict diagnose(ControlChannel& channel, std::span<const std::string> replicas) const;
+  Verdict diagnose(ControlChannel& channel, std::span<const std::string> names) const;
 
  private:
   std::vector<std::string> labels_;
@@ -30,10 +30,10 @@ class Attestation {
 };
 
 /// Who differs, and in which variable: the first on which the replicas do not agree. `variables` are the labels of all,
-/// `digests` those of replica 0 for each, then of replica 1, …; `replicas[r]` is "replica r (task, host h)". At least
+/// `digests` those of replica 0 for each, then of replica 1, …; `names[r]` is "replica r (task, host h)". At least
 /// two replicas differ. To blame are those outside of the majority; where there is none, the sentence says who holds
 /// what, and the verdict names replica 0.
 Verdict judge_drift(std::span<const std::string> variables, std::span<const std::uint64_t> digests,
-                    std::span<const std::string> replicas);
+                    std::span<const std::string> names);
 
 }  // namespace lockstep::detail

@@ -6,15 +6,21 @@
 namespace lockstep::detail {
 namespace {
 
+/// Tensors of the host and of a GPU travel on different planes, where ranks that bring both would wait for each other.
+std::string_view place_of(DeviceKind device) {
+  return device == DeviceKind::cpu ? "" : " on a GPU";
+}
+
 std::string text_of(const Tensor& tensor) {
-  return describe(tensor.view());
+  return fmt::format("{}{}", describe(tensor.view()), place_of(tensor.device()));
 }
 
 std::string text_of(const IndexedSlices& slices) {
   const Shape& shape = slices.values.shape();
   std::string extents = "…";
   for (std::size_t i = 1; i < shape.size(); ++i) extents += fmt::format(", {}", shape[i]);
-  return fmt::format("slices {}[{}] of {}", name_of(slices.values.dtype()), extents, to_string(slices.dense_shape));
+  return fmt::format("slices {}[{}] of {}{}", name_of(slices.values.dtype()), extents, to_string(slices.dense_shape),
+                     place_of(slices.values.device()));
 }
 
 }  // namespace

@@ -94,6 +94,7 @@ bool StrategyExtended::is_here(OneReplica destination) const {
 
 void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here) {
   require_context();
+  strategy_->require_not_captured();
   detail::Batch batch{op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("reduce_to", more));
   batch.all_reduce(strategy_->reductions());
@@ -102,6 +103,7 @@ void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view 
 bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
                                      const Here& here) {
   const bool here_it_is = is_here(destination);
+  strategy_->require_not_captured();
   detail::Batch batch{op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), more));
   batch.reduce_to_one(strategy_->reductions(), destination.id);
@@ -110,6 +112,7 @@ bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica des
 
 void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const Here& here) {
   require_context();
+  strategy_->require_not_captured();
   detail::Batch batch{ReduceOp::sum, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to", more));
   batch.broadcast(strategy_->reductions(), 0);

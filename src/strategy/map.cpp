@@ -8,7 +8,6 @@
 
 #include "reduce/arithmetic.hpp"
 #include "strategy/batch.hpp"
-#include "strategy/context_stack.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
@@ -46,7 +45,7 @@ std::vector<detail::Leaf> sum_of(std::span<const std::vector<detail::Leaf>> item
 }  // namespace
 
 Scope StrategyExtended::enter() const {
-  detail::require_cross_replica(*strategy_);
+  require_context();
   return strategy_->scope();
 }
 
@@ -68,7 +67,8 @@ void StrategyExtended::require_item_each(std::int64_t items) const {
 StrategyExtended::Leaves StrategyExtended::all_reduce_mapped(ReduceOp op, std::span<const Leaves> of_items,
                                                              std::int64_t items, std::string_view structure,
                                                              const Here& here) {
-  detail::require_cross_replica(*strategy_);
+  require_context();
+  strategy_->require_not_captured();
   for (const detail::Leaf& leaf : of_items.front()) require_reducible(op, dense(leaf).dtype());
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
     throw InvalidArgument{fmt::format("a mean over {} items", items)};

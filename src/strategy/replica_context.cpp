@@ -39,6 +39,7 @@ void ReplicaContext::declared_merge(std::string_view batch, const std::function<
 void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
                                        std::string_view structure, const Here& here) {
   detail::require_current(*this);
+  strategy_.require_not_captured();
   detail::Batch batch{op, leaves, strategy_.stream()};
   declared_merge(
       batch.text(method, structure), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);

@@ -8,6 +8,7 @@
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "reduce/dispatch.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/strategy_core.hpp"
 
@@ -24,60 +25,34 @@ ReduceOp reduce_op(VariableAggregation aggregation) {
 /// replicas take what is left over.
 template <class T>
 T part_of(T value, const ReplicaGroup& group) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return value / static_cast<T>(group.size());
-  } else {
+  if constexpr (std::is_integral_v<T>) {
     const std::int64_t whole = value, left_over = whole % group.size();
     const bool takes_more = group.rank() < std::abs(left_over);
     return static_cast<T>(whole / group.size() + (takes_more ? (left_over < 0 ? -1 : 1) : 0));
+  } else {
+    return static_cast<T>(value / static_cast<sum_t<T>>(group.size()));
   }
 }
 
-template <class T>
 Tensor parts_of(const Tensor& value, const ReplicaGroup& group) {
   const Tensor parts = Tensor::on_host(value.view());
-  for (T& element : parts.view().elements<T>()) element = part_of(element, group);
+  with_element_type(value.dtype(), [&]<class T>() {
+    for (T& element : parts.view().elements<T>()) element = part_of(element, group);
+  });
   return parts;
 }
 
-Tensor parts_of(const Tensor& value, const ReplicaGroup& group) {
-  switch (value.dtype()) {
-    case DType::f32: return parts_of<float>(value, group);
-    case DType::f64: return parts_of<double>(value, group);
-    case DType::i32: return parts_of<std::int32_t>(value, group);
-    case DType::i64: return parts_of<std::int64_t>(value, group);
-    case DType::u8: return parts_of<std::uint8_t>(value, group);
-    case DType::f16:
-    case DType::bf16: break;
-  }
-  throw InvalidArgument{fmt::format("{} variables cannot be assigned on the host", name_of(value.dtype()))};
-}
-
-template <class T>
-void apply(Assignment assignment, std::span<const T> value, std::span<T> target) {
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    switch (assignment) {
-      case Assignment::set: target[i] = value[i]; break;
-      case Assignment::add: target[i] = static_cast<T>(target[i] + value[i]); break;
-      case Assignment::subtract: target[i] = static_cast<T>(target[i] - value[i]); break;
-    }
-  }
-}
-
 void apply_on_host(Assignment assignment, const TensorView& value, const TensorView& target) {
-  switch (target.dtype()) {
-    case DType::f32: return apply<float>(assignment, value.elements<float>(), target.elements<float>());
-    case DType::f64: return apply<double>(assignment, value.elements<double>(), target.elements<double>());
-    case DType::i32:
-      return apply<std::int32_t>(assignment, value.elements<std::int32_t>(), target.elements<std::int32_t>());
-    case DType::i64:
-      return apply<std::int64_t>(assignment, value.elements<std::int64_t>(), target.elements<std::int64_t>());
-    case DType::u8:
-      return apply<std::uint8_t>(assignment, value.elements<std::uint8_t>(), target.elements<std::uint8_t>());
-    case DType::f16:
-    case DType::bf16: break;
-  }
-  throw InvalidArgument{fmt::format("{} variables cannot be assigned on the host", name_of(target.dtype()))};
+  with_element_type(target.dtype(), [&]<class T>() {
+    const auto from = value.elements<T>(), to = target.elements<T>();
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      switch (assignment) {
+        case Assignment::set: to[i] = from[i]; break;
+        case Assignment::add: to[i] = static_cast<T>(to[i] + from[i]); break;
+        case Assignment::subtract: to[i] = static_cast<T>(to[i] - from[i]); break;
+      }
+    }
+  });
 }
 
 /// Arithmetic on variables is the host's, wherever they live: it is no part of a training step.

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -92,7 +94,9 @@ ArrayReader::ArrayReader(std::vector<Leaf> arrays, const ArrayOptions& options, 
 }
 
 std::optional<std::vector<Leaf>> ArrayReader::next(std::string& what) {
-  const Range batch = sequence_.within({position_, position_ + global_batch_size_});
+  // A batch may be as large as numbers go, for all rows at once.
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() - position_;
+  const Range batch = sequence_.within({position_, position_ + std::min(global_batch_size_, most)});
   what = fmt::format("rows at {} to {}", batch.first, batch.last);
   if (batch.size() == 0) return std::nullopt;
   const Range piece = context_.piece_of_batch(batch.size(), global_batch_size_);

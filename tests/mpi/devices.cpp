@@ -79,3 +79,13 @@ TEST_CASE("a variable created beside another has its device and its stream", "[C
     CHECK(each.local().to_vector<float>() == std::vector<float>{1});
   }
 }
+
+TEST_CASE("ranks whose tensors are on the host here and on a GPU there are told so before they reduce anything") {
+  if (ranks() == 1 || !on_gpu()) return;
+  Strategy& strategy = runtime().strategy();
+  const Tensor host = Tensor::from({1.f, 2.f}, {2});
+  const PerReplica<Tensor> mine{odd_one() ? Tensor::copy_of(host.view(), strategy.stream()) : host};
+  CHECK_THAT(mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, mine); }),
+             Catch::Contains("f32[2] on a GPU") && Catch::Contains("f32[2]"));
+  expect_in_step();
+}

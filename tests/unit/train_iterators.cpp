@@ -1,5 +1,8 @@
 // Iterators of a program on one replica, and what they refuse.
+#include <cstdint>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,6 +80,14 @@ TEST_CASE("on the default strategy a dataset comes as it is, and an input functi
     return [] { return std::optional<int>{}; };
   });
   CHECK(calls == 1);
+}
+
+TEST_CASE("one global batch may be all there is, of whatever size it is called") {
+  auto iterator = make_array_iterator(
+      Strategy::current(), floats({0, 1, 2}, {3}),
+      {.global_batch_size = std::numeric_limits<std::int64_t>::max(), .num_epochs = 2, .shuffle_seed = std::nullopt});
+  CHECK(iterator.next()->local().to_vector<float>() == std::vector<float>{0, 1, 2, 0, 1, 2});
+  CHECK_FALSE(iterator.next());
 }
 
 TEST_CASE("arrays may be a struct or a map, and what a struct's nest does not name goes along") {

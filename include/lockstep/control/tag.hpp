@@ -14,7 +14,7 @@ using Here = std::source_location;
 
 enum class TagKind : std::uint8_t {
   start,    ///< starting the job; `text` is what is compared
-  create,   ///< creating a variable
+  create,   ///< creating a variable, or a strategy
   seal,     ///< laying variables out, or broadcasting them again
   compare,  ///< same_on_all
   input,    ///< the next input, or making an iterator over some

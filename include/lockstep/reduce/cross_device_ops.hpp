@@ -29,7 +29,8 @@ class CrossDeviceOps {
  public:
   virtual ~CrossDeviceOps() = default;
 
-  /// "fixed-order sum", "sum in the backend's order", "hierarchical sum", "reduction to one rank".
+  /// "fixed-order sum", "sum in the backend's order", "hierarchical sum", "reduction to one rank", "reduction
+  /// to one rank by a function".
   virtual std::string_view name() const = 0;
 
   /// In place, on every rank.

@@ -44,7 +44,9 @@ concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<cons
 
 /// What a loop of steps calls: `fn(context, input)`, with the PerReplica that the input gives.
 template <class Fn, class Input>
-concept StepFunction = std::invocable<Fn&, MultiStepContext&, next_input_t<Input>>;
+concept StepFunction = std::invocable < Fn&,
+        MultiStepContext&, const next_input_t<Input>
+& > ;
 
 /// What a loop of steps returns (StrategyExtended::run_steps_on_iterator).
 struct StepsResult {
@@ -59,7 +61,8 @@ struct OneReplica {
 };
 
 /// Every method requires this strategy's cross-replica context, or the default one; ContextError otherwise, before any
-/// communication. Reductions are agreed: MismatchError on every rank when operations, shapes or types differ.
+/// communication. Reductions are agreed: MismatchError on every rank when operations, shapes or types differ, or one
+/// rank's tensors are on the host and another's on a GPU.
 class StrategyExtended {
  public:
   StrategyExtended(const StrategyExtended&) = delete;
@@ -127,11 +130,10 @@ class StrategyExtended {
     } else {
       require_item_each(mapped.items());
     }
-    std::vector<Leaves> of_items(mine.size());
-    for (std::size_t i = 0; i < mine.size(); ++i) detail::flatten(mine[i], of_items[i]);
+    std::vector<Leaves> of_items;
+    for (const T& each : mine) of_items.push_back(detail::leaves_of(each));
     const Leaves sums = all_reduce_mapped(op, of_items, mapped.items(), detail::structure_of(mine.front()), here);
-    std::span<const detail::Leaf> rest{sums};
-    return detail::MirroredAccess::make(detail::unflatten(mine.front(), rest));
+    return detail::MirroredAccess::make(detail::with_leaves(mine.front(), sums));
   }
 
   /// COLL, blocking, one agreement for all. Each value reduced to wherever its variable lives.
@@ -284,11 +286,9 @@ class StrategyExtended {
   /// Takes `value` apart, lets `collective` replace its leaves, and puts it together again.
   template <Reducible T, class Collective>
   T combine(const PerReplica<T>& value, Collective&& collective) {
-    Leaves leaves;
-    detail::flatten(value.local(), leaves);
+    Leaves leaves = detail::leaves_of(value.local());
     collective(leaves);
-    std::span<const detail::Leaf> rest{leaves};
-    return detail::unflatten(value.local(), rest);
+    return detail::with_leaves(value.local(), leaves);
   }
 
   /// What a tag says of a destination.

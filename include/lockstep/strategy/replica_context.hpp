@@ -110,11 +110,9 @@ class ReplicaContext {
   /// `method` is how the tag calls it.
   template <Reducible Nest>
   Nest all_reduce_called(std::string_view method, ReduceOp op, const Nest& nest, const Here& here) {
-    std::vector<detail::Leaf> leaves;
-    detail::flatten(nest, leaves);
+    std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
     all_reduce_leaves(method, op, leaves, detail::structure_of(nest), here);
-    std::span<const detail::Leaf> rest{leaves};
-    return detail::unflatten(nest, rest);
+    return detail::with_leaves(nest, leaves);
   }
 
   Strategy& strategy_;

@@ -115,9 +115,9 @@ class Strategy {
   /// COLL. One step on the next input: `run(fn, input)`, with the input taken in this strategy's scope. Nothing, on
   /// every rank, where the input is at its end.
   template <class Fn, DistributedInput Input>
-  requires std::invocable<Fn, ReplicaContext&, local_t<next_input_t<Input>>>
+  requires ReplicaFunctionFor<Fn, next_input_t<Input>>
   auto run_on_next(Fn&& fn, Input& input, Here here = Here::current())
-      -> std::optional<PerReplica<std::invoke_result_t<Fn, ReplicaContext&, local_t<next_input_t<Input>>>>> {
+      -> std::optional<PerReplica<detail::result_t<Fn, ReplicaContext&, local_t<next_input_t<Input>>>>> {
     const Scope in_scope = scope();
     const auto next = input.next(here);
     if (!next) return std::nullopt;
@@ -150,7 +150,7 @@ class Strategy {
   }
 
   /// COLL, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
-  void require_not_captured();
+  /// ContextError, before any communication, while the stream is being captured into a CUDA graph.
   void agree(TagKind kind, const Here& here, std::string_view text);
 
   /// LOCAL, in any context. What this process holds of `value`: one component, also of a value that is the same on all
@@ -176,6 +176,10 @@ class Strategy {
   friend class ReplicaContext;
   friend class StrategyExtended;
   struct Core;
+
+  /// LOCAL. ContextError while the stream is being captured into a CUDA graph. `agree` looks too; whoever enqueues work
+  /// for a collective before its agreement asks first, or the graph would record that.
+  void require_not_captured();
 
   /// `fn` says what the ranks compare at the run's end.
   void run_replica(const std::function<std::string(ReplicaContext&)>& fn);

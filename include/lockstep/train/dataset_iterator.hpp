@@ -27,10 +27,11 @@ struct DatasetOptions {
 };
 
 struct ArrayOptions {
-  std::int64_t global_batch_size = 0;          ///< as DatasetOptions
-  std::optional<std::int64_t> num_epochs = 1;  ///< how often each row is read; nothing: for ever
-  std::optional<std::uint64_t> shuffle_seed =
-      1;  ///< of the order of the rows, another in each epoch; nothing: as they are
+  std::int64_t global_batch_size = 0;  ///< as DatasetOptions
+  /// How often each row is read; nothing: for ever.
+  std::optional<std::int64_t> num_epochs = 1;
+  /// Of the order of the rows, another in each epoch; nothing: as they are.
+  std::optional<std::uint64_t> shuffle_seed = 1;
 };
 
 namespace detail {
@@ -48,19 +49,6 @@ std::string describe_arrays(std::span<const Leaf> leaves);
 
 /// The same with a digest of each array, and how they are read.
 std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& options);
-
-template <Reducible Nest>
-std::vector<Leaf> leaves_of(const Nest& nest) {
-  std::vector<Leaf> leaves;
-  flatten(nest, leaves);
-  return leaves;
-}
-
-template <Reducible Nest>
-Nest with_leaves(const Nest& like, const std::vector<Leaf>& leaves) {
-  std::span<const Leaf> rest{leaves};
-  return unflatten(like, rest);
-}
 
 /// One rank's way through arrays.
 class ArrayReader {

@@ -200,5 +200,19 @@ T unflatten(const T& like, std::span<const Leaf>& leaves) {
   return NestWalk<T>::unflatten(like, leaves);
 }
 
+/// All leaves of `nest`.
+template <Reducible T>
+std::vector<Leaf> leaves_of(const T& nest) {
+  std::vector<Leaf> leaves;
+  flatten(nest, leaves);
+  return leaves;
+}
+
+/// A nest like `like` that has these leaves.
+template <Reducible T>
+T with_leaves(const T& like, std::span<const Leaf> leaves) {
+  return unflatten(like, leaves);
+}
+
 }  // namespace detail
 }  // namespace lockstep
