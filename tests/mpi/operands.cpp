@@ -28,7 +28,7 @@ std::string mismatch_of_merging(const T& nest) {
 
 }  // namespace
 
-TEST_CASE("other lists, maps and missing values on one rank are no operands of one merge_call", "[B-27]") {
+TEST_CASE("other lists, maps and missing values on one rank are no operands of one merge_call", "[B-27][B-29]") {
   if (ranks() == 1) return;
   CHECK_THAT(mismatch_of_merging(odd_one() ? std::vector{1} : std::vector{1, 2}),
              Catch::Contains("[1 i32]") && Catch::Contains("[2 i32]"));
@@ -41,7 +41,7 @@ TEST_CASE("other lists, maps and missing values on one rank are no operands of o
   CHECK(runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
 
-TEST_CASE("a batch of another length, order, shape or type on one rank is a mismatch that shows both") {
+TEST_CASE("a batch of another length, order, shape or type on one rank is a mismatch that shows both", "[A-60]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const Variable a = strategy.create_variable({.name = "a"}, [] { return Tensor::zeros(DType::f32, {2}); });
