@@ -164,6 +164,34 @@ TEST_CASE("a zero is a value like any other, whoever brings it", "[E-4]") {
   CHECK(strategy.group().meeting().meetings() - before == 4);  // none of them was skipped
 }
 
+TEST_CASE("another structure, shape, order or number of all_reduces on one rank is a mismatch", "[K-2]") {
+  if (ranks() == 1) return;
+  const auto mismatch = [](const auto& step) {
+    return mismatch_of([&] { runtime().strategy().run([&](ReplicaContext& context) { step(context); }); });
+  };
+  const auto structure = mismatch(
+      [](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, std::vector<double>(odd_one() ? 2 : 1)); });
+  CHECK_THAT(structure, Catch::Contains("in [2 f64]") && Catch::Contains("in [1 f64]"));
+  const auto shape = mismatch([](ReplicaContext& context) {
+    (void)context.all_reduce(ReduceOp::sum, Tensor::zeros(DType::f32, {odd_one() ? 3 : 2}));
+  });
+  CHECK_THAT(shape, Catch::Contains("sum of f32[3]") && Catch::Contains("sum of f32[2]"));
+  const auto order = mismatch([](ReplicaContext& context) {
+    const auto one = [&] { (void)context.all_reduce(ReduceOp::sum, 1.f); };
+    const auto other = [&] { (void)context.all_reduce(ReduceOp::sum, 1.0); };
+    if (odd_one()) other();
+    one();
+    if (!odd_one()) other();
+  });
+  CHECK_THAT(order, Catch::StartsWith("replica " + std::to_string(last()) + " (") &&
+                        Catch::Contains("merge_call #1 (operands.cpp:"));
+  const auto number = mismatch([](ReplicaContext& context) {
+    if (!odd_one()) (void)context.all_reduce(ReduceOp::sum, 1.0);
+  });
+  CHECK_THAT(number, Catch::Contains("has finished the step") && Catch::Contains("merge_call #1 (operands.cpp:"));
+  expect_in_step();
+}
+
 TEST_CASE("the all_reduce that tf.distribute documents", "[K-6][K-8]") {
   using Nest = std::pair<double, std::vector<double>>;
   if (ranks() != 2) return;

@@ -23,6 +23,23 @@ std::vector<float> times(float factor, std::vector<float> values) {
   return values;
 }
 
+/// `depth` runs in one another, each with as many merge_calls as it is from the innermost; every one of them reduces.
+int sum_of_nested(Strategy& strategy, int depth) {
+  if (depth == 0) return 0;
+  const auto sums = strategy.run([&](ReplicaContext& context) {
+    int sum = 0;
+    for (int i = 0; i < depth; ++i)
+      sum += context.merge_call(
+          [&](Strategy& merged, const PerReplica<int>& value) {
+            const int inner = sum_of_nested(merged, depth - 1);
+            return merged.reduce(ReduceOp::sum, value) + inner;
+          },
+          args(rank() + 1));
+    return sum;
+  });
+  return sums.local();
+}
+
 }  // namespace
 
 TEST_CASE("each replica knows its id and how many there are", "[A-41][A-66][B-10][H-16]") {
@@ -103,6 +120,24 @@ TEST_CASE("any number of merge_calls, also in runs inside merge functions", "[B-
       });
       CHECK(nested == i * triangle());
     }
+  });
+}
+
+TEST_CASE("runs and merge functions go on in one another", "[B-21][B-22]") {
+  CHECK(sum_of_nested(runtime().strategy(), 3) == 3 * (1 + 2 * (1 + 1)) * triangle());
+}
+
+TEST_CASE("what a merge function returns is unwrapped leaf by leaf, on each rank to its own component",
+          "[B-14][B-20]") {
+  runtime().strategy().run([](ReplicaContext& context) {
+    const std::tuple<int, int, std::string, std::map<std::string, int>> result = context.merge_call(
+        [](Strategy& strategy, const PerReplica<int>& value) {
+          return std::tuple{value, strategy.extended().reduce_to(ReduceOp::sum, value), std::string{"plain"},
+                            std::map<std::string, PerReplica<int>>{{"own", value}}};
+        },
+        args(rank() + 1));
+    CHECK(result ==
+          std::tuple{rank() + 1, triangle(), std::string{"plain"}, std::map<std::string, int>{{"own", rank() + 1}}});
   });
 }
 
