@@ -127,7 +127,7 @@ TEST_CASE("a metrics file that cannot be written is refused before anything is t
                 {"--metrics " + folder.path().string() + ": Is a directory"});
 }
 
-TEST_CASE("--device cuda without a GPU is refused") {
+TEST_CASE("--device cuda without a GPU is refused", "[D-33]") {
   // Whatever this machine has, no GPU can be seen.
   check_refused(
       run_job(2, short_run() + Arguments{"--device", "cuda"}, {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}}),

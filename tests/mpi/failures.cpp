@@ -81,7 +81,8 @@ TEST_CASE("another merge function at the same count is a mismatch", "[B-16]") {
   expect_in_step();
 }
 
-TEST_CASE("another shape, type, operation or destination is a mismatch that shows both sides", "[A-59][E-31][E-33]") {
+TEST_CASE("another shape, type, operation or destination is a mismatch that shows both sides",
+          "[A-59][E-20][E-31][E-33]") {
   if (ranks() == 1) return;
   Strategy& strategy = runtime().strategy();
   const bool odd = odd_one();
@@ -220,6 +221,54 @@ TEST_CASE("a merge function that throws on one rank is a failure of that rank", 
     CHECK_THROWS_WITH(step(), "in the merge");
   } else {
     CHECK_THAT(message_of<PeerError>(step), Catch::StartsWith("replica 0 ("));
+  }
+  expect_in_step();
+}
+
+TEST_CASE("an exception before, in or after a merge function is told to the others, whoever throws it",
+          "[B-36][B-37][B-40]") {
+  const std::string before = "before it", in = "in it", after_reduction = "in it, after a reduction",
+                    after = "after it";
+  for (int culprit = 0; culprit < ranks(); ++culprit) {
+    for (const std::string& place : {before, in, after_reduction, after}) {
+      CAPTURE(culprit, place);
+      const auto pass = [&](const std::string& here) {
+        if (rank() == culprit && here == place) throw std::out_of_range{here};
+      };
+      const auto step = [&] {
+        runtime().strategy().run([&](ReplicaContext& context) {
+          pass(before);
+          context.merge_call([&](Strategy& strategy) {
+            pass(in);
+            (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1});
+            pass(after_reduction);
+          });
+          pass(after);
+        });
+      };
+      if (rank() == culprit) {
+        CHECK_THROWS_AS(step(), std::out_of_range);
+      } else {
+        CHECK_THAT(message_of<PeerError>(step), Catch::StartsWith("replica " + std::to_string(culprit) + " (") &&
+                                                    Catch::EndsWith("failed: " + place));
+      }
+      expect_in_step();
+    }
+  }
+}
+
+TEST_CASE("of several replicas that fail in one step the lowest is told to the others", "[B-41]") {
+  if (ranks() < 3) return;
+  const auto step = [&] {
+    runtime().strategy().run([&](ReplicaContext& context) {
+      if (rank() > 0) throw std::out_of_range{"sample " + std::to_string(rank())};
+      (void)context.all_reduce(ReduceOp::sum, 1.0);
+    });
+  };
+  if (rank() > 0) {
+    CHECK_THROWS_WITH(step(), "sample " + std::to_string(rank()));
+  } else {
+    CHECK_THAT(message_of<PeerError>(step), Catch::StartsWith("replica 1 (") && Catch::EndsWith("failed: sample 1"));
   }
   expect_in_step();
 }

@@ -28,7 +28,7 @@ std::string mismatch_of_merging(const T& nest) {
 
 }  // namespace
 
-TEST_CASE("other lists, maps and missing values on one rank are no operands of one merge_call", "[B-27]") {
+TEST_CASE("other lists, maps and missing values on one rank are no operands of one merge_call", "[B-27][B-29]") {
   if (ranks() == 1) return;
   CHECK_THAT(mismatch_of_merging(odd_one() ? std::vector{1} : std::vector{1, 2}),
              Catch::Contains("[1 i32]") && Catch::Contains("[2 i32]"));
@@ -41,7 +41,7 @@ TEST_CASE("other lists, maps and missing values on one rank are no operands of o
   CHECK(runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
 
-TEST_CASE("a batch of another length, order, shape or type on one rank is a mismatch that shows both") {
+TEST_CASE("a batch of another length, order, shape or type on one rank is a mismatch that shows both", "[A-60]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const Variable a = strategy.create_variable({.name = "a"}, [] { return Tensor::zeros(DType::f32, {2}); });
@@ -162,6 +162,34 @@ TEST_CASE("a zero is a value like any other, whoever brings it", "[E-4]") {
   CHECK(strategy.reduce(ReduceOp::mean, PerReplica<double>{0}) == 0);
   CHECK(strategy.extended().broadcast_to(PerReplica<int>{rank() == 0 ? 0 : 5}).value() == 0);
   CHECK(strategy.group().meeting().meetings() - before == 4);  // none of them was skipped
+}
+
+TEST_CASE("another structure, shape, order or number of all_reduces on one rank is a mismatch", "[K-2]") {
+  if (ranks() == 1) return;
+  const auto mismatch = [](const auto& step) {
+    return mismatch_of([&] { runtime().strategy().run([&](ReplicaContext& context) { step(context); }); });
+  };
+  const auto structure = mismatch(
+      [](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, std::vector<double>(odd_one() ? 2 : 1)); });
+  CHECK_THAT(structure, Catch::Contains("in [2 f64]") && Catch::Contains("in [1 f64]"));
+  const auto shape = mismatch([](ReplicaContext& context) {
+    (void)context.all_reduce(ReduceOp::sum, Tensor::zeros(DType::f32, {odd_one() ? 3 : 2}));
+  });
+  CHECK_THAT(shape, Catch::Contains("sum of f32[3]") && Catch::Contains("sum of f32[2]"));
+  const auto order = mismatch([](ReplicaContext& context) {
+    const auto one = [&] { (void)context.all_reduce(ReduceOp::sum, 1.f); };
+    const auto other = [&] { (void)context.all_reduce(ReduceOp::sum, 1.0); };
+    if (odd_one()) other();
+    one();
+    if (!odd_one()) other();
+  });
+  CHECK_THAT(order, Catch::StartsWith("replica " + std::to_string(last()) + " (") &&
+                        Catch::Contains("merge_call #1 (operands.cpp:"));
+  const auto number = mismatch([](ReplicaContext& context) {
+    if (!odd_one()) (void)context.all_reduce(ReduceOp::sum, 1.0);
+  });
+  CHECK_THAT(number, Catch::Contains("has finished the step") && Catch::Contains("merge_call #1 (operands.cpp:"));
+  expect_in_step();
 }
 
 TEST_CASE("the all_reduce that tf.distribute documents", "[K-6][K-8]") {

@@ -23,6 +23,23 @@ std::vector<float> times(float factor, std::vector<float> values) {
   return values;
 }
 
+/// `depth` runs in one another, each with as many merge_calls as it is from the innermost; every one of them reduces.
+int sum_of_nested(Strategy& strategy, int depth) {
+  if (depth == 0) return 0;
+  const auto sums = strategy.run([&](ReplicaContext& context) {
+    int sum = 0;
+    for (int i = 0; i < depth; ++i)
+      sum += context.merge_call(
+          [&](Strategy& merged, const PerReplica<int>& value) {
+            const int inner = sum_of_nested(merged, depth - 1);
+            return merged.reduce(ReduceOp::sum, value) + inner;
+          },
+          args(rank() + 1));
+    return sum;
+  });
+  return sums.local();
+}
+
 }  // namespace
 
 TEST_CASE("each replica knows its id and how many there are", "[A-41][A-66][B-10][H-16]") {
@@ -103,6 +120,24 @@ TEST_CASE("any number of merge_calls, also in runs inside merge functions", "[B-
       });
       CHECK(nested == i * triangle());
     }
+  });
+}
+
+TEST_CASE("runs and merge functions go on in one another", "[B-21][B-22]") {
+  CHECK(sum_of_nested(runtime().strategy(), 3) == 3 * (1 + 2 * (1 + 1)) * triangle());
+}
+
+TEST_CASE("what a merge function returns is unwrapped leaf by leaf, on each rank to its own component",
+          "[B-14][B-20]") {
+  runtime().strategy().run([](ReplicaContext& context) {
+    const std::tuple<int, int, std::string, std::map<std::string, int>> result = context.merge_call(
+        [](Strategy& strategy, const PerReplica<int>& value) {
+          return std::tuple{value, strategy.extended().reduce_to(ReduceOp::sum, value), std::string{"plain"},
+                            std::map<std::string, PerReplica<int>>{{"own", value}}};
+        },
+        args(rank() + 1));
+    CHECK(result ==
+          std::tuple{rank() + 1, triangle(), std::string{"plain"}, std::map<std::string, int>{{"own", rank() + 1}}});
   });
 }
 
@@ -219,6 +254,41 @@ TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values co
   CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + ranks(), 2.f + triangle()});
 }
 
+TEST_CASE("an update is this rank's alone: it has happened when it returns, with its function's result", "[H-4]") {
+  Strategy strategy = runtime().make_strategy();
+  const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1}); });
+  strategy.seal();
+  const auto before = strategy.group().meeting().meetings();
+  if (odd_one()) {
+    const auto add = [](const Variable& component, float one) {
+      component.assign_add(of({one}));
+      return std::string{"added"};
+    };
+    CHECK(strategy.extended().update(w, add, 1.f) == "added");
+    CHECK(w.local().to_vector<float>() == std::vector<float>{2});
+  }
+  CHECK(strategy.group().meeting().meetings() == before);  // nobody waited for the others' updates
+  strategy.rebroadcast();
+  CHECK(w.local().to_vector<float>() == std::vector<float>{ranks() == 1 ? 2.f : 1.f});
+}
+
+TEST_CASE("the function of an initial value is called once on every rank, where the variable is created", "[C-40]") {
+  Strategy strategy = runtime().make_strategy();
+  int calls = 0;
+  const auto initial = [&] {
+    ++calls;
+    return of({1.f * rank()});
+  };
+  const MirroredVariable w = strategy.create_variable({.name = "w"}, initial);
+  CHECK(calls == 1);
+  const SyncOnReadVariable c = strategy.create_sync_on_read({.name = "c"}, initial);
+  CHECK(calls == 2);
+  strategy.seal();
+  CHECK(calls == 2);
+  for (const Variable& variable : {Variable{w}, Variable{c}})
+    CHECK(variable.local().to_vector<float>() == std::vector<float>{0});
+}
+
 TEST_CASE("an assignment in replica context follows the variable's aggregation", "[C-20][C-21][C-22][C-23][E-9]") {
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name, VariableAggregation aggregation) {
@@ -272,7 +342,7 @@ TEST_CASE("the right method in the wrong context is a ContextError, and leaves t
   CHECK_THROWS_WITH(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}), Catch::Contains("Mixing different Strategy"));
 }
 
-TEST_CASE("two strategies of one process have stores of their own and share the ranks") {
+TEST_CASE("two strategies of one process have stores of their own and share the ranks", "[A-44]") {
   Strategy a = runtime().make_strategy();
   Strategy b = runtime().make_strategy();
   const MirroredVariable in_a = a.create_variable({.name = "w"}, [] { return of({1}); });
@@ -281,6 +351,8 @@ TEST_CASE("two strategies of one process have stores of their own and share the 
   b.seal();
   CHECK(in_a.local().to_vector<float>() != in_b.local().to_vector<float>());
   CHECK_THROWS_AS(a.extended().update(in_b, [](const Variable&) {}), InvalidArgument);
+  CHECK(&a.extended().strategy() == &a);
+  CHECK(&b.extended().strategy() == &b);
   Strategy moved = std::move(b);
   CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }

@@ -149,7 +149,7 @@ TEST_CASE("rebroadcast leaves every replica its own values") {
   CHECK(program.component() == std::vector<double>{1.0 + rank(), 2});
 }
 
-TEST_CASE("ranks that read other variables, or make them of another kind, are told so") {
+TEST_CASE("ranks that read other variables, or make them of another kind, are told so", "[C-2][C-35]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name) {

@@ -247,7 +247,7 @@ TEST_CASE("each rank of a node takes the GPU of its number", "[D-1][D-37]") {
   CHECK(bind_device({.rank_in_node = 1, .ranks_on_node = 2, .gpus_on_node = 8}) == DeviceBinding{BoundKind::cuda, 1});
 }
 
-TEST_CASE("without GPUs auto takes the CPU and cuda is refused", "[D-1][D-37]") {
+TEST_CASE("without GPUs auto takes the CPU and cuda is refused", "[D-1][D-33][D-37]") {
   CHECK(bind_device({.rank_in_node = 3, .ranks_on_node = 4}) == DeviceBinding{BoundKind::cpu, 0});
   CHECK_THROWS_AS(bind_device({.requested = DeviceRequest::cuda}), ConfigError);
   CHECK_THROWS_WITH(bind_device({.requested = DeviceRequest::cuda, .allow_shared_gpu = true}),

@@ -108,7 +108,7 @@ TEST_CASE("only variables are updated", "[H-1]") {
 }
 
 TEST_CASE("nobody but a collective makes a Mirrored of a PerReplica, and nothing asks for another rank's component",
-          "[K-15]") {
+          "[C-34][K-15]") {
   STATIC_REQUIRE_FALSE(std::is_convertible_v<PerReplica<int>, Mirrored<int>>);
   STATIC_REQUIRE_FALSE(std::is_constructible_v<Mirrored<int>, int>);
   STATIC_REQUIRE_FALSE(IsIndexed<PerReplica<std::vector<int>>>);
@@ -152,10 +152,11 @@ TEST_CASE("what is reduced says so in its type, and so does how and where to", "
 }
 
 TEST_CASE("what a reduction or broadcast proves the same on every rank is Mirrored, and nothing else is",
-          "[E-1][E-5][E-29]") {
+          "[E-1][E-3][E-5][E-29]") {
   STATIC_REQUIRE(std::is_same_v<Reduced<PerReplica<int>>, Mirrored<int>>);
   STATIC_REQUIRE(std::is_same_v<Reduced<Mirrored<int>>, Mirrored<int>>);
   STATIC_REQUIRE(std::is_same_v<Reduced<int>, int>);
+  STATIC_REQUIRE_FALSE(NotPerReplica<PerReplica<int>>);  // so the rules for plain values never get one
   STATIC_REQUIRE(std::is_same_v<Reduced<std::vector<Tensor>>, std::vector<Tensor>>);
   STATIC_REQUIRE(std::is_same_v<Broadcast<PerReplica<int>>, Mirrored<int>>);
   STATIC_REQUIRE(std::is_same_v<Broadcast<Mirrored<std::string>>, Mirrored<std::string>>);
