@@ -44,9 +44,7 @@ concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<cons
 
 /// What a loop of steps calls: `fn(context, input)`, with the PerReplica that the input gives.
 template <class Fn, class Input>
-concept StepFunction = std::invocable < Fn&,
-        MultiStepContext&, const next_input_t<Input>
-& > ;
+concept StepFunction = std::invocable<Fn&, MultiStepContext&, step_input_t<Input>>;
 
 /// What a loop of steps returns (StrategyExtended::run_steps_on_iterator).
 struct StepsResult {
