@@ -17,8 +17,8 @@ void require_supported(InputReplicationMode mode) {
     throw InvalidArgument{fmt::format("Input replication mode not supported: {}", static_cast<int>(mode))};
 }
 
-void refuse_input_fn() {
-  throw InvalidArgument{"input_fn must return a source of batches"};
+void refuse_source(std::string_view maker) {
+  throw InvalidArgument{fmt::format("{} must return a source of batches", maker)};
 }
 
 }  // namespace lockstep::detail

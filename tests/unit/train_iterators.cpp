@@ -138,6 +138,14 @@ TEST_CASE("elements that are no batches are refused", "[F-9]") {
   CHECK(refused(std::vector<Tensor>{}) == "a batch without tensors; expected 1 or more");
 }
 
+TEST_CASE("a dataset must return a source of batches") {
+  const auto make = [] {
+    (void)make_dataset_iterator<Tensor>(Strategy::current(), [] { return Source<Tensor>{}; }, {.global_batch_size = 1});
+  };
+  CHECK_THROWS_AS(make(), InvalidArgument);
+  CHECK_THROWS_WITH(make(), "dataset must return a source of batches");
+}
+
 TEST_CASE("arrays that cannot be cut into batches are refused", "[A-33]") {
   Strategy& strategy = Strategy::current();
   const auto make = [&](auto arrays, ArrayOptions options) { (void)make_array_iterator(strategy, arrays, options); };

@@ -72,14 +72,17 @@ class ArrayReader {
 /// last batch with fewer rows is cut in the same places: some replicas get fewer rows of it or none, which is a batch
 /// of tensors with a first dimension of 0, and take part in the step like the others.
 ///
-/// InvalidArgument where the replicas do not divide `global_batch_size`, or a batch has more rows than that.
-/// MismatchError where the ranks' batches differ in shape or type, or come to an end in different steps.
+/// InvalidArgument where the replicas do not divide `global_batch_size`, a batch has more rows than that, or `dataset`
+/// returns no source. MismatchError where the ranks' batches differ in shape or type, or come to an end in different
+/// steps.
 template <Reducible Batch>
 DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Batch> dataset, DatasetOptions options,
                                                  Here here = Here::current()) {
   const auto start = [dataset = std::move(dataset), options, context = detail::input_context_of(strategy)] {
     (void)context.per_replica_batch_size(options.global_batch_size);
-    return [source = dataset(), options, context](std::string& what) -> std::optional<Batch> {
+    Source<Batch> source = dataset();
+    if (!source) detail::refuse_source("dataset");
+    return [source = std::move(source), options, context](std::string& what) -> std::optional<Batch> {
       const std::optional<Batch> batch = source();
       if (!batch) {
         what = "the end of the dataset";

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <lockstep/input/input_context.hpp>
@@ -99,7 +100,8 @@ InputContext input_context_of(Strategy& strategy);
 
 void require_supported(InputReplicationMode mode);
 
-[[noreturn]] void refuse_input_fn();
+/// `maker` returned none.
+[[noreturn]] void refuse_source(std::string_view maker);
 
 }  // namespace detail
 
@@ -115,7 +117,7 @@ DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Ba
   detail::require_supported(mode);
   const auto start = [input_fn = std::move(input_fn), context = detail::input_context_of(strategy)] {
     Source<Batch> source = input_fn(context);
-    if (!source) detail::refuse_input_fn();
+    if (!source) detail::refuse_source("input_fn");
     return [source = std::move(source)](std::string&) { return source(); };
   };
   return {strategy, start, [] { return "an input function"; }, here};
