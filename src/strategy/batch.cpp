@@ -25,6 +25,10 @@ std::string text_of(const IndexedSlices& slices) {
 
 }  // namespace
 
+Stream& stream_for(const Tensor& tensor, Stream& of_device) {
+  return tensor.device() == DeviceKind::cpu ? host_stream() : of_device;
+}
+
 Batch::Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, leaves_{leaves} {
   for (const Leaf& leaf : leaves) {
     if (const auto* const tensor = std::get_if<Tensor>(&leaf)) {
@@ -33,9 +37,7 @@ Batch::Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, 
       require_reducible(op, std::get<IndexedSlices>(leaf));
     }
   }
-  const auto copy_there = [&](Tensor& tensor) {
-    tensor = Tensor::copy_of(tensor.view(), tensor.device() == DeviceKind::cpu ? host_stream() : stream);
-  };
+  const auto copy_there = [&](Tensor& tensor) { tensor = Tensor::copy_of(tensor.view(), stream_for(tensor, stream)); };
   for (Leaf& leaf : leaves) {
     if (auto* const tensor = std::get_if<Tensor>(&leaf)) {
       copy_there(*tensor);

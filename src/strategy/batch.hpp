@@ -11,6 +11,9 @@
 
 namespace lockstep::detail {
 
+/// For work on `tensor`: the host's stream for one of the host, else `of_device`.
+Stream& stream_for(const Tensor& tensor, Stream& of_device);
+
 /// Dense leaves are reduced together, and so are the slices.
 class Batch {
  public:

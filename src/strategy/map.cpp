@@ -18,15 +18,11 @@ const Tensor& dense(const detail::Leaf& leaf) {
   throw InvalidArgument{"what a map gives is added up item by item, which slices cannot be: give it dense tensors"};
 }
 
-Stream& stream_for(const Tensor& tensor, Stream& of_device) {
-  return tensor.device() == DeviceKind::cpu ? host_stream() : of_device;
-}
-
 /// Item by item, in their order.
 std::vector<detail::Leaf> sum_of(std::span<const std::vector<detail::Leaf>> items, Stream& of_device) {
   std::vector<detail::Leaf> sums;
   for (const detail::Leaf& leaf : items.front())
-    sums.emplace_back(Tensor::copy_of(dense(leaf).view(), stream_for(dense(leaf), of_device)));
+    sums.emplace_back(Tensor::copy_of(dense(leaf).view(), detail::stream_for(dense(leaf), of_device)));
   for (const auto& item : items.subspan(1)) {
     if (item.size() != sums.size())
       throw InvalidArgument{fmt::format("the items of a map have {} and {} leaves; expected the same structure",
@@ -36,7 +32,7 @@ std::vector<detail::Leaf> sum_of(std::span<const std::vector<detail::Leaf>> item
       if (sum.shape() != value.shape() || sum.dtype() != value.dtype() || sum.device() != value.device())
         throw InvalidArgument{fmt::format("the items of a map are {} and {}; expected the same shape and type",
                                           describe(sum), describe(value))};
-      detail::add(sum, value, stream_for(dense(sums[i]), of_device));
+      detail::add(sum, value, detail::stream_for(dense(sums[i]), of_device));
     }
   }
   return sums;
@@ -80,7 +76,7 @@ StrategyExtended::Leaves StrategyExtended::all_reduce_mapped(ReduceOp op, std::s
   batch.all_reduce(strategy_->reductions());
   if (op == ReduceOp::mean)
     for (const detail::Leaf& sum : sums)
-      detail::divide(dense(sum).view(), static_cast<int>(items), stream_for(dense(sum), strategy_->stream()));
+      detail::divide(dense(sum).view(), static_cast<int>(items), detail::stream_for(dense(sum), strategy_->stream()));
   return sums;
 }
 
