@@ -45,7 +45,8 @@ using Packing = std::variant<IntoPacks, GroupSmall, Unpacked>;
 
 /// Combines what the ranks brought, in rank order, into `result`: element by element, since large tensors come in
 /// pieces. All are flat, of one count and type, and in memory of the stream's device; `result` overlaps none of them.
-/// Work on a GPU is to be enqueued there. An exception out of it ends the job.
+/// Work on a GPU is to be enqueued there. An exception out of it ends the job. All that a strategy reduces comes here:
+/// of an optimizer's step the gradients, and on the host the numbers of samples (i64) and the losses (f64).
 using Accumulate = std::function<void(std::span<const TensorView> parts, const TensorView& result, Stream& stream)>;
 
 /// The same on every rank.
