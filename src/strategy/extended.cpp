@@ -145,8 +145,10 @@ std::vector<Tensor> StrategyExtended::read_vars(std::span<const Variable> variab
   values.reserve(variables.size());
   for (const Variable& variable : variables) {
     require_own(variable);
+    const bool is_combined = variable.state().synchronization == VariableSynchronization::on_read;
+    if (is_combined) strategy_->require_not_captured();
     values.push_back({Tensor::on_host(variable.local())});
-    if (variable.state().synchronization == VariableSynchronization::on_write) continue;
+    if (!is_combined) continue;
     texts.push_back(reads.emplace_back(variable, values.back(), strategy_->stream()).text());
   }
   if (!reads.empty()) strategy_->agree(TagKind::reduce, here, fmt::format("{}", fmt::join(texts, ", ")));
