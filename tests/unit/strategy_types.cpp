@@ -1,4 +1,5 @@
 // What the types refuse: wrong programs that do not compile. Each is told from a right one that does.
+#include <concepts>
 #include <functional>
 #include <map>
 #include <optional>
@@ -98,6 +99,16 @@ TEST_CASE("nor does it in map", "[H-14][K-15]") {
   STATIC_REQUIRE(MapsWith<Mirrored<Tensor>>);
   STATIC_REQUIRE_FALSE(MapsWith<PerReplica<int>>);
   STATIC_REQUIRE_FALSE(MapsWith<std::vector<PerReplica<int>>>);
+}
+
+TEST_CASE("what maps an item has a result, and what runs may return a reference to its own") {
+  using ToNumber = int (*)(int);
+  using ToNothing = void (*)(int);
+  STATIC_REQUIRE(MapFunctionFor<ToNumber, std::vector<int>>);
+  STATIC_REQUIRE_FALSE(MapFunctionFor<ToNothing, std::vector<int>>);
+  using ToReference = const Tensor& (*)(ReplicaContext&);
+  STATIC_REQUIRE(
+      std::same_as<decltype(std::declval<Strategy&>().run(std::declval<ToReference>())), PerReplica<Tensor>>);
 }
 
 TEST_CASE("only variables are updated", "[H-1]") {

@@ -38,9 +38,10 @@ concept UpdateFunctionFor = std::invocable<Fn, const Variable&, local_t<T>...>;
 template <class Fn, class... T>
 concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
 
-/// What `map` calls with an item of Items and arguments of the types T.
+/// What `map` calls with an item of Items and arguments of the types T. It has a result.
 template <class Fn, class Items, class... T>
-concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>;
+concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...> &&
+    !std::is_void_v<detail::result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
 
 /// What a loop of steps calls: `fn(context, input)`, with the PerReplica that the input gives.
 template <class Fn, class Input>
@@ -184,7 +185,7 @@ class StrategyExtended {
   template <std::ranges::random_access_range Items, class Fn, SameOnEveryReplica... T>
   requires MapFunctionFor<Fn, Items, T...>
   auto map(const Items& items, Fn&& fn, const T&... arguments) {
-    using Result = std::decay_t<std::invoke_result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
+    using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>;
     const Scope scope = enter();
     const auto count = std::ranges::ssize(items);
     std::vector<Result> results;

@@ -94,8 +94,8 @@ class Strategy {
   /// optional may be empty on some) are a MismatchError on all of them. May be called again inside a merge function.
   template <class Fn, class... T>
   requires ReplicaFunctionFor<Fn, T...>
-  auto run(Fn&& fn, const T&... arguments) -> PerReplica<detail::result_t<Fn, ReplicaContext&, local_t<T>...>> {
-    using Result = detail::result_t<Fn, ReplicaContext&, local_t<T>...>;
+  auto run(Fn&& fn, const T&... arguments) -> PerReplica<detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>> {
+    using Result = detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>;
     if constexpr (std::is_void_v<Result>) {
       run_replica([&](ReplicaContext& context) {
         std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...);
@@ -117,7 +117,7 @@ class Strategy {
   template <class Fn, DistributedInput Input>
   requires ReplicaFunctionFor<Fn, next_input_t<Input>>
   auto run_on_next(Fn&& fn, Input& input, Here here = Here::current())
-      -> std::optional<PerReplica<detail::result_t<Fn, ReplicaContext&, local_t<next_input_t<Input>>>>> {
+      -> std::optional<PerReplica<detail::value_result_t<Fn, ReplicaContext&, local_t<next_input_t<Input>>>>> {
     const Scope in_scope = scope();
     const auto next = input.next(here);
     if (!next) return std::nullopt;

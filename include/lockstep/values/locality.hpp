@@ -194,6 +194,10 @@ struct Result<Fn, T...> : std::invoke_result<Fn, T...> {
 template <class Fn, class... T>
 using result_t = typename Result<Fn, T...>::type;
 
+/// The same as a value, of whatever `Fn` returns a reference to.
+template <class Fn, class... T>
+using value_result_t = std::remove_cvref_t<result_t<Fn, T...>>;
+
 }  // namespace detail
 
 /// The arguments of a merge function; a type of their own so that the call site can follow them.
