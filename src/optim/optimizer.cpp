@@ -146,6 +146,7 @@ void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradien
     throw InvalidArgument{fmt::format("apply_gradients: {} samples; expected 0 or more", sums->samples)};
   const Plan& plan = plan_for(context.strategy(), gradients);
   plan.require_fit(gradients);
+  context.strategy().require_not_captured();  // before the copies, which a graph would record
   plan.bring_home(gradients);
 
   const std::string_view how = sums ? "apply_gradients by samples: " : "apply_gradients: ";

@@ -44,4 +44,15 @@ T sum_of(T a, T b) {
   }
 }
 
+/// a - b; integers wrap around.
+template <class T>
+T difference_of(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(static_cast<U>(a) - static_cast<U>(b)));
+  } else {
+    return a - b;
+  }
+}
+
 }  // namespace lockstep

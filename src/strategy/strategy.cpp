@@ -139,7 +139,15 @@ std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
 void Strategy::seal(Here here) {
   detail::require_cross_replica(*this);
   agree(TagKind::seal, here, {});
-  if (const auto values = core_->store.seal(); !values.empty()) core_->reductions->broadcast(values, 0);
+  std::vector<TensorView> values;
+  try {
+    values = core_->store.seal();
+  } catch (...) {
+    core_->group.meeting().fail(std::current_exception());
+  }
+  // A rank without the memory is no longer to be waited for in the broadcast.
+  agree(TagKind::seal, here, "memory");
+  if (!values.empty()) core_->reductions->broadcast(values, 0);
 }
 
 void Strategy::rebroadcast(Here here) {

@@ -48,8 +48,8 @@ void apply_on_host(Assignment assignment, const TensorView& value, const TensorV
     for (std::size_t i = 0; i < to.size(); ++i) {
       switch (assignment) {
         case Assignment::set: to[i] = from[i]; break;
-        case Assignment::add: to[i] = static_cast<T>(to[i] + from[i]); break;
-        case Assignment::subtract: to[i] = static_cast<T>(to[i] - from[i]); break;
+        case Assignment::add: to[i] = static_cast<T>(sum_of<sum_t<T>>(to[i], from[i])); break;
+        case Assignment::subtract: to[i] = static_cast<T>(difference_of<sum_t<T>>(to[i], from[i])); break;
       }
     }
   });

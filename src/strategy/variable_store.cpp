@@ -43,9 +43,14 @@ void VariableStore::add(std::shared_ptr<VariableState> variable) {
 }
 
 std::vector<TensorView> VariableStore::seal() {
+  struct Place {
+    std::shared_ptr<StoreSegment> segment;
+    std::int64_t offset;
+  };
   std::vector<std::shared_ptr<StoreSegment>> made;
+  std::vector<Place> places(variables_.size());
   for (std::size_t i = variables_.size(); i-- > sealed_;) {
-    VariableState& variable = *variables_[i];
+    const VariableState& variable = *variables_[i];
     auto found = std::find_if(made.begin(), made.end(), [&](const auto& segment) {
       return segment->dtype == variable.dtype && segment->trainable == variable.trainable &&
              segment->synchronization == variable.synchronization;
@@ -54,8 +59,7 @@ std::vector<TensorView> VariableStore::seal() {
       found = made.insert(found,
                           std::make_shared<StoreSegment>(StoreSegment{
                               stream_, variable.dtype, variable.trainable, variable.synchronization, 0, {}, {}, {}}));
-    variable.segment = *found;
-    variable.offset = (*found)->count;
+    places[i] = {*found, (*found)->count};
     (*found)->count += padded(variable.initial.count(), variable.dtype);
   }
   std::vector<TensorView> values;
@@ -66,6 +70,8 @@ std::vector<TensorView> VariableStore::seal() {
   }
   for (; sealed_ < variables_.size(); ++sealed_) {
     VariableState& variable = *variables_[sealed_];
+    variable.segment = std::move(places[sealed_].segment);
+    variable.offset = places[sealed_].offset;
     const TensorView home = variable.segment->values.view().slice(variable.offset, variable.initial.count());
     copy(variable.initial.view(), home.reshaped(variable.shape), *stream_);
     variable.initial = {};

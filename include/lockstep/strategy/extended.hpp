@@ -191,7 +191,7 @@ class StrategyExtended {
     std::vector<Result> results;
     for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas())
       results.push_back(std::invoke(fn, std::ranges::begin(items)[i], Locality<T>::to_local(arguments)...));
-    return PerReplica<MapOutput<Result>>{{std::move(results), count}};
+    return PerReplica{MapOutput<Result>{std::move(results), count}};
   }
 
   /// COLL. Calls `fn(context, input)` up to `steps` times, one after the other, in this strategy's scope: in

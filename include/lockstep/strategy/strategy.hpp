@@ -149,6 +149,10 @@ class Strategy {
     return detail::MirroredAccess::make(std::move(value));
   }
 
+  /// LOCAL, in any context. For library code that enqueues work before it meets the other ranks: ContextError while the
+  /// stream is being captured into a CUDA graph.
+  void require_not_captured();
+
   /// COLL, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
   /// ContextError, before any communication, while the stream is being captured into a CUDA graph.
   void agree(TagKind kind, const Here& here, std::string_view text);
@@ -176,10 +180,6 @@ class Strategy {
   friend class ReplicaContext;
   friend class StrategyExtended;
   struct Core;
-
-  /// LOCAL. ContextError while the stream is being captured into a CUDA graph. `agree` looks too; whoever enqueues work
-  /// for a collective before its agreement asks first, or the graph would record that.
-  void require_not_captured();
 
   /// `fn` says what the ranks compare at the run's end.
   void run_replica(const std::function<std::string(ReplicaContext&)>& fn);

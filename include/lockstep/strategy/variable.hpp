@@ -50,7 +50,8 @@ class Variable {
 
   VariableAggregation aggregation() const;
 
-  /// Overwrites (adds to, subtracts from) the variable. InvalidArgument for a value of another shape or type. LOCAL in
+  /// Overwrites (adds to, subtracts from) the variable. InvalidArgument for a value of another shape or type. Integers
+  /// wrap around. LOCAL in
   /// update context: straight on this rank's component. Otherwise, of a mirrored variable
   /// - in cross-replica context LOCAL on every rank, so every rank must assign the same value;
   /// - in replica context COLL, one merge_call; the replicas' values become one by the variable's aggregation, and a
