@@ -31,6 +31,28 @@ struct Fixture {
   }
 };
 
+/// The host's stream, with no memory to give while `full`.
+class FullStream final : public Stream {
+ public:
+  bool full = true;
+
+  DeviceKind kind() const override { return host_.kind(); }
+  Buffer allocate(std::size_t bytes) override {
+    if (full) throw DeviceError{"out of memory"};
+    return host_.allocate(bytes);
+  }
+  Buffer allocate_pinned(std::size_t bytes) override { return host_.allocate_pinned(bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) override { host_.copy(to, from, bytes); }
+  void fill_zero(void* to, std::size_t bytes) override { host_.fill_zero(to, bytes); }
+  std::unique_ptr<Event> record() override { return host_.record(); }
+  void wait(const Event& event) override { host_.wait(event); }
+  void synchronize() override { host_.synchronize(); }
+  bool is_capturing() const override { return false; }
+
+ private:
+  Stream& host_ = host_stream();
+};
+
 std::int64_t distance(const TensorView& from, const TensorView& to) {
   return (to.data() - from.data()) / static_cast<std::int64_t>(sizeof(float));
 }
@@ -247,4 +269,20 @@ TEST_CASE("a handle keeps its variable's memory") {
   }
   CHECK(kept->local().to_vector<float>() == std::vector<float>{1, 1});
   CHECK(kept->name() == "kept");
+}
+
+TEST_CASE("variables for which there is no memory stay unsealed, with their initial values") {
+  const std::unique_ptr<ReplicaGroup> group = make_local_group();
+  auto owned = std::make_unique<FullStream>();
+  FullStream& stream = *owned;
+  group->add_device_plane(std::move(owned), make_local_communicator());
+  Strategy strategy{*group};
+  const MirroredVariable variable = strategy.create_variable({.name = "v"}, [] {
+    return Tensor::from<float>({1, 2}, {2});
+  });
+  CHECK_THROWS_WITH(strategy.seal(), Catch::Contains("out of memory"));
+  CHECK_THROWS_AS(variable.local(), ContextError);
+  stream.full = false;
+  strategy.seal();
+  CHECK(variable.local().to_vector<float>() == std::vector<float>{1, 2});
 }
