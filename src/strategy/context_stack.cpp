@@ -18,8 +18,8 @@ std::vector<Frame>& stack() {
   return frames;
 }
 
-std::string mixing(const Strategy& wanted, const Strategy& current) {
-  return fmt::format("Mixing different Strategy objects: {} is not {}", wanted.name(), current.name());
+std::string mixing(const Strategy& current, const Strategy& wanted) {
+  return fmt::format("Mixing different Strategy objects: {} is not {}", current.name(), wanted.name());
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void require_scope(const Strategy& strategy) {
   const Strategy& current = Strategy::current();
   if (&current == &strategy) return;
   if (!has_strategy()) throw ContextError{fmt::format("Need to be inside `Strategy::scope()` for {}", strategy.name())};
-  throw ContextError{mixing(strategy, current)};
+  throw ContextError{mixing(current, strategy)};
 }
 
 void require_cross_replica(const Strategy& strategy) {

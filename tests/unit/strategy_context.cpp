@@ -102,7 +102,7 @@ TEST_CASE("a scope makes its strategy current, in cross-replica context, until i
       CHECK(&Strategy::current() == &f.strategy);
     }
     CHECK(has_strategy());
-    CHECK_THROWS_WITH(f.other.scope(), "Mixing different Strategy objects: strategy 1 is not strategy 0");
+    CHECK_THROWS_WITH(f.other.scope(), "Mixing different Strategy objects: strategy 0 is not strategy 1");
   }
   CHECK_FALSE(has_strategy());
   const Scope other = f.other.scope();
@@ -202,7 +202,7 @@ TEST_CASE("methods of one strategy refuse another's context, before any agreemen
     for (const auto& [name, method] : cross_replica_methods(f.strategy, variable)) {
       CAPTURE(name);
       CHECK_THROWS_AS(method(), ContextError);
-      CHECK_THROWS_WITH(method(), "Mixing different Strategy objects: strategy 0 is not strategy 1");
+      CHECK_THROWS_WITH(method(), "Mixing different Strategy objects: strategy 1 is not strategy 0");
     }
     CHECK_THROWS_AS(f.strategy.same_on_all(1), ContextError);
     CHECK_THROWS_AS(make(f.strategy, "v"), ContextError);
@@ -363,7 +363,7 @@ TEST_CASE("variables are created in every context of their strategy, and in none
     CHECK(f.strategy.extended().variable_created_in_scope(variable));
     CHECK_FALSE(f.other.extended().variable_created_in_scope(variable));
   }
-  const std::string mixing = "Mixing different Strategy objects: strategy 1 is not strategy 0";
+  const std::string mixing = "Mixing different Strategy objects: strategy 0 is not strategy 1";
   const Scope scope = f.strategy.scope();
   CHECK_THROWS_WITH(make(f.other, "w"), mixing);
   CHECK_THROWS_WITH(f.other.create_sync_on_read({.name = "w"}, [] { return Tensor::scalar(1.f); }), mixing);

@@ -133,7 +133,7 @@ TEST_CASE("under another strategy the default one's scope and replica context ar
   const auto no_scope = [&] {
     CHECK_THROWS_AS(of_default.scope(), ContextError);
     CHECK_THROWS_WITH(of_default.scope(), "Must not nest Strategy scopes.");
-    CHECK_THROWS_WITH(of_default.seal(), "Mixing different Strategy objects: the default strategy is not " + name);
+    CHECK_THROWS_WITH(of_default.seal(), "Mixing different Strategy objects: " + name + " is not the default strategy");
     CHECK(&Strategy::current() == &strategy);
   };
   {
