@@ -72,7 +72,7 @@ Scope::Scope(Strategy& strategy) {
     if (detail::is_default(strategy)) throw ContextError{"Must not nest Strategy scopes."};
     detail::require_cross_replica(strategy);
   }
-  detail::push({detail::Mode::cross_replica, &strategy});
+  detail::push({detail::Mode::cross_replica, &strategy.extended()});
 }
 
 Scope::~Scope() {
@@ -81,7 +81,7 @@ Scope::~Scope() {
 
 bool has_strategy() {
   const detail::Frame* const frame = detail::current_frame();
-  return frame && !detail::is_default(*frame->strategy);
+  return frame && !detail::is_default(frame->strategy());
 }
 
 bool in_cross_replica_context() {

@@ -37,6 +37,8 @@ class Strategy {
   /// options that make no sense.
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
+  /// Scopes, runs and replica contexts that are open stay this strategy's, where it is now. A reference that a merge
+  /// function has is to the object from before.
   Strategy(Strategy&&) noexcept;
   Strategy& operator=(const Strategy&) = delete;
   ~Strategy();
