@@ -1,5 +1,6 @@
 #include "strategy/context_stack.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
@@ -20,6 +21,13 @@ std::vector<Frame>& stack() {
 
 std::string mixing(const Strategy& current, const Strategy& wanted) {
   return fmt::format("Mixing different Strategy objects: {} is not {}", current.name(), wanted.name());
+}
+
+/// Null for a context kept from a run that is over: nothing of it but its address may be looked at.
+const Strategy* strategy_of(const ReplicaContext& context) {
+  if (is_default(context)) return &context.strategy();
+  const auto frame = std::ranges::find(stack(), &context, &Frame::replica);
+  return frame == stack().end() ? nullptr : &frame->strategy();
 }
 
 }  // namespace
@@ -57,10 +65,10 @@ void require_current(const ReplicaContext& context) {
   const ReplicaContext* const current = replica_context();
   if (!current) throw ContextError{"Need to be inside `Strategy::run()`"};
   if (current == &context) return;
-  // `context` may be one kept from a run that is over: nothing of it but its address may be looked at.
-  if (is_default(context) && has_strategy())
-    throw ContextError{fmt::format("Mismatching Strategy objects: {} is not {}", current->strategy().name(),
-                                   context.strategy().name())};
+  const Strategy* const other = strategy_of(context);
+  if (other && other != &current->strategy())
+    throw ContextError{
+        fmt::format("Mismatching Strategy objects: {} is not {}", current->strategy().name(), other->name())};
   throw ContextError{"Mismatching ReplicaContext."};
 }
 
