@@ -2,11 +2,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -284,6 +284,18 @@ TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A
   static_assert(std::is_same_v<decltype(f.strategy.run([](ReplicaContext&) {})), PerReplica<void>>);
 }
 
+TEST_CASE("run keeps the value that a function returns by reference") {
+  Fixture f;
+  const Tensor tensor = Tensor::scalar(2.f);
+  const auto kept = f.strategy.run([&](ReplicaContext&) -> const Tensor& { return tensor; });
+  STATIC_REQUIRE(std::is_same_v<decltype(kept), const PerReplica<Tensor>>);
+  CHECK(kept.local().to_vector<float>() == std::vector<float>{2});
+  int count = 3;
+  const PerReplica<int> before = f.strategy.run([&](ReplicaContext&) -> int& { return count; });
+  count = 4;
+  CHECK(before.local() == 3);
+}
+
 TEST_CASE("agreements are as few as promised", "[B-24][E-11]") {
   Fixture f;
   const auto cost = [&](const std::function<void()>& body) {
@@ -332,52 +344,6 @@ TEST_CASE("a reduction leaves the value it was given alone, and gives one of its
   CHECK(sum.value().view().data() != mine.view().data());
   CHECK(sum.value().to_vector<float>() == std::vector<float>{1, 2});
   CHECK(f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{4}, OneReplica{0}) == 4);
-}
-
-TEST_CASE("a moved strategy is the same strategy", "[A-19][A-44]") {
-  Fixture f;
-  const MirroredVariable variable = make(f.strategy, "w");
-  const StrategyExtended* const extended = &f.strategy.extended();
-  CHECK(&f.strategy.extended() == extended);
-  Strategy moved = std::move(f.strategy);
-  CHECK(&moved.extended() == extended);
-  moved.seal();
-  CHECK(moved.name() == "strategy 0");
-  CHECK(moved.extended().variable_created_in_scope(variable));
-  CHECK(&moved.run([](ReplicaContext& context) { return &context.strategy(); }).local()->store() == &moved.store());
-  CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == 1);
-}
-
-TEST_CASE("the contexts that are open follow a strategy that is moved") {
-  Fixture f;
-  const MirroredVariable variable = make(f.strategy, "w");
-  std::optional<Strategy> in_run, in_merge, in_update;
-  const Scope scope = f.strategy.scope();
-  Strategy in_scope = std::move(f.strategy);
-  CHECK(&Strategy::current() == &in_scope);
-  CHECK_THROWS_WITH(f.other.scope(), "Mixing different Strategy objects: strategy 0 is not strategy 1");
-  const int sum = in_scope
-                      .run([&](ReplicaContext& context) {
-                        in_run.emplace(std::move(in_scope));
-                        CHECK(&Strategy::current() == &*in_run);
-                        CHECK(&context.strategy() == &*in_run);
-                        context.merge_call([&](Strategy& merged) {
-                          in_merge.emplace(std::move(merged));
-                          CHECK(&Strategy::current() == &*in_merge);
-                          CHECK(in_merge->reduce(ReduceOp::sum, PerReplica<int>{2}) == 2);
-                        });
-                        CHECK(&context.strategy() == &*in_merge);
-                        return context.all_reduce(ReduceOp::sum, 3);
-                      })
-                      .local();
-  CHECK(sum == 3);
-  in_merge->extended().update(variable, [&](const Variable& component) {
-    in_update.emplace(std::move(*in_merge));
-    CHECK(&Strategy::current() == &*in_update);
-    component.assign(Tensor::scalar(4.f));
-  });
-  CHECK(variable.local().elements<float>()[0] == 4);
-  CHECK(&Strategy::current() == &*in_update);
 }
 
 TEST_CASE("variables are created in every context of their strategy, and in none of another's", "[A-17]") {
