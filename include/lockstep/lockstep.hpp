@@ -55,4 +55,5 @@
 #include <lockstep/values/comparable.hpp>
 #include <lockstep/values/locality.hpp>
 #include <lockstep/values/map_output.hpp>
+#include <lockstep/values/nested_struct.hpp>
 #include <lockstep/values/values.hpp>

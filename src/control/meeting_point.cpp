@@ -117,12 +117,12 @@ void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
   fail(std::move(exception));
 }
 
-void MeetingPoint::leave_job(const Here& here) {
+bool MeetingPoint::leave_job(const Here& here, bool with_verdict) {
   // Ranks come here from different places, by different ways.
   depth_ = 0;
   run_ = 0;
   sequence_ = 0;
-  agree(TagKind::leave, 0, here);
+  return agree_any(TagKind::leave, 0, here, {}, with_verdict);
 }
 
 bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine, const Diagnosis& diagnose) {

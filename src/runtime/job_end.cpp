@@ -37,16 +37,22 @@ JobEnd::~JobEnd() {
 ExitCode JobEnd::after(const std::exception_ptr& exception) {
   const auto& failure = meeting_.failure();
   if (!failure || failure->exception != exception) alone(message_of(exception), exit_code_of(exception));
-  // Every rank has the same line; replica 0 is among them, or there would have been no verdict.
-  if (meeting_.rank() == 0 && !said_) print_line(failure->line);
-  said_ = true;
+  say(*failure);
   return failure->code;
+}
+
+void JobEnd::say(const AgreedFailure& failure) {
+  if (meeting_.rank() == 0 && !said_) print_line(failure.line);
+  said_ = true;
 }
 
 void JobEnd::leave() noexcept {
   for (bool all_here = false; !all_here;) {
+    const auto last = meeting_.failure();
     try {
-      meeting_.leave_job(Here::current());
+      // Replica 0 may have made light of the verdict that another one leaves with: nothing came after it.
+      const bool because_of_last = meeting_.leave_job(Here::current(), said_);
+      if (because_of_last && last) say(*last);
       all_here = true;
     } catch (...) {
       (void)after(std::current_exception());

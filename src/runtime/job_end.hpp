@@ -35,11 +35,14 @@ class JobEnd {
  private:
   static void on_terminate();
 
+  /// Once per job. Every rank has the same line, and replica 0 is always among them.
+  void say(const AgreedFailure& failure);
+
   ReplicaGroup& group_;
   MeetingPoint& meeting_;
   std::string name_;
   PhaseTable* phases_ = nullptr;
-  bool said_ = false;
+  bool said_ = false;  ///< by replica 0; on the others, left to it
   std::terminate_handler previous_;
 };
 

@@ -142,7 +142,7 @@ void Job::take_part(int rank) {
     }
   };
   (void)succeeds([&] { body_(strategy, rank); });
-  const auto leave = [&] { group.meeting().leave_job(Here::current()); };
+  const auto leave = [&] { group.meeting().leave_job(Here::current(), bool{of(rank).outcome}); };
   while (!succeeds(leave)) continue;
 }
 

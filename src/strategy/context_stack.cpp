@@ -1,5 +1,6 @@
 #include "strategy/context_stack.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,8 +19,15 @@ std::vector<Frame>& stack() {
   return frames;
 }
 
-std::string mixing(const Strategy& wanted, const Strategy& current) {
-  return fmt::format("Mixing different Strategy objects: {} is not {}", wanted.name(), current.name());
+std::string mixing(const Strategy& current, const Strategy& wanted) {
+  return fmt::format("Mixing different Strategy objects: {} is not {}", current.name(), wanted.name());
+}
+
+/// Null for a context kept from a run that is over: nothing of it but its address may be looked at.
+const Strategy* strategy_of(const ReplicaContext& context) {
+  if (is_default(context)) return &context.strategy();
+  const auto frame = std::ranges::find(stack(), &context, &Frame::replica);
+  return frame == stack().end() ? nullptr : &frame->strategy();
 }
 
 }  // namespace
@@ -43,7 +51,7 @@ void require_scope(const Strategy& strategy) {
   const Strategy& current = Strategy::current();
   if (&current == &strategy) return;
   if (!has_strategy()) throw ContextError{fmt::format("Need to be inside `Strategy::scope()` for {}", strategy.name())};
-  throw ContextError{mixing(strategy, current)};
+  throw ContextError{mixing(current, strategy)};
 }
 
 void require_cross_replica(const Strategy& strategy) {
@@ -57,10 +65,10 @@ void require_current(const ReplicaContext& context) {
   const ReplicaContext* const current = replica_context();
   if (!current) throw ContextError{"Need to be inside `Strategy::run()`"};
   if (current == &context) return;
-  // `context` may be one kept from a run that is over: nothing of it but its address may be looked at.
-  if (is_default(context) && has_strategy())
-    throw ContextError{fmt::format("Mismatching Strategy objects: {} is not {}", current->strategy().name(),
-                                   context.strategy().name())};
+  const Strategy* const other = strategy_of(context);
+  if (other && other != &current->strategy())
+    throw ContextError{
+        fmt::format("Mismatching Strategy objects: {} is not {}", current->strategy().name(), other->name())};
   throw ContextError{"Mismatching ReplicaContext."};
 }
 
@@ -72,7 +80,7 @@ Scope::Scope(Strategy& strategy) {
     if (detail::is_default(strategy)) throw ContextError{"Must not nest Strategy scopes."};
     detail::require_cross_replica(strategy);
   }
-  detail::push({detail::Mode::cross_replica, &strategy});
+  detail::push({detail::Mode::cross_replica, &strategy.extended()});
 }
 
 Scope::~Scope() {
@@ -81,7 +89,7 @@ Scope::~Scope() {
 
 bool has_strategy() {
   const detail::Frame* const frame = detail::current_frame();
-  return frame && !detail::is_default(*frame->strategy);
+  return frame && !detail::is_default(frame->strategy());
 }
 
 bool in_cross_replica_context() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/strategy/context.hpp>
+#include <lockstep/strategy/extended.hpp>
 
 namespace lockstep::detail {
 
@@ -9,8 +10,10 @@ enum class Mode { cross_replica, replica, update };
 
 struct Frame {
   Mode mode;
-  Strategy* strategy;
+  const StrategyExtended* extended;   ///< the strategy's own: it stays where it is when that is moved
   ReplicaContext* replica = nullptr;  ///< in Mode::replica
+
+  Strategy& strategy() const { return extended->strategy(); }
 };
 
 /// For the classes whose constructor pushes and whose destructor pops.

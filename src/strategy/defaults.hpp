@@ -11,7 +11,7 @@ namespace lockstep::detail {
 struct Defaults {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
-  ReplicaContext context{strategy};
+  ReplicaContext context{strategy.extended()};
 
   static Defaults& of_thread();
 };

@@ -49,7 +49,7 @@ class ComponentRead {
 
 StrategyExtended::Update::Update(Strategy& strategy) {
   detail::require_cross_replica(strategy);
-  detail::push({detail::Mode::update, &strategy});
+  detail::push({detail::Mode::update, &strategy.extended()});
 }
 
 StrategyExtended::Update::~Update() {

@@ -42,7 +42,7 @@ void require_aggregation(const VariableOptions& options) {
 
 Strategy& Strategy::current() {
   const detail::Frame* const frame = detail::current_frame();
-  return frame ? *frame->strategy : detail::Defaults::of_thread().strategy;
+  return frame ? frame->strategy() : detail::Defaults::of_thread().strategy;
 }
 
 Strategy::Strategy(ReplicaGroup& group, const ReductionOptions& reductions)
@@ -168,18 +168,19 @@ void Strategy::attest(Here here) {
 void Strategy::run_replica(const std::function<std::string(ReplicaContext&)>& fn) {
   detail::require_cross_replica(*this);
   MeetingPoint& meeting = core_->group.meeting();
+  const int id = core_->id;  // `fn` may move this strategy
   const Here here = Here::current();
   if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(here);
   meeting.enter_run();
   std::string result;
   try {
-    ReplicaContext context{*this};
-    const detail::PushedFrame frame{{detail::Mode::replica, this, &context}};
+    ReplicaContext context{core_->extended};
+    const detail::PushedFrame frame{{detail::Mode::replica, &core_->extended, &context}};
     result = fn(context);
   } catch (...) {
     meeting.leave_failed_run(std::current_exception());
   }
-  meeting.leave_run(core_->id, here, result);
+  meeting.leave_run(id, here, result);
 }
 
 void Strategy::compare(const std::string& text, const Here& here) {

@@ -110,9 +110,9 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
                                       name_of(variable.dtype()), to_string(variable.shape()), describe(value.view()))};
   (void)variable.local();  // ContextError before it has memory
   const detail::Frame* const frame = detail::current_frame();
-  if (frame && !frame->strategy->extended().variable_created_in_scope(variable))
+  if (frame && !frame->strategy().extended().variable_created_in_scope(variable))
     throw ContextError{fmt::format("Mixing different Strategy objects: variable {} was not created by {}",
-                                   variable.label(), frame->strategy->name())};
+                                   variable.label(), frame->strategy().name())};
   const bool in_replica = frame && frame->mode == detail::Mode::replica;
   if (variable.state().synchronization == VariableSynchronization::on_read) {
     const bool on_component = in_replica || (frame && frame->mode == detail::Mode::update);

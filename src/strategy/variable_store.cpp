@@ -151,6 +151,10 @@ VariableAggregation Variable::aggregation() const {
   return state_->aggregation;
 }
 
+bool Variable::is_initialized() const {
+  return state_->segment != nullptr;
+}
+
 TensorView Variable::local() const {
   require_sealed(*state_);
   return state_->segment->values.view().slice(state_->offset, element_count(state_->shape)).reshaped(state_->shape);

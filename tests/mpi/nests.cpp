@@ -1,5 +1,6 @@
 // Reductions of nests of every kind. Components differ on every rank; sums are exact.
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -134,4 +135,25 @@ TEST_CASE("ranks whose nests hang together otherwise are told so, though their l
                }
              }),
              Catch::Contains("slices f32"));
+}
+
+TEST_CASE("same_on_all takes a struct by its named members, and refuses one that differs", "[B-30]") {
+  Strategy& strategy = runtime().strategy();
+  const std::string own = "rank " + std::to_string(rank());
+  const Metrics alike{0.5, {{"a", 1}}, Tensor::from({1.f, 2.f}, {2}), own};
+  CHECK(strategy.same_on_all(alike).value().name == own);
+  CHECK(strategy.same_on_all(std::optional{alike}).value()->loss == 0.5);
+  if (ranks() == 1) return;
+  const auto refused = [&](Metrics other) {
+    return mismatch_of([&] { (void)strategy.same_on_all(odd_one() ? other : alike); });
+  };
+  CHECK_THAT(refused({0.25, alike.hits, alike.histogram, own}),
+             Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::Contains("with [0.25 [['a' 1]]") &&
+                 Catch::Contains("with [0.5 [['a' 1]]"));
+  CHECK_THAT(refused({alike.loss, {{"a", 2}}, alike.histogram, own}), Catch::Contains("with [0.5 [['a' 2]]"));
+  (void)refused({alike.loss, alike.hits, Tensor::from({1.f, 3.f}, {2}), own});
+  const auto nothing =
+      mismatch_of([&] { (void)strategy.same_on_all(odd_one() ? std::optional<int>{} : std::optional{5}); });
+  CHECK_THAT(nothing, Catch::Contains("with nothing") && Catch::Contains("with [5]"));
+  expect_in_step();
 }

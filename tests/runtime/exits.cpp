@@ -13,6 +13,15 @@ void step(Runtime& runtime) {
   runtime.strategy().run([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, 1.0); });
 }
 
+/// One rank makes light of a verdict that the others leave with.
+void swallow_verdict(Runtime& runtime, bool mine) {
+  try {
+    (void)runtime.strategy().same_on_all(runtime.rank());
+  } catch (const MismatchError&) {
+    if (!mine) throw;
+  }
+}
+
 /// Runtime by hand, as a main without run_program has it.
 int by_hand(int argc, char** argv, const std::string& mode, int culprit) {
   Runtime runtime{argc, argv, {.device = "cpu"}};
@@ -31,6 +40,10 @@ int by_hand(int argc, char** argv, const std::string& mode, int culprit) {
     } catch (const MismatchError&) {
       if (mine) throw;
     }
+  }
+  if (mode == "swallows-verdict") {
+    swallow_verdict(runtime, mine);
+    return 0;
   }
   if (mode == "early-exit" && mine) std::exit(0);
   step(runtime);
@@ -56,6 +69,7 @@ int by_run_program(int argc, char** argv, const std::string& mode, int culprit) 
         step(runtime);
         if (mode == "program-alone" && mine) throw std::runtime_error{"body failed on its own"};
         if (mode == "program-early-return" && mine) return;
+        if (mode == "program-swallows-verdict") return swallow_verdict(runtime, mine);
         if (mode == "program-leaves-with-verdict") {
           // The others swallow it and go on.
           try {

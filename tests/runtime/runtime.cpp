@@ -86,6 +86,17 @@ TEST_CASE("a rank that leaves with a verdict which the others made light of does
   }
 }
 
+TEST_CASE("a verdict that one rank made light of is said all the same, where the others leave with it") {
+  for (const std::string mode : {"swallows-verdict", "program-swallows-verdict"}) {
+    for (const int swallowing : {0, 1}) {
+      CAPTURE(mode, swallowing);
+      const Outcome outcome = exits(3, mode, swallowing);
+      CHECK(outcome.exit_code == 3);
+      CHECK_THAT(reason(outcome), Catch::Contains("is at same_on_all") && Catch::Contains("with 0"));
+    }
+  }
+}
+
 TEST_CASE("a rank that calls exit is gone") {
   const Outcome outcome = exits(2, "early-exit", 1);
   CHECK(outcome.exit_code != 0);

@@ -218,15 +218,18 @@ TEST_CASE("the end of the job is the same wherever a rank comes from, and it may
   agree(meeting);
   script.meetings = {Meeting{.others = {{1, elsewhere()}}}, Meeting{}};
   const Here here = Here::current();
-  CHECK_THROWS_AS(meeting.leave_job(here), MismatchError);
+  CHECK_THROWS_AS(meeting.leave_job(here, false), MismatchError);
   CHECK(meeting.last().kind == TagKind::leave);
   CHECK(meeting.last().depth == 0);
   CHECK(meeting.last().run == 0);
   CHECK(meeting.last().sequence == 1);
   const std::uint64_t digest = meeting.last().digest();
-  meeting.leave_job(here);
+  CHECK_FALSE(meeting.leave_job(here, false));
   CHECK(meeting.last().digest() == digest);
-  CHECK(script.calls == Calls{"max", "max", "max", "max", "all_gather", "max"});
+  CHECK(meeting.leave_job(here, true));
+  script.others_say = true;
+  CHECK(meeting.leave_job(here, false));
+  CHECK(script.calls == Calls{"max", "max", "max", "max", "all_gather", "max", "max", "max"});
 }
 
 TEST_CASE("a rank that leaves the run early is found by the agreed end of the run") {

@@ -81,7 +81,7 @@ TEST_CASE("colocate_vars_with needs the scope of its strategy", "[A-11][A-52]") 
   CHECK_THROWS_WITH(extended.colocate_vars_with(variable), "Need to be inside `Strategy::scope()` for strategy 0");
   const Scope scope = f.other.scope();
   CHECK_THROWS_WITH(extended.colocate_vars_with(variable),
-                    "Mixing different Strategy objects: strategy 0 is not strategy 1");
+                    "Mixing different Strategy objects: strategy 1 is not strategy 0");
 }
 
 TEST_CASE("creation under colocate_vars_with looks at the scope again", "[A-52]") {
@@ -121,5 +121,5 @@ TEST_CASE("the default strategy is current outside of every scope, and creates b
   }
   const Scope scope = f.strategy.scope();
   CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable),
-                    "Mixing different Strategy objects: the default strategy is not strategy 0");
+                    "Mixing different Strategy objects: strategy 0 is not the default strategy");
 }

@@ -133,7 +133,7 @@ TEST_CASE("under another strategy the default one's scope and replica context ar
   const auto no_scope = [&] {
     CHECK_THROWS_AS(of_default.scope(), ContextError);
     CHECK_THROWS_WITH(of_default.scope(), "Must not nest Strategy scopes.");
-    CHECK_THROWS_WITH(of_default.seal(), "Mixing different Strategy objects: the default strategy is not " + name);
+    CHECK_THROWS_WITH(of_default.seal(), "Mixing different Strategy objects: " + name + " is not the default strategy");
     CHECK(&Strategy::current() == &strategy);
   };
   {
@@ -147,8 +147,14 @@ TEST_CASE("under another strategy the default one's scope and replica context ar
     CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}),
                       "Mismatching Strategy objects: " + name + " is not the default strategy");
   });
-  of_default.run(
-      [&](ReplicaContext&) { CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), "Mismatching ReplicaContext."); });
+  of_default.run([&](ReplicaContext& of_run) {
+    CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), "Mismatching ReplicaContext.");
+    const Scope scope = strategy.scope();
+    strategy.run([&](ReplicaContext&) {
+      CHECK_THROWS_WITH(of_run.merge_call([](Strategy&) {}),
+                        "Mismatching Strategy objects: " + name + " is not the default strategy");
+    });
+  });
 }
 
 TEST_CASE("in the default strategy's own contexts a method of another strategy asks for that one's scope", "[A-11]") {

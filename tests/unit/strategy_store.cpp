@@ -195,6 +195,8 @@ TEST_CASE("before it is sealed a variable is known but has no memory", "[C-44]")
   CHECK_FALSE(w.trainable());
   CHECK(v.trainable());
   CHECK(f.store.has_unsealed());
+  CHECK_FALSE(w.is_initialized());
+  CHECK_FALSE(v.is_initialized());
   const std::string none_yet =
       "variable 'v' has no memory yet: call seal() after the last variable is created, or run() first";
   CHECK_THROWS_AS(v.local(), ContextError);
@@ -207,6 +209,9 @@ TEST_CASE("before it is sealed a variable is known but has no memory", "[C-44]")
   f.strategy.rebroadcast();  // nothing to broadcast yet
   f.strategy.seal();
   CHECK_FALSE(f.store.has_unsealed());
+  CHECK(w.is_initialized());
+  CHECK(v.is_initialized());
+  CHECK_FALSE(f.make("later", 1).is_initialized());
   CHECK(w.local().shape() == Shape{2, 3});
 }
 

@@ -129,9 +129,11 @@ TEST_CASE("nobody but a collective makes a Mirrored of a PerReplica, and nothing
 TEST_CASE("a pointer is no value to compare between processes") {
   STATIC_REQUIRE(ComparableOnAll<int>);
   STATIC_REQUIRE(ComparableOnAll<std::string>);
+  STATIC_REQUIRE(ComparableOnAll<std::optional<double>>);
   STATIC_REQUIRE(ComparableOnAll<std::map<std::pair<int, double>, std::vector<std::string>>>);
   STATIC_REQUIRE_FALSE(ComparableOnAll<int*>);
   STATIC_REQUIRE_FALSE(ComparableOnAll<const char*>);
+  STATIC_REQUIRE_FALSE(ComparableOnAll<std::optional<int*>>);
   STATIC_REQUIRE_FALSE(ComparableOnAll<std::map<int, std::vector<int*>>>);
   STATIC_REQUIRE_FALSE(ComparableOnAll<std::tuple<int, const void*>>);
   STATIC_REQUIRE_FALSE(Reduces<PerReplica<std::map<const char*, int>>>);

@@ -4,8 +4,10 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -61,7 +63,21 @@ struct Plain {
   std::int32_t a, b;
 };
 
+/// With padding and a pointer: comparable by the members that its Nest names alone.
+struct Setting {
+  double rate;
+  std::int32_t epochs;
+  std::int64_t rows;
+  std::optional<std::string> schedule = std::nullopt;
+  const void* unnamed = nullptr;
+};
+
 }  // namespace
+
+template <>
+struct lockstep::Nest<Setting> {
+  static constexpr auto members = std::tuple{&Setting::rate, &Setting::epochs, &Setting::rows, &Setting::schedule};
+};
 
 TEST_CASE("options that no mirrored variable can have are refused, before its initial value is asked for",
           "[C-28][C-29][C-30][C-31]") {
@@ -242,6 +258,33 @@ TEST_CASE("same_on_all tells containers apart by their structure as well") {
   CHECK(text(Deep{{{}}}) != text(Deep{{}, {}}));
   CHECK(text(std::vector<int>(1000, 1)) != text(std::vector<int>(1001, 1)));
   CHECK(text(std::vector<int>(1000, 1)).size() < 60);
+}
+
+TEST_CASE("same_on_all compares a struct by the members that its Nest names") {
+  const auto text = [](const auto& value) { return detail::comparable(value); };
+  const Setting setting{0.1, 3, 4, "cosine"};
+  CHECK(text(setting) == "[0.1 3 4 ['cosine']]");
+  CHECK(text(Setting{0.2, 3, 4, "cosine"}) != text(setting));
+  CHECK(text(Setting{0.1, 4, 4, "cosine"}) != text(setting));
+  CHECK(text(Setting{0.1, 3, 5, "cosine"}) != text(setting));
+  CHECK(text(Setting{0.1, 3, 4, "step"}) != text(setting));
+  CHECK(text(Setting{0.1, 3, 4}) != text(setting));
+  CHECK(text(Setting{0.1, 3, 4, "cosine", &setting}) == text(setting));
+  CHECK(text(std::vector{setting}) == "[" + text(setting) + "]");
+}
+
+TEST_CASE("same_on_all tells an optional without a value from every value") {
+  const auto text = [](const auto& value) { return detail::comparable(value); };
+  using Number = std::optional<int>;
+  using Text = std::optional<std::string>;
+  using Twice = std::optional<std::optional<int>>;
+  CHECK(text(Number{}) == "nothing");
+  CHECK(text(Number{5}) == "[5]");
+  CHECK(text(Number{0}) != text(Number{}));
+  CHECK(text(Number{5}) != text(Number{6}));
+  CHECK(text(Text{""}) != text(Text{}));
+  CHECK(text(Text{"nothing"}) != text(Text{}));
+  CHECK(text(Twice{Number{}}) != text(Twice{}));
 }
 
 TEST_CASE("same_on_all works in every context of its strategy and gives the value back") {

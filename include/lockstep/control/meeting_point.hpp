@@ -80,8 +80,9 @@ class MeetingPoint {
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);
 
   /// COLL. The end of the job, wherever in it this rank was: returns when every rank is here. Where others are
-  /// elsewhere it throws like `agree`, and the rank must come again: they may go on, and would wait for it.
-  void leave_job(const Here& here);
+  /// elsewhere it throws like `agree`, and the rank must come again: they may go on, and would wait for it. True on
+  /// every rank if one of them leaves because of a verdict, as this one does if `with_verdict`.
+  bool leave_job(const Here& here, bool with_verdict);
 
   /// LOCAL. The work of one rank that the others wait for (writing a file): while the result lives, the absence of this
   /// rank from an agreement is no stall. It is to live until the rank is in that agreement.

@@ -21,6 +21,7 @@
 namespace lockstep {
 
 class Strategy;
+class StrategyExtended;
 
 namespace detail {
 struct Defaults;
@@ -45,7 +46,8 @@ class ReplicaContext {
   std::vector<std::string> devices() const;
 
   int num_replicas_in_sync() const;
-  Strategy& strategy() const { return strategy_; }
+  /// The object that the strategy is now: it may be moved during its run.
+  Strategy& strategy() const;
 
   /// COLL, blocking. Leaves replica context, calls `fn(strategy, …)` on every rank in cross-replica context, and
   /// returns its result unwrapped (this rank's component of a PerReplica, the value of a Mirrored). Variables and
@@ -101,7 +103,7 @@ class ReplicaContext {
  private:
   friend class Strategy;
   friend struct detail::Defaults;
-  explicit ReplicaContext(Strategy& strategy) : strategy_{strategy} {}
+  explicit ReplicaContext(const StrategyExtended& extended) : extended_{extended} {}
 
   void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);
   void all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
@@ -115,7 +117,7 @@ class ReplicaContext {
     return detail::with_leaves(nest, leaves);
   }
 
-  Strategy& strategy_;
+  const StrategyExtended& extended_;  ///< stays where it is when the strategy is moved
 };
 
 }  // namespace lockstep

@@ -43,6 +43,11 @@ std::string comparable(const T& value) {
     return comparable_list(texts);
   } else if constexpr (requires { std::tuple_size<T>::value; }) {
     return std::apply([](const auto&... each) { return comparable_list({comparable(each)...}); }, value);
+  } else if constexpr (Optional<T>) {
+    return value ? comparable_list({comparable(*value)}) : "nothing";
+  } else if constexpr (NestedStruct<T>) {
+    return std::apply([&](auto... member) { return comparable_list({comparable(value.*member)...}); },
+                      Nest<T>::members);
   } else {
     return comparable_digest("value", digest_of(std::as_bytes(std::span{&value, 1})));
   }

@@ -37,6 +37,8 @@ class Strategy {
   /// options that make no sense.
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
+  /// Scopes, runs and replica contexts that are open stay this strategy's, where it is now. A reference that a merge
+  /// function has is to the object from before.
   Strategy(Strategy&&) noexcept;
   Strategy& operator=(const Strategy&) = delete;
   ~Strategy();
@@ -91,7 +93,8 @@ class Strategy {
   /// COLL at its end, which is agreed: calls `fn(context, …)` once on this rank, in replica context, with this rank's
   /// component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank goes on there and is a
   /// PeerError on the others; results of another structure (lists of other lengths, maps with other keys; an
-  /// optional may be empty on some) are a MismatchError on all of them. May be called again inside a merge function.
+  /// optional may be empty on some) are a MismatchError on all of them. Of a returned reference the value is kept. May
+  /// be called again inside a merge function.
   template <class Fn, class... T>
   requires ReplicaFunctionFor<Fn, T...>
   auto run(Fn&& fn, const T&... arguments) -> PerReplica<detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>> {

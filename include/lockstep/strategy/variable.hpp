@@ -45,7 +45,11 @@ class Variable {
   DType dtype() const;
   bool trainable() const;
 
-  /// This rank's elements, in place. ContextError before the variable is sealed (Strategy::seal, or the first run).
+  /// LOCAL. Whether this rank's component has memory and its initial value: once it is sealed (Strategy::seal, or the
+  /// first run), which all ranks do together.
+  bool is_initialized() const;
+
+  /// This rank's elements, in place. ContextError before the variable is initialized.
   TensorView local() const;
 
   VariableAggregation aggregation() const;

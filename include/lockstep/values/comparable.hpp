@@ -3,15 +3,20 @@
 
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/values/nested_struct.hpp>
 
 namespace lockstep {
 namespace detail {
+
+template <class T>
+concept Optional = std::same_as<T, std::optional<typename T::value_type>>;
 
 template <class T>
 constexpr bool is_comparable();
@@ -32,6 +37,10 @@ constexpr bool is_comparable() {
     return is_comparable<std::remove_cvref_t<decltype(*std::declval<const T&>().begin())>>();
   } else if constexpr (requires { std::tuple_size<T>::value; }) {
     return are_comparable<T>(std::make_index_sequence<std::tuple_size_v<T>>{});
+  } else if constexpr (Optional<T>) {
+    return is_comparable<typename T::value_type>();
+  } else if constexpr (NestedStruct<T>) {
+    return with_member_types<T>([]<class... M>() { return (is_comparable<M>() && ...); });
   } else {
     return std::has_unique_object_representations_v<T>;  // compared by their bytes
   }
@@ -39,7 +48,8 @@ constexpr bool is_comparable() {
 
 }  // namespace detail
 
-/// Numbers, enums, text, tensors, containers and tuples of those, and plain structs without padding.
+/// Numbers, enums, text, tensors, containers, optionals and tuples of those, structs by the members that their Nest
+/// names, and plain structs without padding.
 template <class T>
 concept ComparableAcrossRanks = detail::is_comparable<T>();
 

@@ -14,6 +14,7 @@
 
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/comparable.hpp>
+#include <lockstep/values/nested_struct.hpp>
 #include <lockstep/values/values.hpp>
 
 namespace lockstep {
@@ -22,42 +23,6 @@ namespace lockstep {
 template <class T>
 concept ReducibleNumber = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint8_t> ||
     (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8) && !std::same_as<T, wchar_t>);
-
-/// Makes a struct of your own a nest: specialise it with the members that are its leaves, or nests themselves.
-///   template <>
-///   struct lockstep::Nest<Metrics> {
-///     static constexpr auto members = std::tuple{&Metrics::loss, &Metrics::hits};
-///   };
-/// Members that are not named are never sent, and keep what they hold.
-template <class T>
-struct Nest;
-
-/// A struct with a Nest. Tuples, maps and the like need none.
-template <class T>
-concept NestedStruct = requires {
-  Nest<T>::members;
-};
-
-namespace detail {
-
-template <class Member>
-struct MemberType;
-template <class Owner, class T>
-struct MemberType<T Owner::*> {
-  using type = T;
-};
-
-/// Calls `body.template operator()<M...>()` with the types of a struct's members.
-template <NestedStruct T, class Body>
-constexpr decltype(auto) with_member_types(Body&& body) {
-  return std::apply(
-      [&](auto... member) -> decltype(auto) {
-        return body.template operator()<typename MemberType<decltype(member)>::type...>();
-      },
-      Nest<T>::members);
-}
-
-}  // namespace detail
 
 template <class T>
 inline constexpr bool is_reducible = ReducibleNumber<T> || std::same_as<T, Tensor> || std::same_as<T, IndexedSlices>;

@@ -1,0 +1,73 @@
+// A strategy that is moved: the same strategy, elsewhere.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+struct Fixture {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  Strategy other{*group};
+};
+
+MirroredVariable make(Strategy& strategy, const std::string& name) {
+  return strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
+}
+
+}  // namespace
+
+TEST_CASE("a moved strategy is the same strategy", "[A-19][A-44]") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  const StrategyExtended* const extended = &f.strategy.extended();
+  CHECK(&f.strategy.extended() == extended);
+  Strategy moved = std::move(f.strategy);
+  CHECK(&moved.extended() == extended);
+  moved.seal();
+  CHECK(moved.name() == "strategy 0");
+  CHECK(moved.extended().variable_created_in_scope(variable));
+  CHECK(&moved.run([](ReplicaContext& context) { return &context.strategy(); }).local()->store() == &moved.store());
+  CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == 1);
+}
+
+TEST_CASE("the contexts that are open follow a strategy that is moved") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  std::optional<Strategy> in_run, in_merge, in_update;
+  const Scope scope = f.strategy.scope();
+  Strategy in_scope = std::move(f.strategy);
+  CHECK(&Strategy::current() == &in_scope);
+  CHECK_THROWS_WITH(f.other.scope(), "Mixing different Strategy objects: strategy 0 is not strategy 1");
+  const int sum = in_scope
+                      .run([&](ReplicaContext& context) {
+                        in_run.emplace(std::move(in_scope));
+                        CHECK(&Strategy::current() == &*in_run);
+                        CHECK(&context.strategy() == &*in_run);
+                        context.merge_call([&](Strategy& merged) {
+                          in_merge.emplace(std::move(merged));
+                          CHECK(&Strategy::current() == &*in_merge);
+                          CHECK(in_merge->reduce(ReduceOp::sum, PerReplica<int>{2}) == 2);
+                        });
+                        CHECK(&context.strategy() == &*in_merge);
+                        return context.all_reduce(ReduceOp::sum, 3);
+                      })
+                      .local();
+  CHECK(sum == 3);
+  in_merge->extended().update(variable, [&](const Variable& component) {
+    in_update.emplace(std::move(*in_merge));
+    CHECK(&Strategy::current() == &*in_update);
+    component.assign(Tensor::scalar(4.f));
+  });
+  CHECK(variable.local().to_vector<float>() == std::vector<float>{4});
+  CHECK(&Strategy::current() == &*in_update);
+}
