@@ -49,7 +49,7 @@ concept StepFunction = std::invocable<Fn&, MultiStepContext&, step_input_t<Input
 /// What a loop of steps returns (StrategyExtended::run_steps_on_iterator).
 struct StepsResult {
   std::int64_t steps_run = 0;     ///< fewer than asked for where the input came to its end
-  NamedValues last_step_outputs;  ///< Mirrored<T> where they were reduced, PerReplica<T> where not
+  NamedValues last_step_outputs;  ///< Mirrored<T> where they were reduced over the replicas, as they were set where not
   NamedValues non_tensor_outputs;
 };
 
@@ -202,7 +202,7 @@ class StrategyExtended {
   /// MismatchError where it differs, InvalidArgument where it is negative. An exception that leaves `fn` on one rank
   /// goes on there and is a PeerError on the others.
   template <DistributedInput Input, StepFunction<Input> Fn>
-  StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps, NamedValues initial = {},
+  StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps = 1, NamedValues initial = {},
                                     Here here = Here::current());
 
   /// COLL, one agreement, for library code that hands out input. Calls `offer` on this rank, in this strategy's scope;
