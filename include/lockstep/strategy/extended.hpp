@@ -30,9 +30,9 @@ namespace lockstep {
 class MultiStepContext;
 class Strategy;
 
-/// What `update` calls with arguments of the types T: each as this rank has it (local_t).
-template <class Fn, class... T>
-concept UpdateFunctionFor = std::invocable<Fn, const Variable&, local_t<T>...>;
+/// What `update` calls with a handle of the type V and arguments of the types T: each as this rank has it (local_t).
+template <class Fn, class V, class... T>
+concept UpdateFunctionFor = std::invocable<Fn, const V&, local_t<T>...>;
 
 /// The same for `update_non_slot`, which has no variable to hand on.
 template <class Fn, class... T>
@@ -160,11 +160,11 @@ class StrategyExtended {
   }
 
   /// LOCAL. Calls `fn(variable, …)` on this rank's component, in update context: there an assignment goes straight to
-  /// the component. Every rank must make the same update; arguments that may differ by rank do not compile.
-  template <class Fn, SameOnEveryReplica... T>
-  requires UpdateFunctionFor<Fn, T...>
-  auto update(const Variable& variable, Fn&& fn, const T&... arguments)
-      -> detail::result_t<Fn, const Variable&, local_t<T>...> {
+  /// the component. `fn` gets the handle as it is given, so a MirroredVariable as one. Every rank must make the same
+  /// update; arguments that may differ by rank do not compile.
+  template <std::derived_from<Variable> V, class Fn, SameOnEveryReplica... T>
+  requires UpdateFunctionFor<Fn, V, T...>
+  auto update(const V& variable, Fn&& fn, const T&... arguments) -> detail::result_t<Fn, const V&, local_t<T>...> {
     require_own(variable);
     const Update update{*strategy_};
     return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
