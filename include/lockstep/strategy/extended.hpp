@@ -121,17 +121,24 @@ class StrategyExtended {
   /// shape, for the mean of no items, and for fewer items than replicas where T is more than a number.
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, Here here = Here::current()) {
-    const MapOutput<T>& mapped = value.local();
-    std::vector<T> mine = mapped.values();
-    if constexpr (ReducibleNumber<T>) {
-      if (mine.empty()) mine.push_back(T{0});
-    } else {
-      require_item_each(mapped.items());
-    }
-    std::vector<Leaves> of_items;
-    for (const T& each : mine) of_items.push_back(detail::leaves_of(each));
-    const Leaves sums = all_reduce_mapped(op, of_items, mapped.items(), detail::structure_of(mine.front()), here);
-    return detail::MirroredAccess::make(detail::with_leaves(mine.front(), sums));
+    return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, {}, here));
+  }
+
+  /// COLL, blocking. The same, to wherever `destination` lives.
+  template <Reducible T>
+  Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, const Variable& destination,
+                        Here here = Here::current()) {
+    require_own(destination);
+    return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, beside(destination), here));
+  }
+
+  /// COLL, blocking. The same, on one replica, and nothing on the others.
+  template <Reducible T>
+  std::optional<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, OneReplica destination,
+                             Here here = Here::current()) {
+    const bool here_it_is = is_here(destination);
+    T result = combine_mapped(op, value, destination, {}, here);
+    return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
   /// COLL, blocking, one agreement for all. Each value reduced to wherever its variable lives.
@@ -289,6 +296,24 @@ class StrategyExtended {
     return detail::with_leaves(value.local(), leaves);
   }
 
+  /// Adds up this rank's items, and the ranks' sums: on one replica, or on all where `destination` is none.
+  template <Reducible T>
+  T combine_mapped(ReduceOp op, const PerReplica<MapOutput<T>>& value, std::optional<OneReplica> destination,
+                   std::string_view more, const Here& here) {
+    const MapOutput<T>& mapped = value.local();
+    std::vector<T> mine = mapped.values();
+    if constexpr (ReducibleNumber<T>) {
+      if (mine.empty()) mine.push_back(T{0});
+    } else {
+      require_item_each(mapped.items());
+    }
+    std::vector<Leaves> of_items;
+    for (const T& each : mine) of_items.push_back(detail::leaves_of(each));
+    const std::string text = detail::structure_of(mine.front()).append(more);
+    const Leaves sums = reduce_mapped(op, of_items, mapped.items(), destination, text, here);
+    return detail::with_leaves(mine.front(), sums);
+  }
+
   /// What a tag says of a destination.
   static std::string beside(const Variable& destination);
 
@@ -305,8 +330,8 @@ class StrategyExtended {
   bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
   void require_item_each(std::int64_t items) const;
-  Leaves all_reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::int64_t items,
-                           std::string_view structure, const Here& here);
+  Leaves reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::int64_t items,
+                       std::optional<OneReplica> destination, std::string_view more, const Here& here);
 
   /// Calls `step` until it returns false, `steps` times at most. How often it returned true.
   std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here);
