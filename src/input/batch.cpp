@@ -27,7 +27,7 @@ void fill_labels(const ImageSet& images, std::span<const std::int64_t> sample_in
   std::fill(row, rows.end(), 0);
 }
 
-void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_indices, const Batch& batch) {
+void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_indices, const SampleBatch& batch) {
   const Shape& shape = batch.inputs.shape();
   const auto samples = static_cast<std::int64_t>(sample_indices.size());
   if (shape.size() != 2 || batch.labels.shape() != Shape{shape[0]})
@@ -48,7 +48,7 @@ void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_in
 
 }  // namespace
 
-Batch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream) {
+SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream) {
   if (dtype != DType::f32 && dtype != DType::f64)
     throw InvalidArgument{fmt::format("batches of {} are not supported; expected f32 or f64", name_of(dtype))};
   if (capacity < 1 || features < 1)
@@ -57,7 +57,7 @@ Batch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stre
   return {Tensor::pinned(dtype, {capacity, features}, stream), Tensor::pinned(DType::i32, {capacity}, stream), 0};
 }
 
-void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_indices, Batch& batch) {
+void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_indices, SampleBatch& batch) {
   require_fit(images, sample_indices, batch);
   const TensorView inputs = batch.inputs.view();
   const std::span<std::int32_t> labels = batch.labels.view().elements<std::int32_t>();

@@ -51,7 +51,7 @@ Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const op
   }
 }
 
-ops::CrossEntropy Mlp::train_shard(const Batch& shard, const GradientBuffer& gradients) {
+ops::CrossEntropy Mlp::train_shard(const SampleBatch& shard, const GradientBuffer& gradients) {
   require_fit(shard);
   if (shard.samples == 0) {
     // What the padding's zeros would add up to, but for the sign that a product by zero may have.
@@ -66,7 +66,7 @@ ops::CrossEntropy Mlp::train_shard(const Batch& shard, const GradientBuffer& gra
   return result;
 }
 
-ops::CrossEntropy Mlp::evaluate_shard(const Batch& shard) {
+ops::CrossEntropy Mlp::evaluate_shard(const SampleBatch& shard) {
   require_fit(shard);
   if (shard.samples == 0) return {};
   forward(shard);
@@ -74,7 +74,7 @@ ops::CrossEntropy Mlp::evaluate_shard(const Batch& shard) {
   return kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples);
 }
 
-void Mlp::forward(const Batch& shard) {
+void Mlp::forward(const SampleBatch& shard) {
   const std::int64_t rows = shard.inputs.shape()[0];
   reserve(rows);
   TensorView x = shard.inputs.view();
@@ -88,7 +88,7 @@ void Mlp::forward(const Batch& shard) {
 
 /// From the last layer, whose output has already given way to its gradient, to the first; the others' outputs
 /// do so on the way.
-void Mlp::backward(const Batch& shard, const GradientBuffer& gradients) {
+void Mlp::backward(const SampleBatch& shard, const GradientBuffer& gradients) {
   const std::int64_t rows = shard.inputs.shape()[0];
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
     const TensorView dy = output(layer, rows);
@@ -101,7 +101,7 @@ void Mlp::backward(const Batch& shard, const GradientBuffer& gradients) {
   }
 }
 
-void Mlp::require_fit(const Batch& shard) const {
+void Mlp::require_fit(const SampleBatch& shard) const {
   const TensorView inputs = shard.inputs.view();
   if (inputs.dtype() != options_.dtype || inputs.shape().size() != 2 || inputs.shape()[1] != options_.inputs)
     throw InvalidArgument{fmt::format("a shard of inputs {} for an mlp of {}[rows, {}]", describe(inputs),

@@ -60,9 +60,9 @@ void StrategyExtended::require_item_each(std::int64_t items) const {
                     items, replicas())};
 }
 
-StrategyExtended::Leaves StrategyExtended::all_reduce_mapped(ReduceOp op, std::span<const Leaves> of_items,
-                                                             std::int64_t items, std::string_view structure,
-                                                             const Here& here) {
+StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<const Leaves> of_items,
+                                                         std::int64_t items, std::optional<OneReplica> destination,
+                                                         std::string_view more, const Here& here) {
   require_context();
   strategy_->require_not_captured();
   for (const detail::Leaf& leaf : of_items.front()) require_reducible(op, dense(leaf).dtype());
@@ -70,10 +70,15 @@ StrategyExtended::Leaves StrategyExtended::all_reduce_mapped(ReduceOp op, std::s
     throw InvalidArgument{fmt::format("a mean over {} items", items)};
   Leaves sums = sum_of(of_items, strategy_->stream());
   detail::Batch batch{ReduceOp::sum, sums, strategy_->stream()};
+  const std::string method = destination ? fmt::format("reduce_to replica {}", destination->id) : "reduce_to";
   // The number of items is agreed on, so it needs no reduction.
   strategy_->agree(TagKind::reduce, here,
-                   batch.text("reduce_to", fmt::format("{} for the {} over {} items", structure, name_of(op), items)));
-  batch.all_reduce(strategy_->reductions());
+                   batch.text(method, fmt::format("{} for the {} over {} items", more, name_of(op), items)));
+  if (destination) {
+    batch.reduce_to_one(strategy_->reductions(), destination->id);
+  } else {
+    batch.all_reduce(strategy_->reductions());
+  }
   if (op == ReduceOp::mean)
     for (const detail::Leaf& sum : sums)
       detail::divide(dense(sum).view(), static_cast<int>(items), detail::stream_for(dense(sum), strategy_->stream()));

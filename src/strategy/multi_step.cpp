@@ -15,16 +15,6 @@ void MultiStepContext::require_cross_replica(std::string_view name) {
                     name)};
 }
 
-ReplicaContext& MultiStepContext::require_replica(std::string_view name) {
-  ReplicaContext* const context = replica_context();
-  if (!context)
-    throw ContextError{
-        fmt::format("output '{}' is one replica's value, but set outside of `Strategy::run()`: there it "
-                    "has to be a PerReplica",
-                    name)};
-  return *context;
-}
-
 std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here) {
   const Scope scope = enter();
   if (steps < 0) throw InvalidArgument{fmt::format("a loop of {} steps; expected 0 or more", steps)};

@@ -165,7 +165,7 @@ StepSums Fit::compute_gradients(std::span<const std::int64_t> samples) {
   StepSums sums;
   // The gradient of an only shard is the sum, and is written where that belongs.
   const bool only = train_shards_.count() == 1;
-  train_shards_.for_each(samples, [&](const Batch& shard) {
+  train_shards_.for_each(samples, [&](const SampleBatch& shard) {
     const ops::CrossEntropy result = model_.train_shard(shard, only ? buffer_ : buffer_.at(gradient_sum_.next()));
     if (!only) gradient_sum_.push();
     loss_sum_.push(result.loss_sum);
@@ -200,7 +200,7 @@ EvaluationReport Fit::evaluate() {
     for (std::int64_t first = 0; first < count; first += evaluation_batch) {
       const auto size = std::min(evaluation_batch, count - first);
       test_shards_.for_each(std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size)),
-                            [&](const Batch& shard) {
+                            [&](const SampleBatch& shard) {
                               const ops::CrossEntropy result = model_.evaluate_shard(shard);
                               loss_sum_.push(result.loss_sum);
                               correct += result.correct;

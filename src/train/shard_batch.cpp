@@ -10,7 +10,7 @@ ShardBatch::ShardBatch(std::int64_t capacity, std::int64_t features, DType dtype
   on_device_.labels = Tensor::zeros(DType::i32, staging_[0].batch.labels.shape(), stream);
 }
 
-const Batch& ShardBatch::load(const ImageSet& images, std::span<const std::int64_t> samples) {
+const SampleBatch& ShardBatch::load(const ImageSet& images, std::span<const std::int64_t> samples) {
   Staging& staging = staging_[turn_];
   if (staging.copied) staging.copied->synchronize();  // two shards ago: done by now, unless the GPU is far behind
   fill_batch(images, samples, staging.batch);

@@ -19,18 +19,18 @@ class ShardBatch {
 
   /// The samples of `images`, as work enqueued on the stream from here on finds them, until the next call. As
   /// fill_batch.
-  const Batch& load(const ImageSet& images, std::span<const std::int64_t> samples);
+  const SampleBatch& load(const ImageSet& images, std::span<const std::int64_t> samples);
 
  private:
   struct Staging {
-    Batch batch;
+    SampleBatch batch;
     std::unique_ptr<Event> copied;
   };
 
   Stream& stream_;
   std::array<Staging, 2> staging_;
   std::size_t turn_ = 0;
-  Batch on_device_;  ///< unused on the host
+  SampleBatch on_device_;  ///< unused on the host
 };
 
 }  // namespace lockstep

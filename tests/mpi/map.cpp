@@ -76,6 +76,33 @@ TEST_CASE("a mapped result is added up within its rank first, and its mean is ov
   CHECK_THROWS_AS(strategy.reduce(ReduceOp::mean, nothing), InvalidArgument);
 }
 
+TEST_CASE("what was mapped is reduced to one replica, or to where a variable lives, as other values are", "[H-15]") {
+  Strategy strategy = runtime().make_strategy();
+  const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(0.f); });
+  StrategyExtended& extended = strategy.extended();
+  const int count = 2 * ranks() + 1;
+  const auto mapped = extended.map(items(count), [](int item) { return std::pair{1.0 * item, 2 * item}; });
+  const auto means = extended.map(items(count), [](int item) { return 1.0 * item; });
+  const auto before = strategy.group().meeting().meetings();
+  for (int root = 0; root < ranks(); ++root) {
+    const bool mine = rank() == root;
+    CHECK(extended.reduce_to(ReduceOp::sum, mapped, OneReplica{root}) ==
+          (mine ? std::optional{std::pair{1.0 * total(count), 2 * total(count)}} : std::nullopt));
+    CHECK(extended.reduce_to(ReduceOp::mean, means, OneReplica{root}) ==
+          (mine ? std::optional{ranks() + 1.0} : std::nullopt));
+  }
+  CHECK(extended.reduce_to(ReduceOp::sum, mapped, w).value() == std::pair{1.0 * total(count), 2 * total(count)});
+  CHECK(extended.reduce_to(ReduceOp::mean, means, w).value() == ranks() + 1);
+  CHECK(strategy.group().meeting().meetings() == before + 2 * static_cast<std::uint64_t>(ranks()) + 2);
+
+  CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, mapped, OneReplica{ranks()}), InvalidArgument);
+  CHECK_THROWS_AS(runtime().strategy().extended().reduce_to(ReduceOp::sum, mapped, w), InvalidArgument);
+  if (ranks() == 1) return;
+  const auto odd = [&] { (void)extended.reduce_to(ReduceOp::sum, mapped, OneReplica{odd_one() ? 1 : 0}); };
+  CHECK_THAT(mismatch_of(odd), Catch::Contains("reduce_to replica 0") && Catch::Contains("reduce_to replica 1"));
+  expect_in_step();
+}
+
 TEST_CASE("nests and tensors of either memory are mapped and reduced", "[H-15]") {
   Strategy& strategy = runtime().strategy();
   const int count = 3 * ranks() + 1;

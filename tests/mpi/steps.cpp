@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/train/iterator.hpp>
+#include <lockstep/lockstep.hpp>
 
 #include "support/ranks.hpp"
 
@@ -14,6 +14,11 @@ using namespace lockstep;
 using namespace lockstep::test;
 
 namespace {
+
+/// A program's own, which must not be mistaken for one of the library's.
+struct Batch {
+  int number = 0;
+};
 
 /// 1, 2, … count, times one more than the rank. What a rank without data gets is 0.
 DistributedIterator<double> numbers(int count, Strategy& strategy = runtime().strategy()) {
@@ -135,17 +140,61 @@ TEST_CASE("the last step's outputs are the loop's: one value where they were red
   CHECK(result.non_tensor_outputs.empty());
 }
 
+TEST_CASE("in cross-replica context an output may be a plain value, and is then kept as one", "[G-11]") {
+  Strategy& strategy = runtime().strategy();
+  const Mirrored<double> four = strategy.same_on_all(4.0);
+  auto input = numbers(2);
+  const auto before = strategy.group().meeting().meetings();
+  const StepsResult result = strategy.extended().run_steps_on_iterator(
+      [&](MultiStepContext& context, const PerReplica<double>& next) {
+        const double sum = strategy.reduce(ReduceOp::sum, next);
+        context.set_last_step_output("sum", sum);
+        context.set_last_step_output("nest", std::vector{sum, next.local()});
+        context.set_last_step_output("own", next.local(), ReduceOp::mean);
+        context.set_last_step_output("mirrored", four, ReduceOp::mean);
+        CHECK_THROWS_AS(context.set_last_step_output("mirrored", four, ReduceOp::sum), InvalidArgument);
+        if (ranks() == 1) {
+          context.set_last_step_output("one adds", 5, ReduceOp::sum);
+        } else {
+          CHECK_THROWS_AS(context.set_last_step_output("one adds", 5, ReduceOp::sum), InvalidArgument);
+        }
+      },
+      input, 2);
+  CHECK(strategy.group().meeting().meetings() == before + 5);  // how many steps, two inputs, and two sums
+  const NamedValues& outputs = result.last_step_outputs;
+  CHECK(outputs.get<double>("sum") == 2 * triangle());
+  CHECK(outputs.get<std::vector<double>>("nest") == std::vector{2.0 * triangle(), 2.0 * (rank() + 1)});
+  CHECK(outputs.get<double>("own") == 2 * (rank() + 1));
+  CHECK(outputs.get<Mirrored<double>>("mirrored").value() == 4);
+  CHECK(outputs.contains("one adds") == (ranks() == 1));
+}
+
+TEST_CASE("a loop that does not say how often is one step, on a batch of the program's own type", "[A-57]") {
+  Strategy& strategy = runtime().strategy();
+  int drawn = 0;
+  auto input = make_input_fn_iterator<Batch>(
+      strategy, [&](const InputContext&) { return [&] { return std::optional<Batch>{{.number = 10 * ++drawn}}; }; });
+  const StepsResult result = strategy.extended().run_steps_on_iterator(
+      [&](MultiStepContext& context, const PerReplica<Batch>& batch) {
+        const auto step = [](ReplicaContext&, const Batch& mine) { return mine.number + rank(); };
+        context.set_last_step_output("number", strategy.run(step, batch));
+      },
+      input);
+  CHECK(result.steps_run == 1);
+  CHECK(drawn == 1);
+  CHECK(result.last_step_outputs.get<PerReplica<int>>("number").local() == 10 + rank());
+}
+
 TEST_CASE("in replica context an output needs an operation, and is one merge_call", "[G-12]") {
   Strategy& strategy = runtime().strategy();
   auto input = numbers(2);
   const StepsResult result = strategy.extended().run_steps_on_iterator(
       [&](MultiStepContext& context, const PerReplica<double>& next) {
-        CHECK_THROWS_WITH(context.set_last_step_output("sum", next.local(), ReduceOp::sum),
-                          Catch::StartsWith("output 'sum' is one replica's value, but set outside of"));
         strategy.run(
             [&](ReplicaContext&, double mine) {
-              CHECK_THROWS_WITH(context.set_last_step_output("sum", PerReplica{mine}),
-                                Catch::StartsWith("output 'sum' is set in replica context"));
+              const auto refused = Catch::StartsWith("output 'sum' is set in replica context");
+              CHECK_THROWS_WITH(context.set_last_step_output("sum", PerReplica{mine}), refused);
+              CHECK_THROWS_WITH(context.set_last_step_output("sum", mine), refused);
               const auto before = strategy.group().meeting().meetings();
               context.set_last_step_output("sum", mine, ReduceOp::sum);
               CHECK(strategy.group().meeting().meetings() == before + 1);

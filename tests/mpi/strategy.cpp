@@ -209,6 +209,21 @@ TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed", "[E
   CHECK(sums[1].value().to_vector<std::int64_t>() == std::vector<std::int64_t>{triangle() - ranks()});
 }
 
+TEST_CASE("an update's function gets the handle that was given, of its own type", "[A-61]") {
+  Strategy strategy = runtime().make_strategy();
+  const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
+  const SyncOnReadVariable own = strategy.create_sync_on_read({.name = "own", .aggregation = VariableAggregation::sum},
+                                                              [] { return Tensor::scalar(0.f); });
+  strategy.seal();
+  StrategyExtended& extended = strategy.extended();
+  const Mirrored<Tensor> sum = extended.reduce_to(ReduceOp::sum, PerReplica{Tensor::scalar(1.f + rank())}, w);
+  extended.update(
+      w, [](MirroredVariable variable, Tensor delta) { variable.assign_add(delta); }, sum);
+  CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + triangle()});
+  extended.update(own, [](SyncOnReadVariable variable) { variable.assign(Tensor::scalar(1.f + rank())); });
+  CHECK(own.read().to_vector<float>() == std::vector<float>{1.f * triangle()});
+}
+
 TEST_CASE("broadcast_to gives everyone replica 0's value", "[A-56][E-9][E-30]") {
   Strategy& strategy = runtime().strategy();
   const auto all = strategy.extended().broadcast_to(PerReplica<std::vector<int>>{{10 * (rank() + 1), rank()}});

@@ -212,7 +212,7 @@ TEST_CASE("a schedule counts without overflow and refuses what it cannot count")
 
 TEST_CASE("a batch holds its samples scaled to [0, 1], and zeros behind them") {
   const ImageSet images{1, 2, {0, 255, 51, 102, 1, 254}, {7, 8, 9}};
-  Batch batch = make_batch(3, 2, DType::f64);
+  SampleBatch batch = make_batch(3, 2, DType::f64);
   CHECK(batch.samples == 0);
   fill_batch(images, std::vector<std::int64_t>{2, 0, 1}, batch);
   CHECK(batch.samples == 3);
@@ -234,7 +234,7 @@ TEST_CASE("a batch holds its samples scaled to [0, 1], and zeros behind them") {
 TEST_CASE("a batch of floats is the rounded quotient, for every value of a pixel") {
   ImageSet images{1, 256, {}, {0}};
   for (int pixel = 0; pixel < 256; ++pixel) images.pixels.push_back(static_cast<std::uint8_t>(pixel));
-  Batch batch = make_batch(1, 256, DType::f32);
+  SampleBatch batch = make_batch(1, 256, DType::f32);
   fill_batch(images, std::vector<std::int64_t>{0}, batch);
   const auto inputs = batch.inputs.to_vector<float>();
   for (int pixel = 0; pixel < 256; ++pixel) CHECK(inputs[static_cast<std::size_t>(pixel)] == float(pixel / 255.));
@@ -246,7 +246,7 @@ TEST_CASE("a batch that cannot be made or filled is refused, and left as it was"
   CHECK_THROWS_AS(make_batch(1, 0, DType::f32), InvalidArgument);
 
   const ImageSet images{1, 2, {10, 20, 30, 40}, {1, 2}};
-  Batch batch = make_batch(2, 2, DType::f32);
+  SampleBatch batch = make_batch(2, 2, DType::f32);
   fill_batch(images, std::vector<std::int64_t>{0}, batch);
   const auto before = batch.inputs.to_vector<float>();
   const auto refused = [&](const ImageSet& from, std::vector<std::int64_t> samples, const char* why) {

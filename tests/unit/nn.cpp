@@ -68,11 +68,11 @@ bool same_bits(const TensorView& a, const TensorView& b) {
 }
 
 /// Samples [first, first + samples) of an endless data set, in a batch of `capacity` rows.
-Batch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype,
-                   const MlpOptions& options = small(DType::f64)) {
+SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype,
+                         const MlpOptions& options = small(DType::f64)) {
   const RandomStream inputs{17, RandomPurpose::initial_value, 0};
   const RandomStream labels{17, RandomPurpose::initial_value, 1};
-  Batch batch = make_batch(capacity, options.inputs, dtype);
+  SampleBatch batch = make_batch(capacity, options.inputs, dtype);
   for (std::int64_t row = 0; row < samples; ++row) {
     for (std::int64_t j = 0; j < options.inputs; ++j)
       set(batch.inputs.view(), row * options.inputs + j,
@@ -106,7 +106,7 @@ TEST_CASE("an mlp creates its variables layer by layer, weight before bias") {
 
   Program without_hidden{{.inputs = 2, .hidden = {}, .classes = 3}, reference()};
   CHECK(without_hidden.model.variables().size() == 2);
-  Batch batch = make_batch(1, 2, DType::f32);
+  SampleBatch batch = make_batch(1, 2, DType::f32);
   batch.samples = 1;
   CHECK(without_hidden.model.train_shard(batch, without_hidden.buffer()).loss_sum == Approx(std::log(3)));
 }
@@ -182,7 +182,7 @@ TEST_CASE("the gradients of an mlp agree with finite differences") {
   Mlp& model = program.model;
   // Biases that are not zero, so that their part in the hidden layers is seen.
   for (std::size_t i = 1; i < 6; i += 2) fill(model.variables()[i].local(), 0.05 * static_cast<double>(i));
-  const Batch batch = samples_from(0, 6, 8, DType::f64);
+  const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
   const GradientBuffer buffer = program.buffer();
   const ops::CrossEntropy result = model.train_shard(batch, buffer);
   CHECK(result.loss_sum == model.evaluate_shard(batch).loss_sum);
@@ -252,7 +252,7 @@ TEST_CASE("a shard without samples has no loss and a gradient of positive zeros"
   Program program{DType::f32, automatic()};
   const GradientBuffer buffer = program.buffer();
   for (const Variable& variable : program.model.variables()) fill(buffer.of(variable), -1);
-  const Batch empty = samples_from(0, 0, 16, DType::f32);
+  const SampleBatch empty = samples_from(0, 0, 16, DType::f32);
   const ops::CrossEntropy result = program.model.train_shard(empty, buffer);
   CHECK(result.loss_sum == 0);
   CHECK(result.correct == 0);
@@ -264,7 +264,7 @@ TEST_CASE("a shard's bits do not depend on what the model did before") {
   for (const SharedKernels& kernels : {reference(), automatic()}) {
     Program program{DType::f32, kernels};
     const GradientBuffer buffer = program.buffer();
-    const Batch shard = samples_from(3, 16, 16, DType::f32);
+    const SampleBatch shard = samples_from(3, 16, 16, DType::f32);
     const ops::CrossEntropy first = program.model.train_shard(shard, buffer);
     const Tensor expected = Tensor::copy_of(buffer.flat());
 
@@ -377,17 +377,17 @@ TEST_CASE("a shard that is not the model's is refused, and no gradient is writte
   const GradientBuffer buffer = program.buffer();
   fill(buffer.flat(), 7);
   const Tensor before = Tensor::copy_of(buffer.flat());
-  const auto refused = [&](const Batch& batch, const char* message) {
+  const auto refused = [&](const SampleBatch& batch, const char* message) {
     CHECK_THROWS_WITH(program.model.train_shard(batch, buffer), Catch::Contains(message));
     CHECK_THROWS_AS(program.model.evaluate_shard(batch), InvalidArgument);
   };
-  const Batch good = samples_from(0, 4, 4, DType::f32);
+  const SampleBatch good = samples_from(0, 4, 4, DType::f32);
   refused(samples_from(0, 4, 4, DType::f64), "f64[4, 5] for an mlp of f32[rows, 5]");
   refused(make_batch(4, 6, DType::f32), "f32[4, 6]");
   refused({good.inputs, Tensor::zeros(DType::i32, {3}), 3}, "i32[3]; expected i32[4]");
   refused({good.inputs, good.labels, 5}, "5 samples in 4 rows");
   refused({good.inputs, good.labels, -1}, "-1 samples");
-  const Batch bad_label{good.inputs, Tensor::from({0, 1, 3, 2}, {4}), 4};
+  const SampleBatch bad_label{good.inputs, Tensor::from({0, 1, 3, 2}, {4}), 4};
   refused(bad_label, "label 3");
   CHECK(same_bits(buffer.flat(), before.view()));
 }

@@ -71,11 +71,13 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
   static_assert(std::is_same_v<next_input_t<ThreeInputs>, PerReplica<int>>);
   static_assert(AnOutputWithoutOperation<PerReplica<double>>);
   static_assert(AnOutputWithoutOperation<Mirrored<double>>);
-  static_assert(!AnOutputWithoutOperation<double>);  // a replica's own value, without an operation
+  static_assert(AnOutputWithoutOperation<double>);
+  static_assert(AnOutputWithoutOperation<std::vector<Tensor>>);
+  static_assert(!AnOutputWithoutOperation<std::string>);  // no tensor: set_non_tensor_output
   static_assert(AnOutputWithOperation<double>);
   static_assert(AnOutputWithOperation<PerReplica<Tensor>>);
   static_assert(!AnOutputWithOperation<std::string>);
-  static_assert(!AnOutputWithOperation<Mirrored<double>>);  // it is one value already
+  static_assert(AnOutputWithOperation<Mirrored<double>>);
 
   const auto group = make_local_group();
   Strategy strategy{*group};

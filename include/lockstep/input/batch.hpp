@@ -13,7 +13,7 @@ namespace lockstep {
 /// Up to `capacity` samples. The tensors keep their shape however many samples there are, because a kernel
 /// may give a row other bits at another number of rows: rows from `samples` on are zero, and whoever sums
 /// over rows leaves them out.
-struct Batch {
+struct SampleBatch {
   /// [capacity, features], f32 or f64, scaled to [0, 1].
   Tensor inputs;
   /// [capacity], i32.
@@ -23,12 +23,12 @@ struct Batch {
 
 /// An empty batch on the host, in memory that `stream` copies from best. InvalidArgument unless `dtype` is f32 or
 /// f64 and both numbers are positive.
-Batch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream = host_stream());
+SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream = host_stream());
 
 /// Makes row i the image and label of sample `sample_indices[i]`, and zeroes the rows after the last. Writes
 /// into the memory of `batch`, which copies of its tensors share. InvalidArgument, with `batch` as it was,
 /// where there are more samples than rows, a sample is not in `images`, or the images have another number of
 /// pixels.
-void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_indices, Batch& batch);
+void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_indices, SampleBatch& batch);
 
 }  // namespace lockstep

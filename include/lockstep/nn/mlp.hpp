@@ -29,8 +29,8 @@ class Mlp final : public Model {
 
   std::string_view name() const override { return "mlp"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::CrossEntropy train_shard(const Batch& shard, const GradientBuffer& gradients) override;
-  ops::CrossEntropy evaluate_shard(const Batch& shard) override;
+  ops::CrossEntropy train_shard(const SampleBatch& shard, const GradientBuffer& gradients) override;
+  ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
 
  private:
   /// Room for the activations of one shard, as large as the largest capacity wanted so far: a step allocates
@@ -41,15 +41,15 @@ class Mlp final : public Model {
     Tensor d_hidden;              ///< the gradient of one hidden layer's output
   };
 
-  void require_fit(const Batch& shard) const;
+  void require_fit(const SampleBatch& shard) const;
   void reserve(std::int64_t capacity);
 
   /// The output of a layer for `rows` rows.
   TensorView output(std::size_t layer, std::int64_t rows) const;
   TensorView d_hidden(std::int64_t rows, std::int64_t columns) const;
 
-  void forward(const Batch& shard);
-  void backward(const Batch& shard, const GradientBuffer& gradients);
+  void forward(const SampleBatch& shard);
+  void backward(const SampleBatch& shard, const GradientBuffer& gradients);
 
   MlpOptions options_;
   std::shared_ptr<const ops::Kernels> kernels_;

@@ -32,10 +32,10 @@ class Model {
   /// with the gradient of the shard's *sum* of losses, and returns those sums. A shard without samples gives
   /// +0.0 everywhere. InvalidArgument for a batch or a buffer that is not of the model's sizes and dtype, and
   /// for a label outside of the classes.
-  virtual ops::CrossEntropy train_shard(const Batch& shard, const GradientBuffer& gradients) = 0;
+  virtual ops::CrossEntropy train_shard(const SampleBatch& shard, const GradientBuffer& gradients) = 0;
 
   /// Forward only: the same result.
-  virtual ops::CrossEntropy evaluate_shard(const Batch& shard) = 0;
+  virtual ops::CrossEntropy evaluate_shard(const SampleBatch& shard) = 0;
 };
 
 }  // namespace lockstep::nn

@@ -30,9 +30,9 @@ namespace lockstep {
 class MultiStepContext;
 class Strategy;
 
-/// What `update` calls with arguments of the types T: each as this rank has it (local_t).
-template <class Fn, class... T>
-concept UpdateFunctionFor = std::invocable<Fn, const Variable&, local_t<T>...>;
+/// What `update` calls with a handle of the type V and arguments of the types T: each as this rank has it (local_t).
+template <class Fn, class V, class... T>
+concept UpdateFunctionFor = std::invocable<Fn, const V&, local_t<T>...>;
 
 /// The same for `update_non_slot`, which has no variable to hand on.
 template <class Fn, class... T>
@@ -50,7 +50,7 @@ concept StepFunction = std::invocable<Fn&, MultiStepContext&, step_input_t<Input
 /// What a loop of steps returns (StrategyExtended::run_steps_on_iterator).
 struct StepsResult {
   std::int64_t steps_run = 0;     ///< fewer than asked for where the input came to its end
-  NamedValues last_step_outputs;  ///< Mirrored<T> where they were reduced, PerReplica<T> where not
+  NamedValues last_step_outputs;  ///< Mirrored<T> where they were reduced over the replicas, as they were set where not
   NamedValues non_tensor_outputs;
 };
 
@@ -122,17 +122,24 @@ class StrategyExtended {
   /// shape, for the mean of no items, and for fewer items than replicas where T is more than a number.
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, Here here = Here::current()) {
-    const MapOutput<T>& mapped = value.local();
-    std::vector<T> mine = mapped.values();
-    if constexpr (ReducibleNumber<T>) {
-      if (mine.empty()) mine.push_back(T{0});
-    } else {
-      require_item_each(mapped.items());
-    }
-    std::vector<Leaves> of_items;
-    for (const T& each : mine) of_items.push_back(detail::leaves_of(each));
-    const Leaves sums = all_reduce_mapped(op, of_items, mapped.items(), detail::structure_of(mine.front()), here);
-    return detail::MirroredAccess::make(detail::with_leaves(mine.front(), sums));
+    return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, {}, here));
+  }
+
+  /// COLL, blocking. The same, to wherever `destination` lives.
+  template <Reducible T>
+  Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, const Variable& destination,
+                        Here here = Here::current()) {
+    require_own(destination);
+    return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, beside(destination), here));
+  }
+
+  /// COLL, blocking. The same, on one replica, and nothing on the others.
+  template <Reducible T>
+  std::optional<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, OneReplica destination,
+                             Here here = Here::current()) {
+    const bool here_it_is = is_here(destination);
+    T result = combine_mapped(op, value, destination, {}, here);
+    return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
   /// COLL, blocking, one agreement for all. Each value reduced to wherever its variable lives.
@@ -161,11 +168,11 @@ class StrategyExtended {
   }
 
   /// LOCAL. Calls `fn(variable, …)` on this rank's component, in update context: there an assignment goes straight to
-  /// the component. Every rank must make the same update; arguments that may differ by rank do not compile.
-  template <class Fn, SameOnEveryReplica... T>
-  requires UpdateFunctionFor<Fn, T...>
-  auto update(const Variable& variable, Fn&& fn, const T&... arguments)
-      -> detail::result_t<Fn, const Variable&, local_t<T>...> {
+  /// the component. `fn` gets the handle as it is given, so a MirroredVariable as one. Every rank must make the same
+  /// update; arguments that may differ by rank do not compile.
+  template <std::derived_from<Variable> V, class Fn, SameOnEveryReplica... T>
+  requires UpdateFunctionFor<Fn, V, T...>
+  auto update(const V& variable, Fn&& fn, const T&... arguments) -> detail::result_t<Fn, const V&, local_t<T>...> {
     require_own(variable);
     const Update update{*strategy_};
     return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
@@ -203,7 +210,7 @@ class StrategyExtended {
   /// MismatchError where it differs, InvalidArgument where it is negative. An exception that leaves `fn` on one rank
   /// goes on there and is a PeerError on the others.
   template <DistributedInput Input, StepFunction<Input> Fn>
-  StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps, NamedValues initial = {},
+  StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps = 1, NamedValues initial = {},
                                     Here here = Here::current());
 
   /// COLL, one agreement, for library code that hands out input. Calls `offer` on this rank, in this strategy's scope;
@@ -290,6 +297,24 @@ class StrategyExtended {
     return detail::with_leaves(value.local(), leaves);
   }
 
+  /// Adds up this rank's items, and the ranks' sums: on one replica, or on all where `destination` is none.
+  template <Reducible T>
+  T combine_mapped(ReduceOp op, const PerReplica<MapOutput<T>>& value, std::optional<OneReplica> destination,
+                   std::string_view more, const Here& here) {
+    const MapOutput<T>& mapped = value.local();
+    std::vector<T> mine = mapped.values();
+    if constexpr (ReducibleNumber<T>) {
+      if (mine.empty()) mine.push_back(T{0});
+    } else {
+      require_item_each(mapped.items());
+    }
+    std::vector<Leaves> of_items;
+    for (const T& each : mine) of_items.push_back(detail::leaves_of(each));
+    const std::string text = detail::structure_of(mine.front()).append(more);
+    const Leaves sums = reduce_mapped(op, of_items, mapped.items(), destination, text, here);
+    return detail::with_leaves(mine.front(), sums);
+  }
+
   /// What a tag says of a destination.
   static std::string beside(const Variable& destination);
 
@@ -306,8 +331,8 @@ class StrategyExtended {
   bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
   void require_item_each(std::int64_t items) const;
-  Leaves all_reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::int64_t items,
-                           std::string_view structure, const Here& here);
+  Leaves reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::int64_t items,
+                       std::optional<OneReplica> destination, std::string_view more, const Here& here);
 
   /// Calls `step` until it returns false, `steps` times at most. How often it returned true.
   std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here);

@@ -23,15 +23,11 @@ class MultiStepContext {
   MultiStepContext(const MultiStepContext&) = delete;
   MultiStepContext& operator=(const MultiStepContext&) = delete;
 
-  /// LOCAL, in cross-replica context: kept as it is, as PerReplica<T> or Mirrored<T>. A Tensor shares its memory, which
-  /// the next step may write. InvalidArgument in replica context, where an output needs an operation.
+  /// LOCAL, in cross-replica context: kept as it is, as PerReplica<T>, Mirrored<T> or, of a plain value, T. A Tensor
+  /// shares its memory, which the next step may write. InvalidArgument in replica context, where an output needs an
+  /// operation.
   template <class T>
-  void set_last_step_output(std::string_view name, PerReplica<T> value) {
-    require_cross_replica(name);
-    last_step_outputs_.set(name, std::move(value));
-  }
-  template <class T>
-  void set_last_step_output(std::string_view name, Mirrored<T> value) {
+  requires(is_per_replica<T> || NotPerReplica<T>) void set_last_step_output(std::string_view name, T value) {
     require_cross_replica(name);
     last_step_outputs_.set(name, std::move(value));
   }
@@ -44,10 +40,22 @@ class MultiStepContext {
     set_reduced<T>(name, extended_.reduce_to(op, PerReplica{named(name, value.local())}, here).value());
   }
 
-  /// COLL, blocking. The same in replica context, of this replica's value: one merge_call. ContextError elsewhere.
+  /// COLL, blocking. The same in replica context, of this replica's value: one merge_call. In cross-replica context
+  /// LOCAL, as Strategy::reduce of what is no PerReplica: the mean keeps the value, as T; InvalidArgument for the sum
+  /// over several replicas.
   template <Reducible T>
   void set_last_step_output(std::string_view name, const T& value, ReduceOp op, Here here = Here::current()) {
-    set_reduced<T>(name, require_replica(name).all_reduce(op, named(name, value), here));
+    if (ReplicaContext* const context = replica_context()) {
+      set_reduced<T>(name, context->all_reduce(op, named(name, value), here));
+    } else {
+      last_step_outputs_.set(name, extended_.reduce_to(op, value, here));
+    }
+  }
+
+  /// LOCAL, in cross-replica context. The mean keeps the value, as Mirrored<T>; InvalidArgument for the sum.
+  template <class T>
+  void set_last_step_output(std::string_view name, const Mirrored<T>& value, ReduceOp op, Here here = Here::current()) {
+    last_step_outputs_.set(name, extended_.reduce_to(op, value, here));
   }
 
   /// LOCAL, in any context. This rank's own object, of any type; nothing is sent.
@@ -66,7 +74,6 @@ class MultiStepContext {
       : extended_{extended}, last_step_outputs_{std::move(initial)} {}
 
   static void require_cross_replica(std::string_view name);
-  static ReplicaContext& require_replica(std::string_view name);
 
   /// The value under its name, because the keys of a map are part of what the ranks agree on.
   template <class T>
