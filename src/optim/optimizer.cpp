@@ -122,7 +122,7 @@ class Optimizer::Plan {
   std::string list_;
 };
 
-std::vector<Gradient> gradients_in_store(const VariableStore& store, std::span<const Variable> variables) {
+std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables) {
   std::vector<Gradient> gradients;
   for (const Variable& variable : variables) {
     const TensorView home = store.gradient(variable);
@@ -162,23 +162,6 @@ void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradien
         for (const FlatRange& range : plan.ranges()) update(range, divisor);
       },
       here);
-}
-
-void Optimizer::apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, Here here) {
-  apply(context, gradients, nullptr, here);
-}
-
-void Optimizer::apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, std::int64_t samples,
-                                Here here) {
-  StepSums sums{.samples = samples};
-  apply(context, gradients, &sums, here);
-}
-
-StepSums Optimizer::apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, const StepSums& own,
-                                    Here here) {
-  StepSums sums = own;
-  apply(context, gradients, &sums, here);
-  return sums;
 }
 
 }  // namespace lockstep

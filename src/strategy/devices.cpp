@@ -34,9 +34,9 @@ std::vector<std::string> StrategyExtended::parameter_devices() const {
   return table_of(*strategy_, "parameter_devices");
 }
 
-std::vector<std::string> StrategyExtended::non_slot_devices(std::span<const Variable> variables) const {
+std::vector<std::string> StrategyExtended::non_slot_devices(const VariableList& variables) const {
   if (!detail::is_default(*strategy_)) return {strategy_->group().device_name()};
-  if (variables.empty())
+  if (variables.size() == 0)
     throw InvalidArgument{"non_slot_devices: the default strategy takes the place of a variable; got none"};
   const Variable& first = *std::ranges::min_element(variables, {}, &Variable::name);
   return {detail::strategy_of(first).group().device_name()};

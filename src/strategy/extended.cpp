@@ -118,26 +118,21 @@ void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const He
   batch.broadcast(strategy_->reductions(), 0);
 }
 
-std::vector<Mirrored<Tensor>> StrategyExtended::batch_reduce_to(
-    ReduceOp op, std::span<const std::pair<PerReplica<Tensor>, Variable>> pairs, Here here) {
-  Leaves leaves;
-  std::string destinations;
-  for (const auto& [value, destination] : pairs) {
+void StrategyExtended::batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations,
+                                        const Here& here) {
+  std::string texts;
+  for (const Variable& destination : destinations) {
     require_own(destination);
-    leaves.push_back(value.local());
-    destinations += beside(destination);
+    texts += beside(destination);
   }
-  all_reduce(op, leaves, destinations, here);
-  std::vector<Mirrored<Tensor>> results;
-  for (detail::Leaf& leaf : leaves) results.push_back(detail::MirroredAccess::make(std::get<Tensor>(std::move(leaf))));
-  return results;
+  all_reduce(op, leaves, texts, here);
 }
 
 Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
-  return read_vars({&variable, 1}, here).front();
+  return read_vars({variable}, here).front();
 }
 
-std::vector<Tensor> StrategyExtended::read_vars(std::span<const Variable> variables, Here here) {
+std::vector<Tensor> StrategyExtended::read_vars(const VariableList& variables, Here here) {
   require_context();
   std::vector<Leaves> values;  // of one leaf each
   std::list<ComponentRead> reads;

@@ -130,7 +130,7 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
   return result;
 }
 
-std::uint64_t weights_digest(std::span<const Variable> variables) {
+std::uint64_t weights_digest(const VariableList& variables) {
   static_assert(std::endian::native == std::endian::little, "the digest is of little-endian bytes");
   Digest digest;
   for (const Variable& variable : variables) {

@@ -24,7 +24,7 @@ void train(Runtime& runtime) {
 
   constexpr std::int64_t steps = 150, global_batch = 100;
   const int ranks = strategy.num_replicas_in_sync(), shards = resolve_shards({}, ranks).shards;
-  const std::vector<Gradient> gradients = gradients_in_store(strategy.store(), {{plane}});
+  const std::vector<Gradient> gradients = gradients_in_store(strategy.store(), {plane});
   const std::span<const float> weights = plane.local().elements<float>();
   FixedOrderAccumulator shard_sums{DType::f32, 3};
   Sgd sgd{{.learning_rate = 0.5, .momentum = 0.9}};
@@ -56,7 +56,7 @@ void train(Runtime& runtime) {
   }
   if (runtime.is_chief())
     std::printf("z = %.3f x %+.3f y %+.3f, weights %s\n", weights[0], weights[1], weights[2],
-                to_hex(weights_digest({{plane}})).c_str());
+                to_hex(weights_digest({plane})).c_str());
 }
 
 int main(int argc, char** argv) {

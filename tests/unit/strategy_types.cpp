@@ -8,6 +8,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -183,6 +184,11 @@ TEST_CASE("a batch is a sequence of pairs of a value and its destination", "[E-2
   using Pair = std::pair<PerReplica<Tensor>, Variable>;
   STATIC_REQUIRE(ReducesBatch<std::vector<Pair>>);
   STATIC_REQUIRE(ReducesBatch<std::span<const Pair>>);
+  STATIC_REQUIRE(ReducesBatch<std::vector<std::pair<PerReplica<Tensor>, MirroredVariable>>>);
+  STATIC_REQUIRE(ReducesBatch<std::vector<std::pair<PerReplica<IndexedSlices>, Variable>>>);
+  STATIC_REQUIRE(ReducesBatch<std::vector<std::pair<PerReplica<std::variant<Tensor, IndexedSlices>>, Variable>>>);
+  STATIC_REQUIRE_FALSE(ReducesBatch<std::vector<std::pair<PerReplica<std::string>, Variable>>>);
+  STATIC_REQUIRE_FALSE(ReducesBatch<std::vector<std::pair<Mirrored<Tensor>, Variable>>>);
   STATIC_REQUIRE_FALSE(ReducesBatch<Pair>);
   STATIC_REQUIRE_FALSE(ReducesBatch<std::vector<PerReplica<Tensor>>>);
   STATIC_REQUIRE_FALSE(ReducesBatch<std::vector<std::tuple<PerReplica<Tensor>, Variable, Variable>>>);

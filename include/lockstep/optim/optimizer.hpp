@@ -1,7 +1,9 @@
 // Optimizers: from the gradients of every replica to one and the same step on all of them.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,7 +22,11 @@ struct Gradient {
 
 /// LOCAL. For each variable its gradient in the store, in place: what is written there, apply_gradients need
 /// not copy. ContextError before the variables are sealed, InvalidArgument for one that is not trainable.
-std::vector<Gradient> gradients_in_store(const VariableStore& store, std::span<const Variable> variables);
+std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables);
+
+/// What apply_gradients takes: a vector, a span, or `{{gradient, w}, …}`.
+template <class T>
+concept GradientList = std::convertible_to<const T&, std::span<const Gradient>>;
 
 /// What a training step adds up over the replicas besides its gradients.
 struct StepSums {
@@ -52,19 +58,31 @@ class Optimizer {
   virtual ~Optimizer();
 
   /// Applies the sum of the replicas' gradients. Scaling the loss is the caller's.
-  void apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, Here here = Here::current());
+  template <GradientList List = std::initializer_list<Gradient>>
+  void apply_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
+    apply(context, gradients, nullptr, here);
+  }
 
   /// Applies the sum of the replicas' gradients, which are sums over their samples, divided by the sum of
   /// their `samples`: so replicas with fewer samples than others, or none, count for what they brought. Where
   /// the sum is 0 nothing is applied.
-  void apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, std::int64_t samples,
-                       Here here = Here::current());
+  template <GradientList List = std::initializer_list<Gradient>>
+  void apply_gradients(ReplicaContext& context, const List& gradients, std::int64_t samples,
+                       Here here = Here::current()) {
+    StepSums sums{.samples = samples};
+    apply(context, gradients, &sums, here);
+  }
 
   /// The same with `own.samples`; the other numbers ride along, so that a step with its loss costs no further
   /// agreement. Returns the sums over the replicas: the same on every rank, the loss added in the fixed
   /// order.
-  StepSums apply_gradients(ReplicaContext& context, std::span<const Gradient> gradients, const StepSums& own,
-                           Here here = Here::current());
+  template <GradientList List = std::initializer_list<Gradient>>
+  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
+                           Here here = Here::current()) {
+    StepSums sums = own;
+    apply(context, gradients, &sums, here);
+    return sums;
+  }
 
  protected:
   /// LOCAL. One step on the variables of `range`, in one pass: `range.gradients` holds the sum over the

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -42,6 +43,22 @@ concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
 template <class Fn, class Items, class... T>
 concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...> &&
     !std::is_void_v<detail::result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_reducible_pair = false;
+template <class T, std::derived_from<Variable> V>
+inline constexpr bool is_reducible_pair<std::pair<PerReplica<T>, V>> =
+    std::same_as<T, Tensor> || std::same_as<T, IndexedSlices> || std::same_as<T, Leaf>;
+
+}  // namespace detail
+
+/// What `batch_reduce_to` takes: std::pair<PerReplica<T>, V> in order, where V is a handle of any type and T is Tensor,
+/// IndexedSlices, or std::variant<Tensor, IndexedSlices>.
+template <class T>
+concept ReduciblePairs =
+    std::ranges::input_range<const T> && detail::is_reducible_pair<std::ranges::range_value_t<const T>>;
 
 /// What a loop of steps calls: `fn(context, input)`, with the PerReplica that the input gives.
 template <class Fn, class Input>
@@ -142,10 +159,30 @@ class StrategyExtended {
     return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
-  /// COLL, blocking, one agreement for all. Each value reduced to wherever its variable lives.
-  std::vector<Mirrored<Tensor>> batch_reduce_to(ReduceOp op,
-                                                std::span<const std::pair<PerReplica<Tensor>, Variable>> pairs,
-                                                Here here = Here::current());
+  /// COLL, blocking, one agreement for all. Each value reduced to wherever its variable lives; the results are in the
+  /// order of `pairs` and of the type of its values. That may be std::variant<Tensor, IndexedSlices>: then some are
+  /// dense and some are slices, but each is the same on every rank; MismatchError otherwise. In braces,
+  /// `{{gradient, w}, …}`, the values are tensors.
+  template <ReduciblePairs Pairs = std::initializer_list<std::pair<PerReplica<Tensor>, Variable>>>
+  auto batch_reduce_to(ReduceOp op, const Pairs& pairs, Here here = Here::current()) {
+    using Value = std::remove_cvref_t<decltype(std::ranges::begin(pairs)->first.local())>;
+    Leaves leaves;
+    std::vector<Variable> destinations;
+    for (const auto& [value, destination] : pairs) {
+      leaves.emplace_back(value.local());
+      destinations.push_back(destination);
+    }
+    batch_all_reduce(op, leaves, destinations, here);
+    std::vector<Mirrored<Value>> results;
+    for (const detail::Leaf& leaf : leaves) {
+      if constexpr (std::same_as<Value, detail::Leaf>) {
+        results.push_back(detail::MirroredAccess::make(leaf));
+      } else {
+        results.push_back(detail::MirroredAccess::make(std::get<Value>(leaf)));
+      }
+    }
+    return results;
+  }
 
   /// COLL, blocking. Replica 0's value on every rank.
   template <Reducible T>
@@ -181,8 +218,7 @@ class StrategyExtended {
   /// LOCAL. Calls `fn(…)` in update context, for state that is no variable itself but belongs to the ones given.
   template <class Fn, SameOnEveryReplica... T>
   requires NonSlotFunctionFor<Fn, T...>
-  auto update_non_slot(std::span<const Variable>, Fn&& fn, const T&... arguments)
-      -> detail::result_t<Fn, local_t<T>...> {
+  auto update_non_slot(const VariableList&, Fn&& fn, const T&... arguments) -> detail::result_t<Fn, local_t<T>...> {
     const Update update{*strategy_};
     return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
   }
@@ -226,7 +262,7 @@ class StrategyExtended {
   Tensor read_var(const Variable& variable, Here here = Here::current());
 
   /// The same of several variables, with one agreement for all that are sync-on-read: COLL if any of them is.
-  std::vector<Tensor> read_vars(std::span<const Variable> variables, Here here = Here::current());
+  std::vector<Tensor> read_vars(const VariableList& variables, Here here = Here::current());
 
   /// LOCAL, in any context of this strategy; ContextError in others, also outside of every scope. While the result
   /// lives, variables are created in contexts of this strategy alone, and live on the devices of `variable`.
@@ -253,7 +289,7 @@ class StrategyExtended {
 
   /// LOCAL. No context needed. Where state that belongs to `variables` is to live: on this rank's device. On the
   /// default strategy it is that of the variable with the smallest name; InvalidArgument if there is none.
-  std::vector<std::string> non_slot_devices(std::span<const Variable> variables) const;
+  std::vector<std::string> non_slot_devices(const VariableList& variables) const;
 
   /// LOCAL. True: every rank is a program of its own.
   bool between_graph() const { return true; }
@@ -328,6 +364,7 @@ class StrategyExtended {
   /// Whether this is the replica. ContextError as above, InvalidArgument if there is no such replica.
   bool is_here(OneReplica destination) const;
   void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
+  void batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations, const Here& here);
   bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
   void require_item_each(std::int64_t items) const;

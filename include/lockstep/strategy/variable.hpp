@@ -1,10 +1,15 @@
 // Variables: handles on this rank's component of a logical variable.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/control/tag.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -95,6 +100,28 @@ class SyncOnReadVariable : public Variable {
   /// and when the strategy is gone. InvalidArgument, before any communication, for a variable without aggregation and
   /// for the mean of integers.
   Tensor read(Here here = Here::current()) const;
+};
+
+/// Handles of one type: a vector, a span, a view.
+template <class T>
+concept VariableRange =
+    std::ranges::input_range<const T> && std::derived_from<std::ranges::range_value_t<const T>, Variable>;
+
+/// Variables as an argument: `{w, b}`, of any types, or a VariableRange. Has handles of its own.
+class VariableList {
+ public:
+  VariableList(std::initializer_list<Variable> variables) : variables_{variables} {}
+  template <VariableRange Variables>
+  VariableList(const Variables& variables) {
+    for (const Variable& variable : variables) variables_.push_back(variable);
+  }
+
+  auto begin() const { return variables_.begin(); }
+  auto end() const { return variables_.end(); }
+  std::size_t size() const { return variables_.size(); }
+
+ private:
+  std::vector<Variable> variables_;
 };
 
 }  // namespace lockstep

@@ -52,7 +52,7 @@ struct ImageTrainingResult {
 ImageTrainingResult train_on_images(Strategy& strategy, const std::string& device, const ImageTrainingOptions& options);
 
 /// LOCAL. xxHash64 over the little-endian bytes of the variables, in the order given.
-std::uint64_t weights_digest(std::span<const Variable> variables);
+std::uint64_t weights_digest(const VariableList& variables);
 
 /// `{"ranks","shards","device","model","steps","samples","seconds","samples_per_second","train_loss","eval_loss",
 /// "eval_accuracy","weights_digest"}` on one line.
