@@ -10,27 +10,19 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "support/forwarding_stream.hpp"
+
 using namespace lockstep;
 
 namespace {
 
-/// The host's stream, captured or not.
-class CapturedStream final : public Stream {
+class CapturedStream final : public test::ForwardingStream {
  public:
   explicit CapturedStream(const bool& capturing) : capturing_{capturing} {}
 
-  DeviceKind kind() const override { return host_.kind(); }
-  Buffer allocate(std::size_t bytes) override { return host_.allocate(bytes); }
-  Buffer allocate_pinned(std::size_t bytes) override { return host_.allocate_pinned(bytes); }
-  void copy(void* to, const void* from, std::size_t bytes) override { host_.copy(to, from, bytes); }
-  void fill_zero(void* to, std::size_t bytes) override { host_.fill_zero(to, bytes); }
-  std::unique_ptr<Event> record() override { return host_.record(); }
-  void wait(const Event& event) override { host_.wait(event); }
-  void synchronize() override { host_.synchronize(); }
   bool is_capturing() const override { return capturing_; }
 
  private:
-  Stream& host_ = host_stream();
   const bool& capturing_;
 };
 

@@ -10,6 +10,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "support/forwarding_stream.hpp"
+
 using namespace lockstep;
 
 namespace {
@@ -31,26 +33,15 @@ struct Fixture {
   }
 };
 
-/// The host's stream, with no memory to give while `full`.
-class FullStream final : public Stream {
+/// With no memory to give while `full`.
+class FullStream final : public test::ForwardingStream {
  public:
   bool full = true;
 
-  DeviceKind kind() const override { return host_.kind(); }
   Buffer allocate(std::size_t bytes) override {
     if (full) throw DeviceError{"out of memory"};
-    return host_.allocate(bytes);
+    return ForwardingStream::allocate(bytes);
   }
-  Buffer allocate_pinned(std::size_t bytes) override { return host_.allocate_pinned(bytes); }
-  void copy(void* to, const void* from, std::size_t bytes) override { host_.copy(to, from, bytes); }
-  void fill_zero(void* to, std::size_t bytes) override { host_.fill_zero(to, bytes); }
-  std::unique_ptr<Event> record() override { return host_.record(); }
-  void wait(const Event& event) override { host_.wait(event); }
-  void synchronize() override { host_.synchronize(); }
-  bool is_capturing() const override { return false; }
-
- private:
-  Stream& host_ = host_stream();
 };
 
 std::int64_t distance(const TensorView& from, const TensorView& to) {

@@ -1,0 +1,27 @@
+// The host's stream under another name, for tests that change one thing about it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include <lockstep/device/device.hpp>
+
+namespace lockstep::test {
+
+class ForwardingStream : public Stream {
+ public:
+  DeviceKind kind() const override { return host_.kind(); }
+  Buffer allocate(std::size_t bytes) override { return host_.allocate(bytes); }
+  Buffer allocate_pinned(std::size_t bytes) override { return host_.allocate_pinned(bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) override { host_.copy(to, from, bytes); }
+  void fill_zero(void* to, std::size_t bytes) override { host_.fill_zero(to, bytes); }
+  std::unique_ptr<Event> record() override { return host_.record(); }
+  void wait(const Event& event) override { host_.wait(event); }
+  void synchronize() override { host_.synchronize(); }
+  bool is_capturing() const override { return host_.is_capturing(); }
+
+ private:
+  Stream& host_ = host_stream();
+};
+
+}  // namespace lockstep::test
