@@ -41,9 +41,6 @@ struct Options {
   int ranks_per_node = std::numeric_limits<int>::max();
   std::uint64_t seed = 0;
 
-  /// Of the strategy that `body` gets, as in RuntimeOptions.
-  ReductionOptions reductions = {};
-
   std::vector<Fault> faults = {};
 
   /// How long a rank may be silent, or keep others waiting in an agreement, as in RuntimeOptions.
@@ -60,6 +57,9 @@ struct Options {
   /// Gets one line if the job fails, which says how to see it again: "sim: seed 1234, 8 ranks: replica 2 …". Where
   /// this is empty, the line goes to stderr.
   std::function<void(std::string_view line)> report = {};
+
+  /// Of the strategy that `body` gets, as in RuntimeOptions.
+  ReductionOptions reductions = {};
 };
 
 /// Blocking. Calls `body(strategy, rank)` on a thread for each rank, and returns when all have ended. A rank's strategy
