@@ -29,6 +29,8 @@ void ip(const std::string& arguments) {
 }  // namespace
 
 std::optional<std::string> Hosts::why_not() {
+  // mpirun 4.1 crashes itself now and then when a rank behind its daemon ends: nothing for every run of the tests.
+  if (!std::getenv("LOCKSTEP_TEST_HOSTS")) return "LOCKSTEP_TEST_HOSTS is not set, which scripts/test --extended does";
   try {
     const Hosts two{2};
     return std::nullopt;
