@@ -7,6 +7,8 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/control/verdict.hpp>
 
+#include "control/names.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -119,12 +121,7 @@ Verdict judge(std::span<const Tag> tags, std::span<const std::string> names) {
   const auto rank = static_cast<std::size_t>(blamed.ranks.front());
 
   // The sentence begins with the rank to blame by its full name, even where it is one of a group.
-  std::string sentence = names[rank];
-  if (blamed.ranks.size() > 1) {
-    const std::vector<int> others{blamed.ranks.begin() + 1, blamed.ranks.end()};
-    sentence += fmt::format(" and replica{} {}", others.size() > 1 ? "s" : "", fmt::join(others, ", "));
-  }
-  sentence += ' ' + predicate(blamed);
+  std::string sentence = detail::named_by_first(blamed.ranks, names) + ' ' + predicate(blamed);
   for (std::size_t g = 1; g < groups.size(); ++g)
     sentence += fmt::format("; {} {}", subject(groups[g], names), predicate(groups[g]));
   const auto finished =

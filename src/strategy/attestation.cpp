@@ -3,22 +3,19 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/base/digest.hpp>
+
+#include "control/names.hpp"
+#include "tensor/digest.hpp"
 
 namespace lockstep::detail {
 namespace {
 
-std::uint64_t digest_of_elements(const TensorView& view) {
-  if (view.device() != DeviceKind::cpu) return digest_of_elements(Tensor::on_host(view).view());
-  return digest_of(std::span<const std::byte>{view.data(), view.bytes()});
-}
-
 /// Replicas that hold the same, ascending.
 struct Holders {
   std::uint64_t digest;
-  std::vector<std::size_t> replicas;
+  std::vector<int> replicas;
 };
 
 /// In the order of their lowest replica.
@@ -28,17 +25,9 @@ std::vector<Holders> holders_of(std::size_t variable, std::size_t variables, std
     const std::uint64_t digest = digests[replica * variables + variable];
     auto same = std::find_if(all.begin(), all.end(), [&](const Holders& each) { return each.digest == digest; });
     if (same == all.end()) same = all.insert(same, {digest, {}});
-    same->replicas.push_back(replica);
+    same->replicas.push_back(static_cast<int>(replica));
   }
   return all;
-}
-
-/// "replica 1 (worker:0, host b) and replicas 2, 3": the first by its full name.
-std::string subject(std::span<const std::size_t> replicas, std::span<const std::string> names) {
-  const auto others = replicas.subspan(1);
-  std::string text = names[replicas.front()];
-  if (!others.empty()) text += fmt::format(" and replica{} {}", others.size() > 1 ? "s" : "", fmt::join(others, ", "));
-  return text;
 }
 
 /// "replica 0 (chief:0, host a) holds digest … of variable 'w', replica 1 (worker:0, host b) digest …: …"
@@ -46,7 +35,7 @@ std::string who_holds_what(std::span<const Holders> holders, std::string_view wh
                            std::span<const std::string> names) {
   std::string text;
   for (const Holders& each : holders) {
-    const std::string who = subject(each.replicas, names);
+    const std::string who = named_by_first(each.replicas, names);
     text += text.empty() ? fmt::format("{} {} digest {} of {}", who, each.replicas.size() == 1 ? "holds" : "hold",
                                        to_hex(each.digest), what)
                          : fmt::format(", {} digest {}", who, to_hex(each.digest));
@@ -87,13 +76,13 @@ Verdict judge_drift(std::span<const std::string> variables, std::span<const std:
                                      [&](const Holders& each) { return 2 * each.replicas.size() > names.size(); });
   if (majority == holders.end()) return {0, ExitCode::replicas_differ, false, who_holds_what(holders, what, names)};
 
-  std::vector<std::size_t> blamed;
+  std::vector<int> blamed;
   for (auto each = holders.begin(); each != holders.end(); ++each)
     if (each != majority) blamed.insert(blamed.end(), each->replicas.begin(), each->replicas.end());
   std::sort(blamed.begin(), blamed.end());
-  return {static_cast<int>(blamed.front()), ExitCode::replicas_differ, false,
-          fmt::format("{} {} from the others in {}", subject(blamed, names), blamed.size() == 1 ? "differs" : "differ",
-                      what)};
+  return {blamed.front(), ExitCode::replicas_differ, false,
+          fmt::format("{} {} from the others in {}", named_by_first(blamed, names),
+                      blamed.size() == 1 ? "differs" : "differ", what)};
 }
 
 }  // namespace lockstep::detail

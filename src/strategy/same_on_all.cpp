@@ -5,6 +5,8 @@
 
 #include <lockstep/strategy/same_on_all.hpp>
 
+#include "tensor/digest.hpp"
+
 namespace lockstep::detail {
 
 std::string comparable_text(double value) {
@@ -19,9 +21,7 @@ std::string comparable_text(std::string_view value) {
   return plain && value.size() < 100 ? fmt::format("'{}'", value) : comparable_digest("text", digest_of(value));
 }
 std::string comparable_text(const Tensor& value) {
-  const Tensor here = Tensor::on_host(value.view());
-  return comparable_digest(describe(here.view()),
-                           digest_of(std::span<const std::byte>{here.view().data(), here.view().bytes()}));
+  return comparable_digest(describe(value.view()), digest_of_elements(value.view()));
 }
 std::string comparable_list(const std::vector<std::string>& texts) {
   const std::string all = fmt::format("[{}]", fmt::join(texts, " "));

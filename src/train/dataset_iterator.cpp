@@ -10,6 +10,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/train/dataset_iterator.hpp>
 
+#include "tensor/digest.hpp"
+
 namespace lockstep::detail {
 namespace {
 
@@ -33,7 +35,7 @@ Tensor rows_of(const TensorView& array, std::span<const std::int64_t> rows) {
   const auto row_bytes =
       static_cast<std::size_t>(element_count(Shape(shape.begin() + 1, shape.end()))) * size_of(array.dtype());
   shape.front() = static_cast<std::int64_t>(rows.size());
-  const Tensor taken = Tensor::zeros(array.dtype(), std::move(shape));
+  const Tensor taken = Tensor::uninitialised(array.dtype(), std::move(shape));
   std::byte* to = taken.view().data();
   if (row_bytes == 0) return taken;
   for (const std::int64_t row : rows) {
@@ -78,7 +80,7 @@ std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& opt
   std::vector<std::string> texts;
   for (const Leaf& leaf : arrays) {
     const TensorView array = array_of(leaf);
-    texts.push_back(fmt::format("{} of digest {}", describe(array), to_hex(digest_of({array.data(), array.bytes()}))));
+    texts.push_back(fmt::format("{} of digest {}", describe(array), to_hex(digest_of_elements(array))));
   }
   return fmt::format("{} in global batches of {}, {}, {}", fmt::join(texts, ", "), options.global_batch_size,
                      options.num_epochs ? fmt::format("num_epochs {}", *options.num_epochs) : "for ever",

@@ -8,19 +8,13 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "strategy_support.hpp"
+
 using namespace lockstep;
+using lockstep::test::make;
+using lockstep::test::TwoStrategies;
 
 namespace {
-
-struct Fixture {
-  std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
-  Strategy other{*group};
-};
-
-MirroredVariable make(Strategy& strategy, const std::string& name) {
-  return strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
-}
 
 template <class T>
 concept HasNeighbours = requires(StrategyExtended& extended, const T& value) {
@@ -30,7 +24,7 @@ concept HasNeighbours = requires(StrategyExtended& extended, const T& value) {
 }  // namespace
 
 TEST_CASE("variables are created beside a variable of the same strategy, in every context of it", "[A-52]") {
-  Fixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   const auto create = [&](const std::string& name) {
     const Colocation beside = f.strategy.extended().colocate_vars_with(variable);
@@ -57,7 +51,7 @@ TEST_CASE("nothing but a variable has a place for others beside it", "[A-53]") {
 }
 
 TEST_CASE("colocate_vars_with refuses another strategy's variable by both names", "[A-52][A-54]") {
-  Fixture f;
+  TwoStrategies f;
   const MirroredVariable foreign = make(f.other, "v");
   std::optional<Strategy> short_lived{std::in_place, *f.group};
   const MirroredVariable orphan = make(*short_lived, "o");
@@ -74,7 +68,7 @@ TEST_CASE("colocate_vars_with refuses another strategy's variable by both names"
 }
 
 TEST_CASE("colocate_vars_with needs the scope of its strategy", "[A-11][A-52]") {
-  Fixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   StrategyExtended& extended = f.strategy.extended();
   CHECK_THROWS_AS(extended.colocate_vars_with(variable), ContextError);
@@ -85,7 +79,7 @@ TEST_CASE("colocate_vars_with needs the scope of its strategy", "[A-11][A-52]") 
 }
 
 TEST_CASE("creation under colocate_vars_with looks at the scope again", "[A-52]") {
-  Fixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   const auto guard_that_outlives_its_scope = [&] {
     const Scope scope = f.strategy.scope();
@@ -111,7 +105,7 @@ TEST_CASE("creation under colocate_vars_with looks at the scope again", "[A-52]"
 }
 
 TEST_CASE("the default strategy is current outside of every scope, and creates beside its variables there", "[H-22]") {
-  Fixture f;
+  TwoStrategies f;
   Strategy& strategy = Strategy::current();
   const MirroredVariable variable = make(strategy, "w");
   {

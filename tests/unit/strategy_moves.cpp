@@ -10,24 +10,14 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "strategy_support.hpp"
+
 using namespace lockstep;
-
-namespace {
-
-struct Fixture {
-  std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
-  Strategy other{*group};
-};
-
-MirroredVariable make(Strategy& strategy, const std::string& name) {
-  return strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
-}
-
-}  // namespace
+using lockstep::test::make;
+using lockstep::test::TwoStrategies;
 
 TEST_CASE("a moved strategy is the same strategy", "[A-19][A-44]") {
-  Fixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   const StrategyExtended* const extended = &f.strategy.extended();
   CHECK(&f.strategy.extended() == extended);
@@ -41,7 +31,7 @@ TEST_CASE("a moved strategy is the same strategy", "[A-19][A-44]") {
 }
 
 TEST_CASE("the contexts that are open follow a strategy that is moved") {
-  Fixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   std::optional<Strategy> in_run, in_merge, in_update;
   const Scope scope = f.strategy.scope();

@@ -1,0 +1,14 @@
+#include "tensor/digest.hpp"
+
+#include <span>
+
+#include <lockstep/base/digest.hpp>
+
+namespace lockstep::detail {
+
+std::uint64_t digest_of_elements(const TensorView& tensor) {
+  if (tensor.device() != DeviceKind::cpu) return digest_of_elements(Tensor::on_host(tensor).view());
+  return digest_of(std::span<const std::byte>{tensor.data(), tensor.bytes()});
+}
+
+}  // namespace lockstep::detail
