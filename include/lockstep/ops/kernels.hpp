@@ -1,9 +1,9 @@
 // The arithmetic of training, on memory of one device: what nn and optim call, and no one else.
 //
 // Three implementations stand behind one interface. `reference` is plain loops in f32 and f64 on the host: the
-// oracle, and what a build without oneDNN trains with. `oneDNN` does the matrix products of f32 with the
+// oracle, and what a build without oneDNN trains with. `oneDNN` does the matrix products and GELU of f32 with the
 // library, the rest with the same loops. `cuda` works on the memory of a GPU: products by cuBLASLt in full
-// f32 and f64, the rest by kernels of its own.
+// f32 and f64, the rest by kernels of its own; it refuses the kernels of sequence_kernels.hpp (ConfigError).
 //
 // The bits. Every kernel is a function of its operands' values and shapes, and of nothing else: not of the
 // rank, of the time, or of where the operands lie in memory. That holds for one build on one instruction set
@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/ops/sequence_kernels.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::ops {
@@ -46,10 +47,8 @@ struct CrossEntropy {
 ///
 /// Not synchronised, but without state that a caller could see: threads may call kernels on disjoint operands
 /// at the same time.
-class Kernels {
+class Kernels : public SequenceKernels {
  public:
-  virtual ~Kernels() = default;
-
   /// "reference", "oneDNN" or "cuda".
   virtual std::string_view name() const = 0;
 

@@ -11,6 +11,7 @@
 #include "ops/checks.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/products.hpp"
+#include "ops/cuda/without_sequences.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -54,7 +55,7 @@ std::string fingerprint_of_current_gpu() {
                      version(driver));
 }
 
-class CudaKernels final : public Kernels {
+class CudaKernels final : public cuda::WithoutSequences<Kernels> {
  public:
   explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
     native(stream_);

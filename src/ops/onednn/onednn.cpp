@@ -1,4 +1,4 @@
-// Matrix products of f32 by oneDNN; all else is the reference's.
+// Matrix products and GELU of f32 by oneDNN; all else is the reference's.
 #include <fmt/format.h>
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -7,7 +7,9 @@
 
 #include "../backends.hpp"
 #include "../checks.hpp"
+#include "../reference/attention.hpp"
 #include "../reference/reference.hpp"
+#include "gelu.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -25,6 +27,20 @@ class OpenMpThreads {
  private:
   int before_;
 };
+
+char letter(Transpose transpose) {
+  return transpose == Transpose::yes ? 'T' : 'N';
+}
+
+/// c = scale * op(a) · op(b), for extents above zero.
+void multiply(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
+              const Block<float>& b, Transpose transpose_b, const Block<float>& c) {
+  const dnnl_status_t status = dnnl_sgemm(letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, scale,
+                                          a.data, a.stride, b.data, b.stride, 0.f, c.data, c.stride);
+  if (status != dnnl_success)
+    throw DeviceError{fmt::format("oneDNN failed with status {} on a product of {} x {} x {}", static_cast<int>(status),
+                                  sizes.m, sizes.n, sizes.k)};
+}
 
 class OneDnnKernels final : public ReferenceKernels {
  public:
@@ -47,17 +63,41 @@ class OneDnnKernels final : public ReferenceKernels {
       return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
 
     const OpenMpThreads threads{threads_};
-    const dnnl_status_t status =
-        dnnl_sgemm(letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, 1.f, a.elements<float>().data(),
-                   a.shape()[1], b.elements<float>().data(), b.shape()[1], 0.f, c.elements<float>().data(), sizes.n);
-    if (status != dnnl_success)
-      throw DeviceError{fmt::format("oneDNN failed with status {} on the product of {} and {}",
-                                    static_cast<int>(status), describe(a), describe(b))};
+    multiply(sizes, 1, {data<float>(a), a.shape()[1]}, transpose_a, {data<float>(b), b.shape()[1]}, transpose_b,
+             {data<float>(c), sizes.n});
+  }
+
+  void gelu(const TensorView& x, const TensorView& y) const override {
+    check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
+    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceKernels::gelu(x, y);
+    const OpenMpThreads threads{threads_};
+    onednn::gelu(x, y);
+  }
+
+  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override {
+    check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
+    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceKernels::gelu_gradient(x, dy, dx);
+    const OpenMpThreads threads{threads_};
+    onednn::gelu_gradient(x, dy, dx);
+  }
+
+  void causal_attention(const CausalAttention& operands) const override {
+    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
+      return ReferenceKernels::causal_attention(operands);
+    const OpenMpThreads threads{threads_};
+    attend<float>(sizes, operands, multiply);
+  }
+
+  void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
+    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
+      return ReferenceKernels::causal_attention_gradient(operands);
+    const OpenMpThreads threads{threads_};
+    attend_gradient<float>(sizes, operands, multiply);
   }
 
  private:
-  static char letter(Transpose transpose) { return transpose == Transpose::yes ? 'T' : 'N'; }
-
   Threads threads_;
 };
 

@@ -7,20 +7,10 @@
 #include "../checks.hpp"
 #include "loops.hpp"
 #include "softmax.hpp"
+#include "typed.hpp"
 
 namespace lockstep::ops {
 namespace {
-
-/// Calls `fn` with a value of the C++ type of `dtype`, which the checks found to be f32 or f64.
-template <class Fn>
-auto with_type(DType dtype, Fn&& fn) {
-  return dtype == DType::f32 ? fn(float{}) : fn(double{});
-}
-
-template <class T>
-T* data(const TensorView& view) {
-  return view.elements<T>().data();
-}
 
 void check_labels(const TensorView& logits, const TensorView& labels, std::int64_t samples) {
   const auto label = labels.elements<std::int32_t>().first(static_cast<std::size_t>(samples));
@@ -48,11 +38,11 @@ void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const 
   with_type(c.dtype(), [&, m = m, n = n, k = k](auto zero) {
     using T = decltype(zero);
     if (transpose_b == Transpose::no)
-      return loops::matmul(m, n, k, data<T>(a), a_row, a_column, data<T>(b), data<T>(c));
+      return loops::matmul(m, n, k, data<T>(a), a_row, a_column, data<T>(b), n, data<T>(c), n);
     // A copy of b costs one pass; reading b by columns would cost a stride in every step, or another order of
     // the sum.
-    const std::vector<T> rows_of_b = loops::transposed(data<T>(b), n, k);
-    loops::matmul(m, n, k, data<T>(a), a_row, a_column, rows_of_b.data(), data<T>(c));
+    const std::vector<T> rows_of_b = loops::transposed(data<T>(b), n, k, k);
+    loops::matmul(m, n, k, data<T>(a), a_row, a_column, rows_of_b.data(), n, data<T>(c), n);
   });
 }
 

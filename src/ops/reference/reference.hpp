@@ -25,6 +25,15 @@ class ReferenceKernels : public Kernels {
   void sgd(const TensorView& values, const TensorView& gradient, double divisor, double learning_rate) const override;
   void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity, double divisor,
                 double learning_rate, double momentum) const override;
+
+  void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override;
+  void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override;
+  void layer_norm(const LayerNorm& operands) const override;
+  void layer_norm_gradient(const LayerNormGradient& operands) const override;
+  void gelu(const TensorView& x, const TensorView& y) const override;
+  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override;
+  void causal_attention(const CausalAttention& operands) const override;
+  void causal_attention_gradient(const CausalAttentionGradient& operands) const override;
 };
 
 }  // namespace lockstep::ops

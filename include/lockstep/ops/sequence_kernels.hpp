@@ -1,0 +1,82 @@
+// The arithmetic of sequence models: a family of kernels.hpp, whose contract holds for these too.
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep::ops {
+
+/// y = (x - mean) / sqrt(variance + epsilon) * gain + bias in each row of x, with the mean and the (biased) variance
+/// of that row (Ba, Kiros, Hinton: "Layer normalization", 2016).
+struct LayerNorm {
+  TensorView x;     ///< [rows, width]
+  TensorView gain;  ///< [width]
+  TensorView bias;  ///< [width]
+  double epsilon;   ///< positive and finite
+  TensorView y;     ///< [rows, width]; overwritten
+  /// [rows, 2]: each row's mean and 1 / sqrt(variance + epsilon), for the gradient. Overwritten.
+  TensorView moments;
+};
+
+struct LayerNormGradient {
+  TensorView x;        ///< [rows, width], as in the forward pass
+  TensorView gain;     ///< [width]
+  TensorView moments;  ///< [rows, 2], from the forward pass
+  TensorView dy;       ///< [rows, width]
+  TensorView dx;       ///< [rows, width]; overwritten; may be dy
+  TensorView d_gain;   ///< [width]; overwritten; the sum over the rows, first row first
+  TensorView d_bias;   ///< [width]; likewise
+};
+
+/// Attention of each position to itself and those before it, in several heads (Vaswani et al.: "Attention is all you
+/// need", 2017). For each window and head, with the queries q, keys k and values v of its positions, [context,
+/// head_width] each:
+///     probabilities = softmax over j <= i of (q_i . k_j) / sqrt(head_width), zero for j > i;  y = probabilities . v
+/// The largest score of a row is subtracted before it is exponentiated. A row of `rows` is a position, window after
+/// window, and head_width = width / heads.
+struct CausalAttention {
+  /// [windows * context, 3 * width]: a position's queries, then its keys, then its values, each head after head.
+  TensorView qkv;
+  TensorView probabilities;  ///< [windows, heads, context, context]; overwritten, for the gradient too
+  TensorView y;              ///< [windows * context, width], head after head; overwritten
+};
+
+struct CausalAttentionGradient {
+  TensorView qkv;            ///< as in the forward pass
+  TensorView probabilities;  ///< from the forward pass
+  TensorView dy;             ///< [windows * context, width]
+  TensorView d_qkv;          ///< [windows * context, 3 * width]; overwritten
+  TensorView scratch;        ///< [context, context]; overwritten by nothing in particular
+};
+
+/// As Kernels says of all kernels. In layer norm and attention, too, a row has the same bits whatever the other rows
+/// (windows) hold, and in attention a position whatever the later positions of its window hold, as long as that is
+/// finite: a NaN or an infinity there may make the earlier ones NaN.
+class SequenceKernels {
+ public:
+  virtual ~SequenceKernels() = default;
+
+  /// Row i of rows [n, width] = row indices[i] of table [entries, width], for indices i32 [n]: what an embedding looks
+  /// up. `rows` is overwritten. InvalidArgument for an index outside of [0, entries), before anything is written.
+  virtual void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const = 0;
+
+  /// The other way round, as the gradient of gather_rows: adds row i of `rows` to row indices[i] of `table`, for i = 0,
+  /// 1, … in turn.
+  virtual void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const = 0;
+
+  virtual void layer_norm(const LayerNorm& operands) const = 0;
+  virtual void layer_norm_gradient(const LayerNormGradient& operands) const = 0;
+
+  /// y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))): the tanh form of the Gaussian error linear unit
+  /// (Hendrycks, Gimpel: "Gaussian error linear units (GELUs)", 2016), which is GPT-2's. Same shape; y may be x.
+  virtual void gelu(const TensorView& x, const TensorView& y) const = 0;
+
+  /// dx = dy times the derivative of gelu at x. Same shape; dx may be dy.
+  virtual void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const = 0;
+
+  virtual void causal_attention(const CausalAttention& operands) const = 0;
+  virtual void causal_attention_gradient(const CausalAttentionGradient& operands) const = 0;
+};
+
+}  // namespace lockstep::ops

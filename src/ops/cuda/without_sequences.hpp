@@ -1,0 +1,37 @@
+// The answers of a GPU's kernels to what they do not do.
+#pragma once
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/ops/sequence_kernels.hpp>
+
+namespace lockstep::ops::cuda {
+
+/// `Base`, with every one of SequenceKernels refused by a ConfigError.
+template <class Base>
+class WithoutSequences : public Base {
+ public:
+  void gather_rows(const TensorView&, const TensorView&, const TensorView&) const override { refuse("gather_rows"); }
+  void scatter_add_rows(const TensorView&, const TensorView&, const TensorView&) const override {
+    refuse("scatter_add_rows");
+  }
+  void layer_norm(const LayerNorm&) const override { refuse("layer_norm"); }
+  void layer_norm_gradient(const LayerNormGradient&) const override { refuse("layer_norm_gradient"); }
+  void gelu(const TensorView&, const TensorView&) const override { refuse("gelu"); }
+  void gelu_gradient(const TensorView&, const TensorView&, const TensorView&) const override {
+    refuse("gelu_gradient");
+  }
+  void causal_attention(const CausalAttention&) const override { refuse("causal_attention"); }
+  void causal_attention_gradient(const CausalAttentionGradient&) const override { refuse("causal_attention_gradient"); }
+
+ private:
+  [[noreturn]] static void refuse(std::string_view operation) {
+    throw ConfigError{
+        fmt::format("{}: there are no kernels of sequence models for a GPU; expected --device cpu", operation)};
+  }
+};
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,124 @@
+// The kernels of sequence models.
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "../checks.hpp"
+#include "attention.hpp"
+#include "loops.hpp"
+#include "reference.hpp"
+#include "sequence_loops.hpp"
+#include "typed.hpp"
+
+namespace lockstep::ops {
+namespace {
+
+/// The offset of each index' row is only used once all of them are known to be rows of the table.
+std::span<const std::int32_t> checked_indices(std::string_view operation, const TensorView& indices,
+                                              const TensorView& table) {
+  const std::span<const std::int32_t> all = indices.elements<std::int32_t>();
+  const auto bad = std::ranges::find_if(all, [&](std::int32_t each) { return each < 0 || each >= table.shape()[0]; });
+  if (bad != all.end()) throw index_outside(operation, *bad, bad - all.begin(), table);
+  return all;
+}
+
+/// c = scale * op(a) · op(b), with the sums of matmul.
+constexpr auto multiply = []<class T>(const MatmulSizes& sizes, T scale, const Block<T>& a, Transpose transpose_a,
+                                      const Block<T>& b, Transpose transpose_b, const Block<T>& c) {
+  const bool flip_a = transpose_a == Transpose::yes;
+  const auto product = [&](const T* rows_of_b, std::int64_t stride) {
+    loops::matmul(sizes.m, sizes.n, sizes.k, a.data, flip_a ? 1 : a.stride, flip_a ? a.stride : 1, rows_of_b, stride,
+                  c.data, c.stride);
+  };
+  if (transpose_b == Transpose::no)
+    product(b.data, b.stride);
+  else
+    product(loops::transposed(b.data, sizes.n, sizes.k, b.stride).data(), sizes.n);
+  for (std::int64_t i = 0; i < sizes.m; ++i)
+    for (std::int64_t j = 0; j < sizes.n; ++j) c.data[i * c.stride + j] *= scale;
+};
+
+}  // namespace
+
+void ReferenceKernels::gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const {
+  check_indexed_rows(DeviceKind::cpu, "gather_rows", table, indices, rows, rows);
+  const auto all = checked_indices("gather_rows", indices, table);
+  with_type(table.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t width = table.shape()[1];
+    T* to = data<T>(rows);
+    for (const std::int32_t index : all) to = std::copy_n(data<T>(table) + index * width, width, to);
+  });
+}
+
+void ReferenceKernels::scatter_add_rows(const TensorView& rows, const TensorView& indices,
+                                        const TensorView& table) const {
+  check_indexed_rows(DeviceKind::cpu, "scatter_add_rows", table, indices, rows, table);
+  const auto all = checked_indices("scatter_add_rows", indices, table);
+  with_type(table.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t width = table.shape()[1];
+    const T* from = data<T>(rows);
+    for (const std::int32_t index : all) {
+      loops::add(data<T>(table) + index * width, from, width);
+      from += width;
+    }
+  });
+}
+
+void ReferenceKernels::layer_norm(const LayerNorm& operands) const {
+  check_layer_norm(DeviceKind::cpu, operands);
+  with_type(operands.x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t rows = operands.x.shape()[0], width = operands.x.shape()[1];
+    for (std::int64_t row = 0; row < rows; ++row)
+      loops::layer_norm_row(data<T>(operands.x) + row * width, data<T>(operands.gain), data<T>(operands.bias),
+                            static_cast<T>(operands.epsilon), width, data<T>(operands.y) + row * width,
+                            data<T>(operands.moments) + 2 * row);
+  });
+}
+
+void ReferenceKernels::layer_norm_gradient(const LayerNormGradient& operands) const {
+  check_layer_norm(DeviceKind::cpu, operands);
+  with_type(operands.x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t rows = operands.x.shape()[0], width = operands.x.shape()[1];
+    T* const d_gain = data<T>(operands.d_gain);
+    T* const d_bias = data<T>(operands.d_bias);
+    std::fill_n(d_gain, width, zero);
+    std::fill_n(d_bias, width, zero);
+    for (std::int64_t row = 0; row < rows; ++row)
+      loops::layer_norm_gradient_row(data<T>(operands.x) + row * width, data<T>(operands.gain),
+                                     data<T>(operands.moments) + 2 * row, data<T>(operands.dy) + row * width, width,
+                                     data<T>(operands.dx) + row * width, d_gain, d_bias);
+  });
+}
+
+void ReferenceKernels::gelu(const TensorView& x, const TensorView& y) const {
+  check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
+  with_type(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(y), loops::gelu<T>);
+  });
+}
+
+void ReferenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const {
+  check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
+  with_type(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(dy), data<T>(dx),
+                   [](T at, T gradient) { return gradient * loops::gelu_derivative(at); });
+  });
+}
+
+void ReferenceKernels::causal_attention(const CausalAttention& operands) const {
+  const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+  with_type(operands.qkv.dtype(), [&](auto zero) { attend<decltype(zero)>(sizes, operands, multiply); });
+}
+
+void ReferenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {
+  const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+  with_type(operands.qkv.dtype(), [&](auto zero) { attend_gradient<decltype(zero)>(sizes, operands, multiply); });
+}
+
+}  // namespace lockstep::ops
