@@ -26,8 +26,10 @@
 #include <lockstep/input/row_sequence.hpp>
 #include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
+#include <lockstep/input/text.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/ops/kernels.hpp>
+#include <lockstep/ops/sequence_kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/reduce/fixed_order.hpp>

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -27,26 +28,60 @@ void fill_labels(const ImageSet& images, std::span<const std::int64_t> sample_in
   std::fill(row, rows.end(), 0);
 }
 
+/// `labels` is the shape that the labels of a batch of these inputs have.
+void require_shapes(const SampleBatch& batch, std::string_view maker, const Shape& labels) {
+  if (batch.inputs.shape().size() != 2 || batch.labels.shape() != labels)
+    throw InvalidArgument{fmt::format("a batch of inputs {} and labels {} was not made by {}",
+                                      describe(batch.inputs.view()), describe(batch.labels.view()), maker)};
+}
+
+void require_samples(std::span<const std::int64_t> sample_indices, std::int64_t count, std::int64_t rows) {
+  if (static_cast<std::int64_t>(sample_indices.size()) > rows)
+    throw InvalidArgument{fmt::format("{} samples do not fit into a batch of {} rows", sample_indices.size(), rows)};
+  for (const std::int64_t sample : sample_indices)
+    if (sample < 0 || sample >= count)
+      throw InvalidArgument{fmt::format("sample {} is outside of [0, {})", sample, count)};
+}
+
 void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_indices, const SampleBatch& batch) {
   const Shape& shape = batch.inputs.shape();
-  const auto samples = static_cast<std::int64_t>(sample_indices.size());
-  if (shape.size() != 2 || batch.labels.shape() != Shape{shape[0]})
-    throw InvalidArgument{fmt::format("a batch of inputs {} and labels {} was not made by make_batch",
-                                      describe(batch.inputs.view()), describe(batch.labels.view()))};
-  if (samples > shape[0])
-    throw InvalidArgument{fmt::format("{} samples do not fit into a batch of {} rows", samples, shape[0])};
+  require_shapes(batch, "make_batch", {shape.empty() ? 0 : shape[0]});
   if (images.features() != shape[1])
     throw InvalidArgument{
         fmt::format("images of {} x {} pixels do not fit into rows of {}", images.rows, images.columns, shape[1])};
   if (images.pixels.size() != images.labels.size() * static_cast<std::size_t>(shape[1]))
     throw InvalidArgument{fmt::format("{} pixels are not {} images of {} x {}", images.pixels.size(), images.count(),
                                       images.rows, images.columns)};
+  require_samples(sample_indices, images.count(), shape[0]);
+}
+
+void require_fit(const TextSet& text, std::span<const std::int64_t> sample_indices, const SampleBatch& batch) {
+  const Shape& shape = batch.inputs.shape();
+  require_shapes(batch, "make_text_batch", shape);
+  if (batch.inputs.dtype() != DType::i32)
+    throw InvalidArgument{fmt::format("a batch of inputs {} was not made by make_text_batch; expected i32",
+                                      describe(batch.inputs.view()))};
+  if (text.context != shape[1])
+    throw InvalidArgument{
+        fmt::format("samples of {} bytes of text do not fit into rows of {}", text.context, shape[1])};
+  require_samples(sample_indices, text.count(), shape[0]);
+}
+
+/// The bytes from `offset` on of each sample, as numbers.
+void fill_bytes(const TextSet& text, std::span<const std::int64_t> sample_indices, std::int64_t offset,
+                std::span<std::int32_t> rows) {
+  auto row = rows.begin();
   for (const std::int64_t sample : sample_indices)
-    if (sample < 0 || sample >= images.count())
-      throw InvalidArgument{fmt::format("sample {} is outside of [0, {})", sample, images.count())};
+    row = std::copy_n(text.bytes.begin() + sample * text.context + offset, text.context, row);
+  std::fill(row, rows.end(), 0);
 }
 
 }  // namespace
+
+std::int64_t SampleBatch::counted_labels() const {
+  const std::int64_t capacity = labels.shape()[0];
+  return capacity == 0 ? 0 : samples * (labels.count() / capacity);
+}
 
 SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream) {
   if (dtype != DType::f32 && dtype != DType::f64)
@@ -66,6 +101,20 @@ void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_ind
   else
     fill_inputs(images, sample_indices, inputs.elements<float>());
   fill_labels(images, sample_indices, labels);
+  batch.samples = static_cast<std::int64_t>(sample_indices.size());
+}
+
+SampleBatch make_text_batch(std::int64_t capacity, std::int64_t context, Stream& stream) {
+  if (capacity < 1 || context < 1)
+    throw InvalidArgument{fmt::format("a batch of {} rows of {} bytes; expected 1 or more of both", capacity, context)};
+  const Shape shape{capacity, context};
+  return {Tensor::pinned(DType::i32, shape, stream), Tensor::pinned(DType::i32, shape, stream), 0};
+}
+
+void fill_batch(const TextSet& text, std::span<const std::int64_t> sample_indices, SampleBatch& batch) {
+  require_fit(text, sample_indices, batch);
+  fill_bytes(text, sample_indices, 0, batch.inputs.view().elements<std::int32_t>());
+  fill_bytes(text, sample_indices, 1, batch.labels.view().elements<std::int32_t>());
   batch.samples = static_cast<std::int64_t>(sample_indices.size());
 }
 

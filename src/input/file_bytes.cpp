@@ -30,7 +30,7 @@ FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(b
   if (!file_) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
 
   refill();
-  // No IDX file begins like this.
+  // No IDX file begins like this, and no text.
   packed_ = stream_.avail_in >= std::size(gzip_magic) &&
             std::equal(std::begin(gzip_magic), std::end(gzip_magic), stream_.next_in);
   if (packed_ && inflateInit2(&stream_, largest_window_gzip_only) != Z_OK) throw std::bad_alloc{};

@@ -7,11 +7,11 @@
 
 #include <catch2/catch.hpp>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/idx.hpp>
 
+#include "gzip.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;
@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Bytes = std::string;
+using lockstep::test::packed;
 
 const std::string train_images = "train-images-idx3-ubyte", train_labels = "train-labels-idx1-ubyte";
 const std::string test_images = "t10k-images-idx3-ubyte", test_labels = "t10k-labels-idx1-ubyte";
@@ -49,20 +50,6 @@ Bytes labels(std::uint32_t count) {
   Bytes bytes = header(0x801, {count});
   for (std::uint32_t i = 0; i < count; ++i) bytes += static_cast<char>(i % 10);
   return bytes;
-}
-
-Bytes packed(const Bytes& content) {
-  z_stream stream{};
-  REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  Bytes out(deflateBound(&stream, content.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
 }
 
 /// A data set of 12 and 4 images of 3 x 2 pixels, in a directory that goes with it.

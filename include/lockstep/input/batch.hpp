@@ -6,6 +6,7 @@
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/input/idx.hpp>
+#include <lockstep/input/text.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {
@@ -14,11 +15,15 @@ namespace lockstep {
 /// may give a row other bits at another number of rows: rows from `samples` on are zero, and whoever sums
 /// over rows leaves them out.
 struct SampleBatch {
-  /// [capacity, features], f32 or f64, scaled to [0, 1].
+  /// Of images [capacity, features], f32 or f64, scaled to [0, 1]; of text [capacity, context], i32.
   Tensor inputs;
-  /// [capacity], i32.
+  /// i32: a label for each image [capacity], or for each byte of a text [capacity, context].
   Tensor labels;
   std::int64_t samples = 0;
+
+  /// The labels of the samples there are: how many losses a model adds up for this batch, and so what their sum and
+  /// its gradient are to be divided by for a mean.
+  std::int64_t counted_labels() const;
 };
 
 /// An empty batch on the host, in memory that `stream` copies from best. InvalidArgument unless `dtype` is f32 or
@@ -30,5 +35,12 @@ SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype
 /// where there are more samples than rows, a sample is not in `images`, or the images have another number of
 /// pixels.
 void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_indices, SampleBatch& batch);
+
+/// The same for text: of samples of `context` bytes each. InvalidArgument unless both numbers are positive.
+SampleBatch make_text_batch(std::int64_t capacity, std::int64_t context, Stream& stream = host_stream());
+
+/// Makes row i the bytes of sample `sample_indices[i]` and those behind each of them, and zeroes the rows after the
+/// last. As fill_batch of images otherwise; InvalidArgument where the text is cut for another context.
+void fill_batch(const TextSet& text, std::span<const std::int64_t> sample_indices, SampleBatch& batch);
 
 }  // namespace lockstep

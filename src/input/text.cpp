@@ -1,0 +1,70 @@
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/error.hpp>
+#include <lockstep/input/text.hpp>
+
+#include "file_bytes.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t chunk_bytes = 1 << 20;
+constexpr std::int64_t parts = 10;  // one of them for the test
+
+[[noreturn]] void fail(const std::filesystem::path& path, std::string_view what) {
+  throw ConfigError{fmt::format("{}: {}", path.string(), what)};
+}
+
+std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error)
+    fail(path, "does not exist; expected a text file, plain or packed (gzip)");
+  FileBytes file{path};
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t found = chunk_bytes; found == chunk_bytes;) {
+    const std::size_t before = bytes.size();
+    bytes.resize(before + chunk_bytes);
+    found = file.read({bytes.data() + before, chunk_bytes});
+    bytes.resize(before + found);
+  }
+  return bytes;
+}
+
+void update(Digest& digest, const TextSet& set) {
+  // Sizes first, so that the same bytes cut in another way are another digest.
+  digest.update(fmt::format("{} bytes in samples of {}:", set.bytes.size(), set.context))
+      .update(std::as_bytes(std::span{set.bytes}));
+}
+
+}  // namespace
+
+TextData load_text_data(const std::filesystem::path& path, std::int64_t context) {
+  if (context < 1) throw InvalidArgument{fmt::format("a context of {} bytes; expected 1 or more", context)};
+  std::vector<std::uint8_t> bytes = read_all(path);
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  const std::int64_t tested = size / parts;
+  if (tested <= context)
+    fail(path,
+         fmt::format("{}; expected at least {} x ({} + 1) bytes of text, so that its last tenth holds a context of "
+                     "{} and the byte behind it",
+                     size == 0 ? "is empty" : fmt::format("holds {} bytes", size), parts, context, context));
+  const auto boundary = bytes.end() - tested;
+  TextSet test{{boundary, bytes.end()}, context};
+  bytes.erase(boundary, bytes.end());
+  return {{std::move(bytes), context}, std::move(test)};
+}
+
+std::uint64_t digest(const TextData& data) {
+  Digest all;
+  update(all, data.train);
+  update(all, data.test);
+  return all.value();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/input/batch.hpp>
+#include <lockstep/input/sample_order.hpp>
+#include <lockstep/input/text.hpp>
+
+#include "gzip.hpp"
+#include "support/job.hpp"
+
+using namespace lockstep;
+using Catch::Contains;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Numbers = std::vector<std::int32_t>;
+
+/// Byte i is i mod 251, from `first` on.
+std::string counting(std::size_t size, std::size_t first = 0) {
+  std::string bytes;
+  for (std::size_t i = first; i < first + size; ++i) bytes += static_cast<char>(i % 251);
+  return bytes;
+}
+
+std::string as_text(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+TextSet text_of(const std::string& bytes, std::int64_t context) {
+  return {{bytes.begin(), bytes.end()}, context};
+}
+
+class TextFile {
+ public:
+  explicit TextFile(const std::string& content) { directory_.write("text", content); }
+  fs::path path() const { return directory_.path() / "text"; }
+
+ private:
+  lockstep::test::TemporaryDirectory directory_;
+};
+
+/// What the ConfigError says behind the file's name.
+std::string refusal(const fs::path& path, std::int64_t context) {
+  try {
+    load_text_data(path, context);
+    return "not refused";
+  } catch (const ConfigError& error) {
+    const std::string message = error.what();
+    CHECK_THAT(message, Catch::StartsWith(path.string() + ": ") && !Contains("\n"));
+    return message.substr(std::min(message.size(), path.string().size() + 2));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a text is its bytes, of which the last tenth is for the test") {
+  const TextFile file{counting(109)};
+  const TextData data = load_text_data(file.path(), 4);
+  CHECK(as_text(data.train.bytes) == counting(99));
+  CHECK(as_text(data.test.bytes) == counting(10, 99));
+  CHECK(data.train.context == 4);
+  CHECK(data.test.context == 4);
+  CHECK(data.train.count() == 24);  // bytes 0 to 95 and their successors
+  CHECK(data.test.count() == 2);
+}
+
+TEST_CASE("a packed text is the same as a plain one, also where it is large") {
+  const std::string content = counting((3 << 20) + 17);
+  const TextFile plain{content}, packed{test::packed(content)}, exact{counting(2 << 20)};
+  const TextData data = load_text_data(packed.path(), 128);
+  CHECK(as_text(data.train.bytes) + as_text(data.test.bytes) == content);
+  CHECK(digest(data) == digest(load_text_data(plain.path(), 128)));
+  CHECK(load_text_data(exact.path(), 128).train.bytes.size() == (2 << 20) - (2 << 20) / 10);
+}
+
+TEST_CASE("the digest of a text depends on its bytes, its context and where the test begins") {
+  const TextData data{text_of("abcdefgh", 2), text_of("ijklm", 2)};
+  CHECK(digest(data) == digest(TextData{data}));
+  CHECK(digest(data) != digest({text_of("abcdefgx", 2), data.test}));
+  CHECK(digest(data) != digest({data.train, text_of("ijklx", 2)}));
+  CHECK(digest(data) != digest({text_of("abcdefgh", 3), data.test}));
+  CHECK(digest(data) != digest({text_of("abcdefghi", 2), text_of("jklm", 2)}));
+}
+
+TEST_CASE("files that are no text of a useful size are refused with what was expected") {
+  const std::string expected = "; expected at least 10 x (4 + 1) bytes of text";
+  CHECK_THAT(refusal(TextFile{""}.path(), 4), Catch::StartsWith("is empty" + expected));
+  CHECK_THAT(refusal(TextFile{counting(49)}.path(), 4), Catch::StartsWith("holds 49 bytes" + expected));
+  CHECK(load_text_data(TextFile{counting(50)}.path(), 4).test.count() == 1);
+  CHECK_THAT(refusal(TextFile{counting(50)}.path(), std::numeric_limits<std::int64_t>::max()),
+             Catch::StartsWith("holds 50 bytes"));
+  CHECK_THROWS_AS(load_text_data(TextFile{counting(50)}.path(), 0), InvalidArgument);
+
+  const lockstep::test::TemporaryDirectory directory;
+  CHECK(refusal(directory.path() / "none", 4) == "does not exist; expected a text file, plain or packed (gzip)");
+  CHECK(refusal(directory.path(), 4) == "is not a regular file");
+
+  const std::string whole = test::packed(counting(1000));
+  CHECK_THAT(refusal(TextFile{whole.substr(0, whole.size() - 9)}.path(), 4), Contains("ends early"));
+  std::string broken = whole;
+  broken[broken.size() - 6] ^= 1;  // in the CRC-32
+  CHECK_THAT(refusal(TextFile{broken}.path(), 4), Contains("corrupt"));
+  CHECK_THAT(refusal(TextFile{whole + "tail"}.path(), 4), Contains("trailing bytes"));
+}
+
+TEST_CASE("the samples of a text label every byte but the first, once") {
+  const TextSet text = text_of(counting(31), 5);
+  REQUIRE(text.count() == 6);
+  SampleBatch batch = make_text_batch(6, 5);
+  fill_batch(text, std::vector<std::int64_t>{0, 1, 2, 3, 4, 5}, batch);
+  const Numbers inputs = batch.inputs.to_vector<std::int32_t>(), labels = batch.labels.to_vector<std::int32_t>();
+  for (std::int32_t i = 0; i < 30; ++i) {
+    CHECK(inputs[static_cast<std::size_t>(i)] == i);
+    CHECK(labels[static_cast<std::size_t>(i)] == i + 1);
+  }
+  CHECK(text_of(counting(30), 5).count() == 5);
+  CHECK(text_of("", 5).count() == 0);
+  CHECK(text_of("a", 5).count() == 0);
+}
+
+TEST_CASE("a batch of text holds its samples, and zeros behind them") {
+  const TextSet text = text_of("abcdefg\xff", 2);
+  SampleBatch batch = make_text_batch(3, 2);
+  CHECK(batch.counted_labels() == 0);
+  fill_batch(text, std::vector<std::int64_t>{2, 0}, batch);
+  CHECK(batch.samples == 2);
+  CHECK(batch.counted_labels() == 4);
+  CHECK(batch.inputs.to_vector<std::int32_t>() == Numbers{'e', 'f', 'a', 'b', 0, 0});
+  CHECK(batch.labels.to_vector<std::int32_t>() == Numbers{'f', 'g', 'b', 'c', 0, 0});
+
+  const TextSet high = text_of("\xff\x80\xfe", 2);  // bytes are numbers from 0 to 255
+  fill_batch(high, std::vector<std::int64_t>{0}, batch);
+  CHECK(batch.inputs.to_vector<std::int32_t>() == Numbers{255, 128, 0, 0, 0, 0});
+  CHECK(batch.labels.to_vector<std::int32_t>() == Numbers{128, 254, 0, 0, 0, 0});
+
+  SampleBatch images = make_batch(3, 7, DType::f32);
+  images.samples = 2;
+  CHECK(images.counted_labels() == 2);
+}
+
+TEST_CASE("a batch of text that cannot be made or filled is refused, and left as it was") {
+  CHECK_THROWS_AS(make_text_batch(0, 4), InvalidArgument);
+  CHECK_THROWS_WITH(make_text_batch(4, 0), "a batch of 4 rows of 0 bytes; expected 1 or more of both");
+  const TextSet text = text_of("abcdefg", 2);
+  SampleBatch batch = make_text_batch(2, 2);
+  fill_batch(text, std::vector<std::int64_t>{1}, batch);
+  const Numbers before = batch.inputs.to_vector<std::int32_t>();
+  const auto refused = [&](const TextSet& from, std::vector<std::int64_t> samples, const char* why) {
+    CHECK_THROWS_WITH(fill_batch(from, samples, batch), Contains(why));
+    CHECK_THROWS_AS(fill_batch(from, samples, batch), InvalidArgument);
+    CHECK(batch.inputs.to_vector<std::int32_t>() == before);
+    CHECK(batch.samples == 1);
+  };
+  refused(text, {0, 1, 2}, "3 samples do not fit into a batch of 2 rows");
+  refused(text, {0, 3}, "sample 3 is outside of [0, 3)");
+  refused(text, {-1}, "sample -1 is outside of [0, 3)");
+  refused(text_of("abcdefg", 3), {0}, "samples of 3 bytes of text do not fit into rows of 2");
+
+  SampleBatch images = make_batch(2, 2, DType::f32);
+  CHECK_THROWS_WITH(fill_batch(text, std::vector<std::int64_t>{0}, images),
+                    Contains("was not made by make_text_batch"));
+  images.labels = Tensor::zeros(DType::i32, {2, 2});
+  CHECK_THROWS_WITH(fill_batch(text, std::vector<std::int64_t>{0}, images), Contains("expected i32"));
+  CHECK_THROWS_WITH(fill_batch(ImageSet{1, 2, {1, 2}, {1}}, std::vector<std::int64_t>{0}, batch),
+                    Contains("was not made by make_batch"));
+}
