@@ -5,6 +5,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
 #include <lockstep/nn/dense.hpp>
+#include <lockstep/nn/initial_values.hpp>
+
+#include "checks.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -14,13 +17,8 @@ void fill_uniform(std::span<Real> values, double limit, const RandomStream& stre
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<Real>((2 * stream.uniform(i) - 1) * limit);
 }
 
-void require_float(DType dtype) {
-  if (dtype != DType::f32 && dtype != DType::f64)
-    throw InvalidArgument{fmt::format("weights of {} are not supported; expected f32 or f64", name_of(dtype))};
-}
-
 const DenseOptions& checked(const DenseOptions& options) {
-  require_float(options.dtype);
+  require_float_weights(options.dtype);
   if (options.inputs < 1 || options.outputs < 1)
     throw InvalidArgument{fmt::format("layer '{}' has {} inputs and {} outputs; expected 1 or more of both",
                                       options.name, options.inputs, options.outputs)};
@@ -28,11 +26,18 @@ const DenseOptions& checked(const DenseOptions& options) {
   return options;
 }
 
+Tensor initial_weight(const DenseOptions& options, std::uint64_t ordinal) {
+  if (options.normal_stddev)
+    return normal_values(options.dtype, {options.inputs, options.outputs}, *options.normal_stddev, options.seed,
+                         ordinal);
+  return glorot_uniform(options.dtype, options.inputs, options.outputs, options.seed, ordinal);
+}
+
 }  // namespace
 
 Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, std::uint64_t seed,
                       std::uint64_t ordinal) {
-  require_float(dtype);
+  require_float_weights(dtype);
   const Tensor weight = Tensor::zeros(dtype, {inputs, outputs});
   const double limit = std::sqrt(6 / (static_cast<double>(inputs) + static_cast<double>(outputs)));
   const RandomStream stream{seed, RandomPurpose::initial_value, ordinal};
@@ -47,11 +52,7 @@ Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, st
 Dense::Dense(Strategy& strategy, const DenseOptions& options, Here here)
     : weight_{strategy.create_variable(
           {.name = checked(options).name + "/weight"},
-          [&] {
-            return glorot_uniform(options.dtype, options.inputs, options.outputs, options.seed,
-                                  strategy.store().variables().size());
-          },
-          here)},
+          [&] { return initial_weight(options, strategy.store().variables().size()); }, here)},
       bias_{strategy.create_variable(
           {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.outputs}); }, here)} {}
 

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -12,19 +11,12 @@
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "nn_support.hpp"
+
 using namespace lockstep;
 using namespace lockstep::nn;
 
 namespace {
-
-using SharedKernels = std::shared_ptr<const ops::Kernels>;
-
-SharedKernels reference() {
-  return ops::make_kernels(ops::KernelChoice::reference);
-}
-SharedKernels automatic() {
-  return ops::make_kernels(ops::KernelChoice::automatic);
-}
 
 /// Small, with layers of sizes that leave padding in the store.
 MlpOptions small(DType dtype) {
@@ -44,28 +36,6 @@ struct Program {
 
   GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
 };
-
-void set(const TensorView& view, std::int64_t i, double value) {
-  if (view.dtype() == DType::f64) {
-    view.elements<double>()[static_cast<std::size_t>(i)] = value;
-  } else {
-    view.elements<float>()[static_cast<std::size_t>(i)] = static_cast<float>(value);
-  }
-}
-
-std::vector<double> in_double(const TensorView& view) {
-  if (view.dtype() == DType::f64) return view.to_vector<double>();
-  const auto values = view.to_vector<float>();
-  return {values.begin(), values.end()};
-}
-
-void fill(const TensorView& view, double value) {
-  for (std::int64_t i = 0; i < view.count(); ++i) set(view, i, value);
-}
-
-bool same_bits(const TensorView& a, const TensorView& b) {
-  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
-}
 
 /// Samples [first, first + samples) of an endless data set, in a batch of `capacity` rows.
 SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype,
@@ -190,23 +160,10 @@ TEST_CASE("the gradients of an mlp agree with finite differences") {
   // Central differences are off by about h^2 = 1e-10 times the third derivative, and by the rounding of the
   // loss, some 1e-15 * loss / h = 1e-9: a margin of 1e-8. No relu may change sides within h; with these data
   // none does.
-  const double h = 1e-5;
   int nonzero = 0;
-  for (const Variable& variable : model.variables()) {
-    const auto gradient = buffer.of(variable).to_vector<double>();
-    const std::span<double> values = variable.local().elements<double>();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double before = values[i];
-      values[i] = before + h;
-      const double above = model.evaluate_shard(batch).loss_sum;
-      values[i] = before - h;
-      const double below = model.evaluate_shard(batch).loss_sum;
-      values[i] = before;
-      INFO(variable.name() << " element " << i);
-      CHECK(gradient[i] == Approx((above - below) / (2 * h)).epsilon(0).margin(1e-8));
-      nonzero += gradient[i] != 0;
-    }
-  }
+  for (const Variable& variable : model.variables())
+    nonzero +=
+        require_slopes(variable, buffer.of(variable), 1e-8, [&] { return model.evaluate_shard(batch).loss_sum; });
   CHECK(nonzero > 60);  // of 89: not every path is dead
 }
 

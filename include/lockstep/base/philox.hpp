@@ -8,7 +8,13 @@
 namespace lockstep {
 
 /// What a random number is for. Streams of different purposes never overlap.
-enum class RandomPurpose : std::uint8_t { initial_value = 1, sample_order = 2, dropout = 3, simulation = 4 };
+enum class RandomPurpose : std::uint8_t {
+  initial_value = 1,
+  sample_order = 2,
+  dropout = 3,
+  simulation = 4,
+  generated_text = 5
+};
 
 /// Philox4x32-10 itself: 128 random bits for a 128-bit counter under a 64-bit key.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <lockstep/nn/gradient_buffer.hpp>
@@ -24,6 +25,8 @@ struct DenseOptions {
   DType dtype = DType::f32;
   /// Of the initial weights, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
+  /// Normal initial weights (initial_values.hpp) of this standard deviation in the place of Glorot's.
+  std::optional<double> normal_stddev = {};
 };
 
 /// y = x · weight + bias for rows x [rows, inputs], y [rows, outputs]. Holds no activations: its
@@ -33,9 +36,9 @@ struct DenseOptions {
 /// operands that do not fit (kernels.hpp).
 class Dense {
  public:
-  /// COLL. Creates the trainable variables "<name>/weight" [inputs, outputs] with Glorot's uniform values, then
-  /// "<name>/bias" [outputs] with zeros. Before that, InvalidArgument for a size below 1 or a dtype other than
-  /// f32 and f64.
+  /// COLL. Creates the trainable variables "<name>/weight" [inputs, outputs] with Glorot's uniform values unless the
+  /// options say otherwise, then "<name>/bias" [outputs] with zeros. Before that, InvalidArgument for a size below 1 or
+  /// a dtype other than f32 and f64.
   Dense(Strategy& strategy, const DenseOptions& options, Here here = Here::current());
 
   const Variable& weight() const { return weight_; }

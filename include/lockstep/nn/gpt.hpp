@@ -1,0 +1,86 @@
+// A byte-level language model in the manner of GPT-2.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <lockstep/nn/embedding.hpp>
+#include <lockstep/nn/layer_norm.hpp>
+#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/transformer_block.hpp>
+#include <lockstep/nn/workspace.hpp>
+
+namespace lockstep::nn {
+
+struct GptOptions {
+  std::int64_t layers = 4;
+  std::int64_t heads = 4;
+  std::int64_t width = 128;  ///< of the vector of a position; a multiple of `heads`
+  std::int64_t context = 128;
+  std::int64_t vocabulary = 256;
+  DType dtype = DType::f32;  ///< f32 or f64
+  std::uint64_t seed = 1;    ///< of the initial weights
+};
+
+/// A decoder-only transformer (Radford et al.: "Language models are unsupervised multitask learners", 2019): learned
+/// positions, layer norm before each part of a block, GELU in its tanh form, a last layer norm, and the token embedding
+/// for output weights too. Its initial weights are GPT-2's: normal with a standard deviation of 0.02, and 0.02 /
+/// sqrt(2 * layers) where a product is added to a block's input.
+///
+/// A batch is one of text (make_text_batch). The losses are those of the tokens, in nats, and what the sums over a
+/// shard are to be divided by for a mean is SampleBatch::counted_labels. `correct` counts tokens.
+class Gpt final : public Model {
+ public:
+  /// COLL. Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". InvalidArgument before
+  /// that for sizes below 1, heads that do not divide the width, or a dtype other than f32 and f64. `strategy` must
+  /// outlive it; `kernels` are those of its device, which does not do on a GPU yet (ConfigError at the first shard).
+  Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const ops::Kernels> kernels,
+      Here here = Here::current());
+
+  const GptOptions& options() const { return options_; }
+
+  std::string_view name() const override { return "gpt"; }
+  std::span<const Variable> variables() const override { return variables_; }
+  ops::CrossEntropy train_shard(const SampleBatch& shard, const GradientBuffer& gradients) override;
+  ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
+
+  /// LOCAL. For each of `tokens`, of which there are 1 to `context`, the logits of each token of the vocabulary to be
+  /// the one behind it: row by row of [tokens, vocabulary]. InvalidArgument for another number of them, or one outside
+  /// of the vocabulary.
+  std::vector<double> logits(std::span<const std::int32_t> tokens);
+
+ private:
+  /// For a number of windows: what the forward pass leaves, and room for the backward pass.
+  struct Activations {
+    TensorView embedded;
+    std::vector<TransformerBlock::Activations> blocks;
+    TensorView normed, moments;
+    TensorView logits;
+    TransformerBlock::Scratch scratch;
+    TensorView d;  ///< the gradient of embedded, of the blocks' outputs, and of normed, one after the other
+  };
+
+  void require_fit(const SampleBatch& shard) const;
+  void arrange(std::int64_t windows);
+  const TensorView& input_of(std::size_t block) const;
+
+  /// From tokens i32 [windows, context] to the logits of the tokens behind them.
+  void forward(const TensorView& tokens);
+  /// From the gradient in the logits' place.
+  void backward(const TensorView& tokens, const GradientBuffer& gradients);
+
+  GptOptions options_;
+  std::shared_ptr<const ops::Kernels> kernels_;
+  Stream& stream_;
+  Embedding embedding_;
+  std::vector<TransformerBlock> blocks_;
+  LayerNorm final_norm_;
+  std::vector<Variable> variables_;
+  Workspace workspace_;
+  std::int64_t arranged_windows_ = 0;
+  Activations activations_;
+};
+
+}  // namespace lockstep::nn

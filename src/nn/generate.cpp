@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/philox.hpp>
+#include <lockstep/nn/generate.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+void check(const Gpt& model, std::string_view prompt, const GenerateOptions& options) {
+  if (prompt.empty()) throw InvalidArgument{"generate: the prompt is empty; expected 1 byte or more"};
+  if (model.options().vocabulary > 256)
+    throw InvalidArgument{fmt::format("generate: a vocabulary of {} tokens is not one of bytes; expected 256 or fewer",
+                                      model.options().vocabulary)};
+  if (options.length < 0)
+    throw InvalidArgument{fmt::format("generate: the length is {}; expected 0 or more", options.length)};
+  if (!(options.temperature >= 0) || std::isinf(options.temperature))
+    throw InvalidArgument{
+        fmt::format("generate: the temperature is {}; expected a number from 0 on", options.temperature)};
+}
+
+/// The token at the share `uniform` of the probabilities, in the order of the tokens. Overwrites the logits.
+std::size_t draw(std::span<double> logits, double temperature, double uniform) {
+  if (!std::ranges::all_of(logits, [](double each) { return std::isfinite(each); }))
+    throw InvalidArgument{"generate: the model's logits are not finite numbers"};
+  const auto largest = std::ranges::max_element(logits);
+  if (temperature == 0) return static_cast<std::size_t>(largest - logits.begin());
+
+  const double highest = *largest;
+  double sum = 0;
+  for (double& each : logits) each = sum += std::exp((each - highest) / temperature);
+  const auto drawn = std::ranges::upper_bound(logits, uniform * sum);
+  return static_cast<std::size_t>(drawn - logits.begin());
+}
+
+}  // namespace
+
+std::string generate(Gpt& model, std::string_view prompt, const GenerateOptions& options) {
+  check(model, prompt, options);
+  std::vector<std::int32_t> tokens;
+  for (const char byte : prompt) tokens.push_back(static_cast<unsigned char>(byte));
+  const RandomStream random{options.seed, RandomPurpose::generated_text, 0};
+  std::string text;
+  for (std::int64_t i = 0; i < options.length; ++i) {
+    const std::size_t known = std::min(tokens.size(), static_cast<std::size_t>(model.options().context));
+    std::vector<double> logits = model.logits(std::span{tokens}.last(known));
+    const std::span behind_last = std::span{logits}.last(static_cast<std::size_t>(model.options().vocabulary));
+    const std::size_t token = draw(behind_last, options.temperature, random.uniform(static_cast<std::uint64_t>(i)));
+    tokens.push_back(static_cast<std::int32_t>(token));
+    text.push_back(static_cast<char>(token));
+  }
+  return text;
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/nn/gpt.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+constexpr double stddev = 0.02;
+
+/// All sizes are looked at before the first layer creates a variable.
+const GptOptions& checked(const GptOptions& options) {
+  const auto& [layers, heads, width, context, vocabulary, dtype, seed] = options;
+  if (dtype != DType::f32 && dtype != DType::f64)
+    throw InvalidArgument{fmt::format("a gpt of {} is not supported; expected f32 or f64", name_of(dtype))};
+  if (std::min({layers, heads, width, context, vocabulary}) < 1 || width % heads != 0)
+    throw InvalidArgument{
+        fmt::format("a gpt of {} layers, {} heads, width {}, context {} and a vocabulary of {}; expected 1 or more of "
+                    "each, and heads that divide the width",
+                    layers, heads, width, context, vocabulary)};
+  for (const Shape& largest : {Shape{vocabulary, width}, Shape{context, width}, Shape{4, width, width}})
+    (void)element_count(largest);  // no overflow
+  return options;
+}
+
+std::vector<TransformerBlock> make_blocks(Strategy& strategy, const GptOptions& options, Here here) {
+  std::vector<TransformerBlock> blocks;
+  for (std::int64_t layer = 0; layer < options.layers; ++layer)
+    blocks.emplace_back(
+        strategy,
+        TransformerBlockOptions{.name = fmt::format("block_{}", layer),
+                                .width = options.width,
+                                .heads = options.heads,
+                                .dtype = options.dtype,
+                                .seed = options.seed,
+                                .stddev = stddev,
+                                .residual_stddev = stddev / std::sqrt(2 * static_cast<double>(options.layers))},
+        here);
+  return blocks;
+}
+
+TensorView flattened(const TensorView& view) {
+  return view.reshaped({view.count()});
+}
+
+}  // namespace
+
+Gpt::Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
+    : options_{checked(options)},
+      kernels_{std::move(kernels)},
+      stream_{strategy.stream()},
+      embedding_{strategy,
+                 {.vocabulary = options.vocabulary,
+                  .context = options.context,
+                  .width = options.width,
+                  .dtype = options.dtype,
+                  .stddev = stddev,
+                  .seed = options.seed},
+                 here},
+      blocks_{make_blocks(strategy, options, here)},
+      final_norm_{strategy, {.name = "final_norm", .width = options.width, .dtype = options.dtype}, here},
+      workspace_{options.dtype, stream_} {
+  variables_ = {embedding_.tokens(), embedding_.positions()};
+  for (const TransformerBlock& block : blocks_) std::ranges::copy(block.variables(), std::back_inserter(variables_));
+  variables_.insert(variables_.end(), {final_norm_.gain(), final_norm_.bias()});
+}
+
+ops::CrossEntropy Gpt::train_shard(const SampleBatch& shard, const GradientBuffer& gradients) {
+  require_fit(shard);
+  if (shard.samples == 0) {
+    // What the padding's zeros would add up to, but for the sign that a product by zero may have.
+    for (const Variable& variable : variables_) fill_zero(gradients.of(variable), stream_);
+    return {};
+  }
+  const TensorView tokens = shard.inputs.view();
+  forward(tokens);
+  const TensorView& logits = activations_.logits;
+  // In the place of the logits, which nobody needs any more: rows of padding become zero.
+  const ops::CrossEntropy result =
+      kernels_->softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
+  backward(tokens, gradients);
+  return result;
+}
+
+ops::CrossEntropy Gpt::evaluate_shard(const SampleBatch& shard) {
+  require_fit(shard);
+  if (shard.samples == 0) return {};
+  forward(shard.inputs.view());
+  return kernels_->softmax_cross_entropy(activations_.logits, flattened(shard.labels.view()), shard.counted_labels());
+}
+
+std::vector<double> Gpt::logits(std::span<const std::int32_t> tokens) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  if (count < 1 || count > options_.context)
+    throw InvalidArgument{fmt::format("{} tokens for a gpt; expected 1 to {}", count, options_.context)};
+  // What stands behind the tokens has no say in their logits.
+  std::vector<std::int32_t> window(tokens.begin(), tokens.end());
+  window.resize(static_cast<std::size_t>(options_.context));
+  const Tensor input = Tensor::copy_of(Tensor::from(window, {1, options_.context}).view(), stream_);
+  forward(input.view());
+  const TensorView rows = flattened(activations_.logits).slice(0, count * options_.vocabulary);
+  if (options_.dtype == DType::f64) return rows.to_vector<double>();
+  const auto values = rows.to_vector<float>();
+  return {values.begin(), values.end()};
+}
+
+void Gpt::forward(const TensorView& tokens) {
+  arrange(tokens.shape()[0]);
+  embedding_.forward(*kernels_, tokens, activations_.embedded);
+  for (std::size_t block = 0; block < blocks_.size(); ++block)
+    blocks_[block].forward(*kernels_, input_of(block), activations_.blocks[block]);
+  final_norm_.forward(*kernels_, input_of(blocks_.size()), activations_.normed, activations_.moments);
+  embedding_.forward_logits(*kernels_, activations_.normed, activations_.logits);
+}
+
+void Gpt::backward(const TensorView& tokens, const GradientBuffer& gradients) {
+  const TensorView& d = activations_.d;
+  embedding_.backward_logits(*kernels_, activations_.normed, activations_.logits, d, gradients);
+  final_norm_.backward(*kernels_, input_of(blocks_.size()), activations_.moments, d, d, gradients);
+  for (std::size_t block = blocks_.size(); block-- > 0;)
+    blocks_[block].backward(*kernels_, input_of(block), activations_.blocks[block], d, activations_.scratch, gradients);
+  embedding_.backward(*kernels_, tokens, d, gradients);
+}
+
+void Gpt::require_fit(const SampleBatch& shard) const {
+  const TensorView inputs = shard.inputs.view();
+  if (inputs.dtype() != DType::i32 || inputs.shape().size() != 2 || inputs.shape()[1] != options_.context)
+    throw InvalidArgument{
+        fmt::format("a shard of inputs {} for a gpt of i32[rows, {}]", describe(inputs), options_.context)};
+  if (shard.labels.dtype() != DType::i32 || shard.labels.shape() != inputs.shape())
+    throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected i32{}", describe(inputs),
+                                      describe(shard.labels.view()), to_string(inputs.shape()))};
+  if (shard.samples < 0 || shard.samples > inputs.shape()[0])
+    throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, inputs.shape()[0])};
+}
+
+void Gpt::arrange(std::int64_t windows) {
+  if (windows == arranged_windows_) return;
+  const Windows shape{windows, options_.context};
+  const std::int64_t rows = shape.rows();
+  activations_ = workspace_.arrange([&](Workspace& workspace) {
+    Activations all;
+    all.embedded = workspace.take({rows, options_.width});
+    for (const TransformerBlock& block : blocks_) all.blocks.push_back(block.take_activations(workspace, shape));
+    all.normed = workspace.take({rows, options_.width});
+    all.moments = workspace.take({rows, 2});
+    all.logits = workspace.take({rows, options_.vocabulary});
+    all.scratch = blocks_.front().take_scratch(workspace, shape);
+    all.d = workspace.take({rows, options_.width});
+    return all;
+  });
+  arranged_windows_ = windows;
+}
+
+const TensorView& Gpt::input_of(std::size_t block) const {
+  return block == 0 ? activations_.embedded : activations_.blocks[block - 1].y;
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,50 @@
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/nn/layer_norm.hpp>
+
+#include "checks.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+const LayerNormOptions& checked(const LayerNormOptions& options) {
+  require_float_weights(options.dtype);
+  if (options.width < 1)
+    throw InvalidArgument{fmt::format("layer '{}' is {} wide; expected 1 or more", options.name, options.width)};
+  return options;
+}
+
+Tensor ones(DType dtype, std::int64_t count) {
+  const auto size = static_cast<std::size_t>(count);
+  return dtype == DType::f64 ? Tensor::from(std::vector<double>(size, 1), {count})
+                             : Tensor::from(std::vector<float>(size, 1), {count});
+}
+
+}  // namespace
+
+LayerNorm::LayerNorm(Strategy& strategy, const LayerNormOptions& options, Here here)
+    : epsilon_{options.epsilon},
+      gain_{strategy.create_variable(
+          {.name = checked(options).name + "/gain"}, [&] { return ones(options.dtype, options.width); }, here)},
+      bias_{strategy.create_variable(
+          {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.width}); }, here)} {}
+
+void LayerNorm::forward(const ops::Kernels& kernels, const TensorView& x, const TensorView& y,
+                        const TensorView& moments) const {
+  kernels.layer_norm(
+      {.x = x, .gain = gain_.local(), .bias = bias_.local(), .epsilon = epsilon_, .y = y, .moments = moments});
+}
+
+void LayerNorm::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& moments,
+                         const TensorView& dy, const TensorView& dx, const GradientBuffer& gradients) const {
+  kernels.layer_norm_gradient({.x = x,
+                               .gain = gain_.local(),
+                               .moments = moments,
+                               .dy = dy,
+                               .dx = dx,
+                               .d_gain = gradients.of(gain_),
+                               .d_bias = gradients.of(bias_)});
+}
+
+}  // namespace lockstep::nn
