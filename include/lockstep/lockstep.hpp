@@ -27,8 +27,11 @@
 #include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
+#include <lockstep/nn/generate.hpp>
+#include <lockstep/nn/gpt.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/ops/kernels.hpp>
+#include <lockstep/ops/sequence_kernels.hpp>
 #include <lockstep/ops/sequence_kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>

@@ -22,16 +22,16 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// "mlp".
+  /// "mlp", "gpt".
   virtual std::string_view name() const = 0;
 
   /// All of them trainable, in the order of their creation.
   virtual std::span<const Variable> variables() const = 0;
 
   /// Forward and backward. Overwrites every variable's part of `gradients`, a buffer made for `variables()`,
-  /// with the gradient of the shard's *sum* of losses, and returns those sums. A shard without samples gives
-  /// +0.0 everywhere. InvalidArgument for a batch or a buffer that is not of the model's sizes and dtype, and
-  /// for a label outside of the classes.
+  /// with the gradient of the shard's *sum* of losses, and returns those sums: over its labels, of which there are
+  /// shard.counted_labels(). A shard without samples gives +0.0 everywhere. InvalidArgument for a batch or a buffer
+  /// that is not of the model's sizes and dtype, and for a label outside of the classes.
   virtual ops::CrossEntropy train_shard(const SampleBatch& shard, const GradientBuffer& gradients) = 0;
 
   /// Forward only: the same result.
