@@ -13,6 +13,7 @@
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "gpt_support.hpp"
+#include "naive_gpt.hpp"
 #include "ops/cuda/without_sequences.hpp"
 #include "ops/reference/reference.hpp"
 #include "support/forwarding_stream.hpp"
@@ -110,6 +111,21 @@ TEST_CASE("sizes and types that no gpt can have are refused before anything is c
   refused({.vocabulary = 0}, "vocabulary of 0");
   refused({.dtype = DType::i32}, "a gpt of i32 is not supported; expected f32 or f64");
   refused({.heads = 1, .width = std::int64_t{1} << 40}, "");
+}
+
+TEST_CASE("the logits of a gpt are those of its definition, position by position") {
+  GptProgram program{DType::f64};
+  program.shake();
+  const NaiveGpt naive{program.model};
+  const std::vector<std::int32_t> tokens{3, 0, 6, 6, 1};
+  const std::vector<double> found = program.model.logits(tokens);
+  for (std::size_t position = 0; position < 5; ++position) {
+    const std::vector<double> expected =
+        naive.logits({tokens.begin(), tokens.begin() + 1 + static_cast<int>(position)});
+    // Sums of up to 24 terms of size up to ten, in another order, behind two blocks of norms that enlarge roundings.
+    for (std::size_t token = 0; token < 7; ++token)
+      CHECK(found[position * 7 + token] == Approx(expected[token]).epsilon(0).margin(1e-12));
+  }
 }
 
 TEST_CASE("the gradients of a gpt agree with finite differences") {
