@@ -32,7 +32,6 @@
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/ops/sequence_kernels.hpp>
-#include <lockstep/ops/sequence_kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
