@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -101,7 +102,9 @@ class Watchdog::Thread {
     peer.elsewhere = heartbeats_ && !heartbeats_->nodes().same_node(row, table_.row());
     const std::int32_t process = table_.read(row).process;
     if (row == table_.row() || process == 0) return peer;
-    const auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
+    auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
+    // It was there when it filled its row.
+    if (descriptor < 0 && errno == ESRCH) descriptor = ::eventfd(1, EFD_CLOEXEC);
     if (descriptor < 0)
       log::debug(fmt::format("no pidfd for {}: {}; its end shows by its silence", name(row), std::strerror(errno)));
     peer.process = Descriptor{static_cast<int>(descriptor)};
