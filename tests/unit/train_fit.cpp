@@ -137,7 +137,7 @@ TEST_CASE("the gradients of a shard's micro-batches are added up first one first
   const std::vector<Case> cases{
       {{1, half, half, half, 0, 0, 0, 0}, 1},  // one by one each half is lost
       {{half, half, half, half, 1, 0, 0, 0}, 1 + 4 * half},
-      {{half, half, 1, half, 0, 0, 0, half}, 1 + 2 * half},
+      {{0, 0, 0, 1, half, half, 0, 0}, 1 + 2 * half},  // the second shard's are one number before they meet the 1
   };
   const FitOptions options{.global_batch = 8, .steps = 1, .shards = 2, .accumulate = 4};
   for (const Case& each : cases) {
