@@ -10,9 +10,9 @@ namespace lockstep {
 
 // A checkpoint is a file in the safetensors format: the length of a header (8 bytes, little-endian), the header (JSON:
 // under the name of each tensor its type, its shape and where its bytes are), and the elements, little-endian and
-// row-major. It has one entry for each variable, under the variable's own name, and one for each piece of optimizer state
-// that there is, under the name that VariableStore::optimizer_state gives it. The same values make the same bytes on any
-// number of ranks, and what some ranks saved, others restore, more or fewer of them, or a program without any.
+// row-major. It has one entry for each variable, under the variable's own name, and one for each piece of optimizer
+// state that there is, under the name that VariableStore::optimizer_state gives it. The same values make the same bytes
+// on any number of ranks, and what some ranks saved, others restore, more or fewer of them, or a program without any.
 //
 // Both functions want cross-replica context, or the default one, and every variable sealed: ContextError otherwise,
 // before any communication. MismatchError where ranks name other paths. What fails on the chief is a CheckpointError

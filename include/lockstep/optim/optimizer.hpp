@@ -108,8 +108,9 @@ class Optimizer {
     /// as their gradients make them.
     double weight_decay = 0;
     /// The largest global norm of a gradient: one whose norm is larger is made shorter, to this. The norm is the root
-    /// of the sum of the squares of all variables' gradients, each the sum over the replicas divided by the samples.
-    /// One that is not finite makes nothing shorter: what is wrong goes on to the variables, and shows in the loss.
+    /// of the sum of the squares of all variables' gradients, each the sum over the replicas divided by the samples;
+    /// UpdateKernels::sum_of_squares adds them up, in the order in which apply_gradients is given them. One that is not
+    /// finite makes nothing shorter: what is wrong goes on to the variables, and shows in the loss.
     std::optional<double> clip_norm = {};
     /// Of the counter of steps. Optimizers with one name count together.
     std::string name = "optimizer";
