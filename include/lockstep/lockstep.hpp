@@ -28,6 +28,9 @@
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/ops/kernels.hpp>
+#include <lockstep/ops/update_kernels.hpp>
+#include <lockstep/optim/adamw.hpp>
+#include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/reduce/fixed_order.hpp>

@@ -75,6 +75,20 @@ MatmulSizes require_product(DeviceKind device, std::string_view operation, const
   return sizes;
 }
 
+InvalidArgument bad_number(std::string_view operation, std::string_view what, double value, std::string_view expected) {
+  return InvalidArgument{fmt::format("{}: the {} is {}, expected {}", operation, what, value, expected)};
+}
+
+// Both written so that a NaN fails.
+
+void require_positive(std::string_view operation, std::string_view what, double value) {
+  if (!(value > 0) || std::isinf(value)) throw bad_number(operation, what, value, "a positive number");
+}
+
+void require_not_negative(std::string_view operation, std::string_view what, double value) {
+  if (!(value >= 0) || std::isinf(value)) throw bad_number(operation, what, value, "a number from 0");
+}
+
 }  // namespace
 
 MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose transpose_a, const TensorView& b,
@@ -135,9 +149,30 @@ InvalidArgument label_outside(std::int32_t label, std::int64_t row, const Tensor
                   logits.shape()[1], describe(logits))};
 }
 
-void check_divisor(std::string_view operation, double divisor) {
-  if (!(divisor > 0) || std::isinf(divisor))
-    throw InvalidArgument{fmt::format("{}: the divisor is {}, expected a positive number", operation, divisor)};
+void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,
+                  const UpdateStep& step) {
+  for (const auto* a = operands.begin(); a != operands.end(); ++a)
+    for (const auto* b = a + 1; b != operands.end(); ++b) check_apart(device, operation, **a, **b);
+  require_positive(operation, "divisor", step.divisor);
+  require_not_negative(operation, "learning rate", step.learning_rate);
+  require_not_negative(operation, "factor", step.factor);
+  require_not_negative(operation, "weight decay", step.weight_decay);
+  if (step.number < 1)
+    throw InvalidArgument{fmt::format("{}: the number of the step is {}, expected 1 or more", operation, step.number)};
+}
+
+void check_fraction(std::string_view operation, std::string_view what, double value) {
+  if (!(value >= 0 && value < 1)) throw bad_number(operation, what, value, "a number from 0 to below 1");
+}
+
+void check_moments(std::string_view operation, const AdamWMoments& moments) {
+  check_fraction(operation, "beta1", moments.beta1);
+  check_fraction(operation, "beta2", moments.beta2);
+  require_positive(operation, "epsilon", moments.epsilon);
+}
+
+void check_floats(DeviceKind device, std::string_view operation, std::span<const TensorView> operands) {
+  for (const TensorView& each : operands) require_float(device, operation, each);
 }
 
 }  // namespace lockstep::ops

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include <lockstep/base/error.hpp>
@@ -41,6 +43,16 @@ void check_cross_entropy(DeviceKind device, const TensorView& logits, const Tens
 /// For the first counted row whose label is no class.
 InvalidArgument label_outside(std::int32_t label, std::int64_t row, const TensorView& logits);
 
-void check_divisor(std::string_view operation, double divisor);
+/// Operands of one float type and shape, each in memory of its own, and the numbers of a step.
+void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,
+                  const UpdateStep& step);
+
+/// A number called `what` from 0 to below 1.
+void check_fraction(std::string_view operation, std::string_view what, double value);
+
+void check_moments(std::string_view operation, const AdamWMoments& moments);
+
+/// Operands of f32 or f64 each.
+void check_floats(DeviceKind device, std::string_view operation, std::span<const TensorView> operands);
 
 }  // namespace lockstep::ops

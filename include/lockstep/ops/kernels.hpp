@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/ops/update_kernels.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::ops {
@@ -46,10 +47,8 @@ struct CrossEntropy {
 ///
 /// Not synchronised, but without state that a caller could see: threads may call kernels on disjoint operands
 /// at the same time.
-class Kernels {
+class Kernels : public UpdateKernels {
  public:
-  virtual ~Kernels() = default;
-
   /// "reference", "oneDNN" or "cuda".
   virtual std::string_view name() const = 0;
 
@@ -102,17 +101,6 @@ class Kernels {
 
   /// sum += x, element by element. Same shape.
   virtual void add(const TensorView& sum, const TensorView& x) const = 0;
-
-  /// One step of gradient descent, in one pass over flat memory: values -= learning_rate * (gradient /
-  /// divisor). Same shape. The scalars are rounded to the views' dtype first. `divisor` (the number of
-  /// samples that the gradient is a sum over) is positive and finite.
-  virtual void sgd(const TensorView& values, const TensorView& gradient, double divisor,
-                   double learning_rate) const = 0;
-
-  /// The same with momentum: velocity = momentum * velocity + gradient / divisor, then
-  /// values -= learning_rate * velocity.
-  virtual void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                        double divisor, double learning_rate, double momentum) const = 0;
 };
 
 enum class KernelChoice : std::uint8_t { automatic, reference, onednn, cuda };

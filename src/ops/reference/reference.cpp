@@ -7,20 +7,10 @@
 #include "../checks.hpp"
 #include "loops.hpp"
 #include "softmax.hpp"
+#include "typed.hpp"
 
 namespace lockstep::ops {
 namespace {
-
-/// Calls `fn` with a value of the C++ type of `dtype`, which the checks found to be f32 or f64.
-template <class Fn>
-auto with_type(DType dtype, Fn&& fn) {
-  return dtype == DType::f32 ? fn(float{}) : fn(double{});
-}
-
-template <class T>
-T* data(const TensorView& view) {
-  return view.elements<T>().data();
-}
 
 void check_labels(const TensorView& logits, const TensorView& labels, std::int64_t samples) {
   const auto label = labels.elements<std::int32_t>().first(static_cast<std::size_t>(samples));
@@ -147,30 +137,6 @@ void ReferenceKernels::add(const TensorView& sum, const TensorView& x) const {
   with_type(sum.dtype(), [&](auto zero) {
     using T = decltype(zero);
     loops::add(data<T>(sum), data<T>(x), sum.count());
-  });
-}
-
-void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient, double divisor,
-                           double learning_rate) const {
-  check_apart(DeviceKind::cpu, "sgd", values, gradient);
-  check_divisor("sgd", divisor);
-  with_type(values.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    loops::sgd(data<T>(values), data<T>(gradient), static_cast<T>(divisor), static_cast<T>(learning_rate),
-               values.count());
-  });
-}
-
-void ReferenceKernels::momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                                double divisor, double learning_rate, double momentum) const {
-  check_apart(DeviceKind::cpu, "momentum", values, gradient);
-  check_apart(DeviceKind::cpu, "momentum", values, velocity);
-  check_apart(DeviceKind::cpu, "momentum", gradient, velocity);
-  check_divisor("momentum", divisor);
-  with_type(values.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    loops::momentum(data<T>(values), data<T>(gradient), data<T>(velocity), static_cast<T>(divisor),
-                    static_cast<T>(learning_rate), static_cast<T>(momentum), values.count());
   });
 }
 

@@ -22,9 +22,14 @@ class ReferenceKernels : public Kernels {
   CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                      std::int64_t samples) const override;
   void add(const TensorView& sum, const TensorView& x) const override;
-  void sgd(const TensorView& values, const TensorView& gradient, double divisor, double learning_rate) const override;
-  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity, double divisor,
-                double learning_rate, double momentum) const override;
+
+  // update.cpp
+  void sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const override;
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                const UpdateStep& step, double momentum) const override;
+  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
+             const UpdateStep& step, const AdamWMoments& moments) const override;
+  double sum_of_squares(std::span<const TensorView> parts) const override;
 };
 
 }  // namespace lockstep::ops
