@@ -10,6 +10,7 @@
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/launch.hpp"
+#include "ops/cuda/no_image_kernels.hpp"
 #include "ops/cuda/products.hpp"
 
 namespace lockstep::ops {
@@ -54,7 +55,7 @@ std::string fingerprint_of_current_gpu() {
                      version(driver));
 }
 
-class CudaKernels final : public Kernels {
+class CudaKernels final : public Kernels, public NoImageKernels {
  public:
   explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
     native(stream_);

@@ -7,20 +7,10 @@
 #include "../checks.hpp"
 #include "loops.hpp"
 #include "softmax.hpp"
+#include "typed.hpp"
 
 namespace lockstep::ops {
 namespace {
-
-/// Calls `fn` with a value of the C++ type of `dtype`, which the checks found to be f32 or f64.
-template <class Fn>
-auto with_type(DType dtype, Fn&& fn) {
-  return dtype == DType::f32 ? fn(float{}) : fn(double{});
-}
-
-template <class T>
-T* data(const TensorView& view) {
-  return view.elements<T>().data();
-}
 
 void check_labels(const TensorView& logits, const TensorView& labels, std::int64_t samples) {
   const auto label = labels.elements<std::int32_t>().first(static_cast<std::size_t>(samples));
