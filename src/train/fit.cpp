@@ -166,7 +166,7 @@ StepSums Fit::compute_gradients(std::span<const std::int64_t> samples) {
   // The gradient of an only shard is the sum, and is written where that belongs.
   const bool only = train_shards_.count() == 1;
   train_shards_.for_each(samples, [&](const SampleBatch& shard) {
-    const ops::CrossEntropy result = model_.train_shard(shard, only ? buffer_ : buffer_.at(gradient_sum_.next()));
+    const ops::CrossEntropy result = model_.train_shard(shard, {}, only ? buffer_ : buffer_.at(gradient_sum_.next()));
     if (!only) gradient_sum_.push();
     loss_sum_.push(result.loss_sum);
     sums.samples += shard.samples;

@@ -226,8 +226,8 @@ TEST_CASE("a GPU refuses every image kernel in one and the same line") {
   const Normalisation by{v, v};
   const auto refused = [](auto&& call) {
     CHECK_THROWS_AS(call(), ConfigError);
-    CHECK_THROWS_WITH(
-        call(), "the kernels of a GPU have no convolutions, batch normalisation or dropout: expected the CPU's");
+    CHECK_THROWS_WITH(call(),
+                      "the kernels of a GPU have no convolutions, batch normalisation or dropout: expected the CPU's");
   };
   refused([&] { kernels.convolution(v, v, v, Activation::relu, v); });
   refused([&] { kernels.convolution_gradients(v, v, v, v); });

@@ -1,9 +1,9 @@
 // The arithmetic of training, on memory of one device: what nn and optim call, and no one else.
 //
 // Three implementations stand behind one interface. `reference` is plain loops in f32 and f64 on the host: the
-// oracle, and what a build without oneDNN trains with. `oneDNN` does the matrix products and
-// convolutions of f32 with the library, the rest with the same loops. `cuda` works on the memory of a GPU: products by cuBLASLt in full
-// f32 and f64, the rest by kernels of its own.
+// oracle, and what a build without oneDNN trains with. `oneDNN` does the matrix products and the convolutions of
+// f32 with the library, the rest with the same loops. `cuda` works on the memory of a GPU: products by cuBLASLt in
+// full f32 and f64, the rest by kernels of its own.
 //
 // The bits. Every kernel is a function of its operands' values and shapes, and of nothing else: not of the
 // rank, of the time, or of where the operands lie in memory. That holds for one build on one instruction set
