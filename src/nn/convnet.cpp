@@ -116,7 +116,7 @@ ops::CrossEntropy Convnet::train_shard(const SampleBatch& shard, const ShardPlac
   const TensorView logits = of(pass, workspace_.logits);
   // In the place of the logits, which nobody needs any more: rows of padding become zero.
   const ops::CrossEntropy result = kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples, logits);
-  copy(workspace_.statistics.view(), gradients.statistics(), stream_);
+  if (options_.batch_norm) copy(workspace_.statistics.view(), gradients.statistics(), stream_);
   backward(pass, gradients);
   return result;
 }

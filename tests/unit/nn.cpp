@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -12,19 +11,12 @@
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "nn_support.hpp"
+
 using namespace lockstep;
 using namespace lockstep::nn;
 
 namespace {
-
-using SharedKernels = std::shared_ptr<const ops::Kernels>;
-
-SharedKernels reference() {
-  return ops::make_kernels(ops::KernelChoice::reference);
-}
-SharedKernels automatic() {
-  return ops::make_kernels(ops::KernelChoice::automatic);
-}
 
 /// Small, with layers of sizes that leave padding in the store.
 MlpOptions small(DType dtype) {
@@ -45,43 +37,9 @@ struct Program {
   GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
 };
 
-void set(const TensorView& view, std::int64_t i, double value) {
-  if (view.dtype() == DType::f64) {
-    view.elements<double>()[static_cast<std::size_t>(i)] = value;
-  } else {
-    view.elements<float>()[static_cast<std::size_t>(i)] = static_cast<float>(value);
-  }
-}
-
-std::vector<double> in_double(const TensorView& view) {
-  if (view.dtype() == DType::f64) return view.to_vector<double>();
-  const auto values = view.to_vector<float>();
-  return {values.begin(), values.end()};
-}
-
-void fill(const TensorView& view, double value) {
-  for (std::int64_t i = 0; i < view.count(); ++i) set(view, i, value);
-}
-
-bool same_bits(const TensorView& a, const TensorView& b) {
-  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
-}
-
-/// Samples [first, first + samples) of an endless data set, in a batch of `capacity` rows.
-SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype,
-                         const MlpOptions& options = small(DType::f64)) {
-  const RandomStream inputs{17, RandomPurpose::initial_value, 0};
-  const RandomStream labels{17, RandomPurpose::initial_value, 1};
-  SampleBatch batch = make_batch(capacity, options.inputs, dtype);
-  for (std::int64_t row = 0; row < samples; ++row) {
-    for (std::int64_t j = 0; j < options.inputs; ++j)
-      set(batch.inputs.view(), row * options.inputs + j,
-          inputs.uniform(static_cast<std::uint64_t>((first + row) * options.inputs + j)));
-    batch.labels.view().elements<std::int32_t>()[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(
-        labels.below(static_cast<std::uint64_t>(options.classes), static_cast<std::uint64_t>(first + row)));
-  }
-  batch.samples = samples;
-  return batch;
+SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype) {
+  const MlpOptions options = small(dtype);
+  return nn::samples_from(first, samples, capacity, dtype, {options.inputs, options.classes});
 }
 
 std::vector<double> weights_of(const Program& program) {
@@ -167,6 +125,12 @@ TEST_CASE("an initial weight depends on the seed, its variable's ordinal and its
   // In a model the ordinal counts the strategy's variables.
   Program program{DType::f64};
   CHECK(in_double(program.model.variables()[2].local()) == glorot_uniform(DType::f64, 7, 4, 3, 2).to_vector<double>());
+
+  // Of a convolution the inputs and outputs of all positions under its kernel count.
+  const auto kernel = glorot_uniform(DType::f64, {5, 3, 2, 4}, 9, 2).to_vector<double>();
+  for (std::size_t i = 0; i < kernel.size(); ++i)
+    CHECK(kernel[i] == (2 * stream.uniform(i) - 1) * std::sqrt(6.0 / (5 * 3 * (2 + 4))));
+  CHECK_THROWS_WITH(glorot_uniform(DType::f64, {3}, 9, 2), Catch::Contains("expected [..., inputs, outputs]"));
 }
 
 TEST_CASE("the initial weights of a seed never change") {
@@ -190,23 +154,8 @@ TEST_CASE("the gradients of an mlp agree with finite differences") {
   // Central differences are off by about h^2 = 1e-10 times the third derivative, and by the rounding of the
   // loss, some 1e-15 * loss / h = 1e-9: a margin of 1e-8. No relu may change sides within h; with these data
   // none does.
-  const double h = 1e-5;
-  int nonzero = 0;
-  for (const Variable& variable : model.variables()) {
-    const auto gradient = buffer.of(variable).to_vector<double>();
-    const std::span<double> values = variable.local().elements<double>();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double before = values[i];
-      values[i] = before + h;
-      const double above = model.evaluate_shard(batch).loss_sum;
-      values[i] = before - h;
-      const double below = model.evaluate_shard(batch).loss_sum;
-      values[i] = before;
-      INFO(variable.name() << " element " << i);
-      CHECK(gradient[i] == Approx((above - below) / (2 * h)).epsilon(0).margin(1e-8));
-      nonzero += gradient[i] != 0;
-    }
-  }
+  const auto loss = [&] { return model.evaluate_shard(batch).loss_sum; };
+  const int nonzero = check_against_differences(model.variables(), buffer, loss, {.step = 1e-5, .margin = 1e-8});
   CHECK(nonzero > 60);  // of 89: not every path is dead
 }
 
@@ -348,6 +297,18 @@ TEST_CASE("a gradient buffer is laid out as the store is, and clears the padding
   CHECK(there.of(program.model.variables()[5]).data() == other.view().data());  // last created, first in memory
 }
 
+TEST_CASE("a gradient buffer has a place for statistics where it is given one") {
+  Program program{DType::f32};
+  CHECK(program.model.statistics() == 0);
+  const GradientBuffer home = program.buffer();
+  CHECK(home.statistics().count() == 0);
+  const Tensor statistics = Tensor::zeros(DType::f32, {3});
+  const GradientBuffer with = home.with_statistics(statistics.view());
+  CHECK(with.statistics().data() == statistics.view().data());
+  CHECK(with.flat().data() == home.flat().data());
+  CHECK(with.at(Tensor::zeros(DType::f32, {home.count()}).view()).statistics().count() == 0);
+}
+
 TEST_CASE("a gradient buffer is refused for what is not one piece of trainable memory") {
   const auto group = make_local_group();
   Strategy strategy{*group};
@@ -363,6 +324,7 @@ TEST_CASE("a gradient buffer is refused for what is not one piece of trainable m
   CHECK_THROWS_WITH(buffer.of(wide), Catch::Contains("'wide'"));
   CHECK_THROWS_AS(buffer.at(Tensor::zeros(DType::f32, {buffer.count() - 1}).view()), InvalidArgument);
   CHECK_THROWS_AS(buffer.at(Tensor::zeros(DType::f64, {buffer.count()}).view()), InvalidArgument);
+  CHECK_THROWS_AS(buffer.with_statistics(Tensor::zeros(DType::f64, {3}).view()), InvalidArgument);
   const auto refused = [&](std::vector<Variable> variables) {
     CHECK_THROWS_AS((GradientBuffer{strategy.store(), variables}), InvalidArgument);
   };
