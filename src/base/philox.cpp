@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include <lockstep/base/philox.hpp>
 
 namespace lockstep {
@@ -18,44 +16,6 @@ constexpr std::uint32_t low(std::uint64_t x) {
   return static_cast<std::uint32_t>(x);
 }
 
-void next_round(std::array<std::uint32_t, 2>& key) {
-  key[0] += weyl_0;
-  key[1] += weyl_1;
-}
-
-// Blocks of neighbouring counters side by side, which the compiler computes in vectors: blocks[word][block].
-constexpr std::size_t blocks_at_once = 8;
-constexpr std::size_t words_at_once = 4 * blocks_at_once;
-using Blocks = std::array<std::array<std::uint32_t, blocks_at_once>, 4>;
-
-void do_round(Blocks& blocks, std::array<std::uint32_t, 2> key) {
-  for (std::size_t i = 0; i < blocks_at_once; ++i) {
-    const std::uint64_t product_0 = std::uint64_t{multiplier_0} * blocks[0][i];
-    const std::uint64_t product_1 = std::uint64_t{multiplier_1} * blocks[2][i];
-    blocks[0][i] = high(product_1) ^ blocks[1][i] ^ key[0];
-    blocks[1][i] = low(product_1);
-    blocks[2][i] = high(product_0) ^ blocks[3][i] ^ key[1];
-    blocks[3][i] = low(product_0);
-  }
-}
-
-/// The `group`-th blocks_at_once blocks of a stream.
-Blocks neighbours(std::uint64_t group, std::uint64_t stream, std::array<std::uint32_t, 2> key) {
-  Blocks blocks;
-  for (std::size_t i = 0; i < blocks_at_once; ++i) {
-    const std::uint64_t index = group * blocks_at_once + i;
-    blocks[0][i] = low(index);
-    blocks[1][i] = high(index);
-    blocks[2][i] = low(stream);
-    blocks[3][i] = high(stream);
-  }
-  for (int round = 0; round < rounds; ++round) {
-    do_round(blocks, key);
-    next_round(key);
-  }
-  return blocks;
-}
-
 }  // namespace
 
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
@@ -64,7 +24,8 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
     const std::uint64_t product_1 = std::uint64_t{multiplier_1} * counter[2];
     counter = {high(product_1) ^ counter[1] ^ key[0], low(product_1), high(product_0) ^ counter[3] ^ key[1],
                low(product_0)};
-    next_round(key);
+    key[0] += weyl_0;
+    key[1] += weyl_1;
   }
   return counter;
 }
@@ -84,12 +45,8 @@ std::uint64_t RandomStream::bits(std::uint64_t index) const {
 
 void RandomStream::words(std::uint64_t first, std::span<std::uint32_t> out) const {
   for (std::size_t done = 0; done < out.size();) {
-    const std::uint64_t index = first + done;
-    const Blocks blocks = neighbours(index / words_at_once, stream_, key_);
-    const auto skipped = static_cast<std::size_t>(index % words_at_once);
-    const std::size_t count = std::min(words_at_once - skipped, out.size() - done);
-    for (std::size_t i = 0; i < count; ++i) out[done + i] = blocks[(skipped + i) % 4][(skipped + i) / 4];
-    done += count;
+    const auto four = block((first + done) / 4, 0);
+    for (auto word = (first + done) % 4; word < 4 && done < out.size(); ++word) out[done++] = four[word];
   }
 }
 

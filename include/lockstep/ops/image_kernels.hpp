@@ -51,8 +51,8 @@ class ImageKernels {
   /// channels], or NaN where one of them is NaN. The last row or column of an odd extent is left out. y is overwritten.
   virtual void max_pool(const TensorView& x, const TensorView& y) const = 0;
 
-  /// dx = dy where max_pool found its value: at the first of equal ones in the order of memory, at the first NaN where
-  /// there is one; 0 elsewhere. dx is overwritten, and may be x.
+  /// dx = dy where max_pool found its value: at the first of equal ones in the order of memory, and at the first of the
+  /// four where one of them is NaN; 0 elsewhere. dx is overwritten, and may be x.
   virtual void max_pool_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const = 0;
 
   /// sum [channels] = the sum over the samples of each sample's mean over its positions, for x [samples, ...,

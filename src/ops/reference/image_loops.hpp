@@ -91,22 +91,21 @@ inline std::array<std::int64_t, 4> window(const PoolSizes& sizes) {
   return {0, position, row, row + position};
 }
 
-/// Whether `next` takes the place of `best`, the first of the largest so far or the first NaN.
+/// The largest of a window's four, or a NaN where there is one: by choices between two values, which vectors have.
 template <class T>
-bool takes_over(T next, T best) {
-  return !(next <= best) && best == best;
+T largest(const T* first, const std::array<std::int64_t, 4>& at) {
+  T best = first[at[0]];
+  for (int i = 1; i < 4; ++i) best = best < first[at[i]] ? first[at[i]] : best;
+  for (int i = 1; i < 4; ++i) best = first[at[i]] != first[at[i]] ? first[at[i]] : best;
+  return best;
 }
 
 template <class T>
 void max_pool(const PoolSizes& sizes, const T* __restrict x, T* __restrict y) {
   const auto at = window(sizes);
   for_each_window(sizes, [&](std::int64_t result, std::int64_t first) {
-    for (std::int64_t channel = 0; channel < sizes.channels; ++channel) {
-      const T* const of = x + first + channel;
-      T best = of[at[0]];
-      for (int i = 1; i < 4; ++i) best = takes_over(of[at[i]], best) ? of[at[i]] : best;
-      y[result + channel] = best;
-    }
+    for (std::int64_t channel = 0; channel < sizes.channels; ++channel)
+      y[result + channel] = largest(x + first + channel, at);
   });
 }
 
@@ -127,17 +126,17 @@ template <class T>
 void max_pool_gradient(const PoolSizes& sizes, const T* x, const T* dy, T* dx) {
   const auto at = window(sizes);
   for_each_window(sizes, [&](std::int64_t result, std::int64_t first) {
+  // No channel reads what another writes, although dx may be x.
+#pragma GCC ivdep
     for (std::int64_t channel = 0; channel < sizes.channels; ++channel) {
-      const T* const of = x + first + channel;
-      T best = of[at[0]];
-      int place = 0;
-      for (int i = 1; i < 4; ++i) {
-        const bool found = takes_over(of[at[i]], best);
-        best = found ? of[at[i]] : best;
-        place = found ? i : place;
+      const T best = largest(x + first + channel, at);
+      T left = dy[result + channel];
+      for (const std::int64_t place : at) {
+        const std::int64_t i = first + channel + place;
+        const T here = x[i] < best ? T{0} : left;
+        left = x[i] < best ? left : T{0};
+        dx[i] = here;
       }
-      const T gradient = dy[result + channel];
-      for (int i = 0; i < 4; ++i) dx[first + channel + at[i]] = place == i ? gradient : T{0};
     }
   });
   zero_left_out(sizes, dx);
