@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -190,6 +193,29 @@ TEST_CASE("the bits of a convolution depend on values and shape alone, not on pl
     };
     const auto first = compute(0);
     for (const std::int64_t offset : {1, 3, 0}) CHECK(compute(offset) == first);
+  }
+}
+
+TEST_CASE("threads may compute convolutions of one shape at the same time") {
+  const Case c{2, 8, 8, 16, 3, 3, 32};
+  const Tensor weight = noise(DType::f32, c.weight(), 2), bias = noise(DType::f32, {c.outputs}, 3);
+  for (const auto& kernels : all_kernels()) {
+    CAPTURE(kernels->name());
+    // y and dx of a seed of its own, several times over.
+    const auto compute = [&](std::uint64_t seed, int times) {
+      const Tensor x = noise(DType::f32, c.x(), seed), y = Tensor::zeros(DType::f32, c.y());
+      const Tensor dx = Tensor::zeros(DType::f32, c.x());
+      for (int i = 0; i < times; ++i) {
+        kernels->convolution(x.view(), weight.view(), bias.view(), Activation::none, y.view());
+        kernels->convolution_input_gradient(y.view(), weight.view(), dx.view());
+      }
+      return dx.to_vector<float>();
+    };
+    std::vector<std::vector<float>> found(4);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < found.size(); ++i) threads.emplace_back([&, i] { found[i] = compute(100 + i, 20); });
+    for (std::thread& thread : threads) thread.join();
+    for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == compute(100 + i, 1));
   }
 }
 
