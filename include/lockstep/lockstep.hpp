@@ -26,6 +26,7 @@
 #include <lockstep/input/row_sequence.hpp>
 #include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
+#include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/ops/update_kernels.hpp>

@@ -1,26 +1,13 @@
-#include <cmath>
-
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/philox.hpp>
 #include <lockstep/nn/dense.hpp>
 
 namespace lockstep::nn {
 namespace {
 
-template <class Real>
-void fill_uniform(std::span<Real> values, double limit, const RandomStream& stream) {
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<Real>((2 * stream.uniform(i) - 1) * limit);
-}
-
-void require_float(DType dtype) {
-  if (dtype != DType::f32 && dtype != DType::f64)
-    throw InvalidArgument{fmt::format("weights of {} are not supported; expected f32 or f64", name_of(dtype))};
-}
-
 const DenseOptions& checked(const DenseOptions& options) {
-  require_float(options.dtype);
+  require_weights(options.dtype);
   if (options.inputs < 1 || options.outputs < 1)
     throw InvalidArgument{fmt::format("layer '{}' has {} inputs and {} outputs; expected 1 or more of both",
                                       options.name, options.inputs, options.outputs)};
@@ -29,20 +16,6 @@ const DenseOptions& checked(const DenseOptions& options) {
 }
 
 }  // namespace
-
-Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, std::uint64_t seed,
-                      std::uint64_t ordinal) {
-  require_float(dtype);
-  const Tensor weight = Tensor::zeros(dtype, {inputs, outputs});
-  const double limit = std::sqrt(6 / (static_cast<double>(inputs) + static_cast<double>(outputs)));
-  const RandomStream stream{seed, RandomPurpose::initial_value, ordinal};
-  if (dtype == DType::f64) {
-    fill_uniform(weight.view().elements<double>(), limit, stream);
-  } else {
-    fill_uniform(weight.view().elements<float>(), limit, stream);
-  }
-  return weight;
-}
 
 Dense::Dense(Strategy& strategy, const DenseOptions& options, Here here)
     : weight_{strategy.create_variable(

@@ -21,6 +21,15 @@ void require_place(DeviceKind device, std::string_view operation, const TensorVi
                                       named(view.device()), named(device))};
 }
 
+bool overlap(const TensorView& a, const TensorView& b) {
+  // std::less orders pointers into different allocations; the operators need not.
+  const std::less<const std::byte*> before;
+  return a.bytes() > 0 && b.bytes() > 0 && before(a.data(), b.data() + b.bytes()) &&
+         before(b.data(), a.data() + a.bytes());
+}
+
+}  // namespace
+
 void require_float(DeviceKind device, std::string_view operation, const TensorView& view) {
   if (view.dtype() != DType::f32 && view.dtype() != DType::f64)
     throw InvalidArgument{fmt::format("{}: expected f32 or f64, not {}", operation, describe(view))};
@@ -34,13 +43,6 @@ void require_one_type(DeviceKind device, std::string_view operation, const Tenso
     throw InvalidArgument{fmt::format("{}: {} and {} are not of one type", operation, describe(a), describe(b))};
 }
 
-bool overlap(const TensorView& a, const TensorView& b) {
-  // std::less orders pointers into different allocations; the operators need not.
-  const std::less<const std::byte*> before;
-  return a.bytes() > 0 && b.bytes() > 0 && before(a.data(), b.data() + b.bytes()) &&
-         before(b.data(), a.data() + a.bytes());
-}
-
 void require_apart(std::string_view operation, const TensorView& a, const TensorView& b) {
   if (overlap(a, b))
     throw InvalidArgument{fmt::format("{}: {} and {} overlap in memory", operation, describe(a), describe(b))};
@@ -51,6 +53,8 @@ void require_same_shape(DeviceKind device, std::string_view operation, const Ten
   if (a.shape() != b.shape())
     throw InvalidArgument{fmt::format("{}: {} and {} are not of one shape", operation, describe(a), describe(b))};
 }
+
+namespace {
 
 void require_matrix(std::string_view operation, const TensorView& view) {
   if (view.shape().size() != 2)

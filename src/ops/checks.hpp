@@ -12,6 +12,18 @@
 
 namespace lockstep::ops {
 
+// What the checks below are made of.
+
+void require_float(DeviceKind device, std::string_view operation, const TensorView& view);
+
+/// Both f32 or both f64, on `device`.
+void require_one_type(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
+
+/// The same, and of one shape.
+void require_same_shape(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
+
+void require_apart(std::string_view operation, const TensorView& a, const TensorView& b);
+
 /// The extents of c [m, n] = op(a) [m, k] · op(b) [k, n].
 struct MatmulSizes {
   std::int64_t m;

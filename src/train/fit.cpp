@@ -204,7 +204,7 @@ StepSums Fit::train_shard(std::span<const std::int64_t> shard, const nn::Gradien
   train_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, int number) {
     const bool first = number == 0;
     const ops::CrossEntropy result =
-        model_.train_shard(batch, first ? gradients : gradients.at(micro_gradients_.view()));
+        model_.train_shard(batch, {}, first ? gradients : gradients.at(micro_gradients_.view()));
     if (!first) detail::add(gradients.flat(), micro_gradients_.view(), strategy_.stream());
     sums.samples += batch.samples;
     sums.loss += result.loss_sum;

@@ -30,6 +30,7 @@
 
 #include "device/cuda.hpp"
 #include "ops/backends.hpp"
+#include "ops/cuda/no_image_kernels.hpp"
 #include "reduce/cuda/arithmetic.hpp"
 
 namespace lockstep {
@@ -197,7 +198,7 @@ TensorView for_host(const TensorView& view) {
   return {view.data(), view.shape(), view.dtype()};
 }
 
-class SimulatedKernels final : public ops::Kernels {
+class SimulatedKernels final : public ops::Kernels, public ops::NoImageKernels {
  public:
   explicit SimulatedKernels(Stream& stream) : stream_{simulated(stream)} {}
 

@@ -9,10 +9,12 @@
 
 #include <catch2/catch.hpp>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
 #include "ops/cuda/column_major.hpp"
 #include "ops/cuda/geometry.hpp"
+#include "ops/cuda/no_image_kernels.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
 #include "ops/reference/softmax.hpp"
 #include "ops_support.hpp"
@@ -215,4 +217,29 @@ TEMPLATE_TEST_CASE("large logits do not overflow in a warp", "", float, double) 
     check_against_reference(x, 35);
     CHECK(Warp<TestType>(x, 0).loss == 2 * size);
   }
+}
+
+TEST_CASE("a GPU refuses every image kernel in one and the same line") {
+  const NoImageKernels kernels;
+  CHECK_FALSE(kernels.has_image_kernels());
+  const TensorView v;
+  const Normalisation by{v, v};
+  const auto refused = [](auto&& call) {
+    CHECK_THROWS_AS(call(), ConfigError);
+    CHECK_THROWS_WITH(call(),
+                      "the kernels of a GPU have no convolutions, batch normalisation or dropout: expected the CPU's");
+  };
+  refused([&] { kernels.convolution(v, v, v, Activation::relu, v); });
+  refused([&] { kernels.convolution_gradients(v, v, v, v); });
+  refused([&] { kernels.convolution_input_gradient(v, v, v); });
+  refused([&] { kernels.max_pool(v, v); });
+  refused([&] { kernels.max_pool_gradient(v, v, v); });
+  refused([&] { kernels.channel_means(v, v); });
+  refused([&] { kernels.channel_variances(v, v, 1, v); });
+  refused([&] { kernels.batch_norm(v, by, v, v, v); });
+  refused([&] { kernels.batch_norm_gradients(v, by, v, v, v); });
+  refused([&] { kernels.batch_norm_input_gradient(v, by, v, v, v, v, v); });
+  refused([&] { kernels.moving_average(v, v, 1, 0); });
+  refused([&] { kernels.dropout_mask({1, RandomPurpose::dropout, 1}, 0, 0, v); });
+  refused([&] { kernels.multiply(v, v, v); });
 }

@@ -1,9 +1,9 @@
 // The arithmetic of training, on memory of one device: what nn and optim call, and no one else.
 //
 // Three implementations stand behind one interface. `reference` is plain loops in f32 and f64 on the host: the
-// oracle, and what a build without oneDNN trains with. `oneDNN` does the matrix products of f32 with the
-// library, the rest with the same loops. `cuda` works on the memory of a GPU: products by cuBLASLt in full
-// f32 and f64, the rest by kernels of its own.
+// oracle, and what a build without oneDNN trains with. `oneDNN` does the matrix products and the convolutions of
+// f32 with the library, the rest with the same loops. `cuda` works on the memory of a GPU: products by cuBLASLt in
+// full f32 and f64, the rest by kernels of its own.
 //
 // The bits. Every kernel is a function of its operands' values and shapes, and of nothing else: not of the
 // rank, of the time, or of where the operands lie in memory. That holds for one build on one instruction set
@@ -19,13 +19,12 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/ops/activation.hpp>
+#include <lockstep/ops/image_kernels.hpp>
 #include <lockstep/ops/update_kernels.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::ops {
-
-/// What a layer does to its sums.
-enum class Activation : std::uint8_t { none, relu };
 
 /// Whether an operand of a product is read as it lies, or by columns.
 enum class Transpose : std::uint8_t { no, yes };
@@ -47,7 +46,9 @@ struct CrossEntropy {
 ///
 /// Not synchronised, but without state that a caller could see: threads may call kernels on disjoint operands
 /// at the same time.
-class Kernels : public UpdateKernels {
+///
+/// All of this holds for the families that it takes in, too.
+class Kernels : public UpdateKernels, public virtual ImageKernels {
  public:
   /// "reference", "oneDNN" or "cuda".
   virtual std::string_view name() const = 0;

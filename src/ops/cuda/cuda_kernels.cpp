@@ -10,6 +10,7 @@
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/launch.hpp"
+#include "ops/cuda/no_image_kernels.hpp"
 #include "ops/cuda/products.hpp"
 #include "ops/square_blocks.hpp"
 #include "ops/update_scalars.hpp"
@@ -56,7 +57,7 @@ std::string fingerprint_of_current_gpu() {
                      version(driver));
 }
 
-class CudaKernels final : public Kernels {
+class CudaKernels final : public Kernels, public NoImageKernels {
  public:
   explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
     native(stream_);

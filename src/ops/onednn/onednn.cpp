@@ -1,6 +1,5 @@
-// Matrix products of f32 by oneDNN; all else is the reference's.
+// Matrix products and convolutions of f32 by oneDNN; all else is the reference's.
 #include <fmt/format.h>
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <lockstep/base/error.hpp>
@@ -8,27 +7,15 @@
 #include "../backends.hpp"
 #include "../checks.hpp"
 #include "../reference/reference.hpp"
+#include "convolutions.hpp"
+#include "threads.hpp"
 
 namespace lockstep::ops {
 namespace {
 
-/// Sets OpenMP's number of threads while it lives. OpenMP keeps that number per calling thread, so setting it
-/// once where the kernels are made would not reach the threads that call them, and what OMP_NUM_THREADS says
-/// would win.
-class OpenMpThreads {
- public:
-  explicit OpenMpThreads(Threads threads) : before_{omp_get_max_threads()} { omp_set_num_threads(threads.count); }
-  OpenMpThreads(const OpenMpThreads&) = delete;
-  OpenMpThreads& operator=(const OpenMpThreads&) = delete;
-  ~OpenMpThreads() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
-
 class OneDnnKernels final : public ReferenceKernels {
  public:
-  explicit OneDnnKernels(Threads threads) : threads_{threads} {}
+  explicit OneDnnKernels(Threads threads) : threads_{threads}, convolutions_{threads} {}
 
   std::string_view name() const override { return "oneDNN"; }
 
@@ -55,10 +42,34 @@ class OneDnnKernels final : public ReferenceKernels {
                                     static_cast<int>(status), describe(a), describe(b))};
   }
 
+  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+                   const TensorView& y) const override {
+    const ConvolutionSizes sizes = check_convolution(DeviceKind::cpu, x, weight, bias, y);
+    if (!Convolutions::can_do(y.dtype(), sizes)) return ReferenceKernels::convolution(x, weight, bias, activation, y);
+    convolutions_.forward(sizes, x, weight, bias, y);
+    // Not by the library, which would turn a NaN into 0.
+    if (activation == Activation::relu) relu(y, y);
+  }
+
+  void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,
+                             const TensorView& d_bias) const override {
+    const ConvolutionSizes sizes = check_convolution_gradients(DeviceKind::cpu, x, dy, d_weight, d_bias);
+    if (!Convolutions::can_do(x.dtype(), sizes))
+      return ReferenceKernels::convolution_gradients(x, dy, d_weight, d_bias);
+    convolutions_.gradients(sizes, x, dy, d_weight, d_bias);
+  }
+
+  void convolution_input_gradient(const TensorView& dy, const TensorView& weight, const TensorView& dx) const override {
+    const ConvolutionSizes sizes = check_convolution_input_gradient(DeviceKind::cpu, dy, weight, dx);
+    if (!Convolutions::can_do(dx.dtype(), sizes)) return ReferenceKernels::convolution_input_gradient(dy, weight, dx);
+    convolutions_.input_gradient(sizes, dy, weight, dx);
+  }
+
  private:
   static char letter(Transpose transpose) { return transpose == Transpose::yes ? 'T' : 'N'; }
 
   Threads threads_;
+  Convolutions convolutions_;
 };
 
 }  // namespace

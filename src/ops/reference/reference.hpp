@@ -3,9 +3,11 @@
 
 #include <lockstep/ops/kernels.hpp>
 
+#include "image_reference.hpp"
+
 namespace lockstep::ops {
 
-class ReferenceKernels : public Kernels {
+class ReferenceKernels : public Kernels, public ReferenceImageKernels {
  public:
   std::string_view name() const override;
   std::string fingerprint() const override;

@@ -1,0 +1,28 @@
+#include "shard_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep::nn {
+
+void require_shard(const SampleBatch& shard, std::string_view model, DType dtype, std::int64_t features) {
+  const TensorView inputs = shard.inputs.view();
+  if (inputs.dtype() != dtype || inputs.shape().size() != 2 || inputs.shape()[1] != features)
+    throw InvalidArgument{
+        fmt::format("a shard of inputs {} for {} of {}[rows, {}]", describe(inputs), model, name_of(dtype), features)};
+  const std::int64_t rows = inputs.shape()[0];
+  if (shard.labels.dtype() != DType::i32 || shard.labels.shape() != Shape{rows})
+    throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected i32[{}]", describe(inputs),
+                                      describe(shard.labels.view()), rows)};
+  if (shard.samples < 0 || shard.samples > rows)
+    throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, rows)};
+}
+
+TensorView first_rows(const TensorView& view, std::int64_t rows) {
+  Shape shape = view.shape();
+  shape.front() = rows;
+  return view.slice(0, element_count(shape)).reshaped(shape);
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,110 @@
+// Numbers, shards and gradients for the tests of layers and models.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/philox.hpp>
+#include <lockstep/input/batch.hpp>
+#include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/ops/kernels.hpp>
+
+namespace lockstep::nn {
+
+using SharedKernels = std::shared_ptr<const ops::Kernels>;
+
+inline SharedKernels reference() {
+  return ops::make_kernels(ops::KernelChoice::reference);
+}
+inline SharedKernels automatic() {
+  return ops::make_kernels(ops::KernelChoice::automatic);
+}
+
+inline void set(const TensorView& view, std::int64_t i, double value) {
+  if (view.dtype() == DType::f64) {
+    view.elements<double>()[static_cast<std::size_t>(i)] = value;
+  } else {
+    view.elements<float>()[static_cast<std::size_t>(i)] = static_cast<float>(value);
+  }
+}
+
+inline std::vector<double> in_double(const TensorView& view) {
+  if (view.dtype() == DType::f64) return view.to_vector<double>();
+  const auto values = view.to_vector<float>();
+  return {values.begin(), values.end()};
+}
+
+inline void fill(const TensorView& view, double value) {
+  for (std::int64_t i = 0; i < view.count(); ++i) set(view, i, value);
+}
+
+inline bool same_bits(const TensorView& a, const TensorView& b) {
+  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+}
+
+/// Numbers in [-1, 1), the same for the same seed.
+inline Tensor noise(DType dtype, Shape shape, std::uint64_t seed) {
+  const RandomStream stream{seed, RandomPurpose::initial_value, 0};
+  const Tensor made = Tensor::zeros(dtype, std::move(shape));
+  for (std::int64_t i = 0; i < made.count(); ++i)
+    set(made.view(), i, 2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1);
+  return made;
+}
+
+struct Sizes {
+  std::int64_t features;
+  std::int64_t classes;
+};
+
+/// Samples [first, first + samples) of an endless data set, in a batch of `capacity` rows.
+inline SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype,
+                                const Sizes& sizes) {
+  const RandomStream inputs{17, RandomPurpose::initial_value, 0};
+  const RandomStream labels{17, RandomPurpose::initial_value, 1};
+  SampleBatch batch = make_batch(capacity, sizes.features, dtype);
+  for (std::int64_t row = 0; row < samples; ++row) {
+    for (std::int64_t j = 0; j < sizes.features; ++j)
+      set(batch.inputs.view(), row * sizes.features + j,
+          inputs.uniform(static_cast<std::uint64_t>((first + row) * sizes.features + j)));
+    batch.labels.view().elements<std::int32_t>()[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(
+        labels.below(static_cast<std::uint64_t>(sizes.classes), static_cast<std::uint64_t>(first + row)));
+  }
+  batch.samples = samples;
+  return batch;
+}
+
+/// How far apart the weights are that a central difference compares, and how far the gradient may be from it.
+struct Differences {
+  double step;
+  double margin;
+};
+
+/// Compares each element of the gradients with the central difference of `loss` in that element of the f64 variables.
+/// How many of them are not zero.
+inline int check_against_differences(std::span<const Variable> variables, const GradientBuffer& gradients,
+                                     const std::function<double()>& loss, const Differences& differences) {
+  int nonzero = 0;
+  for (const Variable& variable : variables) {
+    const auto gradient = gradients.of(variable).to_vector<double>();
+    const std::span<double> values = variable.local().elements<double>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double before = values[i];
+      values[i] = before + differences.step;
+      const double above = loss();
+      values[i] = before - differences.step;
+      const double below = loss();
+      values[i] = before;
+      INFO(variable.name() << " element " << i);
+      CHECK(gradient[i] == Approx((above - below) / (2 * differences.step)).epsilon(0).margin(differences.margin));
+      nonzero += gradient[i] != 0;
+    }
+  }
+  return nonzero;
+}
+
+}  // namespace lockstep::nn
