@@ -85,10 +85,6 @@ InvalidArgument bad_number(std::string_view operation, std::string_view what, do
 
 // Both written so that a NaN fails.
 
-void require_positive(std::string_view operation, std::string_view what, double value) {
-  if (!(value > 0) || std::isinf(value)) throw bad_number(operation, what, value, "a positive number");
-}
-
 void require_not_negative(std::string_view operation, std::string_view what, double value) {
   if (!(value >= 0) || std::isinf(value)) throw bad_number(operation, what, value, "a number from 0");
 }
@@ -157,12 +153,16 @@ void check_update(DeviceKind device, std::string_view operation, std::initialize
                   const UpdateStep& step) {
   for (const auto* a = operands.begin(); a != operands.end(); ++a)
     for (const auto* b = a + 1; b != operands.end(); ++b) check_apart(device, operation, **a, **b);
-  require_positive(operation, "divisor", step.divisor);
+  check_positive(operation, "divisor", step.divisor);
   require_not_negative(operation, "learning rate", step.learning_rate);
   require_not_negative(operation, "factor", step.factor);
   require_not_negative(operation, "weight decay", step.weight_decay);
   if (step.number < 1)
     throw InvalidArgument{fmt::format("{}: the number of the step is {}, expected 1 or more", operation, step.number)};
+}
+
+void check_positive(std::string_view operation, std::string_view what, double value) {
+  if (!(value > 0) || std::isinf(value)) throw bad_number(operation, what, value, "a positive number");
 }
 
 void check_fraction(std::string_view operation, std::string_view what, double value) {
@@ -172,7 +172,7 @@ void check_fraction(std::string_view operation, std::string_view what, double va
 void check_moments(std::string_view operation, const AdamWMoments& moments) {
   check_fraction(operation, "beta1", moments.beta1);
   check_fraction(operation, "beta2", moments.beta2);
-  require_positive(operation, "epsilon", moments.epsilon);
+  check_positive(operation, "epsilon", moments.epsilon);
 }
 
 void check_floats(DeviceKind device, std::string_view operation, std::span<const TensorView> operands) {

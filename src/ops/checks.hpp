@@ -59,7 +59,10 @@ InvalidArgument label_outside(std::int32_t label, std::int64_t row, const Tensor
 void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,
                   const UpdateStep& step);
 
-/// A number called `what` from 0 to below 1.
+/// A number called `what` that is positive and finite.
+void check_positive(std::string_view operation, std::string_view what, double value);
+
+/// One from 0 to below 1.
 void check_fraction(std::string_view operation, std::string_view what, double value);
 
 void check_moments(std::string_view operation, const AdamWMoments& moments);

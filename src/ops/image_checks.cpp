@@ -173,13 +173,12 @@ ChannelSizes check_batch_norm_input_gradient(DeviceKind device, const TensorView
 
 void check_moving_average(DeviceKind device, const TensorView& average, const TensorView& sum, double divisor) {
   check_apart(device, "moving_average", average, sum);
-  check_divisor("moving_average", divisor);
+  check_positive("moving_average", "divisor", divisor);
 }
 
 void check_dropout_mask(DeviceKind device, double rate, const TensorView& mask) {
   require_float(device, "dropout_mask", mask);
-  if (!(rate >= 0 && rate < 1))
-    throw InvalidArgument{fmt::format("dropout_mask: a rate of {}, expected 0 or more and less than 1", rate)};
+  check_fraction("dropout_mask", "rate", rate);
 }
 
 void check_multiply(DeviceKind device, const TensorView& x, const TensorView& factors, const TensorView& y) {

@@ -32,7 +32,8 @@ class ScriptedModel final : public nn::Model {
   std::string_view name() const override { return "scripted"; }
   std::span<const Variable> variables() const override { return variables_; }
 
-  ops::CrossEntropy train_shard(const SampleBatch& batch, const nn::GradientBuffer& gradients) override {
+  ops::CrossEntropy train_shard(const SampleBatch& batch, const nn::ShardPlace&,
+                                const nn::GradientBuffer& gradients) override {
     const auto labels = batch.labels.view().elements<std::int32_t>().first(static_cast<std::size_t>(batch.samples));
     const std::vector<double> gradient = gradient_(seen.size(), batch);
     std::ranges::copy(gradient, gradients.of(variables_.front()).elements<double>().begin());
