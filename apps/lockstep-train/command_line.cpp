@@ -10,13 +10,21 @@
 namespace lockstep {
 namespace {
 
-double parse_positive(const std::string& option, const std::string& text) {
-  const auto value =
-      parse_number<double>(option, text, std::numeric_limits<double>::min(), "a positive number, such as 0.1");
-  // What does not fit a float would become infinite on its way into an f32 model.
+/// What does not fit a float would become infinite on its way into an f32 model.
+double require_float(const std::string& option, const std::string& text, double value) {
   if (value > std::numeric_limits<float>::max())
     throw ConfigError{fmt::format("{} {}: expected a number below 3.4e38", option, text)};
   return value;
+}
+
+double parse_positive(const std::string& option, const std::string& text) {
+  return require_float(
+      option, text,
+      parse_number<double>(option, text, std::numeric_limits<double>::min(), "a positive number, such as 0.1"));
+}
+
+double parse_not_negative(const std::string& option, const std::string& text) {
+  return require_float(option, text, parse_number<double>(option, text, 0, "a number from 0, such as 0.1"));
 }
 
 std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text) {
@@ -90,12 +98,19 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option(
       "--global-batch", "N", "Samples of a step over all ranks; any number from 1 (default 256)",
       [&](const std::string& option, const std::string& text) { training.global_batch = parse_count(option, text); });
-  parser.option("--optimizer", "sgd|momentum", "How gradients become steps (default momentum)",
-                [&](const std::string& option, const std::string& text) {
-                  training.optimizer = parse_choice<OptimizerKind>(
-                      option, text, {{"sgd", OptimizerKind::sgd}, {"momentum", OptimizerKind::momentum}});
-                });
-  parser.option("--learning-rate", "X", "Step size (default 0.1)",
+  parser.option(
+      "--accumulate", "K",
+      "Micro-batches that each rank computes its shards in, one after the other: activations take a K-th of "
+      "the memory (default 1)",
+      [&](const std::string& option, const std::string& text) { training.accumulate = parse_count(option, text); });
+  parser.option(
+      "--optimizer", "sgd|momentum|adamw", "How gradients become steps (default momentum)",
+      [&](const std::string& option, const std::string& text) {
+        training.optimizer = parse_choice<OptimizerKind>(
+            option, text,
+            {{"sgd", OptimizerKind::sgd}, {"momentum", OptimizerKind::momentum}, {"adamw", OptimizerKind::adamw}});
+      });
+  parser.option("--learning-rate", "X", "Step size, the largest of the schedule (default 0.1, of adamw 0.001)",
                 [&](const std::string& option, const std::string& text) {
                   training.learning_rate = parse_positive(option, text);
                 });
@@ -105,6 +120,25 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   if (!(training.momentum < 1))
                     throw ConfigError{fmt::format("{} {}: expected a number from 0 to below 1", option, text)};
                 });
+  parser.option("--schedule", "constant|cosine",
+                "What the learning rate does behind its warm-up: stay, or fall to 0 at the end of the run (default "
+                "constant)",
+                [&](const std::string& option, const std::string& text) {
+                  training.schedule = parse_choice<ScheduleKind>(
+                      option, text, {{"constant", ScheduleKind::constant}, {"cosine", ScheduleKind::cosine}});
+                });
+  parser.option("--warmup-steps", "N", "Steps in which the learning rate rises to its largest (default 0)",
+                [&](const std::string& option, const std::string& text) {
+                  training.warmup_steps = parse_count(option, text, 0);
+                });
+  parser.option("--weight-decay", "X",
+                "How fast weights, but not biases, decay: added to the gradient, of adamw apart from it (default 0)",
+                [&](const std::string& option, const std::string& text) {
+                  training.weight_decay = parse_not_negative(option, text);
+                });
+  parser.option(
+      "--clip-norm", "X", "The largest norm of a step's mean gradient; longer ones are made as short (default: none)",
+      [&](const std::string& option, const std::string& text) { training.clip_norm = parse_positive(option, text); });
   parser.option("--seed", "N", "Of the initial weights and the order of the samples (default 1)",
                 [&](const std::string& option, const std::string& text) {
                   training.seed =

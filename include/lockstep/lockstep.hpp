@@ -27,11 +27,16 @@
 #include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
+#include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/generate.hpp>
 #include <lockstep/nn/gpt.hpp>
 #include <lockstep/nn/mlp.hpp>
+#include <lockstep/ops/image_kernels.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/ops/sequence_kernels.hpp>
+#include <lockstep/ops/update_kernels.hpp>
+#include <lockstep/optim/adamw.hpp>
+#include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/reduce/fixed_order.hpp>

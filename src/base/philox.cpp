@@ -43,6 +43,13 @@ std::uint64_t RandomStream::bits(std::uint64_t index) const {
   return std::uint64_t{words[1]} << 32 | words[0];
 }
 
+void RandomStream::words(std::uint64_t first, std::span<std::uint32_t> out) const {
+  for (std::size_t done = 0; done < out.size();) {
+    const auto four = block((first + done) / 4, 0);
+    for (auto word = (first + done) % 4; word < 4 && done < out.size(); ++word) out[done++] = four[word];
+  }
+}
+
 double RandomStream::uniform(std::uint64_t index) const {
   return static_cast<double>(block(index, 0)[0] >> 8) * 0x1p-24;
 }

@@ -32,12 +32,15 @@ std::vector<Variable> sync_on_read_among(const std::vector<Variable>& variables)
   return found;
 }
 
-/// The variables as a file has them. What the sync-on-read ones are as one is in `combined`, in order.
-std::vector<NamedTensor> named(const std::vector<Variable>& variables, std::span<const Tensor> combined) {
+/// The variables and the optimizers' state as a file has them. What the sync-on-read variables are as one is in
+/// `combined`, in order.
+std::vector<NamedTensor> named(const std::vector<Variable>& variables, std::span<const Tensor> combined,
+                               const VariableStore& store) {
   std::vector<NamedTensor> tensors;
   auto next = combined.begin();
   for (const Variable& variable : variables)
     tensors.push_back({std::string{variable.name()}, is_sync_on_read(variable) ? (next++)->view() : variable.local()});
+  for (OptimizerState& state : store.optimizer_state()) tensors.push_back({std::move(state.name), state.value});
   return tensors;
 }
 
@@ -63,7 +66,7 @@ void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here
   const std::vector<Variable> variables = variables_of(strategy);
   strategy.agree(TagKind::save, here, path.string());
   const std::vector<Tensor> combined = strategy.extended().read_vars(sync_on_read_among(variables), here);
-  on_chief(strategy, TagKind::save, here, [&] { write_tensors(path, named(variables, combined)); });
+  on_chief(strategy, TagKind::save, here, [&] { write_tensors(path, named(variables, combined, strategy.store())); });
 }
 
 void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
@@ -75,7 +78,7 @@ void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, H
   std::vector<Tensor> combined;
   for (const Variable& variable : sync_on_read) combined.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
   on_chief(strategy, TagKind::restore, here, [&] {
-    const std::vector<NamedTensor> wanted = named(variables, combined);
+    const std::vector<NamedTensor> wanted = named(variables, combined, strategy.store());
     const std::vector<Tensor> values = read_tensors(path, wanted);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const TensorView& home = wanted[i].value;

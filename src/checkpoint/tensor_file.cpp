@@ -73,7 +73,8 @@ void require_all(const ByName& wanted, std::span<const Entry> entries, std::stri
   if (!unknown.empty()) wrong.push_back("has the entry " + listed(unknown));
   if (!wrong.empty())
     fail_checkpoint(source,
-                    fmt::format("{}; expected one for each variable, and no other", fmt::join(wrong, ", and ")));
+                    fmt::format("{}; expected one for each variable and each piece of optimizer state, and no other",
+                                fmt::join(wrong, ", and ")));
 
   for (const auto& [name, tensor] : wanted)
     if (const Entry& entry = *there[name]; entry.dtype != tensor->value.dtype() || entry.shape != tensor->value.shape())

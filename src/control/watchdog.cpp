@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -21,21 +19,10 @@
 #include <lockstep/control/watchdog.hpp>
 
 #include "control/descriptor.hpp"
+#include "control/kept_sigterm.hpp"
+#include "control/report_claim.hpp"
 
 namespace lockstep {
-namespace {
-
-// A signal handler can reach nothing but a global.
-std::atomic<int> terminate_descriptor{-1};
-
-void on_terminate(int) {
-  const int saved = errno;
-  const std::uint64_t one = 1;
-  if (const int descriptor = terminate_descriptor.load(); descriptor >= 0) (void)!::write(descriptor, &one, sizeof one);
-  errno = saved;
-}
-
-}  // namespace
 
 class Watchdog::Thread {
  public:
@@ -46,8 +33,7 @@ class Watchdog::Thread {
         options_{options},
         end_job_{std::move(end_job)},
         heartbeats_{heartbeats},
-        stop_{::eventfd(0, EFD_CLOEXEC)},
-        terminate_{::eventfd(0, EFD_CLOEXEC)} {
+        stop_{::eventfd(0, EFD_CLOEXEC)} {
     options_.tick = std::min(options_.tick, options_.stall_timeout / 10);
     // "Never" is a timeout too: it is more ticks than a counter holds.
     const double ticks = options_.stall_timeout / options_.tick;
@@ -57,12 +43,8 @@ class Watchdog::Thread {
       ticks_a_heartbeat_ = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(heartbeats_->nodes().nodes()) / 8, 2,
                                                      std::max<std::uint64_t>(2, stall_ticks_ / 10));
     for (int row = 0; row < table_.rows(); ++row) peers_.push_back(make_peer(row));
-    waits_ = {{stop_.get(), POLLIN, 0}, {terminate_.get(), POLLIN, 0}};
+    waits_ = {{stop_.get(), POLLIN, 0}, {sigterm_.descriptor(), POLLIN, 0}};
     for (const Peer& peer : peers_) waits_.push_back({peer.process.get(), POLLIN, 0});
-    terminate_descriptor = terminate_.get();
-    struct sigaction action = {};
-    action.sa_handler = on_terminate;
-    ::sigaction(SIGTERM, &action, &previous_action_);
     thread_ = std::thread{[this] { watch(); }};
   }
 
@@ -70,13 +52,8 @@ class Watchdog::Thread {
     const std::uint64_t one = 1;
     (void)!::write(stop_.get(), &one, sizeof one);
     thread_.join();
-    ::sigaction(SIGTERM, &previous_action_, nullptr);
-    terminate_descriptor = -1;
-    // One that came while the thread was on its way out: taken, and not yet acted on.
-    pollfd taken{terminate_.get(), POLLIN, 0};
-    if (::poll(&taken, 1, 0) <= 0) return;
-    table_.set_terminated();
-    ::kill(::getpid(), SIGTERM);
+    // It came while the thread was on its way out, and ends this process when nobody keeps it any more.
+    if (sigterm_.has_come()) table_.set_terminated();
   }
 
   std::chrono::nanoseconds cpu_time() {
@@ -125,7 +102,9 @@ class Watchdog::Thread {
     peer.elsewhere = heartbeats_ && !heartbeats_->nodes().same_node(row, table_.row());
     const std::int32_t process = table_.read(row).process;
     if (row == table_.row() || process == 0) return peer;
-    const auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
+    auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
+    // It was there when it filled its row.
+    if (descriptor < 0 && errno == ESRCH) descriptor = ::eventfd(1, EFD_CLOEXEC);
     if (descriptor < 0)
       log::debug(fmt::format("no pidfd for {}: {}; its end shows by its silence", name(row), std::strerror(errno)));
     peer.process = Descriptor{static_cast<int>(descriptor)};
@@ -160,7 +139,7 @@ class Watchdog::Thread {
       waits_[static_cast<std::size_t>(row) + 2].fd = left ? -1 : descriptor;
     }
     // Once it was told, the rest of its time passes in ticks.
-    waits_[1].fd = told_to_end_ ? -1 : terminate_.get();
+    waits_[1].fd = told_to_end_ ? -1 : sigterm_.descriptor();
     const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(options_.tick);
     for (pollfd& wait : waits_) wait.revents = 0;
     ::poll(waits_.data(), waits_.size(), std::max(1, static_cast<int>(tick.count())));
@@ -311,13 +290,13 @@ class Watchdog::Thread {
 
   void report(const Finding& finding) {
     if (finding.evidence == Finding::Evidence::silence) wait_for_turn();
-    const bool printing = table_.claim_report();
+    const bool printing = claim_report(&table_);
     if (printing) {
       const std::string line = fmt::format("lockstep: {}\n", finding.sentence);
       (void)!::write(STDERR_FILENO, line.data(), line.size());
     }
     // Said or about to be said by another: from here on SIGTERM may end this process at once.
-    ::sigaction(SIGTERM, &previous_action_, nullptr);
+    sigterm_.let_through();
     // A rank that died is mpirun's to report as well: its exit code tells more than ours, so it gets the time to end
     // the job. Whoever did not print gives the line the same time to get out; to mpirun on another node it goes by way
     // of a daemon. Where not everyone can be told, each ends what it can, and in its own time.
@@ -347,11 +326,7 @@ class Watchdog::Thread {
 
   [[noreturn]] void die_of_sigterm() {
     table_.set_terminated();
-    ::sigaction(SIGTERM, &previous_action_, nullptr);
-    ::kill(::getpid(), SIGTERM);
-    std::this_thread::sleep_for(
-        std::chrono::seconds{1});  // Delivery is the kernel's business; it does not return here.
-    std::_Exit(128 + SIGTERM);
+    sigterm_.die();
   }
 
   PhaseTable& table_;
@@ -369,8 +344,7 @@ class Watchdog::Thread {
   std::vector<Peer> peers_;
   std::vector<pollfd> waits_;  ///< for the end of this thread, SIGTERM, and each row's process
   Descriptor stop_;
-  Descriptor terminate_;
-  struct sigaction previous_action_ = {};
+  KeptSigterm sigterm_;
   std::thread thread_;
 };
 

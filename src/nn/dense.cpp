@@ -1,21 +1,13 @@
-#include <cmath>
-
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/philox.hpp>
 #include <lockstep/nn/dense.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
-#include "checks.hpp"
+#include "layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {
-
-template <class Real>
-void fill_uniform(std::span<Real> values, double limit, const RandomStream& stream) {
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<Real>((2 * stream.uniform(i) - 1) * limit);
-}
 
 const DenseOptions& checked(const DenseOptions& options) {
   require_float_weights(options.dtype);
@@ -34,20 +26,6 @@ Tensor initial_weight(const DenseOptions& options, std::uint64_t ordinal) {
 }
 
 }  // namespace
-
-Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, std::uint64_t seed,
-                      std::uint64_t ordinal) {
-  require_float_weights(dtype);
-  const Tensor weight = Tensor::zeros(dtype, {inputs, outputs});
-  const double limit = std::sqrt(6 / (static_cast<double>(inputs) + static_cast<double>(outputs)));
-  const RandomStream stream{seed, RandomPurpose::initial_value, ordinal};
-  if (dtype == DType::f64) {
-    fill_uniform(weight.view().elements<double>(), limit, stream);
-  } else {
-    fill_uniform(weight.view().elements<float>(), limit, stream);
-  }
-  return weight;
-}
 
 Dense::Dense(Strategy& strategy, const DenseOptions& options, Here here)
     : weight_{strategy.create_variable(

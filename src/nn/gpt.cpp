@@ -8,13 +8,15 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/gpt.hpp>
 
+#include "shard_checks.hpp"
+
 namespace lockstep::nn {
 namespace {
 
 constexpr double stddev = 0.02;
 
 /// All sizes are looked at before the first layer creates a variable.
-const GptOptions& checked(const GptOptions& options) {
+const GptOptions& checked(const GptOptions& options, const ops::Kernels& kernels) {
   const auto& [layers, heads, width, context, vocabulary, dtype, seed] = options;
   if (dtype != DType::f32 && dtype != DType::f64)
     throw InvalidArgument{fmt::format("a gpt of {} is not supported; expected f32 or f64", name_of(dtype))};
@@ -25,6 +27,10 @@ const GptOptions& checked(const GptOptions& options) {
                     layers, heads, width, context, vocabulary)};
   for (const Shape& largest : {Shape{vocabulary, width}, Shape{context, width}, Shape{4, width, width}})
     (void)element_count(largest);  // no overflow
+  if (!kernels.has_sequence_kernels())
+    throw ConfigError{
+        fmt::format("a gpt cannot be computed with the {} kernels, which have no attention: expected those of the CPU",
+                    kernels.name())};
   return options;
 }
 
@@ -51,7 +57,7 @@ TensorView flattened(const TensorView& view) {
 }  // namespace
 
 Gpt::Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
-    : options_{checked(options)},
+    : options_{checked(options, *kernels)},
       kernels_{std::move(kernels)},
       stream_{strategy.stream()},
       embedding_{strategy,
@@ -70,7 +76,7 @@ Gpt::Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const op
   variables_.insert(variables_.end(), {final_norm_.gain(), final_norm_.bias()});
 }
 
-ops::CrossEntropy Gpt::train_shard(const SampleBatch& shard, const GradientBuffer& gradients) {
+ops::CrossEntropy Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, const GradientBuffer& gradients) {
   require_fit(shard);
   if (shard.samples == 0) {
     // What the padding's zeros would add up to, but for the sign that a product by zero may have.
@@ -128,15 +134,8 @@ void Gpt::backward(const TensorView& tokens, const GradientBuffer& gradients) {
 }
 
 void Gpt::require_fit(const SampleBatch& shard) const {
-  const TensorView inputs = shard.inputs.view();
-  if (inputs.dtype() != DType::i32 || inputs.shape().size() != 2 || inputs.shape()[1] != options_.context)
-    throw InvalidArgument{
-        fmt::format("a shard of inputs {} for a gpt of i32[rows, {}]", describe(inputs), options_.context)};
-  if (shard.labels.dtype() != DType::i32 || shard.labels.shape() != inputs.shape())
-    throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected i32{}", describe(inputs),
-                                      describe(shard.labels.view()), to_string(inputs.shape()))};
-  if (shard.samples < 0 || shard.samples > inputs.shape()[0])
-    throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, inputs.shape()[0])};
+  require_shard(
+      shard, {.model = "a gpt", .dtype = DType::i32, .columns = options_.context, .labels_of_row = {options_.context}});
 }
 
 void Gpt::arrange(std::int64_t windows) {

@@ -46,6 +46,15 @@ GradientBuffer GradientBuffer::at(const TensorView& flat) const {
   return other;
 }
 
+GradientBuffer GradientBuffer::with_statistics(const TensorView& statistics) const {
+  if (statistics.dtype() != dtype())
+    throw InvalidArgument{fmt::format("statistics {} beside gradients of {}; expected the same type",
+                                      describe(statistics), name_of(dtype()))};
+  GradientBuffer other = *this;
+  other.statistics_ = statistics;
+  return other;
+}
+
 TensorView GradientBuffer::of(const Variable& variable) const {
   const auto same = [&](const Variable& other) { return &other.state() == &variable.state(); };
   if (std::ranges::none_of(layout_->variables, same))

@@ -7,6 +7,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/mlp.hpp>
 
+#include "shard_checks.hpp"
+
 namespace lockstep::nn {
 namespace {
 
@@ -23,11 +25,6 @@ const MlpOptions& checked(const MlpOptions& options) {
   for (const std::int64_t size : options.hidden) (void)element_count({std::exchange(inputs, size), size});
   (void)element_count({inputs, options.classes});
   return options;
-}
-
-/// The first rows of `tensor`, seen as `rows` of `columns`.
-TensorView first_rows(const Tensor& tensor, std::int64_t rows, std::int64_t columns) {
-  return tensor.view().reshaped({tensor.count()}).slice(0, rows * columns).reshaped({rows, columns});
 }
 
 }  // namespace
@@ -51,8 +48,8 @@ Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const op
   }
 }
 
-ops::CrossEntropy Mlp::train_shard(const SampleBatch& shard, const GradientBuffer& gradients) {
-  require_fit(shard);
+ops::CrossEntropy Mlp::train_shard(const SampleBatch& shard, const ShardPlace&, const GradientBuffer& gradients) {
+  require_shard(shard, {.model = "an mlp", .dtype = options_.dtype, .columns = options_.inputs});
   if (shard.samples == 0) {
     // What the padding's zeros would add up to, but for the sign that a product by zero may have.
     for (const Variable& variable : variables_) fill_zero(gradients.of(variable), stream_);
@@ -67,7 +64,7 @@ ops::CrossEntropy Mlp::train_shard(const SampleBatch& shard, const GradientBuffe
 }
 
 ops::CrossEntropy Mlp::evaluate_shard(const SampleBatch& shard) {
-  require_fit(shard);
+  require_shard(shard, {.model = "an mlp", .dtype = options_.dtype, .columns = options_.inputs});
   if (shard.samples == 0) return {};
   forward(shard);
   const TensorView logits = output(layers_.size() - 1, shard.inputs.shape()[0]);
@@ -101,19 +98,6 @@ void Mlp::backward(const SampleBatch& shard, const GradientBuffer& gradients) {
   }
 }
 
-void Mlp::require_fit(const SampleBatch& shard) const {
-  const TensorView inputs = shard.inputs.view();
-  if (inputs.dtype() != options_.dtype || inputs.shape().size() != 2 || inputs.shape()[1] != options_.inputs)
-    throw InvalidArgument{fmt::format("a shard of inputs {} for an mlp of {}[rows, {}]", describe(inputs),
-                                      name_of(options_.dtype), options_.inputs)};
-  const std::int64_t rows = inputs.shape()[0];
-  if (shard.labels.dtype() != DType::i32 || shard.labels.shape() != Shape{rows})
-    throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected i32[{}]", describe(inputs),
-                                      describe(shard.labels.view()), rows)};
-  if (shard.samples < 0 || shard.samples > rows)
-    throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, rows)};
-}
-
 void Mlp::reserve(std::int64_t capacity) {
   if (capacity <= workspace_.capacity) return;
   Workspace larger{.capacity = capacity};
@@ -128,12 +112,12 @@ void Mlp::reserve(std::int64_t capacity) {
 }
 
 TensorView Mlp::output(std::size_t layer, std::int64_t rows) const {
-  const Tensor& whole = workspace_.outputs[layer];
-  return first_rows(whole, rows, whole.shape()[1]);
+  return first_rows(workspace_.outputs[layer].view(), rows);
 }
 
 TensorView Mlp::d_hidden(std::int64_t rows, std::int64_t columns) const {
-  return first_rows(workspace_.d_hidden, rows, columns);
+  const Tensor& whole = workspace_.d_hidden;
+  return whole.view().reshaped({whole.count()}).slice(0, rows * columns).reshaped({rows, columns});
 }
 
 }  // namespace lockstep::nn

@@ -3,12 +3,33 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
 namespace lockstep::ops {
+
+// What the checks below are made of.
+
+/// In the memory of `device`.
+void require_place(DeviceKind device, std::string_view operation, const TensorView& view);
+
+/// f32 or f64, on `device`.
+void require_float(DeviceKind device, std::string_view operation, const TensorView& view);
+
+/// Both f32 or both f64, on `device`.
+void require_one_type(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
+
+/// The same, and of one shape.
+void require_same_shape(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
+
+void require_apart(std::string_view operation, const TensorView& a, const TensorView& b);
+
+/// Of two dimensions.
+void require_matrix(std::string_view operation, const TensorView& view);
 
 /// The extents of c [m, n] = op(a) [m, k] · op(b) [k, n].
 struct MatmulSizes {
@@ -41,31 +62,19 @@ void check_cross_entropy(DeviceKind device, const TensorView& logits, const Tens
 /// For the first counted row whose label is no class.
 InvalidArgument label_outside(std::int32_t label, std::int64_t row, const TensorView& logits);
 
-void check_divisor(std::string_view operation, double divisor);
+/// Operands of one float type and shape, each in memory of its own, and the numbers of a step.
+void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,
+                  const UpdateStep& step);
 
-/// All of gather_rows' or scatter_add_rows' operands but the indices themselves; `written` is one of the other two.
-void check_indexed_rows(DeviceKind device, std::string_view operation, const TensorView& table,
-                        const TensorView& indices, const TensorView& rows, const TensorView& written);
+/// A number called `what` that is positive and finite.
+void check_positive(std::string_view operation, std::string_view what, double value);
 
-/// For the first index that is no row of the table.
-InvalidArgument index_outside(std::string_view operation, std::int32_t index, std::int64_t position,
-                              const TensorView& table);
+/// One from 0 to below 1.
+void check_fraction(std::string_view operation, std::string_view what, double value);
 
-void check_layer_norm(DeviceKind device, const LayerNorm& operands);
-void check_layer_norm(DeviceKind device, const LayerNormGradient& operands);
+void check_moments(std::string_view operation, const AdamWMoments& moments);
 
-void check_gelu_gradient(DeviceKind device, const TensorView& x, const TensorView& dy, const TensorView& dx);
-
-struct AttentionSizes {
-  std::int64_t windows;
-  std::int64_t context;
-  std::int64_t heads;
-  std::int64_t head_width;
-
-  std::int64_t width() const { return heads * head_width; }
-};
-
-AttentionSizes check_attention(DeviceKind device, const CausalAttention& operands);
-AttentionSizes check_attention(DeviceKind device, const CausalAttentionGradient& operands);
+/// Operands of f32 or f64 each.
+void check_floats(DeviceKind device, std::string_view operation, std::span<const TensorView> operands);
 
 }  // namespace lockstep::ops

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@ namespace lockstep {
 namespace {
 
 // What a tag keeps of a text in clear, less what stands around the list of variables.
-constexpr std::size_t readable_list = Tag::text_capacity - 40;
+constexpr std::size_t readable_list = Tag::text_capacity - 56;
 
 /// "'w' f32[2, 3], 'b' f32[3]": what the ranks compare. A long list begins with its number and its digest, so
 /// that what differs at its end still shows in a message.
@@ -29,14 +30,14 @@ std::string list_of(std::span<const Variable> variables) {
   return fmt::format("{} variables (digest {}) {}", variables.size(), to_hex(digest_of(list)), list);
 }
 
-void require_applicable(Strategy& strategy, const Variable& variable) {
+void require_applicable(std::string_view method, Strategy& strategy, const Variable& variable) {
   if (!strategy.extended().variable_created_in_scope(variable))
     throw InvalidArgument{
-        fmt::format("apply_gradients: variable {} was not created by {}", variable.label(), strategy.name())};
+        fmt::format("{}: variable {} was not created by {}", method, variable.label(), strategy.name())};
   if (!variable.trainable())
-    throw InvalidArgument{fmt::format("apply_gradients: variable {} is not trainable", variable.label())};
+    throw InvalidArgument{fmt::format("{}: variable {} is not trainable", method, variable.label())};
   if (variable.dtype() != DType::f32 && variable.dtype() != DType::f64)
-    throw InvalidArgument{fmt::format("apply_gradients: variable {} is {}{}; expected f32 or f64", variable.label(),
+    throw InvalidArgument{fmt::format("{}: variable {} is {}{}; expected f32 or f64", method, variable.label(),
                                       name_of(variable.dtype()), to_string(variable.shape()))};
 }
 
@@ -67,20 +68,34 @@ void all_reduce(StepSums& sums, CrossDeviceOps& reductions) {
   sums.correct = integers[1];
 }
 
+/// Whether an optimizer decays any variables: those that it does are then not updated together with the others.
+enum class Decay : std::uint8_t { none, some };
+
+struct RangeUpdate {
+  FlatRange range;
+  bool decayed;
+};
+
+/// Matrices, filters and embeddings, and neither biases nor what norms scale and shift by.
+bool is_decayed(const Variable& variable) {
+  return variable.shape().size() >= 2;
+}
+
 }  // namespace
 
 /// All that follows from the list of variables, checked.
 class Optimizer::Plan {
  public:
-  Plan(Strategy& strategy, std::span<const Gradient> gradients) : store_{&strategy.store()} {
+  Plan(Strategy& strategy, std::span<const Gradient> gradients, Decay decay) : store_{&strategy.store()} {
     for (const Gradient& gradient : gradients) {
-      require_applicable(strategy, gradient.variable);
+      require_applicable("apply_gradients", strategy, gradient.variable);
       homes_.push_back(store_->gradient(gradient.variable));
       variables_.push_back(gradient.variable);
     }
     require_no_duplicates(variables_);
     ranges_ = store_->ranges(variables_);
     list_ = list_of(variables_);
+    plan_updates(decay);
   }
 
   bool is_for(Strategy& strategy, std::span<const Gradient> gradients) const {
@@ -111,14 +126,30 @@ class Optimizer::Plan {
     for (std::size_t i = 0; i < gradients.size(); ++i) copy(gradients[i].value.view(), homes_[i], store_->stream());
   }
 
+  VariableStore& store() const { return *store_; }
+  std::span<const TensorView> homes() const { return homes_; }
   std::span<const FlatRange> ranges() const { return ranges_; }
+  std::span<const RangeUpdate> updates() const { return updates_; }
   const std::string& list() const { return list_; }
 
  private:
-  const VariableStore* store_;
+  void plan_updates(Decay decay) {
+    const auto add = [&](std::span<const Variable> variables, bool decayed) {
+      for (const FlatRange& range : store_->ranges(variables)) updates_.push_back({range, decayed});
+    };
+    if (decay == Decay::none) return add(variables_, false);
+    std::vector<Variable> some = variables_;
+    const auto others = std::ranges::stable_partition(some, is_decayed);
+    const auto decayed = static_cast<std::size_t>(others.begin() - some.begin());
+    add(std::span{some}.first(decayed), true);
+    add(std::span{some}.subspan(decayed), false);
+  }
+
+  VariableStore* store_;
   std::vector<Variable> variables_;  ///< kept alive: so no other variable can have the address of one of them
   std::vector<TensorView> homes_;    ///< their gradients in the store
   std::vector<FlatRange> ranges_;
+  std::vector<RangeUpdate> updates_;  ///< the same memory, in passes of one weight decay each
   std::string list_;
 };
 
@@ -132,12 +163,56 @@ std::vector<Gradient> gradients_in_store(const VariableStore& store, const Varia
   return gradients;
 }
 
-Optimizer::Optimizer() = default;
+Optimizer::Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels)
+    : rules_{std::move(rules)}, counter_{rules_.name + "@steps"}, kernels_{std::move(kernels)} {
+  // Written so that a NaN fails.
+  if (!(rules_.weight_decay >= 0) || std::isinf(rules_.weight_decay))
+    throw InvalidArgument{fmt::format("the weight decay is {}; expected a number from 0", rules_.weight_decay)};
+  if (rules_.clip_norm && (!(*rules_.clip_norm > 0) || std::isinf(*rules_.clip_norm)))
+    throw InvalidArgument{
+        fmt::format("the norm to clip gradients to is {}; expected a positive number", *rules_.clip_norm)};
+}
+
 Optimizer::~Optimizer() = default;
 
+void Optimizer::prepare(Strategy& strategy, const VariableList& variables) const {
+  const std::vector<Variable> list{variables.begin(), variables.end()};
+  for (const Variable& variable : list) require_applicable("prepare", strategy, variable);
+  for (const FlatRange& range : strategy.store().ranges(list))
+    for (const std::string_view slot : slots()) (void)range.slot(slot);
+  (void)strategy.store().counter(counter_);
+}
+
+std::int64_t Optimizer::steps(Strategy& strategy) const {
+  return strategy.store().counted(counter_);
+}
+
 const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Gradient> gradients) {
-  if (!plan_ || !plan_->is_for(strategy, gradients)) plan_ = std::make_unique<const Plan>(strategy, gradients);
+  const Decay decay = rules_.weight_decay > 0 ? Decay::some : Decay::none;
+  if (!plan_ || !plan_->is_for(strategy, gradients)) plan_ = std::make_unique<const Plan>(strategy, gradients, decay);
   return *plan_;
+}
+
+/// What is to be left of the gradient, of which the store holds `divisor` times as much. Every rank computes it from
+/// the same bytes, so nobody sends it.
+double Optimizer::clip_factor(const Plan& plan, double divisor) const {
+  if (!rules_.clip_norm) return 1;
+  const double norm = std::sqrt(kernels_->sum_of_squares(plan.homes())) / divisor;
+  return norm > *rules_.clip_norm && std::isfinite(norm) ? *rules_.clip_norm / norm : 1;
+}
+
+void Optimizer::step(const Plan& plan, double divisor) {
+  if (!kernels_) kernels_ = ops::make_kernels(ops::KernelChoice::automatic, {}, plan.store().stream());
+  std::int64_t& made = plan.store().counter(counter_);
+  ops::UpdateStep step{.learning_rate = rules_.learning_rate.at(made),
+                       .divisor = divisor,
+                       .factor = clip_factor(plan, divisor),
+                       .number = made + 1};
+  for (const RangeUpdate& each : plan.updates()) {
+    step.weight_decay = each.decayed ? rules_.weight_decay : 0;
+    update(*kernels_, each.range, step);
+  }
+  ++made;
 }
 
 void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums, const Here& here) {
@@ -149,17 +224,17 @@ void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradien
   context.strategy().require_not_captured();  // before the copies, which a graph would record
   plan.bring_home(gradients);
 
-  const std::string_view how = sums ? "apply_gradients by samples: " : "apply_gradients: ";
+  const std::string_view how = sums ? "apply_gradients by samples" : "apply_gradients";
   context.declared_merge(
-      fmt::format("{}{}", how, plan.list()),
+      // With the step, because ranks that count others have other learning rates.
+      fmt::format("step {}: {}: {}", plan.store().counted(counter_) + 1, how, plan.list()),
       [&](CrossDeviceOps& reductions) {
         // What is on the host first: a GPU goes on with its gradients while the host goes on with the step.
         if (sums) all_reduce(*sums, reductions);
         // Range by range: each is one piece of memory, and so is reduced where it lies.
         for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
-        if (sums && sums->samples == 0) return;
-        const double divisor = sums ? static_cast<double>(sums->samples) : 1;
-        for (const FlatRange& range : plan.ranges()) update(range, divisor);
+        if (plan.ranges().empty() || (sums && sums->samples == 0)) return;
+        step(plan, sums ? static_cast<double>(sums->samples) : 1);
       },
       here);
 }

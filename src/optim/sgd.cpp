@@ -1,4 +1,3 @@
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -7,25 +6,33 @@
 #include <lockstep/optim/sgd.hpp>
 
 namespace lockstep {
+namespace {
 
-Sgd::Sgd(SgdOptions options) : Sgd{options, nullptr} {}
+constexpr std::string_view velocity = "momentum";
 
-Sgd::Sgd(SgdOptions options, std::shared_ptr<const ops::Kernels> kernels)
-    : options_{options}, kernels_{std::move(kernels)} {
+}  // namespace
+
+Sgd::Sgd(const SgdOptions& options, std::shared_ptr<const ops::Kernels> kernels)
+    : Optimizer{{.learning_rate = options.learning_rate,
+                 .weight_decay = options.weight_decay,
+                 .clip_norm = options.clip_norm,
+                 .name = options.name},
+                std::move(kernels)},
+      momentum_{options.momentum} {
   // Written so that a NaN fails.
-  if (!(options_.learning_rate > 0) || std::isinf(options_.learning_rate))
-    throw InvalidArgument{fmt::format("the learning rate is {}; expected a positive number", options_.learning_rate)};
-  if (!(options_.momentum >= 0 && options_.momentum < 1))
-    throw InvalidArgument{fmt::format("the momentum is {}; expected a number from 0 to below 1", options_.momentum)};
+  if (!(momentum_ >= 0 && momentum_ < 1))
+    throw InvalidArgument{fmt::format("the momentum is {}; expected a number from 0 to below 1", momentum_)};
 }
 
-void Sgd::update(const FlatRange& range, double divisor) {
-  if (!kernels_) kernels_ = ops::make_kernels(ops::KernelChoice::automatic, {}, range.stream());
-  if (options_.momentum == 0) {
-    kernels_->sgd(range.values, range.gradients, divisor, options_.learning_rate);
+std::vector<std::string_view> Sgd::slots() const {
+  return momentum_ == 0 ? std::vector<std::string_view>{} : std::vector{velocity};
+}
+
+void Sgd::update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) {
+  if (momentum_ == 0) {
+    kernels.sgd(range.values, range.gradients, step);
   } else {
-    kernels_->momentum(range.values, range.gradients, range.slot("momentum"), divisor, options_.learning_rate,
-                       options_.momentum);
+    kernels.momentum(range.values, range.gradients, range.slot(velocity), step, momentum_);
   }
 }
 

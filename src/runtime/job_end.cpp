@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "comm/mpi/mpi_handle.hpp"
+#include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
 
 namespace lockstep {
@@ -63,7 +64,7 @@ void JobEnd::leave() noexcept {
 
 void JobEnd::alone(const std::string& what, ExitCode cause) {
   const bool single = meeting_.size() == 1;
-  if (!phases_ || phases_->claim_report()) {
+  if (claim_report(phases_)) {
     print_line(single || cause == ExitCode::user_input ? fmt::format("lockstep: error: {}", what)
                                                        : fmt::format("lockstep: {} failed: {}", name_, what));
   } else {

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include <lockstep/base/error.hpp>
 
@@ -10,7 +11,7 @@
 namespace lockstep {
 
 MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience)
-    : patience_{patience}, watch_{std::in_place, "starting", patience} {
+    : patience_{patience}, watch_{std::in_place, SiblingWatch::Options{.doing = "starting", .patience = patience}} {
   int initialized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   int provided = MPI_THREAD_SINGLE;
@@ -31,13 +32,18 @@ MpiSession::~MpiSession() {
   if (!phases_) return;
   phases_->count_finished();
   // Not for ever: the watch ends this process.
-  while (phases_->finished() < ranks_on_node_) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  while (!have_all_finished()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
 }
 
-void MpiSession::ending(std::optional<PhaseTable> phases, int ranks_on_node) {
+void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node) {
   phases_ = std::move(phases);
-  ranks_on_node_ = ranks_on_node;
-  watch_.emplace("ending", patience_);
+  ranks_on_node_ = {ranks_on_node.begin(), ranks_on_node.end()};
+  SiblingWatch::Options options{.doing = "ending", .patience = patience_, .known = ranks_on_node_};
+  if (phases_) {
+    options.table = &*phases_;
+    options.may_be_gone = [this] { return have_all_finished(); };
+  }
+  watch_.emplace(std::move(options));
 }
 
 void MpiSession::abort_job(int code) {

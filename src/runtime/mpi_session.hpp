@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include <lockstep/control/phase_table.hpp>
 
@@ -24,17 +26,19 @@ class MpiSession {
 
   /// Nobody does any more, until MPI has ended on all ranks of this node: one that stops in its end when the others are
   /// gone would never be found. They meet in the table, where there is one.
-  void ending(std::optional<PhaseTable> phases, int ranks_on_node);
+  void ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node);
 
   /// Ends every rank of the job with `code`; this one also where mpirun does not answer. Any thread may call it. Does
   /// not return.
   [[noreturn]] static void abort_job(int code);
 
  private:
+  bool have_all_finished() const { return phases_->finished() >= static_cast<int>(ranks_on_node_.size()); }
+
   std::chrono::duration<double> patience_;
-  std::optional<SiblingWatch> watch_;
   std::optional<PhaseTable> phases_;
-  int ranks_on_node_ = 1;
+  std::set<int> ranks_on_node_;
+  std::optional<SiblingWatch> watch_;  ///< uses the above
   bool owned_ = false;
 };
 

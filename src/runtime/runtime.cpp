@@ -14,10 +14,13 @@
 #include <lockstep/runtime/runtime.hpp>
 
 #include "cluster/counted.hpp"
+#include "control/kept_sigterm.hpp"
+#include "control/report_claim.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/node.hpp"
+#include "runtime/sibling_watch.hpp"
 
 namespace lockstep {
 namespace {
@@ -66,6 +69,7 @@ std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
 
 /// Members in the order of acquisition; they go in reverse.
 struct Runtime::Impl {
+  KeptSigterm sigterm;  ///< for those who watch in turn
   MpiSession session;
   std::unique_ptr<Device> device;  ///< bound later; what the group holds of it goes first
   std::unique_ptr<ReplicaGroup> group;
@@ -90,7 +94,7 @@ struct Runtime::Impl {
     watchdog.reset();
     meeting().set_phases(nullptr);
     end.set_phases(nullptr);
-    session.ending(std::move(node.phases), static_cast<int>(node.ranks.size()));
+    session.ending(std::move(node.phases), node.ranks);
   }
 
   MeetingPoint& meeting() { return group->meeting(); }
@@ -322,27 +326,22 @@ std::chrono::nanoseconds Runtime::watchdog_cpu_time() const {
   return impl_->watchdog ? impl_->watchdog->cpu_time() : std::chrono::nanoseconds{0};
 }
 
-int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
-                const std::function<void(Runtime&)>& body) {
-  RuntimeOptions made;
-  std::exception_ptr wrong;  // said once for the job, so not before the ranks know each other
+/// Of run_program, from MPI's start to its end. `wrong` with the options is said once for the job, so not before the
+/// ranks know each other.
+int Runtime::run(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
+                 const std::function<void(Runtime&)>& body) {
+  std::unique_ptr<Impl> impl;
   try {
-    made = options();
-  } catch (...) {
-    wrong = std::current_exception();
-  }
-  std::unique_ptr<Runtime::Impl> impl;
-  try {
-    impl = std::make_unique<Runtime::Impl>(argc, argv, made.stall_timeout);
+    impl = std::make_unique<Impl>(argc, argv, options.stall_timeout);
   } catch (const std::exception& error) {
-    print_line(fmt::format("lockstep: error: {}", one_line(error.what())));
+    if (claim_report(nullptr)) print_line(fmt::format("lockstep: error: {}", one_line(error.what())));
     MpiSession::abort_job(static_cast<int>(exit_code_of(error)));
   }
-  Runtime::Impl& parts = *impl;
+  Impl& parts = *impl;
   try {
     parts.start([&] {
       if (wrong) std::rethrow_exception(wrong);
-      return made;
+      return options;
     });
     Runtime runtime{std::move(impl)};
     try {
@@ -355,6 +354,22 @@ int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& 
   } catch (...) {
     return static_cast<int>(parts.end.after(std::current_exception()));
   }
+}
+
+int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
+                const std::function<void(Runtime&)>& body) {
+  // From the beginning: a rank that ends as soon as it is told to could be taken for the reason.
+  const KeptSigterm sigterm;
+  RuntimeOptions made;
+  std::exception_ptr wrong;
+  try {
+    made = options();
+  } catch (...) {
+    wrong = std::current_exception();
+  }
+  const int code = Runtime::run(argc, argv, made, wrong, body);
+  see_siblings_off(made.stall_timeout, sigterm);
+  return code;
 }
 
 }  // namespace lockstep

@@ -1,11 +1,10 @@
 #include "runtime/sibling_watch.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -14,90 +13,43 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/report_claim.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
+#include "runtime/siblings.hpp"
 
 namespace lockstep {
 namespace {
 
-struct Sibling {
-  int rank = 0;
-  bool stopped = false;
-};
-
-/// The rank that a launcher gave a process, by the variables in its environment.
-std::optional<int> rank_in(const std::string& variable) {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK=", "PMI_RANK="})
-    if (variable.starts_with(name)) return std::atoi(variable.c_str() + variable.find('=') + 1);
-  return std::nullopt;
-}
-
-std::optional<int> own_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
-    if (const char* value = std::getenv(name)) return std::atoi(value);
-  return std::nullopt;
-}
-
-int number_in(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? std::atoi(value) : 0;
-}
-
-/// The ranks that the same launcher started on this node, this one among them. A process may go while it is looked at:
-/// then it is not there.
-std::vector<Sibling> siblings() {
-  std::vector<Sibling> found;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator{"/proc", ignored}) {
-    const std::string process = entry.path().filename();
-    if (process.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::string line;
-    std::ifstream stat{entry.path() / "stat"};
-    std::getline(stat, line);
-    // "12 (a name) T 10 …": the state and the parent, behind a name that may hold anything.
-    const auto name_end = line.rfind(')');
-    if (name_end == std::string::npos || name_end + 4 > line.size()) continue;
-    if (std::atoi(line.c_str() + name_end + 4) != ::getppid()) continue;
-    Sibling sibling{-1, line[name_end + 2] == 'T'};
-    std::ifstream environment{entry.path() / "environ", std::ios::binary};
-    for (std::string variable; std::getline(environment, variable, '\0');)
-      if (const auto rank = rank_in(variable)) sibling.rank = *rank;
-    if (sibling.rank >= 0) found.push_back(sibling);
-  }
-  std::sort(found.begin(), found.end(), [](const Sibling& a, const Sibling& b) { return a.rank < b.rank; });
-  return found;
-}
-
-/// The lowest of them that runs speaks for the node.
-bool speaks_for(const std::vector<Sibling>& all) {
-  const auto first = std::find_if(all.begin(), all.end(), [](const Sibling& each) { return !each.stopped; });
-  return first != all.end() && first->rank == *own_rank();
-}
-
 using Seconds = std::chrono::duration<double>;
 
+constexpr Seconds tick{0.05};
+constexpr Seconds gap{0.5};
 constexpr Seconds between_looks{0.25};
+constexpr Seconds between_last_looks{0.01};
 // A rank of another node, where this one sees nothing: a slow start is likelier than the end of a node.
 constexpr Seconds without_evidence{20};
+// Who reports ends the job, and is the next to be missed: the others get so long to see that a line is on its way.
+constexpr Seconds until_all_have_seen{0.7};
+// mpirun tells one rank after the other to end, and they look at each other then.
+constexpr Seconds until_all_have_looked{0.5};
+
+void sleep(Seconds time) {
+  std::this_thread::sleep_for(time);
+}
+
+std::string waited_for(Seconds patience, const std::string& doing) {
+  return fmt::format("it was waited for {:g} s while the job was {}", patience.count(), doing);
+}
 
 }  // namespace
 
-/// The lowest rank that is not there, or has stopped. Only where all ranks of the job are on this node is it known
-/// which should be there.
-std::optional<SiblingWatch::Trouble> SiblingWatch::look() {
-  const std::vector<Sibling> all = siblings();
-  const int ranks = number_in("OMPI_COMM_WORLD_SIZE");
-  for (int rank = 0; rank < ranks && number_in("OMPI_COMM_WORLD_LOCAL_SIZE") == ranks; ++rank)
-    if (std::none_of(all.begin(), all.end(), [&](const Sibling& each) { return each.rank == rank; }))
-      return Trouble{rank, false};
-  const auto stopped = std::find_if(all.begin(), all.end(), [](const Sibling& each) { return each.stopped; });
-  return stopped == all.end() ? std::nullopt : std::optional{Trouble{stopped->rank, true}};
-}
-
-SiblingWatch::SiblingWatch(std::string doing, std::chrono::duration<double> patience)
-    : doing_{std::move(doing)}, patience_{patience}, stop_{::eventfd(0, EFD_CLOEXEC)} {
-  // What is no patience is the options' mistake, which is still to be told.
-  if (own_rank() && patience_.count() > 0) thread_ = std::thread{[this] { watch(); }};
+SiblingWatch::SiblingWatch(Options options)
+    : options_{std::move(options)},
+      launched_{rank_from_launcher().has_value()},
+      seen_{options_.known},
+      stop_{::eventfd(0, EFD_CLOEXEC)} {
+  thread_ = std::thread{[this] { watch(); }};
 }
 
 SiblingWatch::~SiblingWatch() {
@@ -107,50 +59,122 @@ SiblingWatch::~SiblingWatch() {
 }
 
 void SiblingWatch::watch() {
-  if (!wait(patience_)) return;
   // What is seen once may be a process that is just beginning, or one that is stopped for a moment.
   std::optional<Trouble> before;
-  for (Seconds passed{0}; passed < without_evidence; passed += between_looks) {
-    if (!wait(between_looks)) return;
+  Seconds next_look = options_.patience;
+  while (true) {
+    remember_siblings();
+    const Wake wake = wait();
+    if (wake == Wake::stop) return;
+    if (wake == Wake::sigterm) end_when_told();
+    if (!launched_) continue;
+    count_tick();
+    if (!is_impatient_since(waited_) || waited_ < next_look) continue;
+    next_look = waited_ + between_looks;
     const auto trouble = look();
     if (trouble && trouble == before) end_for(*trouble);
     before = trouble;
+    if (is_impatient_since(waited_ - without_evidence)) end_without_evidence();
   }
-  end_without_evidence();
 }
 
-bool SiblingWatch::wait(Seconds time) const {
-  // In short waits, as the watchdog: a job that is suspended as a whole is not late.
-  constexpr std::chrono::milliseconds tick{50};
-  pollfd stop{stop_.get(), POLLIN, 0};
-  for (Seconds passed{0}; passed < time; passed += tick) {
-    if (::poll(&stop, 1, tick.count()) > 0) return false;
-    // mpirun's daemon that loses mpirun ends at once, and may leave us behind.
-    if (::getppid() != launcher_) end_without_launcher(ExitCode::stall);
-  }
-  return true;
+/// In ticks, as the watchdog: a job that is suspended as a whole is not late.
+void SiblingWatch::count_tick() {
+  waited_ += tick;
+  // mpirun's daemon that loses mpirun ends at once, and may leave us behind.
+  if (::getppid() != launcher_) end_without_launcher(ExitCode::stall);
+  reported_ = reported_ || report_is_claimed();
+}
+
+void SiblingWatch::remember_siblings() {
+  if (static_cast<int>(seen_.size()) >= ranks_on_this_node()) return;
+  for (const auto& each : look_at_siblings().processes) seen_.insert(each.rank);
+}
+
+SiblingWatch::Wake SiblingWatch::wait() {
+  pollfd waits[]{{sigterm_.descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+  const auto before = std::chrono::steady_clock::now();
+  ::poll(waits, std::size(waits), static_cast<int>(tick / std::chrono::milliseconds{1}));
+  // This process was stopped itself, and may be told to end because of that.
+  if (std::chrono::steady_clock::now() - before > gap) seen_.clear();
+  // SIGTERM first: what it has to say would be lost on the way out.
+  if (waits[0].revents) return Wake::sigterm;
+  return waits[1].revents ? Wake::stop : Wake::tick;
+}
+
+bool SiblingWatch::is_impatient_since(Seconds waited) const {
+  return options_.patience.count() > 0 && waited >= options_.patience;
+}
+
+/// The lowest rank that is not there, or has stopped.
+std::optional<SiblingWatch::Trouble> SiblingWatch::look() const {
+  const SiblingView view = look_at_siblings();
+  std::set<int> expected = ranks_if_all_are_here();
+  expected.insert(seen_.begin(), seen_.end());
+  if (const auto missing = view.missing(expected); !missing.empty()) return Trouble{missing.front(), How::gone};
+  const auto stopped = std::ranges::find_if(view.processes, &SiblingView::Process::stopped);
+  return stopped == view.processes.end() ? std::nullopt : std::optional{Trouble{stopped->rank, How::stopped}};
+}
+
+/// mpirun tells the ranks to end when it has seen the end of one, or is told so itself. In the first case that one is
+/// not there any more. Another may have gone as soon as it was told; but then its end still shows, or two are missing.
+std::optional<int> SiblingWatch::whose_end() const {
+  if (!launched_ || options_.may_be_gone()) return std::nullopt;
+  const SiblingView view = look_at_siblings();
+  const auto missing = view.missing(seen_);
+  if (missing.size() != 1 || view.nameless > 0) return std::nullopt;
+  // It may have ended because of one that has stopped.
+  if (std::ranges::any_of(view.processes, &SiblingView::Process::stopped)) return std::nullopt;
+  return missing.front();
+}
+
+bool SiblingWatch::report(const std::string& sentence) const {
+  const bool mine = !reported_ && claim_report(options_.table);
+  if (mine) print_line("lockstep: " + sentence);
+  return mine;
 }
 
 void SiblingWatch::end_for(const Trouble& trouble) const {
-  const bool speaking = speaks_for(siblings());
-  if (speaking)
-    print_line(fmt::format("lockstep: replica {} {}: it was waited for {:g} s while the job was {}", trouble.rank,
-                           trouble.stopped ? "has stopped" : "is gone", patience_.count(), doing_));
-  // Whoever ends first ends the job; the line gets the time to get out before.
-  std::this_thread::sleep_for(std::chrono::milliseconds{speaking ? 200 : 3000});
+  const bool mine =
+      report(fmt::format("replica {} {}: {}", trouble.rank, trouble.how == How::stopped ? "has stopped" : "is gone",
+                         waited_for(options_.patience, options_.doing)));
+  // Whoever ends first ends the job.
+  sigterm_.let_through();
+  sleep(mine ? until_all_have_seen : Seconds{3});
   std::_Exit(static_cast<int>(ExitCode::stall));
 }
 
+void SiblingWatch::end_when_told() const {
+  if (const auto rank = whose_end())
+    report(fmt::format("replica {} is gone: its process ended while the job was {}", *rank, options_.doing));
+  if (launched_) sleep(until_all_have_looked);
+  sigterm_.die();
+}
+
 void SiblingWatch::end_without_evidence() const {
-  const std::vector<Sibling> all = siblings();
-  const int rank = *own_rank();
-  const bool with_chief = all.empty() || all.front().rank == 0;
-  if (!with_chief) std::this_thread::sleep_for(std::chrono::seconds{1});
-  if (speaks_for(all))
-    print_line(fmt::format("lockstep: replica {} waited {:g} s for ranks of other nodes while the job was {}", rank,
-                           (patience_ + without_evidence).count(), doing_));
-  const auto place = std::count_if(all.begin(), all.end(), [&](const Sibling& each) { return each.rank < rank; });
+  const SiblingView all = look_at_siblings();
+  const int rank = *rank_from_launcher();
+  const bool with_chief = all.processes.empty() || all.processes.front().rank == 0;
+  if (!with_chief) sleep(Seconds{1});
+  report(fmt::format("replica {} waited {:g} s for ranks of other nodes while the job was {}", rank,
+                     (options_.patience + without_evidence).count(), options_.doing));
+  const auto place = std::ranges::count_if(all.processes, [&](const auto& each) { return each.rank < rank; });
   end_this_side(ExitCode::stall, with_chief ? Reach::chiefs_side : Reach::cut_off, static_cast<int>(place));
+}
+
+void see_siblings_off(std::chrono::duration<double> patience, const KeptSigterm& sigterm) {
+  const auto own = rank_from_launcher();
+  for (Seconds waited{0}; own && !sigterm.has_come(); waited += between_last_looks) {
+    const SiblingView view = look_at_siblings();
+    if (view.processes.empty() || view.processes.front().rank != *own || view.processes.size() == 1) return;
+    if (waited > patience) {
+      const auto stopped = std::ranges::find_if(view.processes, &SiblingView::Process::stopped);
+      if (stopped == view.processes.end()) return;
+      print_line(fmt::format("lockstep: replica {} has stopped: {}", stopped->rank, waited_for(patience, "ending")));
+      std::_Exit(static_cast<int>(ExitCode::stall));
+    }
+    sleep(between_last_looks);
+  }
 }
 
 }  // namespace lockstep

@@ -152,8 +152,13 @@ void Strategy::seal(Here here) {
 
 void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this);
-  agree(TagKind::seal, here, "rebroadcast");
-  if (const auto values = core_->store.mirrored_values(); !values.empty()) core_->reductions->broadcast(values, 0);
+  std::string text = "rebroadcast";
+  for (const OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
+  agree(TagKind::seal, here, text);
+  std::vector<TensorView> values = core_->store.mirrored_values();
+  const std::vector<TensorView> state = core_->store.optimizer_values();
+  values.insert(values.end(), state.begin(), state.end());
+  if (!values.empty()) core_->reductions->broadcast(values, 0);
 }
 
 void Strategy::attest(Here here) {

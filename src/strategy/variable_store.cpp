@@ -87,6 +87,38 @@ std::vector<TensorView> VariableStore::mirrored_values() const {
   return all;
 }
 
+std::int64_t& VariableStore::counter(std::string_view name) {
+  auto found = counters_.find(name);
+  if (found == counters_.end()) found = counters_.emplace(name, Tensor::scalar(std::int64_t{0})).first;
+  return found->second.view().elements<std::int64_t>()[0];
+}
+
+std::int64_t VariableStore::counted(std::string_view name) const {
+  const auto found = counters_.find(name);
+  return found == counters_.end() ? 0 : found->second.view().elements<std::int64_t>()[0];
+}
+
+std::vector<OptimizerState> VariableStore::optimizer_state() const {
+  std::vector<OptimizerState> all;
+  for (const auto& variable : variables_) {
+    if (!variable->segment) continue;
+    const std::int64_t count = element_count(variable->shape);
+    for (const auto& [slot, values] : variable->segment->slots)
+      all.push_back({fmt::format("{}@{}", variable->name, slot),
+                     values.view().slice(variable->offset, count).reshaped(variable->shape)});
+  }
+  for (const auto& [name, value] : counters_) all.push_back({name, value.view()});
+  return all;
+}
+
+std::vector<TensorView> VariableStore::optimizer_values() const {
+  std::vector<TensorView> all;
+  for (const auto& segment : segments_)
+    for (const auto& [slot, values] : segment->slots) all.push_back(values.view());
+  for (const auto& [name, value] : counters_) all.push_back(value.view());
+  return all;
+}
+
 TensorView VariableStore::gradient(const Variable& variable) const {
   const VariableState& state = variable.state();
   if (!state.trainable) throw InvalidArgument{fmt::format("variable {} is not trainable", state.label)};

@@ -14,6 +14,7 @@
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/train/fit.hpp>
 
+#include "reduce/arithmetic.hpp"
 #include "train/shard_batch.hpp"
 
 namespace lockstep {
@@ -45,31 +46,46 @@ class LossAccumulator {
   FixedOrderAccumulator sum_{DType::f64, 1};
 };
 
-/// The shards of one rank, of batches that come one after the other from `images`.
+/// Part `part` of `parts` of some samples, cut as a batch is into shards.
+std::span<const std::int64_t> part_of(std::span<const std::int64_t> samples, int parts, int part) {
+  const Range range = shard_range(static_cast<std::int64_t>(samples.size()), parts, part);
+  return samples.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.size()));
+}
+
+/// The shards of one rank, of batches that come one after the other from `images`, each in micro-batches.
 class RankShards {
  public:
-  RankShards(const ImageSet& images, std::int64_t largest_batch, int shards, Strategy& strategy, int rank, DType dtype)
+  struct Cut {
+    int shards;
+    int micro_batches;  ///< of each shard
+  };
+
+  RankShards(const ImageSet& images, std::int64_t largest_batch, Cut cut, Strategy& strategy, int rank, DType dtype)
       : images_{images},
-        shards_{shards},
-        mine_{shards_of_rank(shards, strategy.num_replicas_in_sync(), rank)},
-        batch_{shard_capacity(largest_batch, shards), images.features(), dtype, strategy.stream()} {}
+        cut_{cut},
+        mine_{shards_of_rank(cut.shards, strategy.num_replicas_in_sync(), rank)},
+        batch_{shard_capacity(shard_capacity(largest_batch, cut.shards), cut.micro_batches), images.features(), dtype,
+               strategy.stream()} {}
 
   std::int64_t count() const { return mine_.size(); }
 
   /// Calls `body` with each of this rank's shards of the batch whose samples are `samples`, in order.
   template <class Body>
   void for_each(std::span<const std::int64_t> samples, Body&& body) {
-    const auto size = static_cast<std::int64_t>(samples.size());
-    for (std::int64_t shard = mine_.first; shard < mine_.last; ++shard) {
-      const Range range = shard_range(size, shards_, static_cast<int>(shard));
-      body(batch_.load(images_,
-                       samples.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.size()))));
-    }
+    for (std::int64_t shard = mine_.first; shard < mine_.last; ++shard)
+      body(part_of(samples, cut_.shards, static_cast<int>(shard)));
+  }
+
+  /// Calls `body` with each micro-batch of a shard, in order, and with its number.
+  template <class Body>
+  void for_each_micro_batch(std::span<const std::int64_t> shard, Body&& body) {
+    for (int number = 0; number < cut_.micro_batches; ++number)
+      body(batch_.load(images_, part_of(shard, cut_.micro_batches, number)), number);
   }
 
  private:
   const ImageSet& images_;
-  int shards_;
+  Cut cut_;
   Range mine_;
   ShardBatch batch_;
 };
@@ -127,12 +143,15 @@ class Fit {
         rank_{strategy.group().rank()},
         schedule_{data.train.count(), options.global_batch},
         samples_{schedule_, options.seed},
-        train_shards_{data.train, schedule_.largest_batch(), options.shards, strategy, rank_, dtype()},
-        test_shards_{data.test, std::min(evaluation_batch, data.test.count()), options.shards, strategy, rank_,
+        train_shards_{data.train, schedule_.largest_batch(), {options.shards, options.accumulate}, strategy, rank_,
+                      dtype()},
+        test_shards_{data.test, std::min(evaluation_batch, data.test.count()), {options.shards, 1}, strategy, rank_,
                      dtype()},
         buffer_{strategy.store(), model.variables()},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
-        gradient_sum_{buffer_.dtype(), buffer_.count(), strategy.stream()} {}
+        gradient_sum_{buffer_.dtype(), buffer_.count(), strategy.stream()} {
+    if (options.accumulate > 1) micro_gradients_ = Tensor::zeros(buffer_.dtype(), {buffer_.count()}, strategy.stream());
+  }
 
   FitResult run(Observer& observer);
 
@@ -142,6 +161,7 @@ class Fit {
   /// One run of the strategy. The sums over all replicas.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   StepSums compute_gradients(std::span<const std::int64_t> samples);
+  StepSums train_shard(std::span<const std::int64_t> shard, const nn::GradientBuffer& gradients);
   EvaluationReport evaluate();
 
   Strategy& strategy_;
@@ -157,6 +177,7 @@ class Fit {
   nn::GradientBuffer buffer_;
   std::vector<Gradient> gradients_;
   FixedOrderAccumulator gradient_sum_;
+  Tensor micro_gradients_;  ///< of one micro-batch; empty where a shard is one
   LossAccumulator loss_sum_;
   bool diverged_ = false;
 };
@@ -165,15 +186,30 @@ StepSums Fit::compute_gradients(std::span<const std::int64_t> samples) {
   StepSums sums;
   // The gradient of an only shard is the sum, and is written where that belongs.
   const bool only = train_shards_.count() == 1;
-  train_shards_.for_each(samples, [&](const SampleBatch& shard) {
-    const ops::CrossEntropy result = model_.train_shard(shard, only ? buffer_ : buffer_.at(gradient_sum_.next()));
+  train_shards_.for_each(samples, [&](std::span<const std::int64_t> shard) {
+    const StepSums of_shard = train_shard(shard, only ? buffer_ : buffer_.at(gradient_sum_.next()));
     if (!only) gradient_sum_.push();
-    loss_sum_.push(result.loss_sum);
-    sums.samples += shard.samples;
-    sums.correct += result.correct;
+    loss_sum_.push(of_shard.loss);
+    sums.samples += of_shard.samples;
+    sums.correct += of_shard.correct;
   });
   if (!only) gradient_sum_.finish(buffer_.flat());
   sums.loss = loss_sum_.finish();
+  return sums;
+}
+
+/// What the micro-batches of a shard add up to, first one first: so the sum of a shard is the same on whichever rank.
+StepSums Fit::train_shard(std::span<const std::int64_t> shard, const nn::GradientBuffer& gradients) {
+  StepSums sums;
+  train_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, int number) {
+    const bool first = number == 0;
+    const ops::CrossEntropy result =
+        model_.train_shard(batch, {}, first ? gradients : gradients.at(micro_gradients_.view()));
+    if (!first) detail::add(gradients.flat(), micro_gradients_.view(), strategy_.stream());
+    sums.samples += batch.samples;
+    sums.loss += result.loss_sum;
+    sums.correct += result.correct;
+  });
   return sums;
 }
 
@@ -199,12 +235,14 @@ EvaluationReport Fit::evaluate() {
   strategy_.run([&](ReplicaContext& context) {
     for (std::int64_t first = 0; first < count; first += evaluation_batch) {
       const auto size = std::min(evaluation_batch, count - first);
-      test_shards_.for_each(std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size)),
-                            [&](const SampleBatch& shard) {
-                              const ops::CrossEntropy result = model_.evaluate_shard(shard);
-                              loss_sum_.push(result.loss_sum);
-                              correct += result.correct;
-                            });
+      const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
+      test_shards_.for_each(samples, [&](std::span<const std::int64_t> shard) {
+        test_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, int) {
+          const ops::CrossEntropy result = model_.evaluate_shard(batch);
+          loss_sum_.push(result.loss_sum);
+          correct += result.correct;
+        });
+      });
       losses.push_back(loss_sum_.finish());
     }
     const auto batches = static_cast<std::int64_t>(losses.size());
@@ -267,6 +305,8 @@ FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const 
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)
     throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
+  if (options.accumulate < 1)
+    throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
   if (strategy.store().has_unsealed()) strategy.seal();
   if (options.fault && strategy.group().rank() == 0)
     log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", options.fault->rank,

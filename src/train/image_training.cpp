@@ -1,4 +1,5 @@
 #include <bit>
+#include <limits>
 #include <memory>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/nn/mlp.hpp>
+#include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/train/image_training.hpp>
 #include <lockstep/train/metrics_file.hpp>
@@ -60,6 +62,16 @@ std::int64_t steps_of(const ImageTrainingOptions& options, const ImageData& data
   return BatchSchedule{data.train.count(), options.global_batch}.total_steps(options.epochs.value_or(default_epochs));
 }
 
+/// What an optimizer keeps for each weight.
+int slots_of(OptimizerKind optimizer) {
+  switch (optimizer) {
+    case OptimizerKind::sgd: return 0;
+    case OptimizerKind::momentum: return 1;
+    case OptimizerKind::adamw: return 2;
+  }
+  throw InvalidArgument{fmt::format("{} is no kind of optimizer", static_cast<int>(optimizer))};
+}
+
 /// A model beyond the node's memory is refused here: the system may promise the memory, and kill ranks that use it.
 void require_memory(const ImageTrainingOptions& options, std::int64_t features) {
   double weights = 0;  // not an integer: it may be anything
@@ -70,7 +82,8 @@ void require_memory(const ImageTrainingOptions& options, std::int64_t features) 
     weights += (inputs + 1) * static_cast<double>(each);
     inputs = static_cast<double>(each);
   }
-  constexpr double copies = 3;  // the variables, their gradients, and the sum of the latter over shards
+  // The variables, their gradients, and the sum of the latter over shards; micro-batches and optimizers have theirs.
+  const double copies = 3 + (options.accumulate > 1 ? 1 : 0) + slots_of(options.optimizer);
   constexpr double gib = 1 << 30;
   const double needed = copies * weights * static_cast<double>(size_of(options.dtype));
   const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
@@ -79,6 +92,49 @@ void require_memory(const ImageTrainingOptions& options, std::int64_t features) 
         fmt::format("--hidden {}: a model of {:.0f} weights needs {:.1f} GiB or more on each rank, and this host has "
                     "{:.1f} GiB; expected smaller layers",
                     fmt::join(options.hidden, ","), weights, needed / gib, there / gib)};
+}
+
+/// As many micro-batches as asked for, if a shard has as many samples.
+int micro_batches_of(const ImageTrainingOptions& options, const ImageData& data, int shards) {
+  const std::int64_t batch = BatchSchedule{data.train.count(), options.global_batch}.largest_batch();
+  const std::int64_t capacity = shard_capacity(batch, shards);
+  if (options.accumulate > capacity || options.accumulate > std::numeric_limits<int>::max())
+    throw ConfigError{
+        fmt::format("--accumulate {}: a batch of {} in {} shard{} has up to {} sample{} in each; expected "
+                    "at most as many micro-batches",
+                    options.accumulate, batch, shards, shards == 1 ? "" : "s", capacity, capacity == 1 ? "" : "s")};
+  return static_cast<int>(options.accumulate);
+}
+
+LearningRate learning_rate_of(const ImageTrainingOptions& options, std::int64_t steps) {
+  const double otherwise = options.optimizer == OptimizerKind::adamw ? 0.001 : 0.1;
+  const std::optional<std::int64_t> decay_steps =
+      options.schedule == ScheduleKind::cosine ? std::optional{steps} : std::nullopt;
+  return LearningRate{{.peak = options.learning_rate.value_or(otherwise),
+                       .warmup_steps = options.warmup_steps,
+                       .decay_steps = decay_steps}};
+}
+
+void require_warmup_within(std::int64_t warmup_steps, std::int64_t steps) {
+  if (warmup_steps >= steps)
+    throw ConfigError{fmt::format("--warmup-steps {}: the run has {} step{}; expected fewer to warm up in",
+                                  warmup_steps, steps, steps == 1 ? "" : "s")};
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const ImageTrainingOptions& options, std::int64_t steps,
+                                          const std::shared_ptr<const ops::Kernels>& kernels) {
+  const LearningRate learning_rate = learning_rate_of(options, steps);
+  if (options.optimizer == OptimizerKind::adamw)
+    return std::make_unique<AdamW>(
+        AdamWOptions{
+            .learning_rate = learning_rate, .weight_decay = options.weight_decay, .clip_norm = options.clip_norm},
+        kernels);
+  return std::make_unique<Sgd>(
+      SgdOptions{.learning_rate = learning_rate,
+                 .momentum = options.optimizer == OptimizerKind::momentum ? options.momentum : 0,
+                 .weight_decay = options.weight_decay,
+                 .clip_norm = options.clip_norm},
+      kernels);
 }
 
 }  // namespace
@@ -103,7 +159,9 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
     fit_options.global_batch = options.global_batch;
     fit_options.steps = steps_of(options, data);
     fit_options.seed = options.seed;
+    require_warmup_within(options.warmup_steps, fit_options.steps);
     fit_options.shards = shards.shards;
+    fit_options.accumulate = micro_batches_of(options, data, shards.shards);
     fit_options.evaluate_every = options.evaluate_every;
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options.metrics);
   });
@@ -117,15 +175,13 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
                  .dtype = options.dtype,
                  .seed = options.seed},
                 kernels};
-  Sgd optimizer{{.learning_rate = options.learning_rate,
-                 .momentum = options.optimizer == OptimizerKind::momentum ? options.momentum : 0},
-                kernels};
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(options, fit_options.steps, kernels);
   if (rank == 0)
     log::info(fmt::format("training {} on {} {} with {} shards: {} steps of up to {} samples", model.name(), ranks,
                           ranks == 1 ? "rank" : "ranks", fit_options.shards, fit_options.steps,
                           fit_options.global_batch));
   ImageTrainingResult result{ranks, fit_options.shards, device, std::string{model.name()}, {}, 0};
-  result.fit = fit(strategy, model, optimizer, data, fit_options, *observer);
+  result.fit = fit(strategy, model, *optimizer, data, fit_options, *observer);
   result.weights_digest = weights_digest(model.variables());
   return result;
 }

@@ -58,6 +58,20 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--momentum", "1"}, {"--momentum 1: expected a number from 0 to below 1"}},
           {{"--momentum", "-0.1"}, {"--momentum -0.1: expected a number from 0 to below 1"}},
           {{"--momentum", "nan"}, {"--momentum nan: expected a number from 0 to below 1"}},
+          {{"--weight-decay", "-0.1"}, {"--weight-decay -0.1: expected a number from 0, such as 0.1"}},
+          {{"--weight-decay", "nan"}, {"--weight-decay nan: expected a number from 0"}},
+          {{"--weight-decay", "1e39"}, {"--weight-decay 1e39: expected a number below 3.4e38"}},
+          {{"--clip-norm", "0"}, {"--clip-norm 0: expected a positive number"}},
+          {{"--clip-norm", "inf"}, {"--clip-norm inf: expected a number below 3.4e38"}},
+          {{"--warmup-steps", "-1"}, {"--warmup-steps -1: expected a whole number from 0 to 9223372036854775807"}},
+          {{"--warmup-steps", "5", "--steps", "5"},
+           {"--warmup-steps 5: the run has 5 steps; expected fewer to warm up in"}},
+          {{"--warmup-steps", "24", "--epochs", "1"}, {"--warmup-steps 24: the run has 24 steps"}},
+          {{"--accumulate", "0"}, {"--accumulate 0: " + count}},
+          {{"--accumulate", "33"},
+           {"--accumulate 33: a batch of 256 in 8 shards has up to 32 samples in each; expected at most as many"}},
+          {{"--accumulate", "9223372036854775807"}, {"--accumulate 9223372036854775807: a batch of 256"}},
+          {{"--accumulate", "2", "--global-batch", "8"}, {"8 shards has up to 1 sample in each"}},
           {{"--stall-timeout", "0"}, {"--stall-timeout 0: expected a positive number"}},
           {{"--stall-timeout", "inf"}, {"--stall-timeout inf: expected"}},
           {{"--stall-timeout", "1e300"}, {"--stall-timeout 1e300: expected"}},
@@ -76,8 +90,9 @@ TEST_CASE("a choice that does not exist is refused with those that do") {
   check_all(
       {
           {{"--model", "cnn"}, {"--model cnn: expected mlp"}},
-          {{"--optimizer", "adam"}, {"--optimizer adam: expected sgd or momentum"}},
-          {{"--optimizer", ""}, {"--optimizer '': expected sgd or momentum"}},
+          {{"--optimizer", "adam"}, {"--optimizer adam: expected sgd or momentum or adamw"}},
+          {{"--optimizer", ""}, {"--optimizer '': expected sgd or momentum or adamw"}},
+          {{"--schedule", "linear"}, {"--schedule linear: expected constant or cosine"}},
           {{"--device", "gpu"}, {"--device", "expected auto, cpu or cuda", "gpu"}},
           {{"--dtype", "f16"}, {"--dtype f16: expected f32 or f64"}},
           {{"--kernels", "fast"}, {"--kernels", "'fast'", "expected auto, reference, onednn or cuda"}},
@@ -154,7 +169,9 @@ TEST_CASE("ranks that were started with different options are refused", "[B-6][E
   check_refused(start({"--seed", "1"}, {"--seed", "2"}),
                 {"replica 2 was started with other options than replica 0", "--seed 1", "--seed 2"});
   check_refused(start({}, {"--seed", "x"}), {"--seed x: expected a whole number"});
-  check_refused(start({}, {"--stall-timeout", "7"}), {"replica 2 was started with other options than replica 0"});
+  for (const Arguments& other :
+       std::vector<Arguments>{{"--stall-timeout", "7"}, {"--clip-norm", "1"}, {"--accumulate", "2"}})
+    check_refused(start({}, other), {"replica 2 was started with other options than replica 0", other.front()});
   // Devices decide which reductions are used.
   check_refused(start({"--device", "auto"}, {"--device", "cpu"}),
                 {"replica 2 was started with other options than replica 0", "device auto, automatic reductions",

@@ -10,21 +10,6 @@ using namespace lockstep::test;
 
 namespace {
 
-/// Requires that `arguments` end in the same bytes, and say the same on the way, on each of these numbers of ranks.
-void check_same_on(const std::vector<int>& rank_counts, const Arguments& arguments) {
-  const Trained first = train(rank_counts.front(), arguments);
-  for (std::size_t i = 1; i < rank_counts.size(); ++i) {
-    INFO(rank_counts[i] << " ranks against " << rank_counts.front());
-    const Trained other = train(rank_counts[i], arguments);
-    CHECK(other.digest() == first.digest());
-    CHECK(without_times(other.metrics) == without_times(first.metrics));
-    for (const char* key : {"shards", "steps", "samples", "train_loss", "eval_loss", "eval_accuracy"}) {
-      INFO(key);
-      CHECK(other.result[key] == first.result[key]);
-    }
-  }
-}
-
 std::vector<double> losses(const Trained& trained) {
   std::vector<double> losses;
   for (const Json& line : trained.metrics) losses.push_back(line["loss"].get<double>());

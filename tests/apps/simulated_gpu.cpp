@@ -71,6 +71,14 @@ TEST_CASE("sgd, f64 and empty shards work there too") {
   check_equal(on_gpu(2, arguments), on_cpu(1, arguments));
 }
 
+TEST_CASE("AdamW and momentum with clipping, decay and micro-batches work there too") {
+  const std::string optimizer = GENERATE("adamw", "momentum");
+  const Arguments arguments{"--steps",      "10", "--global-batch", "90",      "--hidden",    "9",
+                            "--shards",     "8",  "--optimizer",    optimizer, "--clip-norm", "0.5",
+                            "--accumulate", "3",  "--weight-decay", "0.1",     "--schedule",  "cosine"};
+  check_equal(on_gpu(2, arguments), on_cpu(1, arguments));
+}
+
 TEST_CASE("where one rank finds no GPU, auto is the CPU for all of them, and they are warned once", "[D-30][E-15]") {
   const OnSimulatedGpu gpu;
   const CommandOptions hidden_from_rank_1{.environment = {{"LOCKSTEP_SIMULATED_GPUS", "3,0,3"}}};

@@ -74,6 +74,16 @@ struct Fate {
   double after_timeout = 0;  ///< seconds
 };
 
+const char* name_of(Fate::What what) {
+  switch (what) {
+    case Fate::What::named: return "named";
+    case Fate::What::unnamed: return "unnamed";
+    case Fate::What::no_effect: return "no effect";
+    case Fate::What::wrong: return "wrong";
+  }
+  return "?";
+}
+
 void strike(const Plan& plan, RunningJob& job, const std::optional<Hosts>& hosts, bool& struck) {
   std::optional<pid_t> process;
   while (!process && !job.is_over()) process = job.find(plan.victim);
@@ -104,9 +114,11 @@ Fate play(const Plan& plan) {
   const Outcome outcome = job.end(after);
   INFO("exit code " << outcome.exit_code << ", stderr: " << outcome.err);
   CHECK_FALSE(outcome.timed_out);
-  CHECK(processes_left(outcome.marker).empty());
-  CHECK(memory.left() == std::set<std::string>{});
   const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  // Cut off while MPI starts, a side without mpirun cannot tell that from a slow start, and waits for it.
+  const bool cut_in_start = plan.kind == Kind::cut && lines.empty();
+  CHECK(processes_left(outcome.marker, cut_in_start ? 32s : 2s) == std::vector<std::string>{});
+  CHECK(memory.left() == std::set<std::string>{});
   // Whether a node that says nothing yet is slow or out of reach takes longer to tell while MPI starts.
   const bool unsure = !lines.empty() && lines.front().find(" waited ") != std::string::npos;
   CHECK(after.count() < stall_timeout + 5 + (unsure ? 22 : 0));
@@ -154,8 +166,11 @@ TEST_CASE("a fault at any moment ends the job in time, and whoever is named is t
   for (int seed = first; seed < first + count; ++seed) {
     const Plan plan = plan_of(seed, !reason);
     INFO("LOCKSTEP_RANDOM_FAULTS_SEED=" << seed << ": " << plan.text());
-    if (count > 10) fmt::print(stderr, "seed {}: {}\n", seed, plan.text());
-    fates[plan.kind].push_back(play(plan));
+    const Fate fate = play(plan);
+    if (count > 10)
+      fmt::print(stderr, "seed {}: {}: {}, {:.2f} s after the timeout\n", seed, plan.text(), name_of(fate.what),
+                 fate.after_timeout);
+    fates[plan.kind].push_back(fate);
   }
   print_table(fates);
 }

@@ -128,7 +128,7 @@ inline End end_of(const Launch& launch, const std::function<void(RunningJob&)>& 
   INFO("stderr: " << end.outcome.err);
   CHECK_FALSE(end.outcome.timed_out);
   CHECK(end.outcome.out.empty());
-  CHECK(processes_left(end.outcome.marker).empty());
+  CHECK(processes_left(end.outcome.marker) == std::vector<std::string>{});
   CHECK(memory.left() == std::set<std::string>{});
   return end;
 }

@@ -84,23 +84,3 @@ TEST_CASE("a sum on a GPU has the bits of the host's") {
                            [](const Kernels& kernels, const Views& v) { kernels.add(v[0], v[1]); });
     }
 }
-
-TEST_CASE("gradient descent on a GPU has the bits of the host's: no operation is fused with the next") {
-  for (const DType dtype : float_types)
-    for (const std::int64_t count : counts) {
-      CAPTURE(name_of(dtype), count);
-      const Operands operands{noise(dtype, {count}, 1), noise(dtype, {count}, 2), noise(dtype, {count}, 3)};
-      check_like_reference({operands[0], operands[1]}, exactly,
-                           [](const Kernels& kernels, const Views& v) { kernels.sgd(v[0], v[1], 250, 0.1); });
-      check_like_reference(operands, exactly, [](const Kernels& kernels, const Views& v) {
-        for (int step = 0; step < 3; ++step) kernels.momentum(v[0], v[1], v[2], 250, 0.1, 0.9);
-      });
-    }
-}
-
-TEST_CASE("a flat update of views inside of one memory touches nothing beside them") {
-  const auto call = [](const Kernels& kernels, const Views& v) {
-    kernels.momentum(v[0].slice(100, 300), v[0].slice(400, 300), v[0].slice(701, 300), 3, 0.5, 0.25);
-  };
-  check_like_reference({noise(DType::f32, {1100}, 4)}, exactly, call);
-}

@@ -50,6 +50,7 @@ TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's
     std::function<void(const Kernels&, const Views&)> call;
   };
   const Operands matrices(3, matrix);
+  static constexpr ops::UpdateStep step{.learning_rate = 1};
   const std::vector<Call> calls{
       {"matmul", matrices,
        [](const Kernels& k, const Views& v) { k.matmul(v[0], Transpose::no, v[1], Transpose::no, v[2]); }},
@@ -67,8 +68,11 @@ TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's
        {matrix, labels},
        [](const Kernels& k, const Views& v) { k.softmax_cross_entropy(v[0], v[1], 2); }},
       {"add", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.add(v[0], v[1]); }},
-      {"sgd", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.sgd(v[0], v[1], 1, 1); }},
-      {"momentum", matrices, [](const Kernels& k, const Views& v) { k.momentum(v[0], v[1], v[2], 1, 1, 1); }},
+      {"sgd", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.sgd(v[0], v[1], step); }},
+      {"momentum", matrices, [](const Kernels& k, const Views& v) { k.momentum(v[0], v[1], v[2], step, 0.5); }},
+      {"adamw", Operands(4, matrix),
+       [](const Kernels& k, const Views& v) { k.adamw(v[0], v[1], v[2], v[3], step, {}); }},
+      {"sum_of_squares", {matrix, vector}, [](const Kernels& k, const Views& v) { k.sum_of_squares(v); }},
   };
   for (const Call& call : calls)
     for (std::size_t odd = 0; odd < call.operands.size(); ++odd) {
@@ -118,7 +122,9 @@ TEST_CASE("a GPU's kernels refuse shapes, types, overlaps and numbers in the hos
   refused_alike({a, f64s}, [](const Kernels& k, const Views& v) { k.add(v[0], v[1]); });
   refused_alike({a, b}, [](const Kernels& k, const Views& v) { k.relu(v[0], v[1]); });
   refused_alike({flat}, [](const Kernels& k, const Views& v) { k.relu(v[0].slice(0, 4), v[0].slice(1, 4)); });
-  refused_alike({flat}, [](const Kernels& k, const Views& v) { k.sgd(v[0].slice(0, 4), v[0].slice(4, 4), 0, 1); });
+  refused_alike({flat}, [](const Kernels& k, const Views& v) {
+    k.sgd(v[0].slice(0, 4), v[0].slice(4, 4), {.learning_rate = 1, .divisor = 0});
+  });
   refused_alike({a, b, ops::i32({0, 1})},
                 [](const Kernels& k, const Views& v) { k.softmax_cross_entropy(v[0], v[2], 3, v[0]); });
 }

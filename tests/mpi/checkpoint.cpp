@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
 
+#include "shared_folder.hpp"
 #include "support/job.hpp"
 #include "support/ranks.hpp"
 
@@ -19,35 +20,6 @@ using namespace lockstep::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// A folder that all ranks know, gone with the chief's object: files are looked at there.
-class SharedFolder {
- public:
-  SharedFolder() {
-    if (runtime().is_chief()) own_.emplace();
-    std::vector<std::uint8_t> text(256);
-    if (own_) std::ranges::copy(own_->path().string(), text.begin());
-    const auto shared = runtime().strategy().extended().broadcast_to(PerReplica{Tensor::from(text, {256})});
-    text = shared.value().to_vector<std::uint8_t>();
-    path_ = std::string{text.begin(), std::ranges::find(text, 0)};
-  }
-
-  fs::path operator/(const char* name) const { return path_ / name; }
-  /// On the chief; elsewhere it does nothing.
-  void write(const char* name, std::string_view bytes) const {
-    if (own_) own_->write(name, bytes);
-  }
-  std::vector<std::string> names() const {
-    std::vector<std::string> found;
-    for (const auto& each : fs::directory_iterator{path_}) found.push_back(each.path().filename());
-    std::ranges::sort(found);
-    return found;
-  }
-
- private:
-  std::optional<TemporaryDirectory> own_;
-  fs::path path_;
-};
 
 /// Overwrites this rank's component, whatever the context and the kind of variable.
 void put(Strategy& strategy, const Variable& variable, const Tensor& value) {
@@ -348,8 +320,10 @@ TEST_CASE("what does not fit the variables is refused with what was expected, an
              Catch::EndsWith("entry 'w' is f32[3, 1]; expected f32[3]"));
   CHECK_THAT(refused(file_of(R"({"w":{"dtype":"I32","shape":[3],"data_offsets":[0,12]}})", three_floats)),
              Catch::EndsWith("entry 'w' is i32[3]; expected f32[3]"));
-  CHECK_THAT(refused(file_of(R"({"v":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})", three_floats)),
-             Catch::Contains("has no entry 'w', and has the entry 'v'; expected one for each variable, and no other"));
+  CHECK_THAT(
+      refused(file_of(R"({"v":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})", three_floats)),
+      Catch::Contains("has no entry 'w', and has the entry 'v'; expected one for each variable and each piece of "
+                      "optimizer state, and no other"));
   std::string many;
   for (const char letter : {'g', 'f', 'e', 'd', 'c', 'b', 'a'})
     many += std::string{many.empty() ? "{\"" : ",\""} + letter + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";

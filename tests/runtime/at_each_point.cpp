@@ -90,15 +90,33 @@ TEST_CASE("a rank that stops while MPI starts or ends is named, and the job ends
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was " + doing);
 }
 
-TEST_CASE("a rank that ends before MPI has started or ended ends the job") {
-  const std::string point = GENERATE("options", "MPI_Init", "MPI_Finalize");
+TEST_CASE("a rank that is killed while MPI starts or ends is named, and the job ends with 137", "[B-46]") {
+  const auto [point, doing] =
+      GENERATE(table<std::string, std::string>({{"after MPI_Init", "starting"}, {"MPI_Finalize", "ending"}}));
+  const int culprit = GENERATE(0, 1, 2);
+  CAPTURE(point, culprit);
+  const Outcome outcome = fail_at(point, "kill", culprit);
+  CHECK(outcome.exit_code == 137);
+  check_names(outcome, culprit, "is gone: its process ended while the job was " + doing);
+}
+
+TEST_CASE("a rank that ends before MPI has started ends the job") {
+  const std::string point = GENERATE("options", "MPI_Init");
   const std::string fault = GENERATE("kill", "exit");
   const int culprit = GENERATE(0, 1);
   CAPTURE(point, fault, culprit);
   const Outcome outcome = fail_at(point, fault, culprit);
   CHECK(outcome.exit_code != 0);
-  // mpirun may end the others before they can tell.
+  // Others may not have begun by then, and nobody can tell what they are.
   if (!lines_starting_with(outcome.err, "lockstep:").empty()) check_names(outcome, culprit, "is gone");
+}
+
+TEST_CASE("a rank that stops behind MPI's end is named by the lowest, and the job ends with 5", "[B-45]") {
+  const int culprit = GENERATE(1, 2);
+  CAPTURE(culprit);
+  const Outcome outcome = fail_at("last way", "stop", culprit);
+  CHECK(outcome.exit_code == 5);
+  check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
 }
 
 TEST_CASE("no fault at any point is none") {

@@ -64,7 +64,9 @@ void train(Runtime& runtime) {
 // MPI's own functions, with a point in each.
 extern "C" int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   point("MPI_Init");
-  return PMPI_Init_thread(argc, argv, required, provided);
+  const int result = PMPI_Init_thread(argc, argv, required, provided);
+  point("after MPI_Init");
+  return result;
 }
 extern "C" int MPI_Finalize() {
   point("MPI_Finalize");
@@ -75,11 +77,13 @@ extern "C" int MPI_Finalize() {
 
 int main(int argc, char** argv) {
   culprit = {argv[1], argv[2], rank_by_launcher() == std::atoi(argv[3])};
-  return run_program(
+  const int code = run_program(
       argc, argv,
       [] {
         point("options");
         return RuntimeOptions{.device = "cpu", .stall_timeout = std::chrono::seconds{1}};
       },
       train);
+  point("last way");
+  return code;
 }

@@ -29,8 +29,6 @@ void ip(const std::string& arguments) {
 }  // namespace
 
 std::optional<std::string> Hosts::why_not() {
-  // mpirun 4.1 crashes itself now and then when a rank behind its daemon ends: nothing for every run of the tests.
-  if (!std::getenv("LOCKSTEP_TEST_HOSTS")) return "LOCKSTEP_TEST_HOSTS is not set, which scripts/test --extended does";
   try {
     const Hosts two{2};
     return std::nullopt;
@@ -111,7 +109,10 @@ Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::st
   command.push_back(program);
   command.insert(command.end(), arguments.begin(), arguments.end());
   CommandOptions with_mpi = options;
-  with_mpi.environment.insert({{"OMPI_MCA_btl", "self,vader,tcp"},
+  // mpirun 4.1 reads memory that it has freed when a rank behind a daemon dies. Where freed memory keeps what it
+  // held, nothing comes of that; meson test has it overwritten.
+  with_mpi.environment.insert({{"MALLOC_PERTURB_", "0"},
+                               {"OMPI_MCA_btl", "self,vader,tcp"},
                                {"OMPI_MCA_btl_tcp_if_include", network_of_hosts},
                                {"OMPI_MCA_oob_tcp_if_include", network_of_hosts},
                                {"OMPI_MCA_plm_rsh_agent", shell}});

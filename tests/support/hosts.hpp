@@ -12,7 +12,7 @@ namespace lockstep::test {
 /// Hosts that are there while this object is.
 class Hosts {
  public:
-  /// Why there can be none here, or are not to be; nothing where there can.
+  /// Why there can be none here; nothing where there can.
   static std::optional<std::string> why_not();
 
   /// std::runtime_error with what the system said, where there can be none.

@@ -30,7 +30,8 @@
 
 #include "device/cuda.hpp"
 #include "ops/backends.hpp"
-#include "ops/cuda/without_sequences.hpp"
+#include "ops/cuda/no_image_kernels.hpp"
+#include "ops/cuda/no_sequence_kernels.hpp"
 #include "reduce/cuda/arithmetic.hpp"
 
 namespace lockstep {
@@ -198,7 +199,9 @@ TensorView for_host(const TensorView& view) {
   return {view.data(), view.shape(), view.dtype()};
 }
 
-class SimulatedKernels final : public ops::cuda::WithoutSequences<ops::Kernels> {
+class SimulatedKernels final : public ops::Kernels,
+                               public ops::cuda::NoImageKernels,
+                               public ops::cuda::NoSequenceKernels {
  public:
   explicit SimulatedKernels(Stream& stream) : stream_{simulated(stream)} {}
 
@@ -250,15 +253,30 @@ class SimulatedKernels final : public ops::cuda::WithoutSequences<ops::Kernels> 
   void add(const TensorView& sum, const TensorView& x) const override {
     enqueue([sum = for_host(sum), x = for_host(x)](const Kernels& host) { host.add(sum, x); });
   }
-  void sgd(const TensorView& values, const TensorView& gradient, double divisor, double learning_rate) const override {
+  void sgd(const TensorView& values, const TensorView& gradient, const ops::UpdateStep& step) const override {
     enqueue([=, values = for_host(values), gradient = for_host(gradient)](const Kernels& host) {
-      host.sgd(values, gradient, divisor, learning_rate);
+      host.sgd(values, gradient, step);
     });
   }
-  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity, double divisor,
-                double learning_rate, double momentum) const override {
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                const ops::UpdateStep& step, double momentum) const override {
     enqueue([=, values = for_host(values), gradient = for_host(gradient), velocity = for_host(velocity)](
-                const Kernels& host) { host.momentum(values, gradient, velocity, divisor, learning_rate, momentum); });
+                const Kernels& host) { host.momentum(values, gradient, velocity, step, momentum); });
+  }
+  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
+             const ops::UpdateStep& step, const ops::AdamWMoments& moments) const override {
+    enqueue([=, values = for_host(values), gradient = for_host(gradient), first = for_host(first),
+             second = for_host(second)](const Kernels& host) {
+      host.adamw(values, gradient, first, second, step, moments);
+    });
+  }
+  double sum_of_squares(std::span<const TensorView> parts) const override {
+    double sum = 0;
+    std::vector<TensorView> on_host;
+    for (const TensorView& part : parts) on_host.push_back(for_host(part));
+    enqueue([&sum, on_host](const Kernels& host) { sum = host.sum_of_squares(on_host); });
+    stream_.synchronize();
+    return sum;
   }
 
  private:

@@ -52,6 +52,20 @@ std::string without_times(const std::vector<Json>& metrics) {
   return text;
 }
 
+void check_same_on(const std::vector<int>& rank_counts, const Arguments& arguments) {
+  const Trained first = train(rank_counts.front(), arguments);
+  for (std::size_t i = 1; i < rank_counts.size(); ++i) {
+    INFO(rank_counts[i] << " ranks against " << rank_counts.front());
+    const Trained other = train(rank_counts[i], arguments);
+    CHECK(other.digest() == first.digest());
+    CHECK(without_times(other.metrics) == without_times(first.metrics));
+    for (const char* key : {"shards", "steps", "samples", "train_loss", "eval_loss", "eval_accuracy"}) {
+      INFO(key);
+      CHECK(other.result[key] == first.result[key]);
+    }
+  }
+}
+
 Outcome run_refused(int ranks, const Arguments& arguments, CommandOptions options) {
   options.environment["OMPI_MCA_odls_base_sigkill_timeout"] = "0";
   return run_job(ranks, arguments, options);

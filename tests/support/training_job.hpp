@@ -38,6 +38,9 @@ Trained train(int ranks, const Arguments& arguments, const CommandOptions& optio
 /// The same without what may differ between equal runs: `seconds` and `samples_per_second`.
 std::string without_times(const std::vector<Json>& metrics);
 
+/// Requires that `arguments` end in the same bytes, and say the same on the way, on each of these numbers of ranks.
+void check_same_on(const std::vector<int>& rank_counts, const Arguments& arguments);
+
 /// Runs a job that is to be refused. mpirun kills what is left at once instead of after its usual second, or more: the
 /// ranks must not need that.
 Outcome run_refused(int ranks, const Arguments& arguments, CommandOptions options = {});

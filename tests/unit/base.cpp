@@ -1,5 +1,7 @@
 #include <cmath>
 #include <set>
+#include <span>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -63,6 +65,24 @@ TEST_CASE("a stream depends on seed, purpose, step and index") {
         for (const std::uint64_t index : {0, 1}) seen.insert(RandomStream{seed, purpose, step}.bits(index));
   CHECK(seen.size() == 16);
   CHECK(RandomStream{7, RandomPurpose::dropout, 3}.bits(5) == RandomStream{7, RandomPurpose::dropout, 3}.bits(5));
+}
+
+TEST_CASE("the words of a stream are those of its blocks, wherever one begins to read") {
+  const std::uint64_t seed = 0x123456789abcdef0, step = 77;
+  const RandomStream stream{seed, RandomPurpose::dropout, step};
+  const auto word = [&](std::uint64_t index) {
+    const std::uint64_t block = index / 4;
+    return philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step, 3u << 24},
+                      {0x9abcdef0, 0x12345678})[index % 4];
+  };
+  for (const std::uint64_t first : {0ull, 1ull, 31ull, 32ull, 45ull, (1ull << 34) - 3, (1ull << 48) + 7})
+    for (const std::size_t count : {0, 1, 4, 33, 100}) {
+      std::vector<std::uint32_t> words(count + 1, 42);
+      stream.words(first, std::span{words}.first(count));
+      for (std::size_t i = 0; i < count; ++i) CHECK(words[i] == word(first + i));
+      CHECK(words[count] == 42);
+    }
+  CHECK(stream.bits(5) == (std::uint64_t{word(21)} << 32 | word(20)));
 }
 
 TEST_CASE("uniform numbers are in [0, 1), exact in float and centred") {

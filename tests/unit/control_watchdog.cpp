@@ -85,6 +85,19 @@ TEST_CASE("a process that ends without a word is gone") {
         "(trainer.cpp:120)\n");
 }
 
+TEST_CASE("a process that ended before anyone watched it is gone") {
+  Table table;
+  ChildProcess child{[&] {
+    const PhaseTable own = table.of(1);
+    return 0;
+  }};
+  REQUIRE(child.wait() == 0);
+  Watched watched{table, 1000};
+  CHECK(watched.ended_the_job());
+  CHECK(watched.code() == ExitCode::peer_failed);
+  CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 1 (host a) is gone: its process ended"));
+}
+
 TEST_CASE("a process that has stopped beating has stopped") {
   Table table;
   ChildProcess child{[&]() -> int {

@@ -8,6 +8,7 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
+#include <lockstep/nn/initial_values.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
@@ -37,21 +38,9 @@ struct Program {
   GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
 };
 
-/// Samples [first, first + samples) of an endless data set, in a batch of `capacity` rows.
-SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype,
-                         const MlpOptions& options = small(DType::f64)) {
-  const RandomStream inputs{17, RandomPurpose::initial_value, 0};
-  const RandomStream labels{17, RandomPurpose::initial_value, 1};
-  SampleBatch batch = make_batch(capacity, options.inputs, dtype);
-  for (std::int64_t row = 0; row < samples; ++row) {
-    for (std::int64_t j = 0; j < options.inputs; ++j)
-      set(batch.inputs.view(), row * options.inputs + j,
-          inputs.uniform(static_cast<std::uint64_t>((first + row) * options.inputs + j)));
-    batch.labels.view().elements<std::int32_t>()[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(
-        labels.below(static_cast<std::uint64_t>(options.classes), static_cast<std::uint64_t>(first + row)));
-  }
-  batch.samples = samples;
-  return batch;
+SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype) {
+  const MlpOptions options = small(dtype);
+  return nn::samples_from(first, samples, capacity, dtype, {options.inputs, options.classes});
 }
 
 std::vector<double> weights_of(const Program& program) {
@@ -78,7 +67,7 @@ TEST_CASE("an mlp creates its variables layer by layer, weight before bias") {
   CHECK(without_hidden.model.variables().size() == 2);
   SampleBatch batch = make_batch(1, 2, DType::f32);
   batch.samples = 1;
-  CHECK(without_hidden.model.train_shard(batch, without_hidden.buffer()).loss_sum == Approx(std::log(3)));
+  CHECK(without_hidden.model.train_shard(batch, {}, without_hidden.buffer()).loss_sum == Approx(std::log(3)));
 }
 
 TEST_CASE("sizes and types that no mlp can have are refused before anything is created") {
@@ -137,6 +126,12 @@ TEST_CASE("an initial weight depends on the seed, its variable's ordinal and its
   // In a model the ordinal counts the strategy's variables.
   Program program{DType::f64};
   CHECK(in_double(program.model.variables()[2].local()) == glorot_uniform(DType::f64, 7, 4, 3, 2).to_vector<double>());
+
+  // Of a convolution the inputs and outputs of all positions under its kernel count.
+  const auto kernel = glorot_uniform(DType::f64, {5, 3, 2, 4}, 9, 2).to_vector<double>();
+  for (std::size_t i = 0; i < kernel.size(); ++i)
+    CHECK(kernel[i] == (2 * stream.uniform(i) - 1) * std::sqrt(6.0 / (5 * 3 * (2 + 4))));
+  CHECK_THROWS_WITH(glorot_uniform(DType::f64, {3}, 9, 2), Catch::Contains("expected [..., inputs, outputs]"));
 }
 
 TEST_CASE("the initial weights of a seed never change") {
@@ -154,16 +149,14 @@ TEST_CASE("the gradients of an mlp agree with finite differences") {
   for (std::size_t i = 1; i < 6; i += 2) fill(model.variables()[i].local(), 0.05 * static_cast<double>(i));
   const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
   const GradientBuffer buffer = program.buffer();
-  const ops::CrossEntropy result = model.train_shard(batch, buffer);
+  const ops::CrossEntropy result = model.train_shard(batch, {}, buffer);
   CHECK(result.loss_sum == model.evaluate_shard(batch).loss_sum);
 
   // Central differences are off by about h^2 = 1e-10 times the third derivative, and by the rounding of the
   // loss, some 1e-15 * loss / h = 1e-9: a margin of 1e-8. No relu may change sides within h; with these data
   // none does.
-  int nonzero = 0;
-  for (const Variable& variable : model.variables())
-    nonzero +=
-        require_slopes(variable, buffer.of(variable), 1e-8, [&] { return model.evaluate_shard(batch).loss_sum; });
+  const auto loss = [&] { return model.evaluate_shard(batch).loss_sum; };
+  const int nonzero = check_against_differences(model.variables(), buffer, loss, {.step = 1e-5, .margin = 1e-8});
   CHECK(nonzero > 60);  // of 89: not every path is dead
 }
 
@@ -195,10 +188,10 @@ TEST_CASE("rows of padding change neither the gradients nor the loss") {
     Program program{dtype};
     for (std::size_t i = 1; i < 6; i += 2) fill(program.model.variables()[i].local(), 0.1);
     const GradientBuffer buffer = program.buffer();
-    const ops::CrossEntropy tight = program.model.train_shard(samples_from(0, 5, 5, dtype), buffer);
+    const ops::CrossEntropy tight = program.model.train_shard(samples_from(0, 5, 5, dtype), {}, buffer);
     const Tensor expected = Tensor::copy_of(buffer.flat());
     // The reference adds in the order of the rows, so here even the bits are the same.
-    const ops::CrossEntropy padded = program.model.train_shard(samples_from(0, 5, 16, dtype), buffer);
+    const ops::CrossEntropy padded = program.model.train_shard(samples_from(0, 5, 16, dtype), {}, buffer);
     CHECK(padded.loss_sum == tight.loss_sum);
     CHECK(padded.correct == tight.correct);
     CHECK(same_bits(buffer.flat(), expected.view()));
@@ -210,7 +203,7 @@ TEST_CASE("a shard without samples has no loss and a gradient of positive zeros"
   const GradientBuffer buffer = program.buffer();
   for (const Variable& variable : program.model.variables()) fill(buffer.of(variable), -1);
   const SampleBatch empty = samples_from(0, 0, 16, DType::f32);
-  const ops::CrossEntropy result = program.model.train_shard(empty, buffer);
+  const ops::CrossEntropy result = program.model.train_shard(empty, {}, buffer);
   CHECK(result.loss_sum == 0);
   CHECK(result.correct == 0);
   CHECK(same_bits(buffer.flat(), Tensor::zeros(DType::f32, {buffer.count()}).view()));
@@ -222,15 +215,15 @@ TEST_CASE("a shard's bits do not depend on what the model did before") {
     Program program{DType::f32, kernels};
     const GradientBuffer buffer = program.buffer();
     const SampleBatch shard = samples_from(3, 16, 16, DType::f32);
-    const ops::CrossEntropy first = program.model.train_shard(shard, buffer);
+    const ops::CrossEntropy first = program.model.train_shard(shard, {}, buffer);
     const Tensor expected = Tensor::copy_of(buffer.flat());
 
-    program.model.train_shard(samples_from(50, 16, 16, DType::f32), buffer);
+    program.model.train_shard(samples_from(50, 16, 16, DType::f32), {}, buffer);
     program.model.evaluate_shard(samples_from(90, 40, 64, DType::f32));  // another capacity, larger
     program.model.evaluate_shard(samples_from(90, 2, 8, DType::f32));    // and smaller
     for (const Variable& variable : program.model.variables())
       fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
-    const ops::CrossEntropy again = program.model.train_shard(shard, buffer);
+    const ops::CrossEntropy again = program.model.train_shard(shard, {}, buffer);
     CHECK(again.loss_sum == first.loss_sum);
     CHECK(again.correct == first.correct);
     CHECK(same_bits(buffer.flat(), expected.view()));
@@ -241,7 +234,7 @@ TEST_CASE("a shard's bits do not depend on what the model did before") {
 TEST_CASE("the gradient of a batch is the fixed-order sum of its shards', to rounding") {
   Program program{DType::f64};
   const GradientBuffer home = program.buffer();
-  const ops::CrossEntropy whole = program.model.train_shard(samples_from(0, 21, 24, DType::f64), home);
+  const ops::CrossEntropy whole = program.model.train_shard(samples_from(0, 21, 24, DType::f64), {}, home);
   const std::vector<double> expected = in_double(home.flat());
 
   FixedOrderAccumulator accumulator{home.dtype(), home.count()};
@@ -249,7 +242,7 @@ TEST_CASE("the gradient of a batch is the fixed-order sum of its shards', to rou
   for (std::int64_t shard = 0; shard < 8; ++shard) {
     const std::int64_t samples = std::clamp<std::int64_t>(21 - 3 * shard, 0, 3);  // the last one is empty
     const ops::CrossEntropy part =
-        program.model.train_shard(samples_from(3 * shard, samples, 16, DType::f64), home.at(accumulator.next()));
+        program.model.train_shard(samples_from(3 * shard, samples, 16, DType::f64), {}, home.at(accumulator.next()));
     accumulator.push();
     sums.loss_sum += part.loss_sum;
     sums.correct += part.correct;
@@ -265,7 +258,7 @@ TEST_CASE("the gradient of a batch is the fixed-order sum of its shards', to rou
 TEST_CASE("f32 is close to f64, on every kernel") {
   Program wide{DType::f64};
   const GradientBuffer exact = wide.buffer();
-  const ops::CrossEntropy expected = wide.model.train_shard(samples_from(0, 20, 32, DType::f64), exact);
+  const ops::CrossEntropy expected = wide.model.train_shard(samples_from(0, 20, 32, DType::f64), {}, exact);
   for (const SharedKernels& kernels : {reference(), automatic()}) {
     Program narrow{DType::f32, kernels};
     const GradientBuffer buffer = narrow.buffer();
@@ -273,7 +266,7 @@ TEST_CASE("f32 is close to f64, on every kernel") {
     const auto rounded = weights_of(narrow);
     for (std::size_t i = 0; i < weights.size(); ++i) CHECK(rounded[i] == static_cast<float>(weights[i]));
 
-    const ops::CrossEntropy result = narrow.model.train_shard(samples_from(0, 20, 32, DType::f32), buffer);
+    const ops::CrossEntropy result = narrow.model.train_shard(samples_from(0, 20, 32, DType::f32), {}, buffer);
     CHECK(result.loss_sum == Approx(expected.loss_sum).epsilon(1e-6));
     CHECK(result.correct == expected.correct);
     // Three layers of sums of up to 20 terms below 1, each rounded to 2^-24.
@@ -299,10 +292,22 @@ TEST_CASE("a gradient buffer is laid out as the store is, and clears the padding
   const Tensor other = Tensor::zeros(DType::f32, {home.count()});
   fill(other.view(), std::numeric_limits<double>::quiet_NaN());
   const GradientBuffer there = home.at(other.view());
-  program.model.train_shard(samples_from(0, 4, 4, DType::f32), there);
-  program.model.train_shard(samples_from(0, 4, 4, DType::f32), home);
+  program.model.train_shard(samples_from(0, 4, 4, DType::f32), {}, there);
+  program.model.train_shard(samples_from(0, 4, 4, DType::f32), {}, home);
   CHECK(same_bits(there.flat(), home.flat()));
   CHECK(there.of(program.model.variables()[5]).data() == other.view().data());  // last created, first in memory
+}
+
+TEST_CASE("a gradient buffer has a place for statistics where it is given one") {
+  Program program{DType::f32};
+  CHECK(program.model.statistics() == 0);
+  const GradientBuffer home = program.buffer();
+  CHECK(home.statistics().count() == 0);
+  const Tensor statistics = Tensor::zeros(DType::f32, {3});
+  const GradientBuffer with = home.with_statistics(statistics.view());
+  CHECK(with.statistics().data() == statistics.view().data());
+  CHECK(with.flat().data() == home.flat().data());
+  CHECK(with.at(Tensor::zeros(DType::f32, {home.count()}).view()).statistics().count() == 0);
 }
 
 TEST_CASE("a gradient buffer is refused for what is not one piece of trainable memory") {
@@ -320,6 +325,7 @@ TEST_CASE("a gradient buffer is refused for what is not one piece of trainable m
   CHECK_THROWS_WITH(buffer.of(wide), Catch::Contains("'wide'"));
   CHECK_THROWS_AS(buffer.at(Tensor::zeros(DType::f32, {buffer.count() - 1}).view()), InvalidArgument);
   CHECK_THROWS_AS(buffer.at(Tensor::zeros(DType::f64, {buffer.count()}).view()), InvalidArgument);
+  CHECK_THROWS_AS(buffer.with_statistics(Tensor::zeros(DType::f64, {3}).view()), InvalidArgument);
   const auto refused = [&](std::vector<Variable> variables) {
     CHECK_THROWS_AS((GradientBuffer{strategy.store(), variables}), InvalidArgument);
   };
@@ -335,7 +341,7 @@ TEST_CASE("a shard that is not the model's is refused, and no gradient is writte
   fill(buffer.flat(), 7);
   const Tensor before = Tensor::copy_of(buffer.flat());
   const auto refused = [&](const SampleBatch& batch, const char* message) {
-    CHECK_THROWS_WITH(program.model.train_shard(batch, buffer), Catch::Contains(message));
+    CHECK_THROWS_WITH(program.model.train_shard(batch, {}, buffer), Catch::Contains(message));
     CHECK_THROWS_AS(program.model.evaluate_shard(batch), InvalidArgument);
   };
   const SampleBatch good = samples_from(0, 4, 4, DType::f32);

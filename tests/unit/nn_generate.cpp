@@ -45,9 +45,10 @@ double train(GptProgram& program, const TextSet& text, int steps) {
   const GradientBuffer buffer = program.buffer();
   double loss = 0;
   for (int step = 0; step < steps; ++step) {
-    loss = program.model.train_shard(batch, buffer).loss_sum / static_cast<double>(batch.counted_labels());
+    loss = program.model.train_shard(batch, {}, buffer).loss_sum / static_cast<double>(batch.counted_labels());
     for (const Variable& variable : program.model.variables())
-      kernels->sgd(variable.local(), buffer.of(variable), static_cast<double>(batch.counted_labels()), 0.5);
+      kernels->sgd(variable.local(), buffer.of(variable),
+                   {.learning_rate = 0.5, .divisor = static_cast<double>(batch.counted_labels())});
   }
   return loss;
 }

@@ -1,15 +1,17 @@
-// What the tests of layers and models have in common.
+// Numbers, shards and gradients for the tests of layers and models.
 #pragma once
 
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <string>
+#include <span>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/philox.hpp>
+#include <lockstep/input/batch.hpp>
+#include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -42,6 +44,10 @@ inline void fill(const TensorView& view, double value) {
   for (std::int64_t i = 0; i < view.count(); ++i) set(view, i, value);
 }
 
+inline bool same_bits(const TensorView& a, const TensorView& b) {
+  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+}
+
 /// Numbers in [-1, 1), the same for the same seed.
 inline void fill_noise(const TensorView& view, std::uint64_t seed) {
   const RandomStream stream{seed, RandomPurpose::initial_value, 0};
@@ -54,36 +60,65 @@ inline Tensor noise(DType dtype, Shape shape, std::uint64_t seed) {
   return made;
 }
 
-inline bool same_bits(const TensorView& a, const TensorView& b) {
-  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+struct Sizes {
+  std::int64_t features;
+  std::int64_t classes;
+};
+
+/// Samples [first, first + samples) of an endless data set, in a batch of `capacity` rows.
+inline SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype,
+                                const Sizes& sizes) {
+  const RandomStream inputs{17, RandomPurpose::initial_value, 0};
+  const RandomStream labels{17, RandomPurpose::initial_value, 1};
+  SampleBatch batch = make_batch(capacity, sizes.features, dtype);
+  for (std::int64_t row = 0; row < samples; ++row) {
+    for (std::int64_t j = 0; j < sizes.features; ++j)
+      set(batch.inputs.view(), row * sizes.features + j,
+          inputs.uniform(static_cast<std::uint64_t>((first + row) * sizes.features + j)));
+    batch.labels.view().elements<std::int32_t>()[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(
+        labels.below(static_cast<std::uint64_t>(sizes.classes), static_cast<std::uint64_t>(first + row)));
+  }
+  batch.samples = samples;
+  return batch;
 }
 
-/// Compares a gradient with central differences of `loss`, element by element of the f64 `values`. How many elements of
-/// it are not zero.
-inline int require_slopes(const TensorView& values, const TensorView& gradient, double margin,
-                          const std::function<double()>& loss, const std::string& what = "values") {
-  constexpr double h = 1e-5;
+/// How far apart the values are that a central difference compares, and how far the gradient may be from it.
+struct Differences {
+  double step;
+  double margin;
+};
+
+/// Compares each element of `gradient` with the central difference of `loss` in that element of the f64 `values`. How
+/// many of them are not zero.
+inline int check_against_differences(const TensorView& values, const TensorView& gradient,
+                                     const std::function<double()>& loss, const Differences& differences) {
   const std::vector<double> expected = gradient.to_vector<double>();
   REQUIRE(expected.size() == static_cast<std::size_t>(values.count()));
   int nonzero = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     double& value = values.elements<double>()[i];
     const double before = value;
-    value = before + h;
+    value = before + differences.step;
     const double above = loss();
-    value = before - h;
+    value = before - differences.step;
     const double below = loss();
     value = before;
-    INFO(what << " element " << i);
-    CHECK(expected[i] == Approx((above - below) / (2 * h)).epsilon(0).margin(margin));
+    INFO("element " << i);
+    CHECK(expected[i] == Approx((above - below) / (2 * differences.step)).epsilon(0).margin(differences.margin));
     nonzero += expected[i] != 0;
   }
   return nonzero;
 }
 
-inline int require_slopes(const Variable& variable, const TensorView& gradient, double margin,
-                          const std::function<double()>& loss) {
-  return require_slopes(variable.local(), gradient, margin, loss, std::string{variable.name()});
+/// The same for the gradient of each of `variables`.
+inline int check_against_differences(std::span<const Variable> variables, const GradientBuffer& gradients,
+                                     const std::function<double()>& loss, const Differences& differences) {
+  int nonzero = 0;
+  for (const Variable& variable : variables) {
+    INFO(variable.name());
+    nonzero += check_against_differences(variable.local(), gradients.of(variable), loss, differences);
+  }
+  return nonzero;
 }
 
 }  // namespace lockstep::nn

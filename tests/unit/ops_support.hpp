@@ -4,8 +4,10 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
 #include <lockstep/ops/kernels.hpp>
 
@@ -63,6 +65,17 @@ inline std::vector<double> in_double(const Tensor& t) {
 
 inline bool same_bits(const TensorView& a, const TensorView& b) {
   return a.bytes() == b.bytes() && (a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
+}
+
+/// What the InvalidArgument says that `call` throws.
+template <class Fn>
+std::string refusal(Fn&& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "not refused";
 }
 
 }  // namespace lockstep::ops

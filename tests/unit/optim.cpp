@@ -43,12 +43,14 @@ struct Program {
 /// Sees what an optimizer is asked for.
 class Recorder final : public Optimizer {
  public:
+  Recorder() : Optimizer{{.learning_rate = 1}, nullptr} {}
   std::vector<double> divisors;
   std::vector<std::int64_t> counts;
 
  protected:
-  void update(const FlatRange& range, double divisor) override {
-    divisors.push_back(divisor);
+  std::vector<std::string_view> slots() const override { return {}; }
+  void update(const ops::Kernels&, const FlatRange& range, const ops::UpdateStep& step) override {
+    divisors.push_back(step.divisor);
     counts.push_back(range.values.count());
   }
 };

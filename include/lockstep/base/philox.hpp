@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 namespace lockstep {
 
@@ -30,6 +31,10 @@ class RandomStream {
 
   /// Uniform in [0, 1), a multiple of 2^-24: exact in float, so the same number at every precision.
   double uniform(std::uint64_t index) const;
+
+  /// 32 uniform random bits for each of the indices from `first` on, four for the work of one by `bits`: word k is word
+  /// k mod 4 of the block that `bits` takes its own from for the index k / 4. So a stream is read in one of both ways.
+  void words(std::uint64_t first, std::span<std::uint32_t> out) const;
 
   /// Uniform in [0, bound), without bias (Lemire: "Fast random integer generation in an interval", 2019, with the
   /// rejected draws taken from further counters of the same index). `bound` is positive.

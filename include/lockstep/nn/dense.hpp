@@ -11,13 +11,6 @@
 
 namespace lockstep::nn {
 
-/// Glorot's uniform initial values for a weight [inputs, outputs]: in [-limit, limit) with limit =
-/// sqrt(6 / (inputs + outputs)) (Glorot, Bengio: "Understanding the difficulty of training deep feedforward
-/// neural networks", 2010). A pure function of `seed`, `ordinal` and the element's index, computed in double:
-/// f32 values are the f64 ones, rounded. InvalidArgument unless `dtype` is f32 or f64.
-Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, std::uint64_t seed,
-                      std::uint64_t ordinal);
-
 struct DenseOptions {
   std::string name = "dense";
   std::int64_t inputs;

@@ -33,9 +33,10 @@ struct GptOptions {
 /// shard are to be divided by for a mean is SampleBatch::counted_labels. `correct` counts tokens.
 class Gpt final : public Model {
  public:
-  /// COLL. Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". InvalidArgument before
-  /// that for sizes below 1, heads that do not divide the width, or a dtype other than f32 and f64. `strategy` must
-  /// outlive it; `kernels` are those of its device, which does not do on a GPU yet (ConfigError at the first shard).
+  /// COLL. Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". Before that
+  /// InvalidArgument for sizes below 1, heads that do not divide the width, and a dtype other than f32 and f64;
+  /// ConfigError for kernels that have none for sequences. `strategy` must outlive it; `kernels` are those of its
+  /// device.
   Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const ops::Kernels> kernels,
       Here here = Here::current());
 
@@ -43,7 +44,8 @@ class Gpt final : public Model {
 
   std::string_view name() const override { return "gpt"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::CrossEntropy train_shard(const SampleBatch& shard, const GradientBuffer& gradients) override;
+  ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
+                                const GradientBuffer& gradients) override;
   ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
 
   /// LOCAL. For each of `tokens`, of which there are 1 to `context`, the logits of each token of the vocabulary to be

@@ -21,10 +21,18 @@ class GradientBuffer {
   GradientBuffer(const VariableStore& store, std::span<const Variable> variables);
 
   /// The same layout in other memory: of this dtype and number of elements, which must outlive the result.
-  /// Zeroes the padding between the gradients there. InvalidArgument for a view that does not fit.
+  /// Zeroes the padding between the gradients there. Has no place for statistics. InvalidArgument for a view that does
+  /// not fit.
   GradientBuffer at(const TensorView& flat) const;
 
-  /// All of it. Padding between the gradients is zero, and whoever writes leaves it so.
+  /// The same with a place for what else a shard yields (Model::statistics): of the gradients' dtype, in memory that
+  /// must outlive the result. InvalidArgument for another dtype.
+  GradientBuffer with_statistics(const TensorView& statistics) const;
+
+  /// Without elements unless `with_statistics` gave it some.
+  const TensorView& statistics() const { return statistics_; }
+
+  /// All gradients. Padding between the gradients is zero, and whoever writes leaves it so.
   const TensorView& flat() const { return flat_; }
   DType dtype() const { return flat_.dtype(); }
   std::int64_t count() const { return flat_.count(); }
@@ -47,6 +55,7 @@ class GradientBuffer {
 
   Stream* stream_;
   TensorView flat_;
+  TensorView statistics_;
   std::shared_ptr<const Layout> layout_;
 };
 

@@ -29,7 +29,8 @@ class Mlp final : public Model {
 
   std::string_view name() const override { return "mlp"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::CrossEntropy train_shard(const SampleBatch& shard, const GradientBuffer& gradients) override;
+  ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
+                                const GradientBuffer& gradients) override;
   ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
 
  private:
@@ -41,7 +42,6 @@ class Mlp final : public Model {
     Tensor d_hidden;              ///< the gradient of one hidden layer's output
   };
 
-  void require_fit(const SampleBatch& shard) const;
   void reserve(std::int64_t capacity);
 
   /// The output of a layer for `rows` rows.

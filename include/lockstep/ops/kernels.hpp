@@ -1,9 +1,9 @@
 // The arithmetic of training, on memory of one device: what nn and optim call, and no one else.
 //
 // Three implementations stand behind one interface. `reference` is plain loops in f32 and f64 on the host: the
-// oracle, and what a build without oneDNN trains with. `oneDNN` does the matrix products and GELU of f32 with the
-// library, the rest with the same loops. `cuda` works on the memory of a GPU: products by cuBLASLt in full
-// f32 and f64, the rest by kernels of its own; it refuses the kernels of sequence_kernels.hpp (ConfigError).
+// oracle, and what a build without oneDNN trains with. `oneDNN` does the matrix products, the convolutions and GELU
+// of f32 with the library, the rest with the same loops. `cuda` works on the memory of a GPU: products by cuBLASLt in
+// full f32 and f64, the rest by kernels of its own; it refuses the families of images and of sequences (ConfigError).
 //
 // The bits. Every kernel is a function of its operands' values and shapes, and of nothing else: not of the
 // rank, of the time, or of where the operands lie in memory. That holds for one build on one instruction set
@@ -19,13 +19,13 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/ops/activation.hpp>
+#include <lockstep/ops/image_kernels.hpp>
 #include <lockstep/ops/sequence_kernels.hpp>
+#include <lockstep/ops/update_kernels.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::ops {
-
-/// What a layer does to its sums.
-enum class Activation : std::uint8_t { none, relu };
 
 /// Whether an operand of a product is read as it lies, or by columns.
 enum class Transpose : std::uint8_t { no, yes };
@@ -47,7 +47,10 @@ struct CrossEntropy {
 ///
 /// Not synchronised, but without state that a caller could see: threads may call kernels on disjoint operands
 /// at the same time.
-class Kernels : public SequenceKernels {
+///
+/// All of this holds for the families that it takes in, too. They are virtual bases, so that a backend may take its
+/// answers to a family from a class of its own.
+class Kernels : public virtual UpdateKernels, public virtual ImageKernels, public virtual SequenceKernels {
  public:
   /// "reference", "oneDNN" or "cuda".
   virtual std::string_view name() const = 0;
@@ -101,17 +104,6 @@ class Kernels : public SequenceKernels {
 
   /// sum += x, element by element. Same shape.
   virtual void add(const TensorView& sum, const TensorView& x) const = 0;
-
-  /// One step of gradient descent, in one pass over flat memory: values -= learning_rate * (gradient /
-  /// divisor). Same shape. The scalars are rounded to the views' dtype first. `divisor` (the number of
-  /// samples that the gradient is a sum over) is positive and finite.
-  virtual void sgd(const TensorView& values, const TensorView& gradient, double divisor,
-                   double learning_rate) const = 0;
-
-  /// The same with momentum: velocity = momentum * velocity + gradient / divisor, then
-  /// values -= learning_rate * velocity.
-  virtual void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                        double divisor, double learning_rate, double momentum) const = 0;
 };
 
 enum class KernelChoice : std::uint8_t { automatic, reference, onednn, cuda };

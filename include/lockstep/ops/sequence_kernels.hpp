@@ -1,4 +1,4 @@
-// The arithmetic of sequence models: a family of kernels.hpp, whose contract holds for these too.
+// The arithmetic of networks that look at sequences: lookups, layer norm, GELU and attention.
 #pragma once
 
 #include <cstdint>
@@ -50,12 +50,15 @@ struct CausalAttentionGradient {
   TensorView scratch;        ///< [context, context]; overwritten by nothing in particular
 };
 
-/// As Kernels says of all kernels. In layer norm and attention, too, a row has the same bits whatever the other rows
-/// (windows) hold, and in attention a position whatever the later positions of its window hold, as long as that is
-/// finite: a NaN or an infinity there may make the earlier ones NaN.
+/// A part of Kernels (kernels.hpp), whose rules hold here as well. In layer norm and attention, too, a row has the same
+/// bits whatever the other rows (windows) hold, and in attention a position whatever the later positions of its window
+/// hold, as long as that is finite: a NaN or an infinity there may make the earlier ones NaN.
 class SequenceKernels {
  public:
   virtual ~SequenceKernels() = default;
+
+  /// Whether the kernels below can be called. Those of a GPU cannot: each of them is a ConfigError there.
+  virtual bool has_sequence_kernels() const = 0;
 
   /// Row i of rows [n, width] = row indices[i] of table [entries, width], for indices i32 [n]: what an embedding looks
   /// up. `rows` is overwritten. InvalidArgument for an index outside of [0, entries), before anything is written.

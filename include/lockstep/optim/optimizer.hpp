@@ -5,9 +5,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include <lockstep/ops/kernels.hpp>
+#include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
@@ -50,12 +55,23 @@ struct StepSums {
 ///
 /// The gradients' memory in the store (VariableStore::gradient) is the working memory: it holds the sums
 /// afterwards. Values that live elsewhere are copied there, and stay as they are.
+///
+/// Optimizers keep their state in the store of the variables: what they know of each variable in its slots, and the
+/// number of steps in a counter. Checkpoints hold both, so a run that is resumed goes on as if nothing had happened.
 class Optimizer {
  public:
-  Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer();
+
+  /// LOCAL, on every rank. Makes the state for `variables`, as it is before the first step, where there is none yet.
+  /// Steps do so themselves: this is for programs that restore a checkpoint, which must find what it has a value for.
+  /// ContextError for variables without memory.
+  void prepare(Strategy& strategy, const VariableList& variables) const;
+
+  /// LOCAL. Steps made so far on variables of `strategy`: what learning rates go by. A call without variables, or with
+  /// 0 samples, is none.
+  std::int64_t steps(Strategy& strategy) const;
 
   /// Applies the sum of the replicas' gradients. Scaling the loss is the caller's.
   template <GradientList List = std::initializer_list<Gradient>>
@@ -85,18 +101,44 @@ class Optimizer {
   }
 
  protected:
-  /// LOCAL. One step on the variables of `range`, in one pass: `range.gradients` holds the sum over the
-  /// replicas, and that divided by `divisor`, which is positive, is the gradient. Must be a function of these
-  /// and of the optimizer's state alone. State of the size of the variables belongs in `range.slot(…)`.
-  virtual void update(const FlatRange& range, double divisor) = 0;
+  /// What optimizers of every kind are told.
+  struct Rules {
+    LearningRate learning_rate;
+    /// Of variables of two or more dimensions. Biases, and the gains and offsets of norms, have one, and stay as large
+    /// as their gradients make them.
+    double weight_decay = 0;
+    /// The largest global norm of a gradient: one whose norm is larger is made shorter, to this. The norm is the root
+    /// of the sum of the squares of all variables' gradients, each the sum over the replicas divided by the samples;
+    /// UpdateKernels::sum_of_squares adds them up, in the order in which apply_gradients is given them. One that is not
+    /// finite makes nothing shorter: what is wrong goes on to the variables, and shows in the loss.
+    std::optional<double> clip_norm = {};
+    /// Of the counter of steps. Optimizers with one name count together.
+    std::string name = "optimizer";
+  };
+
+  /// With `kernels`, which the model may use too, or without the automatic choice for the device of the variables.
+  /// InvalidArgument unless the weight decay is a number from 0 and the norm a positive one.
+  Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels);
+
+  /// Names of the slots that `update` uses.
+  virtual std::vector<std::string_view> slots() const = 0;
+
+  /// LOCAL. One step on the variables of `range`, in one pass: `range.gradients` holds the sum over the replicas, of
+  /// which `step` says what it is to be multiplied with. Must be a function of these and of the slots alone.
+  virtual void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) = 0;
 
  private:
   class Plan;
 
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients);
   void apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums, const Here& here);
+  void step(const Plan& plan, double divisor);
+  double clip_factor(const Plan& plan, double divisor) const;
 
-  std::unique_ptr<const Plan> plan_;  ///< of the last call: most programs give the same variables every time
+  Rules rules_;
+  std::string counter_;                          ///< of steps, as the store calls it
+  std::shared_ptr<const ops::Kernels> kernels_;  ///< chosen by the first step where none were given
+  std::unique_ptr<const Plan> plan_;             ///< of the last call: most programs give the same variables every time
 };
 
 }  // namespace lockstep

@@ -2,35 +2,37 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
-#include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
 
 namespace lockstep {
 
 struct SgdOptions {
-  double learning_rate;
+  LearningRate learning_rate;
   double momentum = 0;
+  double weight_decay = 0;               ///< of variables of two or more dimensions: biases and norms are not decayed
+  std::optional<double> clip_norm = {};  ///< the largest global norm that a gradient may have
+  std::string name = "optimizer";        ///< optimizers of one name count their steps together
 };
 
 /// Without momentum: variable -= learning_rate * gradient. With it: velocity = momentum * velocity +
-/// gradient, variable -= learning_rate * velocity. The velocities start at zero and live in the store's slot
+/// gradient, variable -= learning_rate * velocity. Weight decay adds weight_decay * variable to the gradient, behind
+/// clipping: an L2 penalty, as in PyTorch's SGD. The velocities start at zero and live in the store's slot
 /// "momentum", so optimizers that take turns on one variable share its velocity.
 class Sgd : public Optimizer {
  public:
-  /// With the automatic choice of kernels for the device of the variables. InvalidArgument unless the learning rate is
-  /// a positive number and the momentum in [0, 1).
-  explicit Sgd(SgdOptions options);
-
-  /// With `kernels`, which the model may use too.
-  Sgd(SgdOptions options, std::shared_ptr<const ops::Kernels> kernels);
+  /// InvalidArgument unless the momentum is in [0, 1), the weight decay a number from 0 and the norm a positive one.
+  /// Without `kernels`, which the model may use too, it takes the automatic choice for the device of the variables.
+  explicit Sgd(const SgdOptions& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
 
  protected:
-  void update(const FlatRange& range, double divisor) override;
+  std::vector<std::string_view> slots() const override;
+  void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) override;
 
  private:
-  SgdOptions options_;
-  std::shared_ptr<const ops::Kernels> kernels_;  ///< chosen by the first update where none were given
+  double momentum_;
 };
 
 }  // namespace lockstep

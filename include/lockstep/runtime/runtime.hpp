@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -72,12 +73,16 @@ class Runtime {
   friend int run_program(int&, char**&, const std::function<RuntimeOptions()>&, const std::function<void(Runtime&)>&);
   struct Impl;
   explicit Runtime(std::unique_ptr<Impl> impl);
+  static int run(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
+                 const std::function<void(Runtime&)>& body);
   std::unique_ptr<Impl> impl_;
 };
 
 /// The body of a `main`: makes the options (on every rank alike, before MPI starts) and the runtime, calls `body`, and
 /// turns every way to fail into one line on stderr for the job and the exit code that it stands for (ExitCode). Where
-/// the ranks know of a failure alike they end in order; where one rank fails on its own it ends the job.
+/// the ranks know of a failure alike they end in order; where one rank fails on its own it ends the job. It returns
+/// when MPI has ended, on the lowest rank of each node when the other ranks' processes are gone too, or after the stall
+/// timeout: mpirun would wait for ever for one that stops on its last way.
 int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                 const std::function<void(Runtime&)>& body);
 

@@ -80,8 +80,9 @@ class Strategy {
   /// values. The first outermost `run` after a creation does it too.
   void seal(Here here = Here::current());
 
-  /// COLL, blocking. Replica 0's values of every sealed mirrored variable on all ranks: after a failed step.
-  /// Sync-on-read variables stay as they are, since each rank's value is its own.
+  /// COLL, blocking. Replica 0's values of every sealed mirrored variable, and its optimizer state, on all ranks: after
+  /// a failed step. Sync-on-read variables stay as they are, since each rank's value is its own. MismatchError where
+  /// ranks have other pieces of optimizer state than others.
   void rebroadcast(Here here = Here::current());
 
   /// COLL, blocking, one agreement where all is well. Proves that every sealed mirrored variable holds the same bytes

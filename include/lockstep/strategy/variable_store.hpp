@@ -64,6 +64,12 @@ struct FlatRange {
   TensorView slot(std::string_view name) const;
 };
 
+/// A piece of optimizer state: what one slot keeps for one variable, or a counter.
+struct OptimizerState {
+  std::string name;  ///< "w@momentum", "optimizer@steps"
+  TensorView value;
+};
+
 /// The variables of one strategy. LOCAL throughout: what must be agreed, the strategy agrees on.
 class VariableStore {
  public:
@@ -92,6 +98,20 @@ class VariableStore {
   /// The flat values of all mirrored variables that are sealed.
   std::vector<TensorView> mirrored_values() const;
 
+  /// A whole number that optimizers keep besides their slots, such as how many steps they made; made, as 0, when first
+  /// asked for. The reference stays valid.
+  std::int64_t& counter(std::string_view name);
+
+  /// What that counter says, and 0 where there is none.
+  std::int64_t counted(std::string_view name) const;
+
+  /// All of the optimizers' state that there is: what each slot keeps for each variable, in the order of their
+  /// creation, and then the counters.
+  std::vector<OptimizerState> optimizer_state() const;
+
+  /// The same as few pieces of flat memory.
+  std::vector<TensorView> optimizer_values() const;
+
   /// Where the gradient of a trainable variable is to be written. ContextError before it is sealed.
   TensorView gradient(const Variable& variable) const;
 
@@ -102,6 +122,7 @@ class VariableStore {
   Stream* stream_;
   std::vector<std::shared_ptr<detail::VariableState>> variables_;
   std::vector<std::shared_ptr<detail::StoreSegment>> segments_;
+  std::map<std::string, Tensor, std::less<>> counters_;  ///< i64[], on the host
   std::size_t sealed_ = 0;
 };
 

@@ -19,6 +19,7 @@ struct FitOptions {
   std::int64_t steps = 1;
   std::uint64_t seed = 1;  ///< of the order of the samples
   int shards = 8;          ///< a multiple of the number of ranks
+  int accumulate = 1;      ///< micro-batches that each shard is computed in
   /// Steps between evaluations; nothing: at the end of each epoch. There is always one at the end.
   std::optional<std::int64_t> evaluate_every;
   std::optional<Fault> fault;
@@ -35,9 +36,12 @@ struct FitResult {
 /// COLL, blocking. Trains `model` on `data`, which is the same on every rank.
 ///
 /// A step is one Strategy::run: each rank computes the gradients of its shards of the global batch, adds them up in the
-/// fixed order, and takes part in one merge_call. The samples of a step are a function of (seed, step, global batch)
-/// alone, its sums one tree over the shards: so with the same number of shards the weights, the losses and everything
-/// told to `observer` but the times are the same bytes on every number of ranks that divides them.
+/// fixed order, and takes part in one merge_call. A shard is computed in `accumulate` micro-batches, one after the
+/// other, whose gradients are added up: activations take the memory of one of them, gradients that of one more. Another
+/// number of micro-batches is another order of sums, and so other last bits. The samples of a step are a function of
+/// (seed, step, global batch) alone, its sums one tree over the shards: so with the same number of shards the weights,
+/// the losses and everything told to `observer` but the times are the same bytes on every number of ranks that divides
+/// them.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const ImageData& data,
               const FitOptions& options, Observer& observer);
 

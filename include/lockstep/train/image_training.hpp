@@ -15,7 +15,10 @@
 
 namespace lockstep {
 
-enum class OptimizerKind : std::uint8_t { sgd, momentum };
+enum class OptimizerKind : std::uint8_t { sgd, momentum, adamw };
+
+/// What the learning rate does behind its warm-up: stay, or fall to 0 at the end of the run.
+enum class ScheduleKind : std::uint8_t { constant, cosine };
 
 struct ImageTrainingOptions {
   std::filesystem::path data;
@@ -25,8 +28,15 @@ struct ImageTrainingOptions {
   /// At most one of the two; 5 epochs where there is none.
   std::optional<std::int64_t> epochs, steps;
   OptimizerKind optimizer = OptimizerKind::momentum;
-  double learning_rate = 0.1;
+  /// The peak of the schedule; 0.1 where it is not given, 0.001 for AdamW.
+  std::optional<double> learning_rate;
   double momentum = 0.9;
+  ScheduleKind schedule = ScheduleKind::constant;
+  std::int64_t warmup_steps = 0;  ///< fewer than the run has
+  double weight_decay = 0;
+  std::optional<double> clip_norm;
+  /// Micro-batches that each shard of a batch is computed in: at most as many as it has samples.
+  std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
   /// Asked for nothing: as resolve_shards says on the CPU, one a rank on GPUs.
   ShardRequest shards;

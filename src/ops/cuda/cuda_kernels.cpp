@@ -10,8 +10,11 @@
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/launch.hpp"
+#include "ops/cuda/no_image_kernels.hpp"
+#include "ops/cuda/no_sequence_kernels.hpp"
 #include "ops/cuda/products.hpp"
-#include "ops/cuda/without_sequences.hpp"
+#include "ops/square_blocks.hpp"
+#include "ops/update_scalars.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -55,7 +58,7 @@ std::string fingerprint_of_current_gpu() {
                      version(driver));
 }
 
-class CudaKernels final : public cuda::WithoutSequences<Kernels> {
+class CudaKernels final : public Kernels, public cuda::NoImageKernels, public cuda::NoSequenceKernels {
  public:
   explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
     native(stream_);
@@ -144,30 +147,58 @@ class CudaKernels final : public cuda::WithoutSequences<Kernels> {
     });
   }
 
-  void sgd(const TensorView& values, const TensorView& gradient, double divisor, double learning_rate) const override {
-    check_apart(here, "sgd", values, gradient);
-    check_divisor("sgd", divisor);
+  void sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const override {
+    check_update(here, "sgd", {&values, &gradient}, step);
     if (values.count() == 0) return;
     with_type(values.dtype(), [&]<class T>() {
-      check_cuda(cuda::launch_sgd(data<T>(values), data<const T>(gradient), static_cast<T>(divisor),
-                                  static_cast<T>(learning_rate), values.count(), native(stream_)),
+      check_cuda(cuda::launch_sgd(data<T>(values), data<const T>(gradient), scalars_of<T>(step), values.count(),
+                                  native(stream_)),
                  "the launch of sgd");
     });
   }
 
-  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity, double divisor,
-                double learning_rate, double momentum) const override {
-    check_apart(here, "momentum", values, gradient);
-    check_apart(here, "momentum", values, velocity);
-    check_apart(here, "momentum", gradient, velocity);
-    check_divisor("momentum", divisor);
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                const UpdateStep& step, double momentum) const override {
+    check_update(here, "momentum", {&values, &gradient, &velocity}, step);
+    check_fraction("momentum", "momentum", momentum);
     if (values.count() == 0) return;
     with_type(values.dtype(), [&]<class T>() {
-      check_cuda(cuda::launch_momentum(data<T>(values), data<const T>(gradient), data<T>(velocity),
-                                       static_cast<T>(divisor), static_cast<T>(learning_rate), static_cast<T>(momentum),
-                                       values.count(), native(stream_)),
+      check_cuda(cuda::launch_momentum(data<T>(values), data<const T>(gradient), data<T>(velocity), scalars_of<T>(step),
+                                       static_cast<T>(momentum), values.count(), native(stream_)),
                  "the launch of momentum");
     });
+  }
+
+  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
+             const UpdateStep& step, const AdamWMoments& moments) const override {
+    check_update(here, "adamw", {&values, &gradient, &first, &second}, step);
+    check_moments("adamw", moments);
+    if (values.count() == 0) return;
+    with_type(values.dtype(), [&]<class T>() {
+      check_cuda(cuda::launch_adamw(data<T>(values), data<const T>(gradient), data<T>(first), data<T>(second),
+                                    scalars_of<T>(step), scalars_of<T>(moments, step), values.count(), native(stream_)),
+                 "the launch of adamw");
+    });
+  }
+
+  double sum_of_squares(std::span<const TensorView> parts) const override {
+    check_floats(here, "sum_of_squares", parts);
+    std::int64_t blocks = 0;
+    for (const TensorView& part : parts) blocks += square_blocks(part.count());
+    if (blocks == 0) return 0;
+    const Buffer memory = stream_.allocate(static_cast<std::size_t>(blocks) * sizeof(double));
+    auto* const sums = reinterpret_cast<double*>(memory.data());
+    double* next = sums;
+    for (const TensorView& part : parts) {
+      if (part.count() == 0) continue;
+      with_type(part.dtype(), [&]<class T>() {
+        check_cuda(cuda::launch_block_sums(data<const T>(part), part.count(), next, native(stream_)),
+                   "the launch of sum_of_squares");
+      });
+      next += square_blocks(part.count());
+    }
+    check_cuda(cuda::launch_tree_sum(sums, blocks, native(stream_)), "the launch of sum_of_squares");
+    return fetch<double>(memory);
   }
 
  private:
@@ -199,17 +230,19 @@ class CudaKernels final : public cuda::WithoutSequences<Kernels> {
                                       reinterpret_cast<cuda::SoftmaxAnswer*>(answer.data()), native(stream_)),
                  "the launch of softmax_cross_entropy");
     });
-    const cuda::SoftmaxAnswer result = fetch(answer);
+    const cuda::SoftmaxAnswer result = fetch<cuda::SoftmaxAnswer>(answer);
     if (result.bad_row < samples) throw label_outside(result.bad_label, result.bad_row, logits);
     return {.loss_sum = result.loss_sum, .correct = result.correct};
   }
 
-  /// The one place where the host waits for the GPU.
-  cuda::SoftmaxAnswer fetch(const Buffer& answer) const {
+  /// What `answer` begins with, at most of the size of a SoftmaxAnswer. The one place where the host waits for the GPU.
+  template <class Answer>
+  Answer fetch(const Buffer& answer) const {
+    static_assert(sizeof(Answer) <= sizeof(cuda::SoftmaxAnswer));
     const std::lock_guard lock{answer_mutex_};
-    stream_.copy(answer_.data(), answer.data(), answer.bytes());
+    stream_.copy(answer_.data(), answer.data(), sizeof(Answer));
     stream_.synchronize();
-    return *reinterpret_cast<const cuda::SoftmaxAnswer*>(answer_.data());
+    return *reinterpret_cast<const Answer*>(answer_.data());
   }
 
   Stream& stream_;

@@ -49,21 +49,6 @@ __global__ void add_kernel(T* sum, const T* x, std::int64_t count) {
   for (std::int64_t i = first_index(); i < count; i += stride()) sum[i] += x[i];
 }
 
-template <class T>
-__global__ void sgd_kernel(T* values, const T* gradient, T divisor, T learning_rate, std::int64_t count) {
-  for (std::int64_t i = first_index(); i < count; i += stride()) values[i] -= learning_rate * (gradient[i] / divisor);
-}
-
-template <class T>
-__global__ void momentum_kernel(T* values, const T* gradient, T* velocity, T divisor, T learning_rate, T momentum,
-                                std::int64_t count) {
-  for (std::int64_t i = first_index(); i < count; i += stride()) {
-    const T kept = momentum * velocity[i] + gradient[i] / divisor;
-    velocity[i] = kept;
-    values[i] -= learning_rate * kept;
-  }
-}
-
 }  // namespace
 
 template <class T>
@@ -91,28 +76,11 @@ cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stre
   return cudaGetLastError();
 }
 
-template <class T>
-cudaError_t launch_sgd(T* values, const T* gradient, T divisor, T learning_rate, std::int64_t count,
-                       cudaStream_t stream) {
-  sgd_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, divisor, learning_rate, count);
-  return cudaGetLastError();
-}
-
-template <class T>
-cudaError_t launch_momentum(T* values, const T* gradient, T* velocity, T divisor, T learning_rate, T momentum,
-                            std::int64_t count, cudaStream_t stream) {
-  momentum_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, velocity, divisor,
-                                                                      learning_rate, momentum, count);
-  return cudaGetLastError();
-}
-
 #define LOCKSTEP_INSTANTIATE(T)                                                                     \
   template cudaError_t launch_add_bias<T>(T*, const T*, std::int64_t, std::int64_t, cudaStream_t);  \
   template cudaError_t launch_relu<T>(const T*, T*, std::int64_t, cudaStream_t);                    \
   template cudaError_t launch_relu_gradient<T>(const T*, const T*, T*, std::int64_t, cudaStream_t); \
-  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);                     \
-  template cudaError_t launch_sgd<T>(T*, const T*, T, T, std::int64_t, cudaStream_t);               \
-  template cudaError_t launch_momentum<T>(T*, const T*, T*, T, T, T, std::int64_t, cudaStream_t);
+  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
 #undef LOCKSTEP_INSTANTIATE

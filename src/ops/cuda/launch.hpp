@@ -6,6 +6,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "ops/update_rules.hpp"
+
 namespace lockstep::ops::cuda {
 
 /// rows [row_count, columns] += bias [columns], row by row.
@@ -26,12 +28,23 @@ template <class T>
 cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream);
 
 template <class T>
-cudaError_t launch_sgd(T* values, const T* gradient, T divisor, T learning_rate, std::int64_t count,
+cudaError_t launch_sgd(T* values, const T* gradient, const StepScalars<T>& step, std::int64_t count,
                        cudaStream_t stream);
 
 template <class T>
-cudaError_t launch_momentum(T* values, const T* gradient, T* velocity, T divisor, T learning_rate, T momentum,
+cudaError_t launch_momentum(T* values, const T* gradient, T* velocity, const StepScalars<T>& step, T momentum,
                             std::int64_t count, cudaStream_t stream);
+
+template <class T>
+cudaError_t launch_adamw(T* values, const T* gradient, T* first, T* second, const StepScalars<T>& step,
+                         const AdamWScalars<T>& adam, std::int64_t count, cudaStream_t stream);
+
+/// The sums of the squares of each block of x: square_blocks(count) of them.
+template <class T>
+cudaError_t launch_block_sums(const T* x, std::int64_t count, double* block_sums, cudaStream_t stream);
+
+/// sums[0] = all of them, in the tree of fixed_order_sum; what is left of the others is unspecified.
+cudaError_t launch_tree_sum(double* sums, std::int64_t count, cudaStream_t stream);
 
 /// What comes of a batch.
 struct SoftmaxAnswer {

@@ -1,6 +1,5 @@
-// Matrix products and GELU of f32 by oneDNN; all else is the reference's.
+// Matrix products, convolutions and GELU of f32 by oneDNN; all else is the reference's.
 #include <fmt/format.h>
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <lockstep/base/error.hpp>
@@ -9,32 +8,21 @@
 #include "../checks.hpp"
 #include "../reference/attention.hpp"
 #include "../reference/reference.hpp"
+#include "../sequence_checks.hpp"
+#include "convolutions.hpp"
 #include "gelu.hpp"
+#include "threads.hpp"
 
 namespace lockstep::ops {
 namespace {
-
-/// Sets OpenMP's number of threads while it lives. OpenMP keeps that number per calling thread, so setting it
-/// once where the kernels are made would not reach the threads that call them, and what OMP_NUM_THREADS says
-/// would win.
-class OpenMpThreads {
- public:
-  explicit OpenMpThreads(Threads threads) : before_{omp_get_max_threads()} { omp_set_num_threads(threads.count); }
-  OpenMpThreads(const OpenMpThreads&) = delete;
-  OpenMpThreads& operator=(const OpenMpThreads&) = delete;
-  ~OpenMpThreads() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 char letter(Transpose transpose) {
   return transpose == Transpose::yes ? 'T' : 'N';
 }
 
 /// c = scale * op(a) · op(b), for extents above zero.
-void multiply(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
-              const Block<float>& b, Transpose transpose_b, const Block<float>& c) {
+void multiply_blocks(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
+                     const Block<float>& b, Transpose transpose_b, const Block<float>& c) {
   const dnnl_status_t status = dnnl_sgemm(letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, scale,
                                           a.data, a.stride, b.data, b.stride, 0.f, c.data, c.stride);
   if (status != dnnl_success)
@@ -44,7 +32,7 @@ void multiply(const MatmulSizes& sizes, float scale, const Block<float>& a, Tran
 
 class OneDnnKernels final : public ReferenceKernels {
  public:
-  explicit OneDnnKernels(Threads threads) : threads_{threads} {}
+  explicit OneDnnKernels(Threads threads) : threads_{threads}, convolutions_{threads} {}
 
   std::string_view name() const override { return "oneDNN"; }
 
@@ -63,8 +51,8 @@ class OneDnnKernels final : public ReferenceKernels {
       return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
 
     const OpenMpThreads threads{threads_};
-    multiply(sizes, 1, {data<float>(a), a.shape()[1]}, transpose_a, {data<float>(b), b.shape()[1]}, transpose_b,
-             {data<float>(c), sizes.n});
+    multiply_blocks(sizes, 1, {data<float>(a), a.shape()[1]}, transpose_a, {data<float>(b), b.shape()[1]}, transpose_b,
+                    {data<float>(c), sizes.n});
   }
 
   void gelu(const TensorView& x, const TensorView& y) const override {
@@ -86,7 +74,7 @@ class OneDnnKernels final : public ReferenceKernels {
     if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
       return ReferenceKernels::causal_attention(operands);
     const OpenMpThreads threads{threads_};
-    attend<float>(sizes, operands, multiply);
+    attend<float>(sizes, operands, multiply_blocks);
   }
 
   void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
@@ -94,11 +82,35 @@ class OneDnnKernels final : public ReferenceKernels {
     if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
       return ReferenceKernels::causal_attention_gradient(operands);
     const OpenMpThreads threads{threads_};
-    attend_gradient<float>(sizes, operands, multiply);
+    attend_gradient<float>(sizes, operands, multiply_blocks);
+  }
+
+  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+                   const TensorView& y) const override {
+    const ConvolutionSizes sizes = check_convolution(DeviceKind::cpu, x, weight, bias, y);
+    if (!Convolutions::can_do(y.dtype(), sizes)) return ReferenceKernels::convolution(x, weight, bias, activation, y);
+    convolutions_.forward(sizes, x, weight, bias, y);
+    // Not by the library, which would turn a NaN into 0.
+    if (activation == Activation::relu) relu(y, y);
+  }
+
+  void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,
+                             const TensorView& d_bias) const override {
+    const ConvolutionSizes sizes = check_convolution_gradients(DeviceKind::cpu, x, dy, d_weight, d_bias);
+    if (!Convolutions::can_do(x.dtype(), sizes))
+      return ReferenceKernels::convolution_gradients(x, dy, d_weight, d_bias);
+    convolutions_.gradients(sizes, x, dy, d_weight, d_bias);
+  }
+
+  void convolution_input_gradient(const TensorView& dy, const TensorView& weight, const TensorView& dx) const override {
+    const ConvolutionSizes sizes = check_convolution_input_gradient(DeviceKind::cpu, dy, weight, dx);
+    if (!Convolutions::can_do(dx.dtype(), sizes)) return ReferenceKernels::convolution_input_gradient(dy, weight, dx);
+    convolutions_.input_gradient(sizes, dy, weight, dx);
   }
 
  private:
   Threads threads_;
+  Convolutions convolutions_;
 };
 
 }  // namespace

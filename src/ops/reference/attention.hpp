@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "../checks.hpp"
+#include "../sequence_checks.hpp"
 #include "sequence_loops.hpp"
 #include "typed.hpp"
 

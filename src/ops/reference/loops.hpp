@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "../update_rules.hpp"
+
 namespace lockstep::ops::loops {
 
 /// The transpose of `from` [rows, columns], whose rows begin `stride` elements apart, in memory of its own.
@@ -59,17 +61,26 @@ void relu_gradient(const T* y, const T* dy, T* dx, std::int64_t n) {
 }
 
 template <class T>
-void sgd(T* __restrict values, const T* __restrict gradient, T divisor, T learning_rate, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) values[i] -= learning_rate * (gradient[i] / divisor);
+void sgd(T* __restrict values, const T* __restrict gradient, const StepScalars<T>& step, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) apply_sgd(values[i], gradient[i], step);
 }
 
 template <class T>
-void momentum(T* __restrict values, const T* __restrict gradient, T* __restrict velocity, T divisor, T learning_rate,
+void momentum(T* __restrict values, const T* __restrict gradient, T* __restrict velocity, const StepScalars<T>& step,
               T momentum, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    velocity[i] = momentum * velocity[i] + gradient[i] / divisor;
-    values[i] -= learning_rate * velocity[i];
-  }
+  for (std::int64_t i = 0; i < n; ++i) apply_momentum(values[i], gradient[i], velocity[i], step, momentum);
+}
+
+template <class T>
+void adamw(T* __restrict values, const T* __restrict gradient, T* __restrict first, T* __restrict second,
+           const StepScalars<T>& step, const AdamWScalars<T>& adam, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) apply_adamw(values[i], gradient[i], first[i], second[i], step, adam);
+}
+
+/// sums += x^2, in double.
+template <class T>
+void add_squares(double* __restrict sums, const T* __restrict x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
 }
 
 }  // namespace lockstep::ops::loops

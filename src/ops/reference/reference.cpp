@@ -140,30 +140,6 @@ void ReferenceKernels::add(const TensorView& sum, const TensorView& x) const {
   });
 }
 
-void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient, double divisor,
-                           double learning_rate) const {
-  check_apart(DeviceKind::cpu, "sgd", values, gradient);
-  check_divisor("sgd", divisor);
-  with_type(values.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    loops::sgd(data<T>(values), data<T>(gradient), static_cast<T>(divisor), static_cast<T>(learning_rate),
-               values.count());
-  });
-}
-
-void ReferenceKernels::momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                                double divisor, double learning_rate, double momentum) const {
-  check_apart(DeviceKind::cpu, "momentum", values, gradient);
-  check_apart(DeviceKind::cpu, "momentum", values, velocity);
-  check_apart(DeviceKind::cpu, "momentum", gradient, velocity);
-  check_divisor("momentum", divisor);
-  with_type(values.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    loops::momentum(data<T>(values), data<T>(gradient), data<T>(velocity), static_cast<T>(divisor),
-                    static_cast<T>(learning_rate), static_cast<T>(momentum), values.count());
-  });
-}
-
 std::unique_ptr<Kernels> make_reference_kernels() {
   return std::make_unique<ReferenceKernels>();
 }

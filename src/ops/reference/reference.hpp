@@ -3,9 +3,12 @@
 
 #include <lockstep/ops/kernels.hpp>
 
+#include "image_reference.hpp"
+#include "sequence_reference.hpp"
+
 namespace lockstep::ops {
 
-class ReferenceKernels : public Kernels {
+class ReferenceKernels : public Kernels, public ReferenceImageKernels, public ReferenceSequenceKernels {
  public:
   std::string_view name() const override;
   std::string fingerprint() const override;
@@ -22,18 +25,14 @@ class ReferenceKernels : public Kernels {
   CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                      std::int64_t samples) const override;
   void add(const TensorView& sum, const TensorView& x) const override;
-  void sgd(const TensorView& values, const TensorView& gradient, double divisor, double learning_rate) const override;
-  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity, double divisor,
-                double learning_rate, double momentum) const override;
 
-  void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override;
-  void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override;
-  void layer_norm(const LayerNorm& operands) const override;
-  void layer_norm_gradient(const LayerNormGradient& operands) const override;
-  void gelu(const TensorView& x, const TensorView& y) const override;
-  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override;
-  void causal_attention(const CausalAttention& operands) const override;
-  void causal_attention_gradient(const CausalAttentionGradient& operands) const override;
+  // update.cpp
+  void sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const override;
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                const UpdateStep& step, double momentum) const override;
+  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
+             const UpdateStep& step, const AdamWMoments& moments) const override;
+  double sum_of_squares(std::span<const TensorView> parts) const override;
 };
 
 }  // namespace lockstep::ops

@@ -1,4 +1,4 @@
-// From a view's run-time type to elements.
+// From views to the memory of a C++ type.
 #pragma once
 
 #include <lockstep/tensor/tensor.hpp>

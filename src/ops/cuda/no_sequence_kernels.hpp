@@ -1,4 +1,4 @@
-// The answers of a GPU's kernels to what they do not do.
+// The sequence kernels of a GPU: there are none yet.
 #pragma once
 
 #include <string_view>
@@ -10,10 +10,9 @@
 
 namespace lockstep::ops::cuda {
 
-/// `Base`, with every one of SequenceKernels refused by a ConfigError.
-template <class Base>
-class WithoutSequences : public Base {
+class NoSequenceKernels : public virtual SequenceKernels {
  public:
+  bool has_sequence_kernels() const override { return false; }
   void gather_rows(const TensorView&, const TensorView&, const TensorView&) const override { refuse("gather_rows"); }
   void scatter_add_rows(const TensorView&, const TensorView&, const TensorView&) const override {
     refuse("scatter_add_rows");
@@ -29,8 +28,7 @@ class WithoutSequences : public Base {
 
  private:
   [[noreturn]] static void refuse(std::string_view operation) {
-    throw ConfigError{
-        fmt::format("{}: there are no kernels of sequence models for a GPU; expected --device cpu", operation)};
+    throw ConfigError{fmt::format("{}: a GPU has no kernels for sequences: expected the CPU's", operation)};
   }
 };
 

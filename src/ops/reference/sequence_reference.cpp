@@ -1,12 +1,12 @@
-// The kernels of sequence models.
+#include "sequence_reference.hpp"
+
 #include <algorithm>
 #include <span>
 #include <string_view>
 
-#include "../checks.hpp"
+#include "../sequence_checks.hpp"
 #include "attention.hpp"
 #include "loops.hpp"
-#include "reference.hpp"
 #include "sequence_loops.hpp"
 #include "typed.hpp"
 
@@ -23,8 +23,9 @@ std::span<const std::int32_t> checked_indices(std::string_view operation, const 
 }
 
 /// c = scale * op(a) · op(b), with the sums of matmul.
-constexpr auto multiply = []<class T>(const MatmulSizes& sizes, T scale, const Block<T>& a, Transpose transpose_a,
-                                      const Block<T>& b, Transpose transpose_b, const Block<T>& c) {
+constexpr auto multiply_blocks = []<class T>(const MatmulSizes& sizes, T scale, const Block<T>& a,
+                                             Transpose transpose_a, const Block<T>& b, Transpose transpose_b,
+                                             const Block<T>& c) {
   const bool flip_a = transpose_a == Transpose::yes;
   const auto product = [&](const T* rows_of_b, std::int64_t stride) {
     loops::matmul(sizes.m, sizes.n, sizes.k, a.data, flip_a ? 1 : a.stride, flip_a ? a.stride : 1, rows_of_b, stride,
@@ -40,7 +41,8 @@ constexpr auto multiply = []<class T>(const MatmulSizes& sizes, T scale, const B
 
 }  // namespace
 
-void ReferenceKernels::gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const {
+void ReferenceSequenceKernels::gather_rows(const TensorView& table, const TensorView& indices,
+                                           const TensorView& rows) const {
   check_indexed_rows(DeviceKind::cpu, "gather_rows", table, indices, rows, rows);
   const auto all = checked_indices("gather_rows", indices, table);
   with_type(table.dtype(), [&](auto zero) {
@@ -51,8 +53,8 @@ void ReferenceKernels::gather_rows(const TensorView& table, const TensorView& in
   });
 }
 
-void ReferenceKernels::scatter_add_rows(const TensorView& rows, const TensorView& indices,
-                                        const TensorView& table) const {
+void ReferenceSequenceKernels::scatter_add_rows(const TensorView& rows, const TensorView& indices,
+                                                const TensorView& table) const {
   check_indexed_rows(DeviceKind::cpu, "scatter_add_rows", table, indices, rows, table);
   const auto all = checked_indices("scatter_add_rows", indices, table);
   with_type(table.dtype(), [&](auto zero) {
@@ -66,7 +68,7 @@ void ReferenceKernels::scatter_add_rows(const TensorView& rows, const TensorView
   });
 }
 
-void ReferenceKernels::layer_norm(const LayerNorm& operands) const {
+void ReferenceSequenceKernels::layer_norm(const LayerNorm& operands) const {
   check_layer_norm(DeviceKind::cpu, operands);
   with_type(operands.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -78,7 +80,7 @@ void ReferenceKernels::layer_norm(const LayerNorm& operands) const {
   });
 }
 
-void ReferenceKernels::layer_norm_gradient(const LayerNormGradient& operands) const {
+void ReferenceSequenceKernels::layer_norm_gradient(const LayerNormGradient& operands) const {
   check_layer_norm(DeviceKind::cpu, operands);
   with_type(operands.x.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -94,7 +96,7 @@ void ReferenceKernels::layer_norm_gradient(const LayerNormGradient& operands) co
   });
 }
 
-void ReferenceKernels::gelu(const TensorView& x, const TensorView& y) const {
+void ReferenceSequenceKernels::gelu(const TensorView& x, const TensorView& y) const {
   check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
   with_type(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -102,7 +104,7 @@ void ReferenceKernels::gelu(const TensorView& x, const TensorView& y) const {
   });
 }
 
-void ReferenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const {
+void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const {
   check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
   with_type(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -111,14 +113,15 @@ void ReferenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, 
   });
 }
 
-void ReferenceKernels::causal_attention(const CausalAttention& operands) const {
+void ReferenceSequenceKernels::causal_attention(const CausalAttention& operands) const {
   const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-  with_type(operands.qkv.dtype(), [&](auto zero) { attend<decltype(zero)>(sizes, operands, multiply); });
+  with_type(operands.qkv.dtype(), [&](auto zero) { attend<decltype(zero)>(sizes, operands, multiply_blocks); });
 }
 
-void ReferenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {
+void ReferenceSequenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {
   const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-  with_type(operands.qkv.dtype(), [&](auto zero) { attend_gradient<decltype(zero)>(sizes, operands, multiply); });
+  with_type(operands.qkv.dtype(),
+            [&](auto zero) { attend_gradient<decltype(zero)>(sizes, operands, multiply_blocks); });
 }
 
 }  // namespace lockstep::ops

@@ -1,0 +1,86 @@
+// A layer that brings every channel of a batch to one mean and variance.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/ops/kernels.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+namespace lockstep::nn {
+
+struct BatchNormOptions {
+  std::string name = "batch_norm";
+  std::int64_t channels;
+  double epsilon = 1e-5;  ///< added to the variance
+  double momentum = 0.9;  ///< how much of the moving averages a step keeps
+  DType dtype = DType::f32;
+};
+
+/// y = gamma * (x - mean) / sqrt(variance + epsilon) + beta for x [samples, ..., channels], per channel. In training
+/// mean and variance are those of the samples that are normalised together, and the layer's statistics; in evaluation
+/// they are the moving averages of them. Holds no activations: its caller does.
+///
+/// Statistics are 2 * channels numbers, means and then variances, as sums over samples: those of shards add up, and
+/// weigh as much as the shards have samples. The average of shards' variances is what is left out by the distances
+/// between their means, so it is a little below the variance of the batch.
+///
+/// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for
+/// operands that do not fit.
+class BatchNorm {
+ public:
+  /// COLL. Creates the trainable variables "<name>/gamma" with ones and "<name>/beta" with zeros, then the sync-on-read
+  /// variables "<name>/moving_mean" with zeros and "<name>/moving_variance" with ones, whose value is the mean of the
+  /// replicas'; all of them [channels]. Before that, InvalidArgument for less than one channel, a dtype other than f32
+  /// and f64, an epsilon that is not positive, or a momentum outside [0, 1).
+  BatchNorm(Strategy& strategy, const BatchNormOptions& options, Here here = Here::current());
+
+  const Variable& gamma() const { return gamma_; }
+  const Variable& beta() const { return beta_; }
+  const SyncOnReadVariable& moving_mean() const { return moving_mean_; }
+  const SyncOnReadVariable& moving_variance() const { return moving_variance_; }
+
+  /// How many numbers the statistics are.
+  std::int64_t statistics() const { return 2 * channels_; }
+
+  /// Overwrites `statistics` [2 * channels] with those of x.
+  void measure(const ops::Kernels& kernels, const TensorView& x, const TensorView& statistics) const;
+
+  /// What the samples are normalised by that `statistics` is of.
+  ops::Normalisation by(const TensorView& statistics, std::int64_t samples) const;
+
+  /// What samples are normalised by in evaluation.
+  ops::Normalisation by_moving_averages() const;
+
+  /// Overwrites y.
+  void forward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
+               const TensorView& y) const;
+
+  /// The gradients of gamma and beta, summed over the samples of x. Overwrites both in `gradients`.
+  void backward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by, const TensorView& dy,
+                const GradientBuffer& gradients) const;
+
+  /// The gradient of x, from those of gamma and beta that `backward` wrote for all samples that were normalised
+  /// together. Overwrites dx, which may be dy.
+  void backward_input(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
+                      const TensorView& dy, const GradientBuffer& gradients, const TensorView& dx) const;
+
+  /// Takes `statistics`, the sum of those of a step's shards, and the number of its samples, which is positive, into
+  /// this replica's moving averages: average = momentum * average + (1 - momentum) * statistics / samples.
+  void absorb(const ops::Kernels& kernels, const TensorView& statistics, std::int64_t samples) const;
+
+ private:
+  TensorView means(const TensorView& statistics) const { return statistics.slice(0, channels_); }
+  TensorView variances(const TensorView& statistics) const { return statistics.slice(channels_, channels_); }
+
+  std::int64_t channels_;
+  double epsilon_;
+  double momentum_;
+  MirroredVariable gamma_;
+  MirroredVariable beta_;
+  SyncOnReadVariable moving_mean_;
+  SyncOnReadVariable moving_variance_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,10 @@
+// What a layer does to its sums.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::ops {
+
+enum class Activation : std::uint8_t { none, relu };
+
+}  // namespace lockstep::ops

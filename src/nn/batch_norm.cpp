@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/nn/batch_norm.hpp>
+
+#include "layer_checks.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+const BatchNormOptions& checked(const BatchNormOptions& options) {
+  require_float_weights(options.dtype);
+  if (options.channels < 1)
+    throw InvalidArgument{
+        fmt::format("layer '{}' has {} channels; expected 1 or more", options.name, options.channels)};
+  if (!(options.epsilon > 0))
+    throw InvalidArgument{
+        fmt::format("layer '{}' has an epsilon of {}; expected a positive number", options.name, options.epsilon)};
+  if (!(options.momentum >= 0 && options.momentum < 1))
+    throw InvalidArgument{fmt::format("layer '{}' has a momentum of {}; expected 0 or more and less than 1",
+                                      options.name, options.momentum)};
+  return options;
+}
+
+Tensor ones(DType dtype, std::int64_t count) {
+  const auto size = static_cast<std::size_t>(count);
+  return dtype == DType::f64 ? Tensor::from(std::vector<double>(size, 1), {count})
+                             : Tensor::from(std::vector<float>(size, 1), {count});
+}
+
+VariableOptions moving(std::string name) {
+  return {.name = std::move(name), .trainable = false, .aggregation = VariableAggregation::mean};
+}
+
+}  // namespace
+
+BatchNorm::BatchNorm(Strategy& strategy, const BatchNormOptions& options, Here here)
+    : channels_{checked(options).channels},
+      epsilon_{options.epsilon},
+      momentum_{options.momentum},
+      gamma_{strategy.create_variable(
+          {.name = options.name + "/gamma"}, [&] { return ones(options.dtype, channels_); }, here)},
+      beta_{strategy.create_variable(
+          {.name = options.name + "/beta"}, [&] { return Tensor::zeros(options.dtype, {channels_}); }, here)},
+      moving_mean_{strategy.create_sync_on_read(
+          moving(options.name + "/moving_mean"), [&] { return Tensor::zeros(options.dtype, {channels_}); }, here)},
+      moving_variance_{strategy.create_sync_on_read(
+          moving(options.name + "/moving_variance"), [&] { return ones(options.dtype, channels_); }, here)} {}
+
+void BatchNorm::measure(const ops::Kernels& kernels, const TensorView& x, const TensorView& statistics) const {
+  kernels.channel_means(x, means(statistics));
+  kernels.channel_variances(x, means(statistics), x.shape().front(), variances(statistics));
+}
+
+ops::Normalisation BatchNorm::by(const TensorView& statistics, std::int64_t samples) const {
+  return {.mean = means(statistics), .variance = variances(statistics), .samples = samples, .epsilon = epsilon_};
+}
+
+ops::Normalisation BatchNorm::by_moving_averages() const {
+  return {.mean = moving_mean_.local(), .variance = moving_variance_.local(), .samples = 1, .epsilon = epsilon_};
+}
+
+void BatchNorm::forward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
+                        const TensorView& y) const {
+  kernels.batch_norm(x, by, gamma_.local(), beta_.local(), y);
+}
+
+void BatchNorm::backward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
+                         const TensorView& dy, const GradientBuffer& gradients) const {
+  kernels.batch_norm_gradients(x, by, dy, gradients.of(gamma_), gradients.of(beta_));
+}
+
+void BatchNorm::backward_input(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
+                               const TensorView& dy, const GradientBuffer& gradients, const TensorView& dx) const {
+  kernels.batch_norm_input_gradient(x, by, gamma_.local(), dy, gradients.of(gamma_), gradients.of(beta_), dx);
+}
+
+void BatchNorm::absorb(const ops::Kernels& kernels, const TensorView& statistics, std::int64_t samples) const {
+  const auto divisor = static_cast<double>(samples);
+  kernels.moving_average(moving_mean_.local(), means(statistics), divisor, momentum_);
+  kernels.moving_average(moving_variance_.local(), variances(statistics), divisor, momentum_);
+}
+
+}  // namespace lockstep::nn

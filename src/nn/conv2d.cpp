@@ -1,0 +1,49 @@
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/nn/conv2d.hpp>
+#include <lockstep/nn/initial_values.hpp>
+
+#include "layer_checks.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+const Conv2dOptions& checked(const Conv2dOptions& options) {
+  require_float_weights(options.dtype);
+  if (options.inputs < 1 || options.outputs < 1 || options.kernel < 1)
+    throw InvalidArgument{
+        fmt::format("layer '{}' has {} inputs, {} outputs and a kernel of {}; expected 1 or more of all", options.name,
+                    options.inputs, options.outputs, options.kernel)};
+  (void)element_count({options.kernel, options.kernel, options.inputs, options.outputs});  // no overflow
+  return options;
+}
+
+}  // namespace
+
+Conv2d::Conv2d(Strategy& strategy, const Conv2dOptions& options, Here here)
+    : weight_{strategy.create_variable(
+          {.name = checked(options).name + "/weight"},
+          [&] {
+            return glorot_uniform(options.dtype, {options.kernel, options.kernel, options.inputs, options.outputs},
+                                  options.seed, strategy.store().variables().size());
+          },
+          here)},
+      bias_{strategy.create_variable(
+          {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.outputs}); }, here)} {}
+
+void Conv2d::forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation,
+                     const TensorView& y) const {
+  kernels.convolution(x, weight_.local(), bias_.local(), activation, y);
+}
+
+void Conv2d::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
+                      const GradientBuffer& gradients) const {
+  kernels.convolution_gradients(x, dy, gradients.of(weight_), gradients.of(bias_));
+}
+
+void Conv2d::backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const {
+  kernels.convolution_input_gradient(dy, weight_.local(), dx);
+}
+
+}  // namespace lockstep::nn

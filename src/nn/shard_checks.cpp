@@ -1,0 +1,30 @@
+#include "shard_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep::nn {
+
+void require_shard(const SampleBatch& shard, const ShardForm& form) {
+  const TensorView inputs = shard.inputs.view();
+  if (inputs.dtype() != form.dtype || inputs.shape().size() != 2 || inputs.shape()[1] != form.columns)
+    throw InvalidArgument{fmt::format("a shard of inputs {} for {} of {}[rows, {}]", describe(inputs), form.model,
+                                      name_of(form.dtype), form.columns)};
+  const std::int64_t rows = inputs.shape()[0];
+  Shape labels = form.labels_of_row;
+  labels.insert(labels.begin(), rows);
+  if (shard.labels.dtype() != DType::i32 || shard.labels.shape() != labels)
+    throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected i32{}", describe(inputs),
+                                      describe(shard.labels.view()), to_string(labels))};
+  if (shard.samples < 0 || shard.samples > rows)
+    throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, rows)};
+}
+
+TensorView first_rows(const TensorView& view, std::int64_t rows) {
+  Shape shape = view.shape();
+  shape.front() = rows;
+  return view.slice(0, element_count(shape)).reshaped(shape);
+}
+
+}  // namespace lockstep::nn

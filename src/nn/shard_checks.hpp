@@ -1,0 +1,25 @@
+// What models ask of the shards they are given.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <lockstep/input/batch.hpp>
+
+namespace lockstep::nn {
+
+/// What a model takes.
+struct ShardForm {
+  std::string_view model;    ///< what messages call it: "an mlp"
+  DType dtype;               ///< of the inputs [rows, columns]
+  std::int64_t columns;      ///< of the inputs
+  Shape labels_of_row = {};  ///< the shape of a row's labels: one label where it has no dimensions
+};
+
+/// InvalidArgument unless `shard` is of that form and has no more samples than rows.
+void require_shard(const SampleBatch& shard, const ShardForm& form);
+
+/// The first `rows` of a view or tensor [capacity, ...].
+TensorView first_rows(const TensorView& view, std::int64_t rows);
+
+}  // namespace lockstep::nn

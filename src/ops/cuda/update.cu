@@ -1,0 +1,117 @@
+// The steps of optimizers, one thread an element in strides of the grid, and the sum of squares. Compiled without fused
+// operations, as elementwise.cu: the bits are the host's.
+#include "ops/cuda/geometry.hpp"
+#include "ops/cuda/launch.hpp"
+#include "ops/square_blocks.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+__device__ std::int64_t first_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ std::int64_t stride() {
+  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
+
+template <class T>
+__global__ void sgd_kernel(T* values, const T* gradient, StepScalars<T> step, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride()) apply_sgd(values[i], gradient[i], step);
+}
+
+template <class T>
+__global__ void momentum_kernel(T* values, const T* gradient, T* velocity, StepScalars<T> step, T momentum,
+                                std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride())
+    apply_momentum(values[i], gradient[i], velocity[i], step, momentum);
+}
+
+template <class T>
+__global__ void adamw_kernel(T* values, const T* gradient, T* first, T* second, StepScalars<T> step,
+                             AdamWScalars<T> adam, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride())
+    apply_adamw(values[i], gradient[i], first[i], second[i], step, adam);
+}
+
+/// As many threads as a block of elements has sums. Each takes block after block.
+template <class T>
+__global__ void block_sums_kernel(const T* x, std::int64_t count, double* block_sums) {
+  __shared__ double sums[square_lanes];
+  const int lane = static_cast<int>(threadIdx.x);
+  for (std::int64_t block = blockIdx.x; block < square_blocks(count); block += gridDim.x) {
+    const std::int64_t first = block * square_block;
+    const std::int64_t last = first + square_block < count ? first + square_block : count;
+    double sum = 0;
+    for (std::int64_t i = first + lane; i < last; i += square_lanes)
+      sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    sums[lane] = sum;
+    __syncthreads();
+    for (int width = square_lanes / 2; width > 0; width /= 2) {
+      if (lane < width) sums[lane] += sums[lane + width];
+      __syncthreads();
+    }
+    if (lane == 0) block_sums[block] = sums[0];
+    // The next block's sums overwrite these.
+    __syncthreads();
+  }
+}
+
+constexpr int tree_threads = 1024;
+
+/// One block. Leaves the sum of all in the place of the first.
+__global__ void tree_kernel(double* sums, std::int64_t count) {
+  for (std::int64_t distance = 1; distance < count; distance *= 2) {
+    for (std::int64_t i = threadIdx.x * 2 * distance; i + distance < count; i += tree_threads * 2 * distance)
+      sums[i] += sums[i + distance];
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+template <class T>
+cudaError_t launch_sgd(T* values, const T* gradient, const StepScalars<T>& step, std::int64_t count,
+                       cudaStream_t stream) {
+  sgd_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, step, count);
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch_momentum(T* values, const T* gradient, T* velocity, const StepScalars<T>& step, T momentum,
+                            std::int64_t count, cudaStream_t stream) {
+  momentum_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, velocity, step, momentum,
+                                                                      count);
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch_adamw(T* values, const T* gradient, T* first, T* second, const StepScalars<T>& step,
+                         const AdamWScalars<T>& adam, std::int64_t count, cudaStream_t stream) {
+  adamw_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, first, second, step, adam, count);
+  return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t launch_block_sums(const T* x, std::int64_t count, double* block_sums, cudaStream_t stream) {
+  block_sums_kernel<<<blocks_for(square_blocks(count), 1), square_lanes, 0, stream>>>(x, count, block_sums);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_tree_sum(double* sums, std::int64_t count, cudaStream_t stream) {
+  tree_kernel<<<1, tree_threads, 0, stream>>>(sums, count);
+  return cudaGetLastError();
+}
+
+#define LOCKSTEP_INSTANTIATE(T)                                                                                    \
+  template cudaError_t launch_sgd<T>(T*, const T*, const StepScalars<T>&, std::int64_t, cudaStream_t);             \
+  template cudaError_t launch_momentum<T>(T*, const T*, T*, const StepScalars<T>&, T, std::int64_t, cudaStream_t); \
+  template cudaError_t launch_adamw<T>(T*, const T*, T*, T*, const StepScalars<T>&, const AdamWScalars<T>&,        \
+                                       std::int64_t, cudaStream_t);                                                \
+  template cudaError_t launch_block_sums<T>(const T*, std::int64_t, double*, cudaStream_t);
+LOCKSTEP_INSTANTIATE(float)
+LOCKSTEP_INSTANTIATE(double)
+#undef LOCKSTEP_INSTANTIATE
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,50 @@
+// Convolutions of f32 by oneDNN.
+//
+// Images are read and written where they lie, with their channels innermost: the library has fast code for that.
+// Weights are brought into the layout that it asks for, which is different for each direction, in every call: they are
+// small. What the library makes for a shape is kept.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <lockstep/ops/kernels.hpp>
+
+#include "../image_checks.hpp"
+
+namespace lockstep::ops {
+
+/// Operands are checked. DeviceError where the library fails. Threads may share one; two that want the same direction
+/// of the same shape wait for each other.
+class Convolutions {
+ public:
+  explicit Convolutions(Threads threads);
+  ~Convolutions();
+
+  /// The library is not asked about nothing.
+  static bool can_do(DType dtype, const ConvolutionSizes& sizes);
+
+  void forward(const ConvolutionSizes& sizes, const TensorView& x, const TensorView& weight, const TensorView& bias,
+               const TensorView& y) const;
+  void gradients(const ConvolutionSizes& sizes, const TensorView& x, const TensorView& dy, const TensorView& d_weight,
+                 const TensorView& d_bias) const;
+  void input_gradient(const ConvolutionSizes& sizes, const TensorView& dy, const TensorView& weight,
+                      const TensorView& dx) const;
+
+ private:
+  enum class Direction : std::uint8_t { forward, gradients, input_gradient };
+  class Plan;
+
+  Plan& plan(Direction direction, const ConvolutionSizes& sizes) const;
+
+  template <class Work>
+  void run(Direction direction, const ConvolutionSizes& sizes, Work&& work) const;
+
+  Threads threads_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::pair<Direction, ConvolutionSizes>, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace lockstep::ops

@@ -1,0 +1,78 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "../checks.hpp"
+#include "../square_blocks.hpp"
+#include "../update_scalars.hpp"
+#include "loops.hpp"
+#include "reference.hpp"
+#include "typed.hpp"
+
+namespace lockstep::ops {
+namespace {
+
+/// Of at most square_block elements.
+template <class T>
+double block_sum(const T* x, std::int64_t count) {
+  std::array<double, square_lanes> sums{};
+  for (std::int64_t first = 0; first < count; first += square_lanes)
+    loops::add_squares(sums.data(), x + first, std::min(square_lanes, count - first));
+  for (std::int64_t width = square_lanes / 2; width > 0; width /= 2)
+    loops::add(sums.data(), sums.data() + width, width);
+  return sums[0];
+}
+
+/// In the tree of fixed_order_sum: neighbours, then neighbouring pairs, and so on.
+double tree_sum(std::vector<double> sums) {
+  for (std::size_t distance = 1; distance < sums.size(); distance *= 2)
+    for (std::size_t i = 0; i + distance < sums.size(); i += 2 * distance) sums[i] += sums[i + distance];
+  return sums.empty() ? 0 : sums.front();
+}
+
+}  // namespace
+
+void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const {
+  check_update(DeviceKind::cpu, "sgd", {&values, &gradient}, step);
+  with_type(values.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    loops::sgd(data<T>(values), data<T>(gradient), scalars_of<T>(step), values.count());
+  });
+}
+
+void ReferenceKernels::momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                                const UpdateStep& step, double momentum) const {
+  check_update(DeviceKind::cpu, "momentum", {&values, &gradient, &velocity}, step);
+  check_fraction("momentum", "momentum", momentum);
+  with_type(values.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    loops::momentum(data<T>(values), data<T>(gradient), data<T>(velocity), scalars_of<T>(step),
+                    static_cast<T>(momentum), values.count());
+  });
+}
+
+void ReferenceKernels::adamw(const TensorView& values, const TensorView& gradient, const TensorView& first,
+                             const TensorView& second, const UpdateStep& step, const AdamWMoments& moments) const {
+  check_update(DeviceKind::cpu, "adamw", {&values, &gradient, &first, &second}, step);
+  check_moments("adamw", moments);
+  with_type(values.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    loops::adamw(data<T>(values), data<T>(gradient), data<T>(first), data<T>(second), scalars_of<T>(step),
+                 scalars_of<T>(moments, step), values.count());
+  });
+}
+
+double ReferenceKernels::sum_of_squares(std::span<const TensorView> parts) const {
+  check_floats(DeviceKind::cpu, "sum_of_squares", parts);
+  std::vector<double> sums;
+  for (const TensorView& part : parts)
+    with_type(part.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      for (std::int64_t first = 0; first < part.count(); first += square_block)
+        sums.push_back(block_sum(data<T>(part) + first, std::min(square_block, part.count() - first)));
+    });
+  return tree_sum(std::move(sums));
+}
+
+}  // namespace lockstep::ops

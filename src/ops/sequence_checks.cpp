@@ -1,0 +1,131 @@
+#include "sequence_checks.hpp"
+
+#include <initializer_list>
+
+#include <fmt/format.h>
+
+#include "checks.hpp"
+
+namespace lockstep::ops {
+namespace {
+
+/// What one operand of many has to be, by the name that the operation's contract gives it.
+struct Expected {
+  std::string_view name;
+  const TensorView& view;
+  Shape shape;
+};
+
+void require_expected(DeviceKind device, std::string_view operation, DType dtype, const Expected& operand) {
+  const auto& [name, view, shape] = operand;
+  if (view.dtype() != dtype || view.shape() != shape)
+    throw InvalidArgument{
+        fmt::format("{}: {} is {}, expected {}{}", operation, name, describe(view), name_of(dtype), to_string(shape))};
+  require_place(device, operation, view);
+}
+
+/// `written` first, which must lie apart from all the others.
+void require_apart_from(std::string_view operation, const TensorView& written,
+                        std::initializer_list<const TensorView*> others) {
+  for (const TensorView* const other : others) require_apart(operation, written, *other);
+}
+
+AttentionSizes require_attention(DeviceKind device, std::string_view operation, const TensorView& qkv,
+                                 const TensorView& probabilities, const Expected& rows) {
+  require_float(device, operation, qkv);
+  require_matrix(operation, qkv);
+  const Shape& shape = probabilities.shape();
+  if (shape.size() != 4)
+    throw InvalidArgument{fmt::format("{}: probabilities is {}, expected [windows, heads, context, context]", operation,
+                                      describe(probabilities))};
+  const std::int64_t heads = shape[1];
+  if (heads < 1 || qkv.shape()[1] < 1 || qkv.shape()[1] % (3 * heads) != 0)
+    throw InvalidArgument{fmt::format("{}: the columns of {} are not queries, keys and values of the heads of {}",
+                                      operation, describe(qkv), describe(probabilities))};
+  const AttentionSizes sizes{
+      .windows = shape[0], .context = shape[2], .heads = heads, .head_width = qkv.shape()[1] / (3 * heads)};
+  const std::int64_t positions = sizes.windows * sizes.context;
+  const DType dtype = qkv.dtype();
+  require_expected(device, operation, dtype, {"qkv", qkv, {positions, 3 * sizes.width()}});
+  require_expected(device, operation, dtype,
+                   {"probabilities", probabilities, {sizes.windows, heads, sizes.context, sizes.context}});
+  require_expected(device, operation, dtype, {rows.name, rows.view, {positions, sizes.width()}});
+  return sizes;
+}
+
+}  // namespace
+
+void check_indexed_rows(DeviceKind device, std::string_view operation, const TensorView& table,
+                        const TensorView& indices, const TensorView& rows, const TensorView& written) {
+  require_float(device, operation, table);
+  require_matrix(operation, table);
+  require_matrix(operation, rows);
+  const std::int64_t count = rows.shape()[0];
+  require_expected(device, operation, table.dtype(), {"rows", rows, {count, table.shape()[1]}});
+  require_expected(device, operation, DType::i32, {"indices", indices, {count}});
+  require_apart(operation, table, rows);
+  require_apart(operation, written, indices);
+}
+
+InvalidArgument index_outside(std::string_view operation, std::int32_t index, std::int64_t position,
+                              const TensorView& table) {
+  return InvalidArgument{fmt::format("{}: index {} at position {} is outside of [0, {}), the rows of {}", operation,
+                                     index, position, table.shape()[0], describe(table))};
+}
+
+void check_layer_norm(DeviceKind device, const LayerNorm& operands) {
+  constexpr std::string_view operation = "layer_norm";
+  const auto& [x, gain, bias, epsilon, y, moments] = operands;
+  require_float(device, operation, x);
+  require_matrix(operation, x);
+  const std::int64_t rows = x.shape()[0], width = x.shape()[1];
+  for (const Expected& operand : {Expected{"gain", gain, {width}}, Expected{"bias", bias, {width}},
+                                  Expected{"y", y, {rows, width}}, Expected{"moments", moments, {rows, 2}}})
+    require_expected(device, operation, x.dtype(), operand);
+  check_positive(operation, "epsilon", epsilon);
+  require_apart_from(operation, y, {&x, &gain, &bias, &moments});
+  require_apart_from(operation, moments, {&x, &gain, &bias});
+}
+
+void check_layer_norm(DeviceKind device, const LayerNormGradient& operands) {
+  constexpr std::string_view operation = "layer_norm_gradient";
+  const auto& [x, gain, moments, dy, dx, d_gain, d_bias] = operands;
+  require_float(device, operation, x);
+  require_matrix(operation, x);
+  const std::int64_t rows = x.shape()[0], width = x.shape()[1];
+  for (const Expected& operand :
+       {Expected{"gain", gain, {width}}, Expected{"moments", moments, {rows, 2}}, Expected{"dy", dy, {rows, width}},
+        Expected{"dx", dx, {rows, width}}, Expected{"d_gain", d_gain, {width}}, Expected{"d_bias", d_bias, {width}}})
+    require_expected(device, operation, x.dtype(), operand);
+  check_same_or_apart(device, operation, dy, dx);
+  require_apart_from(operation, dx, {&x, &gain, &moments});
+  require_apart_from(operation, d_gain, {&x, &gain, &moments, &dy, &dx, &d_bias});
+  require_apart_from(operation, d_bias, {&x, &gain, &moments, &dy, &dx});
+}
+
+void check_gelu_gradient(DeviceKind device, const TensorView& x, const TensorView& dy, const TensorView& dx) {
+  check_apart(device, "gelu_gradient", x, dx);
+  check_same_or_apart(device, "gelu_gradient", dy, dx);
+}
+
+AttentionSizes check_attention(DeviceKind device, const CausalAttention& operands) {
+  constexpr std::string_view operation = "causal_attention";
+  const auto& [qkv, probabilities, y] = operands;
+  const AttentionSizes sizes = require_attention(device, operation, qkv, probabilities, {"y", y, {}});
+  require_apart_from(operation, y, {&qkv, &probabilities});
+  require_apart_from(operation, probabilities, {&qkv});
+  return sizes;
+}
+
+AttentionSizes check_attention(DeviceKind device, const CausalAttentionGradient& operands) {
+  constexpr std::string_view operation = "causal_attention_gradient";
+  const auto& [qkv, probabilities, dy, d_qkv, scratch] = operands;
+  const AttentionSizes sizes = require_attention(device, operation, qkv, probabilities, {"dy", dy, {}});
+  require_expected(device, operation, qkv.dtype(), {"d_qkv", d_qkv, qkv.shape()});
+  require_expected(device, operation, qkv.dtype(), {"scratch", scratch, {sizes.context, sizes.context}});
+  require_apart_from(operation, d_qkv, {&qkv, &probabilities, &dy, &scratch});
+  require_apart_from(operation, scratch, {&qkv, &probabilities, &dy});
+  return sizes;
+}
+
+}  // namespace lockstep::ops

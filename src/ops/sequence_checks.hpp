@@ -1,0 +1,37 @@
+// What every backend asks of the operands of the sequence kernels, as checks.hpp does for the others'.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/ops/sequence_kernels.hpp>
+
+namespace lockstep::ops {
+
+/// All of gather_rows' or scatter_add_rows' operands but the indices themselves; `written` is one of the other two.
+void check_indexed_rows(DeviceKind device, std::string_view operation, const TensorView& table,
+                        const TensorView& indices, const TensorView& rows, const TensorView& written);
+
+/// For the first index that is no row of the table.
+InvalidArgument index_outside(std::string_view operation, std::int32_t index, std::int64_t position,
+                              const TensorView& table);
+
+void check_layer_norm(DeviceKind device, const LayerNorm& operands);
+void check_layer_norm(DeviceKind device, const LayerNormGradient& operands);
+
+void check_gelu_gradient(DeviceKind device, const TensorView& x, const TensorView& dy, const TensorView& dx);
+
+struct AttentionSizes {
+  std::int64_t windows;
+  std::int64_t context;
+  std::int64_t heads;
+  std::int64_t head_width;
+
+  std::int64_t width() const { return heads * head_width; }
+};
+
+AttentionSizes check_attention(DeviceKind device, const CausalAttention& operands);
+AttentionSizes check_attention(DeviceKind device, const CausalAttentionGradient& operands);
+
+}  // namespace lockstep::ops

@@ -1,0 +1,21 @@
+// How sum_of_squares cuts what it sums: the same on the host and on a GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/host_device.hpp"
+
+namespace lockstep::ops {
+
+/// Elements of a block.
+inline constexpr std::int64_t square_block = 4096;
+
+/// Sums of a block before they are folded: the threads of a block on a GPU. A power of two that divides square_block.
+inline constexpr std::int64_t square_lanes = 256;
+
+/// Blocks of a part of `count` elements.
+LOCKSTEP_HOST_DEVICE constexpr std::int64_t square_blocks(std::int64_t count) {
+  return count / square_block + (count % square_block != 0);
+}
+
+}  // namespace lockstep::ops

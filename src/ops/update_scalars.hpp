@@ -1,0 +1,33 @@
+// The scalars of a step as update_rules.hpp takes them.
+#pragma once
+
+#include <cmath>
+
+#include <lockstep/ops/update_kernels.hpp>
+
+#include "ops/update_rules.hpp"
+
+namespace lockstep::ops {
+
+template <class T>
+StepScalars<T> scalars_of(const UpdateStep& step) {
+  return {.learning_rate = static_cast<T>(step.learning_rate),
+          .divisor = static_cast<T>(step.divisor),
+          .factor = static_cast<T>(step.factor),
+          .weight_decay = static_cast<T>(step.weight_decay)};
+}
+
+/// Differences and powers in double, and then rounded: 1 - beta2 has few bits left in a float.
+template <class T>
+AdamWScalars<T> scalars_of(const AdamWMoments& moments, const UpdateStep& step) {
+  const auto t = static_cast<double>(step.number);
+  return {.beta1 = static_cast<T>(moments.beta1),
+          .rest1 = static_cast<T>(1 - moments.beta1),
+          .beta2 = static_cast<T>(moments.beta2),
+          .rest2 = static_cast<T>(1 - moments.beta2),
+          .correction1 = static_cast<T>(1 - std::pow(moments.beta1, t)),
+          .correction2 = static_cast<T>(1 - std::pow(moments.beta2, t)),
+          .epsilon = static_cast<T>(moments.epsilon)};
+}
+
+}  // namespace lockstep::ops
