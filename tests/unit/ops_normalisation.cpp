@@ -257,7 +257,7 @@ TEST_CASE("a dropout rate that is no probability below 1 is refused") {
     for (const double rate : {-0.1, 1.0, 1.5, not_a_number}) {
       CHECK_THROWS_AS(kernels->dropout_mask(stream, 0, rate, mask.view()), InvalidArgument);
       CHECK_THROWS_WITH(kernels->dropout_mask(stream, 0, rate, mask.view()),
-                        Catch::Contains("expected 0 or more and less than 1"));
+                        Catch::Contains("expected a number from 0 to below 1"));
     }
     CHECK(mask.to_vector<float>()[0] == 7);
   }
