@@ -38,7 +38,8 @@ TEST_CASE("each option of the convnet changes what is learned") {
 }
 
 TEST_CASE("the convnet learns, and its moving averages serve for evaluation") {
-  const Trained trained = train(2, convnet + Arguments{"--batch-norm", "--dropout", "0.25", "--epochs", "1"});
+  const Trained trained = train(2, {"--model", "convnet", "--batch-norm", "--dropout", "0.25", "--optimizer", "adamw",
+                                    "--global-batch", "64", "--epochs", "1"});
   CHECK(trained.result["model"] == "convnet");
-  CHECK(trained.result["eval_accuracy"].get<double>() > 0.8);
+  CHECK(trained.result["eval_accuracy"].get<double>() > 0.7);  // after 94 steps; chance is 0.1
 }
