@@ -1,6 +1,8 @@
 #include "apps/lockstep-train/command_line.hpp"
 
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -27,6 +29,13 @@ double parse_not_negative(const std::string& option, const std::string& text) {
   return require_float(option, text, parse_number<double>(option, text, 0, "a number from 0, such as 0.1"));
 }
 
+double parse_fraction(const std::string& option, const std::string& text) {
+  constexpr const char* expected = "a number from 0 to below 1";
+  const auto value = parse_number<double>(option, text, 0, expected);
+  if (!(value < 1)) throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
+  return value;
+}
+
 std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text) {
   std::vector<std::int64_t> sizes;
   for (std::size_t first = 0; first <= text.size();) {
@@ -38,6 +47,10 @@ std::vector<std::int64_t> parse_sizes(const std::string& option, const std::stri
     first = comma + 1;
   }
   return sizes;
+}
+
+const char* name_of(ModelKind model) {
+  return model == ModelKind::mlp ? "mlp" : "convnet";
 }
 
 /// What a layer makes of a value; its ConfigError, which knows nothing of options, with the option's name before it.
@@ -55,7 +68,7 @@ auto parse_named(const std::string& option, Parse&& parse) {
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
   ImageTrainingOptions& training = line.training;
-  std::string model = "mlp";
+  std::vector<std::pair<std::string, ModelKind>> of_one_model;  // options that the other one has no use for
   OptionParser parser{
       "lockstep-train",
       "Trains a model on several processes in lockstep, one replica each.\n\n"
@@ -76,13 +89,27 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   if (training.classes > 256)
                     throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
                 });
-  parser.option("--model", "mlp", "Multilayer perceptron with ReLU and softmax cross-entropy (default mlp)",
+  parser.option("--model", "mlp|convnet",
+                "Multilayer perceptron, or two convolutions and two dense layers; both with ReLU and softmax "
+                "cross-entropy (default mlp)",
                 [&](const std::string& option, const std::string& text) {
-                  parse_choice<int>(option, text, {{"mlp", 0}});
+                  training.model =
+                      parse_choice<ModelKind>(option, text, {{"mlp", ModelKind::mlp}, {"convnet", ModelKind::convnet}});
                 });
-  parser.option(
-      "--hidden", "N,N,...", "Sizes of its hidden layers (default 512,512)",
-      [&](const std::string& option, const std::string& text) { training.hidden = parse_sizes(option, text); });
+  parser.option("--hidden", "N,N,...", "Sizes of the hidden layers of mlp (default 512,512)",
+                [&](const std::string& option, const std::string& text) {
+                  training.hidden = parse_sizes(option, text);
+                  of_one_model.push_back({option, ModelKind::mlp});
+                });
+  parser.flag("--batch-norm", "Of convnet: normalise behind each convolution, every shard by itself", [&] {
+    training.batch_norm = true;
+    of_one_model.push_back({"--batch-norm", ModelKind::convnet});
+  });
+  parser.option("--dropout", "P", "Of convnet: the rate of dropout in front of each dense layer (default 0)",
+                [&](const std::string& option, const std::string& text) {
+                  training.dropout = parse_fraction(option, text);
+                  of_one_model.push_back({option, ModelKind::convnet});
+                });
   parser.option("--dtype", "f32|f64", "Type of weights and arithmetic (default f32)",
                 [&](const std::string& option, const std::string& text) {
                   training.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
@@ -114,12 +141,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   training.learning_rate = parse_positive(option, text);
                 });
-  parser.option("--momentum", "X", "Of --optimizer momentum, from 0 to below 1 (default 0.9)",
-                [&](const std::string& option, const std::string& text) {
-                  training.momentum = parse_number<double>(option, text, 0, "a number from 0 to below 1");
-                  if (!(training.momentum < 1))
-                    throw ConfigError{fmt::format("{} {}: expected a number from 0 to below 1", option, text)};
-                });
+  parser.option(
+      "--momentum", "X", "Of --optimizer momentum, from 0 to below 1 (default 0.9)",
+      [&](const std::string& option, const std::string& text) { training.momentum = parse_fraction(option, text); });
   parser.option("--schedule", "constant|cosine",
                 "What the learning rate does behind its warm-up: stay, or fall to 0 at the end of the run (default "
                 "constant)",
@@ -200,6 +224,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     throw ConfigError{"--data is missing: expected the folder of the data; lockstep-train --help lists the options"};
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
+  for (const auto& [option, model] : of_one_model)
+    if (model != training.model)
+      throw ConfigError{fmt::format("{}: expected with --model {} alone", option, name_of(model))};
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
   return line;
 }

@@ -59,11 +59,13 @@ bool overlap(const TensorView& a, const TensorView& b) {
 
 /// One small message, the integers as integers. Not together with the gradients: an f64 beside an f64 range would make
 /// that range a packed copy.
-void all_reduce(StepSums& sums, CrossDeviceOps& reductions) {
+void all_reduce(StepSums& sums, const TensorView& statistics, CrossDeviceOps& reductions) {
   std::array<std::int64_t, 2> integers{sums.samples, sums.correct};
   const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {2}, DType::i64};
   const TensorView loss_view{reinterpret_cast<std::byte*>(&sums.loss), {1}, DType::f64};
-  reductions.all_reduce(ReduceOp::sum, std::array{integer_view, loss_view});
+  std::vector<TensorView> views{integer_view, loss_view};
+  if (statistics.count() > 0) views.push_back(statistics);
+  reductions.all_reduce(ReduceOp::sum, views);
   sums.samples = integers[0];
   sums.correct = integers[1];
 }
@@ -215,7 +217,8 @@ void Optimizer::step(const Plan& plan, double divisor) {
   ++made;
 }
 
-void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums, const Here& here) {
+void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums,
+                      const TensorView& statistics, const Here& here) {
   (void)context.replica_id_in_sync_group();  // ContextError unless the context is the current one
   if (sums && sums->samples < 0)
     throw InvalidArgument{fmt::format("apply_gradients: {} samples; expected 0 or more", sums->samples)};
@@ -224,13 +227,14 @@ void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradien
   context.strategy().require_not_captured();  // before the copies, which a graph would record
   plan.bring_home(gradients);
 
-  const std::string_view how = sums ? "apply_gradients by samples" : "apply_gradients";
+  std::string how = sums ? "apply_gradients by samples" : "apply_gradients";
+  if (statistics.count() > 0) how += fmt::format(" with {} statistics", statistics.count());
   context.declared_merge(
       // With the step, because ranks that count others have other learning rates.
       fmt::format("step {}: {}: {}", plan.store().counted(counter_) + 1, how, plan.list()),
       [&](CrossDeviceOps& reductions) {
         // What is on the host first: a GPU goes on with its gradients while the host goes on with the step.
-        if (sums) all_reduce(*sums, reductions);
+        if (sums) all_reduce(*sums, statistics, reductions);
         // Range by range: each is one piece of memory, and so is reduced where it lies.
         for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
         if (plan.ranges().empty() || (sums && sums->samples == 0)) return;

@@ -11,11 +11,11 @@
 #include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/train/fit.hpp>
 
 #include "reduce/arithmetic.hpp"
-#include "train/shard_batch.hpp"
+#include "train/rank_shards.hpp"
+#include "train/shard_sums.hpp"
 
 namespace lockstep {
 namespace {
@@ -28,67 +28,6 @@ double seconds_since(Clock::time_point start) {
 
 // A number of its own for evaluations, because it is part of what the bits depend on: the same for every global batch.
 constexpr std::int64_t evaluation_batch = 1024;
-
-/// Sums of doubles in the fixed order, as those of the gradients.
-class LossAccumulator {
- public:
-  void push(double loss) {
-    sum_.next().elements<double>()[0] = loss;
-    sum_.push();
-  }
-  double finish() {
-    double total = 0;
-    sum_.finish({reinterpret_cast<std::byte*>(&total), {1}, DType::f64});
-    return total;
-  }
-
- private:
-  FixedOrderAccumulator sum_{DType::f64, 1};
-};
-
-/// Part `part` of `parts` of some samples, cut as a batch is into shards.
-std::span<const std::int64_t> part_of(std::span<const std::int64_t> samples, int parts, int part) {
-  const Range range = shard_range(static_cast<std::int64_t>(samples.size()), parts, part);
-  return samples.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.size()));
-}
-
-/// The shards of one rank, of batches that come one after the other from `images`, each in micro-batches.
-class RankShards {
- public:
-  struct Cut {
-    int shards;
-    int micro_batches;  ///< of each shard
-  };
-
-  RankShards(const ImageSet& images, std::int64_t largest_batch, Cut cut, Strategy& strategy, int rank, DType dtype)
-      : images_{images},
-        cut_{cut},
-        mine_{shards_of_rank(cut.shards, strategy.num_replicas_in_sync(), rank)},
-        batch_{shard_capacity(shard_capacity(largest_batch, cut.shards), cut.micro_batches), images.features(), dtype,
-               strategy.stream()} {}
-
-  std::int64_t count() const { return mine_.size(); }
-
-  /// Calls `body` with each of this rank's shards of the batch whose samples are `samples`, in order.
-  template <class Body>
-  void for_each(std::span<const std::int64_t> samples, Body&& body) {
-    for (std::int64_t shard = mine_.first; shard < mine_.last; ++shard)
-      body(part_of(samples, cut_.shards, static_cast<int>(shard)));
-  }
-
-  /// Calls `body` with each micro-batch of a shard, in order, and with its number.
-  template <class Body>
-  void for_each_micro_batch(std::span<const std::int64_t> shard, Body&& body) {
-    for (int number = 0; number < cut_.micro_batches; ++number)
-      body(batch_.load(images_, part_of(shard, cut_.micro_batches, number)), number);
-  }
-
- private:
-  const ImageSet& images_;
-  Cut cut_;
-  Range mine_;
-  ShardBatch batch_;
-};
 
 /// The samples of each step, in the order of their epoch.
 class StepSamples {
@@ -132,6 +71,12 @@ class RecentLoss {
   std::deque<StepSums> recent_;
 };
 
+/// sum += own, gradients and statistics.
+void add_up(const nn::GradientBuffer& sum, const nn::GradientBuffer& own) {
+  detail::add(sum.flat(), own.flat(), sum.stream());
+  if (sum.statistics().count() > 0) detail::add(sum.statistics(), own.statistics(), sum.stream());
+}
+
 class Fit {
  public:
   Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const ImageData& data, const FitOptions& options)
@@ -143,25 +88,33 @@ class Fit {
         rank_{strategy.group().rank()},
         schedule_{data.train.count(), options.global_batch},
         samples_{schedule_, options.seed},
-        train_shards_{data.train, schedule_.largest_batch(), {options.shards, options.accumulate}, strategy, rank_,
-                      dtype()},
-        test_shards_{data.test, std::min(evaluation_batch, data.test.count()), {options.shards, 1}, strategy, rank_,
-                     dtype()},
         buffer_{strategy.store(), model.variables()},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
-        gradient_sum_{buffer_.dtype(), buffer_.count(), strategy.stream()} {
-    if (options.accumulate > 1) micro_gradients_ = Tensor::zeros(buffer_.dtype(), {buffer_.count()}, strategy.stream());
+        train_shards_{shards_of(data.train, schedule_.largest_batch(), options.accumulate)},
+        test_shards_{shards_of(data.test, std::min(evaluation_batch, data.test.count()), 1)},
+        sums_{buffer_, model.statistics(), train_shards_.count()} {
+    if (options.accumulate == 1) return;
+    const auto room = [&](std::int64_t count) { return Tensor::zeros(buffer_.dtype(), {count}, strategy.stream()); };
+    micro_gradients_ = room(buffer_.count());
+    micro_statistics_ = room(model.statistics());
   }
 
   FitResult run(Observer& observer);
 
  private:
-  DType dtype() const { return model_.variables().front().dtype(); }
+  RankShards shards_of(const ImageSet& images, std::int64_t largest_batch, int micro_batches) const {
+    return {images,
+            largest_batch,
+            {options_.shards, micro_batches},
+            shards_of_rank(options_.shards, strategy_.num_replicas_in_sync(), rank_),
+            buffer_.dtype(),
+            strategy_.stream()};
+  }
 
   /// One run of the strategy. The sums over all replicas.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
-  StepSums compute_gradients(std::span<const std::int64_t> samples);
-  StepSums train_shard(std::span<const std::int64_t> shard, const nn::GradientBuffer& gradients);
+  StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
+  StepSums train_shard(std::int64_t step, const BatchPart& shard, const nn::GradientBuffer& sum);
   EvaluationReport evaluate();
 
   Strategy& strategy_;
@@ -172,40 +125,38 @@ class Fit {
   int rank_;
   BatchSchedule schedule_;
   StepSamples samples_;
-  RankShards train_shards_;
-  RankShards test_shards_;
   nn::GradientBuffer buffer_;
   std::vector<Gradient> gradients_;
-  FixedOrderAccumulator gradient_sum_;
-  Tensor micro_gradients_;  ///< of one micro-batch; empty where a shard is one
-  LossAccumulator loss_sum_;
+  RankShards train_shards_;
+  RankShards test_shards_;
+  ShardSums sums_;
+  LossSum evaluation_loss_;
+  Tensor micro_gradients_, micro_statistics_;  ///< of one micro-batch; none where a shard is one
   bool diverged_ = false;
 };
 
-StepSums Fit::compute_gradients(std::span<const std::int64_t> samples) {
+StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
   StepSums sums;
-  // The gradient of an only shard is the sum, and is written where that belongs.
-  const bool only = train_shards_.count() == 1;
-  train_shards_.for_each(samples, [&](std::span<const std::int64_t> shard) {
-    const StepSums of_shard = train_shard(shard, only ? buffer_ : buffer_.at(gradient_sum_.next()));
-    if (!only) gradient_sum_.push();
-    loss_sum_.push(of_shard.loss);
+  train_shards_.for_each(samples, [&](const BatchPart& shard) {
+    const StepSums of_shard = train_shard(step, shard, sums_.next());
+    sums_.push(of_shard.loss);
     sums.samples += of_shard.samples;
     sums.correct += of_shard.correct;
   });
-  if (!only) gradient_sum_.finish(buffer_.flat());
-  sums.loss = loss_sum_.finish();
+  sums.loss = sums_.finish();
   return sums;
 }
 
 /// What the micro-batches of a shard add up to, first one first: so the sum of a shard is the same on whichever rank.
-StepSums Fit::train_shard(std::span<const std::int64_t> shard, const nn::GradientBuffer& gradients) {
+StepSums Fit::train_shard(std::int64_t step, const BatchPart& shard, const nn::GradientBuffer& sum) {
   StepSums sums;
-  train_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, int number) {
-    const bool first = number == 0;
-    const ops::CrossEntropy result =
-        model_.train_shard(batch, {}, first ? gradients : gradients.at(micro_gradients_.view()));
-    if (!first) detail::add(gradients.flat(), micro_gradients_.view(), strategy_.stream());
+  bool first = true;
+  train_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, std::int64_t first_sample) {
+    const nn::GradientBuffer own =
+        first ? sum : buffer_.at(micro_gradients_.view()).with_statistics(micro_statistics_.view());
+    const ops::CrossEntropy result = model_.train_shard(batch, {.step = step, .first_sample = first_sample}, own);
+    if (!first) add_up(sum, own);
+    first = false;
     sums.samples += batch.samples;
     sums.loss += result.loss_sum;
     sums.correct += result.correct;
@@ -216,9 +167,10 @@ StepSums Fit::train_shard(std::span<const std::int64_t> shard, const nn::Gradien
 StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   StepSums sums;
   strategy_.run([&](ReplicaContext& context) {
-    const StepSums own = compute_gradients(samples_.of(batch));
+    const StepSums own = compute_gradients(index, samples_.of(batch));
     if (options_.fault && options_.fault->strike(rank_, index)) return;
-    sums = optimizer_.apply_gradients(context, gradients_, own);
+    sums = optimizer_.apply_gradients(context, gradients_, own, sums_.statistics());
+    model_.absorb_statistics(sums_.statistics(), sums.samples);
   });
   return sums;
 }
@@ -236,14 +188,14 @@ EvaluationReport Fit::evaluate() {
     for (std::int64_t first = 0; first < count; first += evaluation_batch) {
       const auto size = std::min(evaluation_batch, count - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-      test_shards_.for_each(samples, [&](std::span<const std::int64_t> shard) {
-        test_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, int) {
+      test_shards_.for_each(samples, [&](const BatchPart& shard) {
+        test_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, std::int64_t) {
           const ops::CrossEntropy result = model_.evaluate_shard(batch);
-          loss_sum_.push(result.loss_sum);
+          evaluation_loss_.push(result.loss_sum);
           correct += result.correct;
         });
       });
-      losses.push_back(loss_sum_.finish());
+      losses.push_back(evaluation_loss_.finish());
     }
     const auto batches = static_cast<std::int64_t>(losses.size());
     const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {batches}), correct});

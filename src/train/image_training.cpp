@@ -3,20 +3,19 @@
 #include <memory>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/input/batch_schedule.hpp>
-#include <lockstep/nn/mlp.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/train/image_training.hpp>
 #include <lockstep/train/metrics_file.hpp>
 #include <lockstep/train/progress.hpp>
+
+#include "train/image_model.hpp"
 
 namespace lockstep {
 namespace {
@@ -60,38 +59,6 @@ std::int64_t steps_of(const ImageTrainingOptions& options, const ImageData& data
   if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
   if (options.steps) return *options.steps;
   return BatchSchedule{data.train.count(), options.global_batch}.total_steps(options.epochs.value_or(default_epochs));
-}
-
-/// What an optimizer keeps for each weight.
-int slots_of(OptimizerKind optimizer) {
-  switch (optimizer) {
-    case OptimizerKind::sgd: return 0;
-    case OptimizerKind::momentum: return 1;
-    case OptimizerKind::adamw: return 2;
-  }
-  throw InvalidArgument{fmt::format("{} is no kind of optimizer", static_cast<int>(optimizer))};
-}
-
-/// A model beyond the node's memory is refused here: the system may promise the memory, and kill ranks that use it.
-void require_memory(const ImageTrainingOptions& options, std::int64_t features) {
-  double weights = 0;  // not an integer: it may be anything
-  double inputs = static_cast<double>(features);
-  std::vector<std::int64_t> outputs = options.hidden;
-  outputs.push_back(options.classes);
-  for (const std::int64_t each : outputs) {
-    weights += (inputs + 1) * static_cast<double>(each);
-    inputs = static_cast<double>(each);
-  }
-  // The variables, their gradients, and the sum of the latter over shards; micro-batches and optimizers have theirs.
-  const double copies = 3 + (options.accumulate > 1 ? 1 : 0) + slots_of(options.optimizer);
-  constexpr double gib = 1 << 30;
-  const double needed = copies * weights * static_cast<double>(size_of(options.dtype));
-  const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  if (needed > there)
-    throw ConfigError{
-        fmt::format("--hidden {}: a model of {:.0f} weights needs {:.1f} GiB or more on each rank, and this host has "
-                    "{:.1f} GiB; expected smaller layers",
-                    fmt::join(options.hidden, ","), weights, needed / gib, there / gib)};
 }
 
 /// As many micro-batches as asked for, if a shard has as many samples.
@@ -155,7 +122,7 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
     fit_options.fault = Fault::from_environment(ranks);
     kernels = ops::make_kernels(options.kernels, {options.threads}, strategy.stream());
     data = load_image_data(options.data, options.classes);
-    require_memory(options, data.train.features());
+    require_model_fits(options, data.train);
     fit_options.global_batch = options.global_batch;
     fit_options.steps = steps_of(options, data);
     fit_options.seed = options.seed;
@@ -168,21 +135,15 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
   (void)strategy.same_on_all(fmt::format("data of digest {}", to_hex(digest(data))));
   (void)strategy.same_on_all(kernels->fingerprint());
 
-  nn::Mlp model{strategy,
-                {.inputs = data.train.features(),
-                 .hidden = options.hidden,
-                 .classes = options.classes,
-                 .dtype = options.dtype,
-                 .seed = options.seed},
-                kernels};
+  const std::unique_ptr<nn::Model> model = make_image_model(strategy, options, data.train, kernels);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(options, fit_options.steps, kernels);
   if (rank == 0)
-    log::info(fmt::format("training {} on {} {} with {} shards: {} steps of up to {} samples", model.name(), ranks,
+    log::info(fmt::format("training {} on {} {} with {} shards: {} steps of up to {} samples", model->name(), ranks,
                           ranks == 1 ? "rank" : "ranks", fit_options.shards, fit_options.steps,
                           fit_options.global_batch));
-  ImageTrainingResult result{ranks, fit_options.shards, device, std::string{model.name()}, {}, 0};
-  result.fit = fit(strategy, model, *optimizer, data, fit_options, *observer);
-  result.weights_digest = weights_digest(model.variables());
+  ImageTrainingResult result{ranks, fit_options.shards, device, std::string{model->name()}, {}, 0};
+  result.fit = fit(strategy, *model, *optimizer, data, fit_options, *observer);
+  result.weights_digest = weights_digest(model->variables());
   return result;
 }
 

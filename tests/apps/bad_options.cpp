@@ -58,6 +58,10 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--momentum", "1"}, {"--momentum 1: expected a number from 0 to below 1"}},
           {{"--momentum", "-0.1"}, {"--momentum -0.1: expected a number from 0 to below 1"}},
           {{"--momentum", "nan"}, {"--momentum nan: expected a number from 0 to below 1"}},
+          {{"--model", "convnet", "--dropout", "1"}, {"--dropout 1: expected a number from 0 to below 1"}},
+          {{"--dropout", "0.5"}, {"--dropout: expected with --model convnet alone"}},
+          {{"--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
+          {{"--model", "convnet", "--hidden", "16"}, {"--hidden: expected with --model mlp alone"}},
           {{"--weight-decay", "-0.1"}, {"--weight-decay -0.1: expected a number from 0, such as 0.1"}},
           {{"--weight-decay", "nan"}, {"--weight-decay nan: expected a number from 0"}},
           {{"--weight-decay", "1e39"}, {"--weight-decay 1e39: expected a number below 3.4e38"}},
@@ -89,7 +93,7 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
 TEST_CASE("a choice that does not exist is refused with those that do") {
   check_all(
       {
-          {{"--model", "cnn"}, {"--model cnn: expected mlp"}},
+          {{"--model", "cnn"}, {"--model cnn: expected mlp or convnet"}},
           {{"--optimizer", "adam"}, {"--optimizer adam: expected sgd or momentum or adamw"}},
           {{"--optimizer", ""}, {"--optimizer '': expected sgd or momentum or adamw"}},
           {{"--schedule", "linear"}, {"--schedule linear: expected constant or cosine"}},

@@ -1,5 +1,6 @@
 // Which samples a step's shards and micro-batches get, and in which order what they give is added up.
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -17,9 +18,17 @@ namespace {
 struct Seen {
   std::int64_t capacity;
   std::vector<std::int32_t> labels;
+  nn::ShardPlace place;
 };
 
-/// One variable of f64, whose gradient is what `gradient` says of each call.
+/// What it is told of a step.
+struct Absorbed {
+  std::vector<double> total;
+  std::int64_t samples;
+};
+
+/// One variable of f64, whose gradient is what `gradient` says of each call. Its statistics are the labels of the
+/// samples and their squares.
 class ScriptedModel final : public nn::Model {
  public:
   using Script = std::function<std::vector<double>(std::size_t call, const SampleBatch& batch)>;
@@ -32,19 +41,28 @@ class ScriptedModel final : public nn::Model {
   std::string_view name() const override { return "scripted"; }
   std::span<const Variable> variables() const override { return variables_; }
 
-  ops::CrossEntropy train_shard(const SampleBatch& batch, const nn::ShardPlace&,
+  ops::CrossEntropy train_shard(const SampleBatch& batch, const nn::ShardPlace& place,
                                 const nn::GradientBuffer& gradients) override {
     const auto labels = batch.labels.view().elements<std::int32_t>().first(static_cast<std::size_t>(batch.samples));
     const std::vector<double> gradient = gradient_(seen.size(), batch);
     std::ranges::copy(gradient, gradients.of(variables_.front()).elements<double>().begin());
-    seen.push_back({batch.inputs.shape()[0], {labels.begin(), labels.end()}});
-    double loss = 0;
-    for (const std::int32_t label : labels) loss += label;
+    seen.push_back({batch.inputs.shape()[0], {labels.begin(), labels.end()}, place});
+    double loss = 0, squares = 0;
+    for (const std::int32_t label : labels) {
+      loss += label;
+      squares += label * label;
+    }
+    std::ranges::copy(std::array{loss, squares}, gradients.statistics().elements<double>().begin());
     return {.loss_sum = loss, .correct = batch.samples};
+  }
+  std::int64_t statistics() const override { return 2; }
+  void absorb_statistics(const TensorView& total, std::int64_t samples) override {
+    absorbed.push_back({total.to_vector<double>(), samples});
   }
   ops::CrossEntropy evaluate_shard(const SampleBatch&) override { return {}; }
 
   std::vector<Seen> seen;
+  std::vector<Absorbed> absorbed;
 
  private:
   Script gradient_;
@@ -75,6 +93,7 @@ ImageData images(int count) {
 
 struct Trained {
   std::vector<Seen> seen;
+  std::vector<Absorbed> absorbed;
   std::vector<double> losses;
   std::vector<double> weights;
 };
@@ -86,7 +105,7 @@ Trained train(const ImageData& data, const FitOptions& options, std::int64_t siz
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;
   fit(strategy, model, sgd, data, options, observer);
-  return {model.seen, observer.losses, model.variables().front().local().to_vector<double>()};
+  return {model.seen, model.absorbed, observer.losses, model.variables().front().local().to_vector<double>()};
 }
 
 /// The sums of the inputs' columns: exact, so that they do not depend on an order.
@@ -146,6 +165,33 @@ TEST_CASE("the gradients of a shard's micro-batches are added up first one first
         train(images(8), options, 1,
               [&](std::size_t call, const SampleBatch&) -> std::vector<double> { return {each.gradients[call]}; });
     CHECK(-8 * trained.weights[0] == each.sum);
+  }
+}
+
+TEST_CASE("a model is told where in which step its samples are, and gets the statistics of all of them") {
+  const int shards = GENERATE(1, 4), micro_batches = GENERATE(1, 2);
+  CAPTURE(shards, micro_batches);
+  // Batches of 10, 10 and 2.
+  const FitOptions options{.global_batch = 10, .steps = 3, .shards = shards, .accumulate = micro_batches};
+  const Trained trained = train(images(22), options, 3, column_sums);
+  std::vector<std::int64_t> samples(3);
+  std::vector<std::vector<double>> totals(3, std::vector<double>(2));
+  for (const Seen& each : trained.seen) {
+    const auto step = static_cast<std::size_t>(each.place.step);
+    REQUIRE(step < samples.size());
+    // In order, so each begins where those before it end; one without samples may be anywhere.
+    if (!each.labels.empty()) CHECK(each.place.first_sample == samples[step]);
+    samples[step] += static_cast<std::int64_t>(each.labels.size());
+    for (const std::int32_t label : each.labels) {
+      totals[step][0] += label;
+      totals[step][1] += label * label;
+    }
+  }
+  CHECK(samples == std::vector<std::int64_t>{10, 10, 2});
+  REQUIRE(trained.absorbed.size() == 3);
+  for (std::size_t step = 0; step < 3; ++step) {
+    CHECK(trained.absorbed[step].total == totals[step]);
+    CHECK(trained.absorbed[step].samples == samples[step]);
   }
 }
 

@@ -43,7 +43,7 @@ struct StepSums {
 /// Applies gradients to the mirrored variables they belong to.
 ///
 /// Each apply_gradients is COLL and blocking: exactly one merge_call, and one agreement. Every rank calls it
-/// with gradients of the same variables in the same order (there may be none), by the same of the three overloads;
+/// with gradients of the same variables in the same order (there may be none), by the same of the overloads;
 /// MismatchError on all of them otherwise. The replicas' gradients are added up in the fixed order, so the
 /// bits of the step depend on their values alone. Variables that are not among them stay as they are.
 ///
@@ -76,7 +76,7 @@ class Optimizer {
   /// Applies the sum of the replicas' gradients. Scaling the loss is the caller's.
   template <GradientList List = std::initializer_list<Gradient>>
   void apply_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
-    apply(context, gradients, nullptr, here);
+    apply(context, gradients, nullptr, {}, here);
   }
 
   /// Applies the sum of the replicas' gradients, which are sums over their samples, divided by the sum of
@@ -86,7 +86,7 @@ class Optimizer {
   void apply_gradients(ReplicaContext& context, const List& gradients, std::int64_t samples,
                        Here here = Here::current()) {
     StepSums sums{.samples = samples};
-    apply(context, gradients, &sums, here);
+    apply(context, gradients, &sums, {}, here);
   }
 
   /// The same with `own.samples`; the other numbers ride along, so that a step with its loss costs no further
@@ -95,8 +95,16 @@ class Optimizer {
   template <GradientList List = std::initializer_list<Gradient>>
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
                            Here here = Here::current()) {
+    return apply_gradients(context, gradients, own, TensorView{}, here);
+  }
+
+  /// The same with numbers of the program's own, as many on every rank, on the device of the variables: `statistics`
+  /// becomes their sum over the replicas, in the fixed order, and they cost no further agreement either.
+  template <GradientList List = std::initializer_list<Gradient>>
+  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
+                           const TensorView& statistics, Here here = Here::current()) {
     StepSums sums = own;
-    apply(context, gradients, &sums, here);
+    apply(context, gradients, &sums, statistics, here);
     return sums;
   }
 
@@ -131,7 +139,8 @@ class Optimizer {
   class Plan;
 
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients);
-  void apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums, const Here& here);
+  void apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums, const TensorView& statistics,
+             const Here& here);
   void step(const Plan& plan, double divisor);
   double clip_factor(const Plan& plan, double divisor) const;
 

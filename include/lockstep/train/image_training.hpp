@@ -15,6 +15,8 @@
 
 namespace lockstep {
 
+enum class ModelKind : std::uint8_t { mlp, convnet };
+
 enum class OptimizerKind : std::uint8_t { sgd, momentum, adamw };
 
 /// What the learning rate does behind its warm-up: stay, or fall to 0 at the end of the run.
@@ -23,7 +25,10 @@ enum class ScheduleKind : std::uint8_t { constant, cosine };
 struct ImageTrainingOptions {
   std::filesystem::path data;
   std::int64_t classes = 10;
-  std::vector<std::int64_t> hidden = {512, 512};
+  ModelKind model = ModelKind::mlp;
+  std::vector<std::int64_t> hidden = {512, 512};  ///< of the mlp
+  bool batch_norm = false;                        ///< of the convnet, as its rate of dropout
+  double dropout = 0;
   std::int64_t global_batch = 256;
   /// At most one of the two; 5 epochs where there is none.
   std::optional<std::int64_t> epochs, steps;
