@@ -1,10 +1,12 @@
 #include "control/report_claim.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sys/socket.h>

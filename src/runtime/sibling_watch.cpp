@@ -55,7 +55,7 @@ SiblingWatch::SiblingWatch(Options options)
 SiblingWatch::~SiblingWatch() {
   const std::uint64_t one = 1;
   (void)!::write(stop_.get(), &one, sizeof one);
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void SiblingWatch::watch() {

@@ -94,7 +94,7 @@ SiblingView look_at_siblings() {
     const auto variables = environment_of(process);
     const auto with_rank = std::ranges::find_if(variables, [](const auto& each) { return rank_in(each).has_value(); });
     if (with_rank != variables.end()) {
-      view.processes.push_back({*rank_in(*with_rank), process, status->state == 'T'});
+      view.processes.push_back({*rank_in(*with_rank), status->state == 'T'});
     } else if (variables.empty() || (launcher && status->name == launcher->name)) {
       ++view.nameless;
     }

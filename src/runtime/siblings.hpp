@@ -6,8 +6,6 @@
 #include <set>
 #include <vector>
 
-#include <sys/types.h>
-
 namespace lockstep {
 
 /// The rank that the launcher gave this process; nothing where no launcher did.
@@ -17,7 +15,6 @@ std::optional<int> rank_from_launcher();
 struct SiblingView {
   struct Process {
     int rank;
-    pid_t process;
     bool stopped;  ///< by a signal
   };
   std::vector<Process> processes;  ///< by rank

@@ -1,19 +1,11 @@
 // One thread an element, in strides of the grid. Compiled without fused operations, so that every element has the bits
 // that the host's loops give it. 32-bit counts would end at 2^31 elements: every index is of 64 bits.
+#include "ops/cuda/elements.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
-
-constexpr int threads = 256;
-
-__device__ std::int64_t first_index() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ std::int64_t stride() {
-  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
 
 // Of add_bias: a block is a tile of rows and columns, so that no thread divides an index to find its column.
 constexpr int tile_columns = 32;

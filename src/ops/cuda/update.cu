@@ -1,20 +1,12 @@
 // The steps of optimizers, one thread an element in strides of the grid, and the sum of squares. Compiled without fused
 // operations, as elementwise.cu: the bits are the host's.
+#include "ops/cuda/elements.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/square_blocks.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
-
-constexpr int threads = 256;
-
-__device__ std::int64_t first_index() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ std::int64_t stride() {
-  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
 
 template <class T>
 __global__ void sgd_kernel(T* values, const T* gradient, StepScalars<T> step, std::int64_t count) {
