@@ -83,7 +83,7 @@ TEST_CASE("a language model is refused on a GPU, which has no kernels for it") {
   const OnSimulatedGpu gpu;
   const TemporaryDirectory folder;
   check_refused(run_refused(1, {"--model", "gpt", "--data", folder.write("text", small_text(2000)), "--steps", "1"}),
-                {"a gpt cannot be computed with the cuda kernels", "expected those of the CPU"});
+                {"a gpt cannot be computed with the simulated kernels", "expected those of the CPU"});
 }
 
 TEST_CASE("where one rank finds no GPU, auto is the CPU for all of them, and they are warned once", "[D-30][E-15]") {
