@@ -1,6 +1,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <numbers>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -26,8 +27,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A number of its own for evaluations, because it is part of what the bits depend on: the same for every global batch.
-constexpr std::int64_t evaluation_batch = 1024;
+/// Samples of a batch of evaluations: a number of their own, because it is part of what the bits depend on, and so the
+/// same for every global batch. 1024 labels, or a sample a shard.
+std::int64_t evaluation_batch_of(const SampleSource& source, int shards) {
+  return std::min(source.count(), std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
+}
 
 /// The samples of each step, in the order of their epoch.
 class StepSamples {
@@ -58,12 +62,12 @@ class RecentLoss {
   }
   double mean() const {
     double loss = 0;
-    std::int64_t samples = 0;
+    std::int64_t labels = 0;
     for (const StepSums& sums : recent_) {
       loss += sums.loss;
-      samples += sums.samples;
+      labels += sums.samples;
     }
-    return loss / static_cast<double>(samples);
+    return loss / static_cast<double>(labels);
   }
 
  private:
@@ -78,10 +82,10 @@ std::vector<nn::ShardPlace> places_of(std::int64_t step, const RankShards::Loade
   return places;
 }
 
-std::int64_t samples_in(const BatchGroup& group) {
-  std::int64_t samples = 0;
-  for (const SampleBatch& batch : group.batches) samples += batch.samples;
-  return samples;
+std::int64_t labels_in(const BatchGroup& group) {
+  std::int64_t labels = 0;
+  for (const SampleBatch& batch : group.batches) labels += batch.counted_labels();
+  return labels;
 }
 
 class Fit {
@@ -100,7 +104,8 @@ class Fit {
         statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
         train_shards_{shards_of(data.train, schedule_.largest_batch(), options.accumulate)},
-        test_shards_{shards_of(data.test, std::min(evaluation_batch, data.test.count()), 1)} {
+        evaluation_batch_{evaluation_batch_of(data.test, options.shards)},
+        test_shards_{shards_of(data.test, evaluation_batch_, 1)} {
     sum_ = sum_.with_statistics(statistics_.view());
     if (options.accumulate > 1) accumulation_.emplace(sum_, train_shards_.count());
   }
@@ -116,7 +121,8 @@ class Fit {
             strategy_.stream()};
   }
 
-  /// One run of the strategy. The sums over all replicas.
+  /// One run of the strategy. The sums over all replicas, in which the number of samples is that of their labels: what
+  /// losses and gradients are divided by.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples);
@@ -134,6 +140,7 @@ class Fit {
   Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
+  std::int64_t evaluation_batch_;
   RankShards test_shards_;
   nn::LossSum evaluation_loss_;
   std::optional<Accumulation> accumulation_;  ///< none where a shard is one micro-batch
@@ -144,7 +151,7 @@ StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t>
   if (accumulation_) return accumulate_gradients(step, samples);
   const RankShards::Loaded shards = train_shards_.load_all(samples);
   const ops::CrossEntropy result = model_.train_shards(shards.group, places_of(step, shards), sum_);
-  return {.samples = samples_in(shards.group), .loss = result.loss_sum, .correct = result.correct};
+  return {.samples = labels_in(shards.group), .loss = result.loss_sum, .correct = result.correct};
 }
 
 /// Shards outside, micro-batches inside: so the sum of a shard is the same on whichever rank.
@@ -157,7 +164,7 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
       const ops::CrossEntropy result = model_.train_shard(micro_batch.group.batches.front(),
                                                           places_of(step, micro_batch).front(), accumulation_->next());
       accumulation_->push(result.loss_sum);
-      sums.samples += samples_in(micro_batch.group);
+      sums.samples += labels_in(micro_batch.group);
       sums.correct += result.correct;
     }
     accumulation_->end_shard();
@@ -172,7 +179,7 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     const StepSums own = compute_gradients(index, samples_.of(batch));
     if (options_.fault && options_.fault->strike(rank_, index)) return;
     sums = optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
-    model_.absorb_statistics(statistics_.view(), sums.samples);
+    model_.absorb_statistics(statistics_.view(), batch.positions.size());
   });
   return sums;
 }
@@ -187,8 +194,8 @@ EvaluationReport Fit::evaluate() {
   std::vector<double> losses;
   std::int64_t correct = 0;
   strategy_.run([&](ReplicaContext& context) {
-    for (std::int64_t first = 0; first < count; first += evaluation_batch) {
-      const auto size = std::min(evaluation_batch, count - first);
+    for (std::int64_t first = 0; first < count; first += evaluation_batch_) {
+      const auto size = std::min(evaluation_batch_, count - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
       for (const SampleBatch& shard : test_shards_.load_all(samples).group.batches) {
         const ops::CrossEntropy result = model_.evaluate_shard(shard);
@@ -204,9 +211,11 @@ EvaluationReport Fit::evaluate() {
   });
   double loss = 0;
   for (const double each : losses) loss += each;
+  const auto labels = static_cast<double>(count * data_.test.labels_per_sample());
   EvaluationReport report{};
-  report.loss = loss / static_cast<double>(count);
-  report.accuracy = static_cast<double>(correct) / static_cast<double>(count);
+  report.loss = loss / labels;
+  if (data_.test.labels_are_bytes()) report.bits_per_byte = report.loss / std::numbers::ln2;
+  report.accuracy = static_cast<double>(correct) / labels;
   report.seconds = seconds_since(start);
   return report;
 }
@@ -221,7 +230,7 @@ FitResult Fit::run(Observer& observer) {
     const StepSums sums = step(index, batch);
     result.seconds += seconds_since(start);
     result.steps = index + 1;
-    result.samples += sums.samples;
+    result.samples += batch.positions.size();
     recent.push(sums);
     if (!std::isfinite(sums.loss) && !diverged_ && rank_ == 0)
       log::warning(

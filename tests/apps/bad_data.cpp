@@ -86,7 +86,7 @@ TEST_CASE("a folder without the data is refused by its name") {
   const std::string missing = data.path() + "/missing";
   check_refused(run_on(2, missing), {missing + ": does not exist", "--data"});
   const std::string file = data.path() + "/" + train_images;
-  check_refused(run_on(1, file), {file + ": is not a directory"});
+  check_refused(run_on(1, file), {file + ": is not a directory; expected one of IDX files (--data)"});
   check_refused(run_on(3, ""), {"--data", "expected"});
   for (const std::string& name : {train_images, train_labels, test_images, test_labels}) {
     const DataSet incomplete;
@@ -137,4 +137,43 @@ TEST_CASE("a file that is wrong is refused by its name") {
 TEST_CASE("--classes below the labels is refused by file, place and option") {
   check_refused(run_refused(2, short_run() + Arguments{"--classes", "5"}),
                 {"train-labels-idx1-ubyte.gz: label 0 (counted from 0) is 9; expected 0 to 4 (--classes 5)"});
+}
+
+TEST_CASE("a text is trained on, plain or packed") {
+  const TemporaryDirectory folder;
+  const auto trains = [](const std::string& data, const char* context) {
+    return run_job(2, {"--model", "gpt", "--data", data, "--context", context, "--steps", "1"}).exit_code == 0;
+  };
+  CHECK(trains(folder.write("shortest", small_text(1290)), "128"));
+  CHECK(trains(folder.write("packed", packed(small_text(2000))), "16"));
+}
+
+TEST_CASE("a text that is wrong is refused by its name") {
+  const TemporaryDirectory folder;
+  const std::string zipped = packed(small_text(20000));
+  std::string broken = zipped;
+  broken[broken.size() / 2] ^= 0x55;
+  struct BadText {
+    std::string data;
+    std::vector<std::string> told;
+  };
+  const std::vector<BadText> texts{
+      {folder.path() / "missing", {": does not exist; expected a text file, plain or packed (gzip)"}},
+      {folder.path(), {": is a folder; expected a text file", "--model gpt"}},
+      {small_data(), {": is a folder; expected a text file"}},
+      {"/dev/null", {": is not a regular file"}},
+      {folder.write("empty", ""), {": is empty; expected at least 10 x (128 + 1) bytes of text"}},
+      {folder.write("short", small_text(1289)),
+       {": holds 1289 bytes; expected at least 10 x (128 + 1) bytes", "holds a context of 128 and the byte behind it"}},
+      {folder.write("cut.gz", zipped.substr(0, zipped.size() / 2)), {": truncated: its packed (gzip) data ends early"}},
+      {folder.write("corrupt.gz", broken), {": its packed (gzip) data is corrupt"}},
+      {folder.write("followed.gz", zipped + "more"), {": has trailing bytes after its packed (gzip) data"}},
+  };
+  int ranks = 0;
+  for (const BadText& bad : texts) {
+    INFO(bad.data);
+    std::vector<std::string> told = bad.told;
+    told.front() = bad.data + told.front();
+    check_refused(run_refused(1 + ranks++ % 3, {"--model", "gpt", "--data", bad.data, "--steps", "1"}), told);
+  }
 }

@@ -59,9 +59,6 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--momentum", "-0.1"}, {"--momentum -0.1: expected a number from 0 to below 1"}},
           {{"--momentum", "nan"}, {"--momentum nan: expected a number from 0 to below 1"}},
           {{"--model", "convnet", "--dropout", "1"}, {"--dropout 1: expected a number from 0 to below 1"}},
-          {{"--dropout", "0.5"}, {"--dropout: expected with --model convnet alone"}},
-          {{"--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
-          {{"--model", "convnet", "--hidden", "16"}, {"--hidden: expected with --model mlp alone"}},
           {{"--weight-decay", "-0.1"}, {"--weight-decay -0.1: expected a number from 0, such as 0.1"}},
           {{"--weight-decay", "nan"}, {"--weight-decay nan: expected a number from 0"}},
           {{"--weight-decay", "1e39"}, {"--weight-decay 1e39: expected a number below 3.4e38"}},
@@ -93,7 +90,7 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
 TEST_CASE("a choice that does not exist is refused with those that do") {
   check_all(
       {
-          {{"--model", "cnn"}, {"--model cnn: expected mlp or convnet"}},
+          {{"--model", "cnn"}, {"--model cnn: expected mlp or convnet or gpt"}},
           {{"--optimizer", "adam"}, {"--optimizer adam: expected sgd or momentum or adamw"}},
           {{"--optimizer", ""}, {"--optimizer '': expected sgd or momentum or adamw"}},
           {{"--schedule", "linear"}, {"--schedule linear: expected constant or cosine"}},
@@ -107,6 +104,53 @@ TEST_CASE("a choice that does not exist is refused with those that do") {
           {{"--shards", "eight"}, {"--shards", "'eight'", "expected a power of two up to 1024, or 'ranks'"}},
       },
       short_run());
+}
+
+TEST_CASE("an option of one model is refused with another") {
+  check_all(
+      {
+          {{"--dropout", "0.5"}, {"--dropout: expected with --model convnet alone"}},
+          {{"--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
+          {{"--layers", "2"}, {"--layers: expected with --model gpt alone"}},
+          {{"--heads", "2", "--model", "convnet"}, {"--heads: expected with --model gpt alone"}},
+          {{"--embed", "64", "--model", "mlp"}, {"--embed: expected with --model gpt alone"}},
+          {{"--context", "64"}, {"--context: expected with --model gpt alone"}},
+          {{"--sample", "64"}, {"--sample: expected with --model gpt alone"}},
+          {{"--model", "convnet", "--hidden", "16"}, {"--hidden: expected with --model mlp alone"}},
+          {{"--model", "gpt", "--hidden", "16"}, {"--hidden: expected with --model mlp alone"}},
+          {{"--model", "gpt", "--classes", "10"}, {"--classes: expected with --model mlp or convnet alone"}},
+          {{"--model", "gpt", "--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
+      },
+      {"--data", small_data()});
+}
+
+TEST_CASE("sizes of a gpt that are none, or do not fit, are refused by their options") {
+  const TemporaryDirectory folder;
+  const std::string sizes = ": expected a whole number from 1 to 1048576";
+  check_all(
+      {
+          {{"--layers", "0"}, {"--layers 0: expected a whole number from 1 to 1024"}},
+          {{"--layers", "1025"}, {"--layers 1025: expected a whole number from 1 to 1024"}},
+          {{"--heads", "0"}, {"--heads 0" + sizes}},
+          {{"--heads", "3"}, {"--heads 3: expected a number that divides --embed, which is 128"}},
+          {{"--heads", "256"}, {"--heads 256: expected a number that divides --embed, which is 128"}},
+          {{"--embed", "-1"}, {"--embed -1" + sizes}},
+          {{"--embed", "30"}, {"--heads 4: expected a number that divides --embed, which is 30"}},
+          {{"--embed", "1048577"}, {"--embed 1048577" + sizes}},
+          {{"--embed", "1048576"}, {"--embed 1048576 --context 128: a model of", "expected smaller sizes"}},
+          {{"--layers", "1024", "--embed", "4096"}, {"--layers 1024 --heads 4 --embed 4096 --context 128: a model of"}},
+          {{"--context", "0"}, {"--context 0" + sizes}},
+          {{"--context", "2.5"}, {"--context 2.5" + sizes}},
+          {{"--context", "99999999999"}, {"--context 99999999999" + sizes}},
+          {{"--context", "400000"}, {"--context 400000: a model of", "expected smaller sizes, or fewer samples"}},
+          {{"--global-batch", "9223372036854775807", "--context", "1", "--embed", "16384"},
+           {"--embed 16384 --context 1: a model of", "(--global-batch, --accumulate)"}},
+          {{"--sample", "0"}, {"--sample 0" + sizes}},
+          {{"--sample", "1048577"}, {"--sample 1048577" + sizes}},
+          {{"--accumulate", "3"}, {"--accumulate 3: a batch of 16 in 8 shards has up to 2 samples in each"}},
+          {{"--kernels", "cuda"}, {"cuda kernels", "the device is cpu"}},
+      },
+      {"--model", "gpt", "--device", "cpu", "--data", folder.write("text", small_text(5000000))});
 }
 
 TEST_CASE("shards that do not fit the ranks are refused with the numbers that do") {

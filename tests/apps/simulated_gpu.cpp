@@ -79,6 +79,13 @@ TEST_CASE("AdamW and momentum with clipping, decay and micro-batches work there 
   check_equal(on_gpu(2, arguments), on_cpu(1, arguments));
 }
 
+TEST_CASE("a language model is refused on a GPU, which has no kernels for it") {
+  const OnSimulatedGpu gpu;
+  const TemporaryDirectory folder;
+  check_refused(run_refused(1, {"--model", "gpt", "--data", folder.write("text", small_text(2000)), "--steps", "1"}),
+                {"a gpt cannot be computed with the simulated kernels", "expected those of the CPU"});
+}
+
 TEST_CASE("where one rank finds no GPU, auto is the CPU for all of them, and they are warned once", "[D-30][E-15]") {
   const OnSimulatedGpu gpu;
   const CommandOptions hidden_from_rank_1{.environment = {{"LOCKSTEP_SIMULATED_GPUS", "3,0,3"}}};

@@ -23,16 +23,21 @@ Arguments operator+(Arguments left, const Arguments& right);
 /// The arguments of a run that is right, and over at once: the small data set, a small model, 3 steps.
 Arguments short_run();
 
+/// A text of so many bytes: sentences of a few words, in an order without a pattern.
+std::string small_text(std::size_t size);
+
 /// What a run that ended well leaves.
 struct Trained {
   Json result;
   std::vector<Json> metrics;
+  std::string written;  ///< to stdout before the result: by a model, asked with --sample
 
   std::string digest() const { return result.at("weights_digest").get<std::string>(); }
 };
 
-/// Runs `mpirun -n ranks lockstep-train --data SMALL arguments…`, requires that it ends well with one line on stdout
-/// and nothing left running, and reads what it wrote.
+/// Runs `mpirun -n ranks lockstep-train arguments…`, with `--data SMALL` unless they name data, requires that it ends
+/// well with nothing but the result, and a sample if one is asked for, on stdout and nothing left running, and reads
+/// what it wrote.
 Trained train(int ranks, const Arguments& arguments, const CommandOptions& options = {});
 
 /// The same without what may differ between equal runs: `seconds` and `samples_per_second`.

@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <numbers>
+#include <numeric>
+#include <span>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -27,6 +30,10 @@ struct Absorbed {
   std::int64_t samples;
 };
 
+std::span<const std::int32_t> labels_in(const SampleBatch& batch) {
+  return batch.labels.view().elements<std::int32_t>().first(static_cast<std::size_t>(batch.counted_labels()));
+}
+
 /// One variable of f64, whose gradient is what `gradient` says of each call. Its statistics are the labels of the
 /// samples and their squares.
 class ScriptedModel final : public nn::Model {
@@ -43,7 +50,7 @@ class ScriptedModel final : public nn::Model {
 
   ops::CrossEntropy train_shard(const SampleBatch& batch, const nn::ShardPlace& place,
                                 const nn::GradientBuffer& gradients) override {
-    const auto labels = batch.labels.view().elements<std::int32_t>().first(static_cast<std::size_t>(batch.samples));
+    const auto labels = labels_in(batch);
     const std::vector<double> gradient = gradient_(seen.size(), batch);
     std::ranges::copy(gradient, gradients.of(variables_.front()).elements<double>().begin());
     seen.push_back({batch.inputs.shape()[0], {labels.begin(), labels.end()}, place});
@@ -59,10 +66,16 @@ class ScriptedModel final : public nn::Model {
   void absorb_statistics(const TensorView& total, std::int64_t samples) override {
     absorbed.push_back({total.to_vector<double>(), samples});
   }
-  ops::CrossEntropy evaluate_shard(const SampleBatch&) override { return {}; }
+  ops::CrossEntropy evaluate_shard(const SampleBatch& batch) override {
+    const auto labels = labels_in(batch);
+    evaluated.push_back(batch.samples);
+    return {.loss_sum = std::accumulate(labels.begin(), labels.end(), 0.0),
+            .correct = std::ranges::count_if(labels, [](std::int32_t label) { return label % 2 == 0; })};
+  }
 
   std::vector<Seen> seen;
   std::vector<Absorbed> absorbed;
+  std::vector<std::int64_t> evaluated;  ///< samples of each shard
 
  private:
   Script gradient_;
@@ -72,7 +85,11 @@ class ScriptedModel final : public nn::Model {
 class Losses final : public Observer {
  public:
   std::vector<double> losses;
-  void on_step(const StepReport& report) override { losses.push_back(report.loss); }
+  std::vector<std::int64_t> samples;
+  void on_step(const StepReport& report) override {
+    losses.push_back(report.loss);
+    samples.push_back(report.samples);
+  }
   void on_evaluation(const EvaluationReport&) override {}
 };
 
@@ -91,22 +108,48 @@ ImageData images(int count) {
   return data;
 }
 
+/// Bytes of no pattern, in so many windows.
+TextSet text(std::int64_t windows, std::int64_t context) {
+  TextSet text{.context = context};
+  for (std::int64_t i = 0; i <= windows * context; ++i) text.bytes.push_back(static_cast<std::uint8_t>(i * i % 251));
+  return text;
+}
+
 struct Trained {
   std::vector<Seen> seen;
   std::vector<Absorbed> absorbed;
+  std::vector<std::int64_t> evaluated;
   std::vector<double> losses;
+  std::vector<std::int64_t> samples;
   std::vector<double> weights;
+  FitResult result;
 };
 
-Trained train(const ImageData& data, const FitOptions& options, std::int64_t size, ScriptedModel::Script gradient) {
+Trained train(const TrainingSamples& data, const FitOptions& options, std::int64_t size,
+              ScriptedModel::Script gradient) {
   const auto group = make_local_group();
   Strategy strategy{*group};
   ScriptedModel model{strategy, size, std::move(gradient)};
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;
-  const ImageSamples train{data.train, DType::f64}, test{data.test, DType::f64};
-  fit(strategy, model, sgd, {train, test}, options, observer);
-  return {model.seen, model.absorbed, observer.losses, model.variables().front().local().to_vector<double>()};
+  const FitResult result = fit(strategy, model, sgd, data, options, observer);
+  return {model.seen,      model.absorbed,   model.evaluated,
+          observer.losses, observer.samples, model.variables().front().local().to_vector<double>(),
+          result};
+}
+
+Trained train(const ImageData& data, const FitOptions& options, std::int64_t size, ScriptedModel::Script gradient) {
+  const ImageSamples train_samples{data.train, DType::f64}, test_samples{data.test, DType::f64};
+  return train({train_samples, test_samples}, options, size, std::move(gradient));
+}
+
+Trained train(const TextSet& train_text, const TextSet& test_text, const FitOptions& options) {
+  const TextSamples train_samples{train_text}, test_samples{test_text};
+  return train({train_samples, test_samples}, options, 1,
+               [](std::size_t, const SampleBatch& batch) -> std::vector<double> {
+                 const auto labels = labels_in(batch);
+                 return {std::accumulate(labels.begin(), labels.end(), 0.0)};
+               });
 }
 
 /// The sums of the inputs' columns: exact, so that they do not depend on an order.
@@ -194,6 +237,55 @@ TEST_CASE("a model is told where in which step its samples are, and gets the sta
     CHECK(trained.absorbed[step].total == totals[step]);
     CHECK(trained.absorbed[step].samples == samples[step]);
   }
+}
+
+TEST_CASE("losses and gradients of a text are divided by its labels, samples and statistics counted by the window") {
+  const int micro_batches = GENERATE(1, 2);
+  // Batches of 8, 8 and 2 windows: of 32, 32 and 8 labels, by which sums divide without a rest.
+  const FitOptions options{.global_batch = 8, .steps = 3, .shards = 4, .accumulate = micro_batches};
+  const Trained trained = train(text(18, 4), text(5, 4), options);
+  std::vector<double> means(3);
+  std::vector<std::size_t> labels(3);
+  for (const Seen& each : trained.seen) {
+    const auto step = static_cast<std::size_t>(each.place.step);
+    means.at(step) += std::accumulate(each.labels.begin(), each.labels.end(), 0.0);
+    labels[step] += each.labels.size();
+  }
+  REQUIRE(labels == std::vector<std::size_t>{32, 32, 8});
+  const double sum = means[0] + means[1] + means[2];
+  for (std::size_t step = 0; step < 3; ++step) means[step] /= static_cast<double>(labels[step]);
+  CHECK(trained.losses == means);
+  CHECK(trained.weights[0] == -(means[0] + means[1] + means[2]));
+  CHECK(trained.samples == std::vector<std::int64_t>{8, 16, 18});
+  CHECK(trained.result.samples == 18);
+  CHECK(trained.result.train_loss == sum / 72);
+  REQUIRE(trained.absorbed.size() == 3);
+  CHECK(trained.absorbed[0].samples == 8);
+  CHECK(trained.absorbed[2].samples == 2);
+}
+
+TEST_CASE("an evaluation of a text is by the label, with bits per byte; one of images has none of these") {
+  const TextSet test = text(5, 4);
+  const EvaluationReport report =
+      train(text(8, 4), test, {.global_batch = 8, .steps = 1, .shards = 4}).result.last_evaluation;
+  double sum = 0, even = 0;
+  for (std::size_t label = 1; label <= 20; ++label) {
+    sum += test.bytes[label];
+    even += test.bytes[label] % 2 == 0;
+  }
+  CHECK(report.loss == sum / 20);
+  CHECK(report.accuracy == even / 20);
+  CHECK(report.bits_per_byte.value() == sum / 20 / std::numbers::ln2);
+  const FitOptions one{.global_batch = 8, .steps = 1, .shards = 1};
+  CHECK_FALSE(train(images(8), one, 3, column_sums).result.last_evaluation.bits_per_byte);
+}
+
+TEST_CASE("an evaluation takes 1024 labels at a time, or a sample a shard where that is more") {
+  const FitOptions options{.global_batch = 1, .steps = 1, .shards = 4};
+  using Sizes = std::vector<std::int64_t>;
+  CHECK(train(text(1, 128), text(11, 128), options).evaluated == Sizes{2, 2, 2, 2, 0, 1, 1, 1});
+  CHECK(train(text(1, 300), text(6, 300), options).evaluated == Sizes{1, 1, 1, 1, 0, 1, 0, 1});
+  CHECK(train(text(1, 2000), text(4, 2000), options).evaluated == Sizes{1, 1, 1, 1});
 }
 
 TEST_CASE("an only shard is accumulated where its gradient belongs") {

@@ -18,6 +18,12 @@ class SampleSource {
 
   virtual std::int64_t count() const = 0;
 
+  /// How many labels each of them has. A mean loss is one over labels.
+  virtual std::int64_t labels_per_sample() const { return 1; }
+
+  /// Whether labels are the bytes of a text, so that a mean loss tells bits per byte.
+  virtual bool labels_are_bytes() const { return false; }
+
   /// An empty batch for up to `capacity` of them, on the host, in memory that `stream` copies from best.
   virtual SampleBatch make_batch(std::int64_t capacity, Stream& stream) const = 0;
 
@@ -50,6 +56,8 @@ class TextSamples final : public SampleSource {
   explicit TextSamples(const TextSet& text) : text_{text} {}
 
   std::int64_t count() const override { return text_.count(); }
+  std::int64_t labels_per_sample() const override { return text_.context; }
+  bool labels_are_bytes() const override { return true; }
   SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
     return make_text_batch(capacity, text_.context, stream);
   }

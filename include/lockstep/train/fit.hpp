@@ -35,7 +35,7 @@ struct FitResult {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
   double seconds = 0;     ///< the training loop without evaluations
-  double train_loss = 0;  ///< mean over the samples of the last epoch's worth of steps
+  double train_loss = 0;  ///< mean over the labels of the last epoch's worth of steps
   EvaluationReport last_evaluation{};
 };
 

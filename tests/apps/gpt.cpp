@@ -1,0 +1,165 @@
+// The language model end to end: the same bytes on any number of ranks, losses by the byte, and text at the end.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <regex>
+
+#include <catch2/catch.hpp>
+
+#include "support/training_job.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+/// A file of text, as long as it lives.
+class TextFile {
+ public:
+  explicit TextFile(std::size_t size) : path_{folder_.write("text", small_text(size))} {}
+
+  /// A small model of this text, and `more`.
+  Arguments gpt(const Arguments& more) const {
+    return Arguments{"--model", "gpt", "--data",  path_, "--layers",  "2",
+                     "--heads", "2",   "--embed", "32",  "--context", "16"} +
+           more;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  TemporaryDirectory folder_;
+  std::string path_;
+};
+
+/// In bits: what a model that looks at no context has to pay for a byte at least.
+double entropy_of_bytes(const std::string& text) {
+  std::array<double, 256> counts{};
+  for (const char byte : text) ++counts[static_cast<unsigned char>(byte)];
+  double bits = 0;
+  for (const double count : counts)
+    if (count > 0) bits -= count * std::log2(count / static_cast<double>(text.size()));
+  return bits / static_cast<double>(text.size());
+}
+
+/// Bytes that were written, of which control characters are shown as "\x1b".
+std::size_t bytes_of(const std::string& written) {
+  return std::regex_replace(written, std::regex{R"(\\x[0-9a-f]{2})"}, "?").size();
+}
+
+}  // namespace
+
+TEST_CASE("1, 2, 4 and 8 ranks end in the same bytes with every optimizer, and shards without samples") {
+  // 112 windows of 16 bytes to train on: three batches of 37, which 8 shards do not divide, and one of a single window.
+  const TextFile text{2000};
+  const Arguments optimizer = GENERATE(Arguments{"--optimizer", "sgd", "--learning-rate", "0.3"},
+                                       Arguments{"--optimizer", "momentum", "--learning-rate", "0.05"},
+                                       Arguments{"--optimizer", "adamw", "--weight-decay", "0.1", "--clip-norm", "0.5",
+                                                 "--schedule", "cosine", "--warmup-steps", "3", "--accumulate", "3"});
+  check_same_on({1, 2, 4, 8}, text.gpt(optimizer + Arguments{"--steps", "6", "--global-batch", "37", "--eval-every",
+                                                             "4", "--sample", "20"}));
+}
+
+TEST_CASE("1, 2 and 4 ranks end in the same bytes with sizes that nothing divides, in f32 and f64") {
+  const TextFile text{2000};
+  const Arguments sizes{"--model", "gpt", "--data",    text.path(), "--layers",       "3",  "--heads", "5",
+                        "--embed", "35",  "--context", "13",        "--global-batch", "23", "--steps", "7"};
+  check_same_on({1, 2, 4}, sizes);
+  check_same_on({1, 4}, sizes + Arguments{"--dtype", "f64", "--kernels", "reference", "--accumulate", "2"});
+}
+
+TEST_CASE("1, 2, 4 and 8 ranks end in the same bytes with the default options of a text") {
+  const TextFile text{4000};
+  check_same_on({1, 2, 4, 8}, {"--model", "gpt", "--data", text.path(), "--steps", "2"});
+}
+
+TEST_CASE("samples are windows of the text, losses and accuracies are by the byte") {
+  const TextFile text{2000};
+  const Trained trained = train(2, text.gpt({"--epochs", "2", "--global-batch", "50"}));
+  std::vector<std::int64_t> samples;
+  for (const Json& line : trained.metrics) {
+    INFO(line.dump());
+    if (line["kind"] == "train") {
+      samples.push_back(line["samples"].get<std::int64_t>());
+      CHECK_FALSE(line.contains("bits_per_byte"));
+    } else {
+      CHECK(line["bits_per_byte"].get<double>() == Approx(line["loss"].get<double>() / std::log(2)).epsilon(1e-15));
+      CHECK(line["accuracy"].get<double>() <= 1);
+    }
+  }
+  CHECK(samples == std::vector<std::int64_t>{50, 100, 112, 162, 212, 224});
+  // Before the first step all bytes are about as likely: their logits have a standard deviation of about 0.1.
+  CHECK(trained.metrics.front()["loss"].get<double>() == Approx(std::log(256)).epsilon(0.01));
+  CHECK(trained.result["model"] == "gpt");
+  CHECK(trained.result["samples"] == 224);
+  CHECK(trained.result["bits_per_byte"] == trained.metrics.back()["bits_per_byte"]);
+  // Of the last epoch, of whose batches the last one is smaller.
+  const auto loss = [&](std::size_t step) { return trained.metrics[step]["loss"].get<double>(); };
+  REQUIRE(trained.metrics[3]["kind"] == "eval");
+  CHECK(trained.result["train_loss"].get<double>() ==
+        Approx((50 * loss(4) + 50 * loss(5) + 12 * loss(6)) / 112).epsilon(1e-12));
+}
+
+TEST_CASE("the result and the metrics of a text have a number more than those of images") {
+  const TextFile text{2000};
+  const Trained trained = train(1, text.gpt({"--steps", "1"}));
+  const auto keys_of = [](const Json& object) {
+    std::string keys;
+    for (const auto& [key, value] : object.items()) keys += key + " ";
+    return keys;
+  };
+  CHECK(keys_of(trained.result) ==
+        "ranks shards device model steps samples seconds samples_per_second train_loss eval_loss bits_per_byte "
+        "eval_accuracy weights_digest ");
+  CHECK(keys_of(trained.metrics.back()) == "kind step epoch loss bits_per_byte accuracy seconds ");
+}
+
+TEST_CASE("the gpt learns what bytes stand behind which") {
+  const TextFile text{20000};
+  const Trained trained =
+      train(2, text.gpt({"--epochs", "10", "--learning-rate", "0.01", "--schedule", "cosine", "--clip-norm", "1"}));
+  // A word is one of 16, or 4 bits, and of about 4.6 bytes with what ends it: 1 bit a byte is to be had.
+  CHECK(trained.result["bits_per_byte"].get<double>() < entropy_of_bytes(small_text(20000)) / 2);
+}
+
+TEST_CASE("each option of the gpt changes what is learned") {
+  const TextFile text{2000};
+  const Arguments model{"--model", "gpt", "--data", text.path(), "--steps", "2", "--global-batch", "8"};
+  const auto with = [](const char* layers, const char* heads, const char* embed, const char* context) {
+    return Arguments{"--layers", layers, "--heads", heads, "--embed", embed, "--context", context};
+  };
+  std::vector<std::string> digests;
+  for (const Arguments& change :
+       {with("2", "2", "32", "16"), with("1", "2", "32", "16"), with("2", "4", "32", "16"), with("2", "2", "30", "16"),
+        with("2", "2", "32", "15"), with("2", "2", "32", "16") + Arguments{"--seed", "2"}})
+    digests.push_back(train(1, model + change).digest());
+  std::ranges::sort(digests);
+  CHECK(std::ranges::adjacent_find(digests) == digests.end());
+}
+
+TEST_CASE("a sample has as many bytes as asked for, the same on 1 and 2 ranks, and others with another seed") {
+  const TextFile text{2000};
+  const Arguments options = text.gpt({"--steps", "3", "--sample", "300"});
+  const Trained one = train(1, options);
+  CHECK(bytes_of(one.written) == 300 + 1);  // and the line break before the result
+  CHECK(std::ranges::none_of(one.written, [](char byte) { return byte == '\x1b' || byte == '\r' || byte == '\0'; }));
+  CHECK(train(2, options).written == one.written);
+  CHECK(train(1, options + Arguments{"--seed", "2"}).written != one.written);
+  // Writing changes no weights.
+  CHECK(train(1, text.gpt({"--steps", "3"})).digest() == one.digest());
+}
+
+TEST_CASE("the ranks wait for the chief as long as it writes") {
+  // Longer than the stall timeout: a window of 128 bytes for each of these bytes.
+  const TextFile text{4000};
+  CHECK(train(2, {"--model", "gpt", "--data", text.path(), "--steps", "1", "--sample", "1500", "--stall-timeout", "2"})
+            .written.size() > 1500);
+}
+
+TEST_CASE("a model that has diverged writes nothing, and its result is told") {
+  const TextFile text{2000};
+  const Outcome outcome =
+      run_job(2, text.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4", "--sample", "10"}));
+  INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(Json::parse(outcome.out)["bits_per_byte"].is_null());
+  CHECK_THAT(outcome.err, Catch::Contains("there is no sample of a model whose loss is not a finite number"));
+}
