@@ -37,6 +37,9 @@ class ChiefObserver final : public Observer {
     if (metrics_) metrics_->on_evaluation(report);
     progress_.on_evaluation(report);
   }
+  void on_drift(std::int64_t step, const DriftError& found) override {
+    if (metrics_) metrics_->on_drift(step, found);
+  }
 
  private:
   std::optional<MetricsFile> metrics_;
@@ -130,6 +133,7 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
     fit_options.shards = shards.shards;
     fit_options.accumulate = micro_batches_of(options, data, shards.shards);
     fit_options.evaluate_every = options.evaluate_every;
+    fit_options.attest_every = options.attest_every;
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options.metrics);
   });
   (void)strategy.same_on_all(fmt::format("data of digest {}", to_hex(digest(data))));
