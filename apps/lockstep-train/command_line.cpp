@@ -101,7 +101,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "  mpirun -n 2 lockstep-train --model gpt --data book.txt --sample 500\n\n"
       "The last line on stdout is the result, one JSON object; before it is the text of --sample. Everything else is "
       "on stderr.\n"
-      "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 1 anything else."};
+      "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the "
+      "replicas differed, 1 anything else."};
 
   parser.group("Data and model");
   parser.option("--data", "PATH",
@@ -211,6 +212,14 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option(
       "--eval-every", "K", "Steps between evaluations (default: one at the end of each epoch)",
       [&](const std::string& option, const std::string& text) { training.evaluate_every = parse_count(option, text); });
+  parser.option(
+      "--attest-every", "K",
+      "Steps between comparisons of what the ranks hold, by digests, with one at the end of the run; 0: never "
+      "(default 100)",
+      [&](const std::string& option, const std::string& text) {
+        const std::int64_t steps = parse_count(option, text, 0);
+        training.attest_every = steps == 0 ? std::nullopt : std::optional{steps};
+      });
 
   parser.group("Ranks and devices");
   parser.option("--cluster-spec", "FILE",

@@ -47,6 +47,7 @@
 #include <lockstep/strategy/colocation.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
+#include <lockstep/strategy/drift.hpp>
 #include <lockstep/strategy/extended.hpp>
 #include <lockstep/strategy/multi_step.hpp>
 #include <lockstep/strategy/named_values.hpp>

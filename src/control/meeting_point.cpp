@@ -14,19 +14,8 @@ ExitCode job_code(ExitCode cause, bool all_failed) {
   return cause == ExitCode::failure && !all_failed ? ExitCode::peer_failed : cause;
 }
 
-/// Whether all ranks are at the same place, whatever their texts.
 bool at_one_place(std::span<const Tag> tags) {
-  const auto place = [](Tag tag) {
-    tag.set_text({});
-    return tag.digest();
-  };
-  return std::all_of(tags.begin(), tags.end(), [&](const Tag& tag) { return place(tag) == place(tags.front()); });
-}
-
-/// What every rank throws where the ranks disagree.
-std::exception_ptr disagreement(const Verdict& verdict) {
-  return verdict.code == ExitCode::replicas_differ ? std::make_exception_ptr(AttestationError{verdict.sentence})
-                                                   : std::make_exception_ptr(MismatchError{verdict.sentence});
+  return std::all_of(tags.begin(), tags.end(), [&](const Tag& tag) { return tag.place() == tags.front().place(); });
 }
 
 }  // namespace
@@ -66,8 +55,10 @@ Tag MeetingPoint::next_tag(TagKind kind, int strategy, const Here& here, std::st
 }
 
 void MeetingPoint::agree(TagKind kind, int strategy, const Here& here, std::string_view text,
-                         const Diagnosis& diagnose) {
-  (void)meet(next_tag(kind, strategy, here, text), nullptr, false, diagnose);
+                         const Comparison& comparison) {
+  Tag tag = next_tag(kind, strategy, here, text);
+  tag.compared = comparison.digest;
+  (void)meet(tag, nullptr, false, comparison.diagnose);
 }
 
 bool MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, bool mine) {
@@ -101,12 +92,12 @@ void MeetingPoint::enter_run() {
   sequence_ = 0;
 }
 
-void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view result) {
+void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view result, const Comparison& comparison) {
   struct Leave {
     int& depth;
     ~Leave() { --depth; }
   } const leave{depth_};
-  agree(TagKind::close, strategy, here, result);
+  agree(TagKind::close, strategy, here, result, comparison);
 }
 
 void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
@@ -144,6 +135,7 @@ bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine, const
     run_ = std::max(run_, each.run);
     sequence_ = std::max(sequence_, each.sequence);
   }
+  // At one place either all ranks have a diagnosis or none has: none stays away from what it says on the channel.
   Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge(tags, names_);
   AgreedFailure failure{own, verdict.rank, verdict.code, {}};
   if (verdict.failed) {
@@ -159,7 +151,8 @@ bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine, const
     if (!own) failure.exception = std::make_exception_ptr(PeerError{verdict.rank, verdict.sentence, verdict.code});
   } else {
     failure.line = fmt::format("lockstep: {}", verdict.sentence);
-    failure.exception = disagreement(verdict);
+    failure.exception =
+        verdict.exception ? verdict.exception : std::make_exception_ptr(MismatchError{verdict.sentence});
   }
   failure_ = std::move(failure);
   std::rethrow_exception(failure_->exception);

@@ -67,6 +67,12 @@ std::uint64_t Tag::digest() const {
   return digest_of(std::as_bytes(std::span{this, 1})) & ~std::uint64_t{1};
 }
 
+std::uint64_t Tag::place() const {
+  Tag tag = *this;
+  tag.compared = compared == 0 ? 0 : 1;
+  return tag.digest();
+}
+
 std::string describe(const Tag& tag) {
   const auto call = [&](std::string_view name) {
     return fmt::format("{} #{} ({})", name, tag.sequence, tag.site_text());

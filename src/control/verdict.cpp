@@ -17,7 +17,7 @@ struct Details {
   bool strategy = false, run = false, depth = false, text = false;
 };
 
-/// Ranks with the same tag, ascending.
+/// Ranks at the same place, ascending.
 struct Group {
   Tag tag;
   std::vector<int> ranks;
@@ -26,11 +26,11 @@ struct Group {
   bool left_early() const { return tag.kind == TagKind::close || tag.kind == TagKind::leave; }
 };
 
-std::vector<Group> group_by_tag(std::span<const Tag> tags) {
+std::vector<Group> group_by_place(std::span<const Tag> tags) {
   std::vector<Group> groups;
   for (std::size_t rank = 0; rank < tags.size(); ++rank) {
-    const std::uint64_t digest = tags[rank].digest();
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.tag.digest() == digest; });
+    const std::uint64_t place = tags[rank].place();
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.tag.place() == place; });
     if (group == groups.end()) group = groups.insert(group, {tags[rank], {}, {}});
     group->ranks.push_back(static_cast<int>(rank));
   }
@@ -114,7 +114,7 @@ Verdict judge(std::span<const Tag> tags, std::span<const std::string> names) {
       return {static_cast<int>(rank), tags[rank].cause, true,
               fmt::format("{} failed: {}", names[rank], tags[rank].kept_text())};
 
-  std::vector<Group> groups = group_by_tag(tags);
+  std::vector<Group> groups = group_by_place(tags);
   tell_apart(groups);
   std::sort(groups.begin(), groups.end(), blamed_before);
   const Group& blamed = groups.front();

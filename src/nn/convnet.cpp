@@ -139,6 +139,13 @@ void Convnet::absorb_statistics(const TensorView& total, std::int64_t samples) {
     if (const auto& norm = stages_[index].norm) norm->absorb(*kernels_, statistics_of(index, total), samples);
 }
 
+std::vector<SyncOnReadVariable> Convnet::moving_averages() const {
+  std::vector<SyncOnReadVariable> all;
+  for (const Stage& stage : stages_)
+    if (const auto& norm = stage.norm) all.insert(all.end(), {norm->moving_mean(), norm->moving_variance()});
+  return all;
+}
+
 void Convnet::forward(const Pass& pass) {
   reserve(pass.rows());
   forward_stage(0, pass, images(pass), ops::Activation::relu);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/digest.hpp>
 
@@ -19,10 +20,10 @@ struct Holders {
 };
 
 /// In the order of their lowest replica.
-std::vector<Holders> holders_of(std::size_t variable, std::size_t variables, std::span<const std::uint64_t> digests) {
+std::vector<Holders> holders_of(const DriftedValue& value) {
   std::vector<Holders> all;
-  for (std::size_t replica = 0; replica * variables < digests.size(); ++replica) {
-    const std::uint64_t digest = digests[replica * variables + variable];
+  for (std::size_t replica = 0; replica < value.digests.size(); ++replica) {
+    const std::uint64_t digest = value.digests[replica];
     auto same = std::find_if(all.begin(), all.end(), [&](const Holders& each) { return each.digest == digest; });
     if (same == all.end()) same = all.insert(same, {digest, {}});
     same->replicas.push_back(static_cast<int>(replica));
@@ -30,12 +31,36 @@ std::vector<Holders> holders_of(std::size_t variable, std::size_t variables, std
   return all;
 }
 
+/// The replicas outside of the majority, ascending; none where there is no majority.
+std::vector<int> outside_of_majority(std::span<const Holders> holders, std::size_t replicas) {
+  const auto majority = std::find_if(holders.begin(), holders.end(),
+                                     [&](const Holders& each) { return 2 * each.replicas.size() > replicas; });
+  std::vector<int> outside;
+  if (majority == holders.end()) return outside;
+  for (auto each = holders.begin(); each != holders.end(); ++each)
+    if (each != majority) outside.insert(outside.end(), each->replicas.begin(), each->replicas.end());
+  std::sort(outside.begin(), outside.end());
+  return outside;
+}
+
+Drift drift_of(std::span<const std::string> values, std::span<const std::uint64_t> digests) {
+  Drift drift;
+  for (std::size_t index = 0; index < values.size(); ++index) {
+    DriftedValue value{values[index], {}};
+    for (std::size_t at = index; at < digests.size(); at += values.size()) value.digests.push_back(digests[at]);
+    if (holders_of(value).size() > 1) drift.values.push_back(std::move(value));
+  }
+  const DriftedValue& first = drift.values.front();
+  drift.blamed = outside_of_majority(holders_of(first), first.digests.size());
+  return drift;
+}
+
 /// "replica 0 (chief:0, host a) holds digest … of variable 'w', replica 1 (worker:0, host b) digest …: …"
 std::string who_holds_what(std::span<const Holders> holders, std::string_view what,
-                           std::span<const std::string> names) {
+                           std::span<const std::string> replicas) {
   std::string text;
   for (const Holders& each : holders) {
-    const std::string who = named_by_first(each.replicas, names);
+    const std::string who = named_by_first(each.replicas, replicas);
     text += text.empty() ? fmt::format("{} {} digest {} of {}", who, each.replicas.size() == 1 ? "holds" : "hold",
                                        to_hex(each.digest), what)
                          : fmt::format(", {} digest {}", who, to_hex(each.digest));
@@ -43,46 +68,61 @@ std::string who_holds_what(std::span<const Holders> holders, std::string_view wh
   return text + ": no majority can be told";
 }
 
+std::string sentence_of(const Drift& drift, std::span<const std::string> replicas) {
+  std::string what = drift.values.front().name;
+  if (drift.values.size() > 1) what += fmt::format(", the first of {} that differ", drift.values.size());
+  if (drift.blamed.empty()) return who_holds_what(holders_of(drift.values.front()), what, replicas);
+  return fmt::format("{} {} from the others in {}", named_by_first(drift.blamed, replicas),
+                     drift.blamed.size() == 1 ? "differs" : "differ", what);
+}
+
 }  // namespace
 
-Attestation::Attestation(const VariableStore& store) {
-  for (const auto& variable : store.variables()) {
-    if (!variable->segment || variable->synchronization != VariableSynchronization::on_write) continue;
-    labels_.push_back(variable->label);
-    digests_.push_back(digest_of_elements(MirroredVariable{variable}.local()));
+Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike) {
+  const auto add_variable = [&](const Variable& variable) {
+    add(fmt::format("variable {}", variable.label()), variable.local());
+  };
+  for (const auto& variable : store.variables())
+    if (variable->segment && variable->synchronization == VariableSynchronization::on_write)
+      add_variable(MirroredVariable{variable});
+  for (const SyncOnReadVariable& variable : alike) {
+    if (variable.state().owner != &store)
+      throw ContextError{fmt::format("attest: variable {} is another strategy's", variable.label())};
+    add_variable(variable);
   }
+  for (const OptimizerState& state : store.optimizer_state())
+    add(fmt::format("optimizer state '{}'", state.name), state.value);
+}
+
+void Attestation::add(std::string name, const TensorView& value) {
+  names_.push_back(std::move(name));
+  digests_.push_back(digest_of_elements(value));
 }
 
 std::string Attestation::text() const {
-  return fmt::format("variables of digest {}", to_hex(digest_of(std::as_bytes(std::span{digests_}))));
+  return fmt::format("{}", fmt::join(names_, ", "));
 }
 
-Verdict Attestation::diagnose(ControlChannel& channel, std::span<const std::string> names) const {
+Comparison Attestation::comparison() const {
+  const std::uint64_t digest = digest_of(std::as_bytes(std::span{digests_}));
+  return {digest | 1, [this](ControlChannel& channel, std::span<const std::string> replicas) {
+            return diagnose(channel, replicas);
+          }};
+}
+
+Verdict Attestation::diagnose(ControlChannel& channel, std::span<const std::string> replicas) const {
   std::vector<std::uint64_t> all(digests_.size() * static_cast<std::size_t>(channel.size()));
   channel.all_gather(std::as_bytes(std::span{digests_}), std::as_writable_bytes(std::span{all}));
-  return judge_drift(labels_, all, names);
+  return judge_drift(names_, all, replicas);
 }
 
-Verdict judge_drift(std::span<const std::string> variables, std::span<const std::uint64_t> digests,
-                    std::span<const std::string> names) {
-  std::vector<std::size_t> differing;
-  for (std::size_t variable = 0; variable < variables.size(); ++variable)
-    if (holders_of(variable, variables.size(), digests).size() > 1) differing.push_back(variable);
-
-  std::string what = fmt::format("variable {}", variables[differing.front()]);
-  if (differing.size() > 1) what += fmt::format(", the first of {} that differ", differing.size());
-  const std::vector<Holders> holders = holders_of(differing.front(), variables.size(), digests);
-  const auto majority = std::find_if(holders.begin(), holders.end(),
-                                     [&](const Holders& each) { return 2 * each.replicas.size() > names.size(); });
-  if (majority == holders.end()) return {0, ExitCode::replicas_differ, false, who_holds_what(holders, what, names)};
-
-  std::vector<int> blamed;
-  for (auto each = holders.begin(); each != holders.end(); ++each)
-    if (each != majority) blamed.insert(blamed.end(), each->replicas.begin(), each->replicas.end());
-  std::sort(blamed.begin(), blamed.end());
-  return {blamed.front(), ExitCode::replicas_differ, false,
-          fmt::format("{} {} from the others in {}", named_by_first(blamed, names),
-                      blamed.size() == 1 ? "differs" : "differ", what)};
+Verdict judge_drift(std::span<const std::string> values, std::span<const std::uint64_t> digests,
+                    std::span<const std::string> replicas) {
+  Drift drift = drift_of(values, digests);
+  const int rank = drift.blamed.empty() ? 0 : drift.blamed.front();
+  std::string sentence = sentence_of(drift, replicas);
+  const auto exception = std::make_exception_ptr(DriftError{sentence, std::move(drift)});
+  return {rank, ExitCode::replicas_differ, false, std::move(sentence), exception};
 }
 
 }  // namespace lockstep::detail

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 
 #include "strategy/batch.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/defaults.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
@@ -31,6 +33,12 @@ void ReplicaContext::merge(std::string_view operands, const Here& here, const st
   strategy().agree(TagKind::merge, here, operands);
   const detail::PushedFrame frame{{detail::Mode::cross_replica, &extended_}};
   fn(strategy());
+}
+
+void ReplicaContext::attest_at_end(std::vector<SyncOnReadVariable> alike) {
+  detail::require_current(*this);
+  if (detail::is_default(*this)) throw ContextError{"attest_at_end outside of run(): there is no end to compare at"};
+  attested_at_end_ = std::move(alike);
 }
 
 void ReplicaContext::declared_merge(std::string_view batch, const std::function<void(CrossDeviceOps&)>& fn, Here here) {

@@ -161,13 +161,11 @@ void Strategy::rebroadcast(Here here) {
   if (!values.empty()) core_->reductions->broadcast(values, 0);
 }
 
-void Strategy::attest(Here here) {
+void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
   detail::require_cross_replica(*this);
   require_not_captured();
-  const detail::Attestation mine{core_->store};
-  core_->group.meeting().agree(
-      TagKind::attest, core_->id, here, mine.text(),
-      [&](ControlChannel& channel, std::span<const std::string> names) { return mine.diagnose(channel, names); });
+  const detail::Attestation mine{core_->store, alike};
+  core_->group.meeting().agree(TagKind::attest, core_->id, here, mine.text(), mine.comparison());
 }
 
 void Strategy::run_replica(const std::function<std::string(ReplicaContext&)>& fn) {
@@ -178,14 +176,20 @@ void Strategy::run_replica(const std::function<std::string(ReplicaContext&)>& fn
   if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(here);
   meeting.enter_run();
   std::string result;
+  std::optional<detail::Attestation> attestation;
   try {
     ReplicaContext context{core_->extended};
     const detail::PushedFrame frame{{detail::Mode::replica, &core_->extended, &context}};
     result = fn(context);
+    if (context.attested_at_end_) {
+      context.strategy().require_not_captured();
+      attestation.emplace(context.strategy().store(), *context.attested_at_end_);
+      result = fmt::format("{}, attesting {}", result.empty() ? "nothing" : result, attestation->text());
+    }
   } catch (...) {
     meeting.leave_failed_run(std::current_exception());
   }
-  meeting.leave_run(id, here, result);
+  meeting.leave_run(id, here, result, attestation ? attestation->comparison() : Comparison{});
 }
 
 void Strategy::compare(const std::string& text, const Here& here) {

@@ -1,24 +1,40 @@
 #include <array>
+#include <bit>
 #include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <limits>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/base/philox.hpp>
+#include <lockstep/strategy/variable_store.hpp>
 #include <lockstep/train/fault.hpp>
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Fault::Kind>, 5> kinds{{{"throw", Fault::Kind::throws},
+constexpr std::array<std::pair<std::string_view, Fault::Kind>, 6> kinds{{{"throw", Fault::Kind::throws},
                                                                          {"exit", Fault::Kind::exits},
                                                                          {"kill", Fault::Kind::kills},
                                                                          {"stop", Fault::Kind::stops},
-                                                                         {"skip-merge", Fault::Kind::skips_merge}}};
+                                                                         {"skip-merge", Fault::Kind::skips_merge},
+                                                                         {"flip", Fault::Kind::flips}}};
+
+std::string names_of_kinds() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, kind] : kinds) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 /// The number that `text` is, all of it, if it is one and not negative.
 template <class Integer>
@@ -27,6 +43,43 @@ std::optional<Integer> number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
   return value;
+}
+
+/// Flips the highest bit of the mantissa of the first weight from `first` on, and around, that has all of its bits.
+/// Which one that was.
+template <class T>
+std::optional<std::size_t> flip_from(std::size_t first, std::span<T> weights) {
+  using Bits = std::conditional_t<sizeof(T) == sizeof(std::uint64_t), std::uint64_t, std::uint32_t>;
+  constexpr Bits highest = Bits{1} << (std::numeric_limits<T>::digits - 2);  // the bit above it is not kept
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::size_t index = (first + i) % weights.size();
+    if (!std::isnormal(weights[index])) continue;
+    weights[index] = std::bit_cast<T>(std::bit_cast<Bits>(weights[index]) ^ highest);
+    return index;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> flip_from(std::size_t first, const Variable& variable) {
+  const Tensor weights = Tensor::on_host(variable.local());
+  const auto index = variable.dtype() == DType::f64 ? flip_from(first, weights.view().elements<double>())
+                                                    : flip_from(first, weights.view().elements<float>());
+  if (index) copy(weights.view(), variable.local(), *variable.state().segment->stream);
+  return index;
+}
+
+void flip(std::int64_t step, std::span<const Variable> weights) {
+  const RandomStream draw{0, RandomPurpose::fault, static_cast<std::uint64_t>(step)};
+  const std::size_t first = weights.empty() ? 0 : draw.below(weights.size(), 0);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const Variable& variable = weights[(first + i) % weights.size()];
+    const auto count = static_cast<std::uint64_t>(element_count(variable.shape()));
+    if (const auto index = flip_from(count == 0 ? 0 : draw.below(count, 1), variable))
+      return log::warning(
+          fmt::format("LOCKSTEP_FAULT: a bit of element {} of variable {} is another one from step {} on", *index,
+                      variable.label(), step));
+  }
+  throw Error{fmt::format("LOCKSTEP_FAULT: in step {} all weights are 0; expected one to flip a bit of", step)};
 }
 
 }  // namespace
@@ -40,9 +93,8 @@ std::string_view name_of(Fault::Kind kind) {
 Fault Fault::parse(std::string_view text, int ranks) {
   const auto malformed = [&](std::string_view what) {
     return ConfigError{fmt::format(
-        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, skip-merge, RANK "
-        "below {} and STEP from 0",
-        text, what, ranks)};
+        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 0", text,
+        what, names_of_kinds(), ranks)};
   };
   const auto first = text.find(':');
   const auto second = first == text.npos ? first : text.find(':', first + 1);
@@ -63,7 +115,7 @@ std::optional<Fault> Fault::from_environment(int ranks) {
   return parse(text, ranks);
 }
 
-bool Fault::strike(int at_rank, std::int64_t at_step) const {
+bool Fault::strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const {
   if (at_rank != rank || at_step != step) return false;
   switch (kind) {
     case Kind::throws: throw std::runtime_error{fmt::format("LOCKSTEP_FAULT: thrown in step {}", step)};
@@ -71,6 +123,7 @@ bool Fault::strike(int at_rank, std::int64_t at_step) const {
     case Kind::kills: ::raise(SIGKILL); break;
     case Kind::stops: ::kill(::getpid(), SIGSTOP); break;
     case Kind::skips_merge: return true;
+    case Kind::flips: flip(step, weights); break;
   }
   return false;
 }

@@ -124,6 +124,7 @@ class Fit {
   /// One run of the strategy. The sums over all replicas, in which the number of samples is that of their labels: what
   /// losses and gradients are divided by.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
+  bool attests_in(std::int64_t step) const;
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   EvaluationReport evaluate();
@@ -177,11 +178,16 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   StepSums sums;
   strategy_.run([&](ReplicaContext& context) {
     const StepSums own = compute_gradients(index, samples_.of(batch));
-    if (options_.fault && options_.fault->strike(rank_, index)) return;
+    if (options_.fault && options_.fault->strike(rank_, index, model_.variables())) return;
     sums = optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
     model_.absorb_statistics(statistics_.view(), batch.positions.size());
+    if (attests_in(index)) context.attest_at_end(model_.moving_averages());
   });
   return sums;
+}
+
+bool Fit::attests_in(std::int64_t step) const {
+  return options_.attest_every && ((step + 1) % *options_.attest_every == 0 || step + 1 == options_.steps);
 }
 
 EvaluationReport Fit::evaluate() {
@@ -227,7 +233,13 @@ FitResult Fit::run(Observer& observer) {
   for (std::int64_t index = 0; index < options_.steps; ++index) {
     const ScheduledBatch batch = schedule_.batch(index);
     const auto start = Clock::now();
-    const StepSums sums = step(index, batch);
+    StepSums sums;
+    try {
+      sums = step(index, batch);
+    } catch (const DriftError& found) {
+      observer.on_drift(index + 1, found);
+      throw;
+    }
     result.seconds += seconds_since(start);
     result.steps = index + 1;
     result.samples += batch.positions.size();
@@ -266,6 +278,8 @@ FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const 
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)
     throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
+  if (options.attest_every && *options.attest_every < 1)
+    throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
   if (strategy.store().has_unsealed()) strategy.seal();

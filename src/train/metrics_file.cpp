@@ -1,11 +1,16 @@
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
 #include <lockstep/train/metrics_file.hpp>
 
 namespace lockstep {
@@ -16,6 +21,15 @@ MetricsFile::MetricsFile(std::filesystem::path path) : path_{std::move(path)}, f
   if (!file_)
     throw ConfigError{
         fmt::format("--metrics {}: {}; expected a file that can be written", path_.string(), std::strerror(errno))};
+  std::error_code error;
+  std::filesystem::remove(attestation_path(), error);
+  if (error)
+    throw ConfigError{fmt::format("--metrics {}: {}: {}; expected a file that can be removed", path_.string(),
+                                  attestation_path().string(), error.message())};
+}
+
+std::filesystem::path MetricsFile::attestation_path() const {
+  return path_.string() + ".attestation.json";
 }
 
 void MetricsFile::write(const std::string& line) {
@@ -40,6 +54,21 @@ void MetricsFile::on_evaluation(const EvaluationReport& report) {
   line["accuracy"] = report.accuracy;
   line["seconds"] = report.seconds;
   write(line.dump());
+}
+
+void MetricsFile::on_drift(std::int64_t step, const DriftError& found) {
+  Json differing = Json::array();
+  for (const DriftedValue& value : found.drift().values) {
+    std::vector<std::string> digests;
+    for (const std::uint64_t digest : value.digests) digests.push_back(to_hex(digest));
+    differing.push_back({{"name", value.name}, {"digests", digests}});
+  }
+  const Json report{
+      {"step", step}, {"message", found.what()}, {"blamed", found.drift().blamed}, {"differing", differing}};
+  std::ofstream file{attestation_path()};
+  file << report.dump(2) << '\n';
+  file.close();
+  if (!file) log::error(fmt::format("{} could not be written", attestation_path().string()));
 }
 
 }  // namespace lockstep

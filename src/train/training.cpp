@@ -34,6 +34,9 @@ class ChiefObserver final : public Observer {
     if (metrics_) metrics_->on_evaluation(report);
     progress_.on_evaluation(report);
   }
+  void on_drift(std::int64_t step, const DriftError& found) override {
+    if (metrics_) metrics_->on_drift(step, found);
+  }
 
  private:
   std::optional<MetricsFile> metrics_;
@@ -94,7 +97,8 @@ FitOptions fit_options_of(const TrainingOptions& options, const SampleSource& tr
           .seed = options.seed,
           .shards = shards,
           .accumulate = micro_batches_of(options, schedule, shards),
-          .evaluate_every = options.evaluate_every};
+          .evaluate_every = options.evaluate_every,
+          .attest_every = options.attest_every};
 }
 
 /// COLL. What the trained model is asked to write: the chief's work, for which the others wait.

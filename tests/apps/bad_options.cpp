@@ -41,6 +41,8 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--global-batch", "1e3"}, {"--global-batch 1e3: " + count}},
           {{"--eval-every", "0"}, {"--eval-every 0: " + count}},
           {{"--eval-every", "nan"}, {"--eval-every nan: " + count}},
+          {{"--attest-every", "-1"}, {"--attest-every -1: expected a whole number from 0 to 9223372036854775807"}},
+          {{"--attest-every", "never"}, {"--attest-every never: expected a whole number from 0"}},
           {{"--classes", "0"}, {"--classes 0: expected a whole number from 1 to 256"}},
           {{"--classes", "2147483647"}, {"--classes 2147483647: expected a whole number from 1 to 256"}},
           {{"--classes", "99999999999"}, {"--classes 99999999999: expected a whole number from 1 to 256"}},
@@ -199,10 +201,12 @@ TEST_CASE("--device cuda without a GPU is refused", "[D-33]") {
 
 TEST_CASE("a malformed LOCKSTEP_FAULT is refused with its form") {
   for (const char* fault : {"", "kill", "kill:0", "kill:0:", "kill:x:1", "kill:2:1", "kill:-1:1", "kill:0:-1",
-                            "kill:0:99999999999999999999", "kill:0:1:2", "burn:0:1", "Kill:0:1"}) {
+                            "kill:0:99999999999999999999", "kill:0:1:2", "burn:0:1", "Kill:0:1", "flip", "flip:2:0",
+                            "flip:0:-1", "flip:0:1:3"}) {
     INFO("LOCKSTEP_FAULT='" << fault << "'");
     check_refused(run_refused(2, short_run(), {.environment = {{"LOCKSTEP_FAULT", fault}}}),
-                  {std::string{"LOCKSTEP_FAULT '"} + fault + "'", "expected KIND:RANK:STEP"});
+                  {std::string{"LOCKSTEP_FAULT '"} + fault + "'",
+                   "expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, skip-merge, flip, RANK below 2"});
   }
 }
 

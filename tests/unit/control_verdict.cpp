@@ -237,9 +237,26 @@ TEST_CASE("texts that differ only beyond what a tag keeps are told apart by size
   const std::string head = std::string(Tag::text_capacity, 'x');
   const Verdict verdict = judged({with_text(merge, head + "a"), with_text(merge, head + "bb")});
   CHECK(verdict.sentence == "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120) with " + head +
-                                "... (170 bytes, digest " + to_hex(digest_of(head + "bb")) +
+                                "... (162 bytes, digest " + to_hex(digest_of(head + "bb")) +
                                 "); replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120) with " + head +
-                                "... (169 bytes, digest " + to_hex(digest_of(head + "a")) + ")");
+                                "... (161 bytes, digest " + to_hex(digest_of(head + "a")) + ")");
+}
+
+TEST_CASE("what ranks compare puts them at no other place, but whether they do") {
+  const auto comparing = [](std::uint64_t digest) {
+    Tag tag = with_text(closing, "nothing, attesting w");
+    tag.compared = digest;
+    return tag;
+  };
+  CHECK(comparing(5).digest() != comparing(7).digest());
+  CHECK(comparing(5).place() == comparing(7).place());
+  CHECK(comparing(5).place() != comparing(0).place());
+  CHECK(comparing(5).place() != closing.place());
+  // Three tags of their own, and yet two ranks against one.
+  CHECK(judged({comparing(5), closing, comparing(7)}).sentence ==
+        "replica 1 (worker:1, host a) has finished the step and returned nothing; replicas 0, 2 have finished the step "
+        "and returned nothing, attesting w");
+  CHECK(judged({comparing(5), comparing(7), merge, comparing(9)}).rank == 2);
 }
 
 TEST_CASE("nesting is shown", "[B-22]") {

@@ -28,6 +28,16 @@ struct AgreedFailure {
   std::string line;                   ///< for stderr, once per job: the same on every rank
 };
 
+/// What the ranks find out where nothing but what they compare differs: called on every rank, it may talk over the
+/// channel, and must come to the same verdict everywhere. `names[r]` is how messages call rank r.
+using Diagnosis = std::function<Verdict(ControlChannel& channel, std::span<const std::string> names)>;
+
+/// What a rank holds that the others are to hold too, as a digest that is not 0. 0: nothing is compared.
+struct Comparison {
+  std::uint64_t digest = 0;
+  Diagnosis diagnose = {};
+};
+
 /// All agreements of a process, whichever strategy asks, are one sequence on one channel.
 ///
 /// An agreement costs one blocking all-reduce of 16 bytes: the tags agree exactly when max(h) = ~max(~h) for their
@@ -51,15 +61,12 @@ class MeetingPoint {
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
   void set_phases(PhaseTable* phases) { phases_ = phases; }
 
-  /// What the ranks find out where all are at the same place with other texts: called on every rank, it may talk over
-  /// the channel, and must come to the same verdict everywhere. `names[r]` is how messages call rank r.
-  using Diagnosis = std::function<Verdict(ControlChannel& channel, std::span<const std::string> names)>;
-
-  /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`; throws
-  /// MismatchError on every rank when they are not, PeerError when a rank announced a failure instead. Where nothing
-  /// but the texts differ and `diagnose` is given, the verdict is its own: AttestationError for
-  /// ExitCode::replicas_differ.
-  void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {}, const Diagnosis& diagnose = {});
+  /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and
+  /// holds the same, if they compare that; throws MismatchError on every rank when they are not, also where some
+  /// compare and others do not, and PeerError when a rank announced a failure instead. Where nothing but what they hold
+  /// differs, the verdict is that of `comparison.diagnose`.
+  void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {},
+             const Comparison& comparison = {});
 
   /// COLL, blocking. As `agree`, with a question in the same all-reduce: true on every rank if `mine` is on one of
   /// them.
@@ -73,8 +80,8 @@ class MeetingPoint {
   void enter_run();
 
   /// COLL. The end of a run: agreed, so a rank that made fewer merge_calls is found here, and one whose `result` is
-  /// called otherwise.
-  void leave_run(int strategy, const Here& here, std::string_view result = {});
+  /// called otherwise, or that holds something else by `comparison`.
+  void leave_run(int strategy, const Here& here, std::string_view result = {}, const Comparison& comparison = {});
 
   /// COLL. The end of a run by an exception: announced, unless every rank knows already. Throws.
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);

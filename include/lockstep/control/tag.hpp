@@ -19,7 +19,7 @@ enum class TagKind : std::uint8_t {
   compare,  ///< same_on_all
   input,    ///< the next input, or making an iterator over some
   steps,    ///< a loop of steps, with their number
-  attest,   ///< comparing the variables of all replicas; `text` is their digest
+  attest,   ///< comparing what all replicas hold; `text` is the list of it
   save,     ///< writing a checkpoint
   restore,  ///< reading one
   reduce,   ///< a reduction, a broadcast or a read in cross-replica context
@@ -32,7 +32,7 @@ enum class TagKind : std::uint8_t {
 /// A tag as it travels when ranks disagree: fixed size, no pointers, the same bytes for the same tag on every rank.
 struct Tag {
   static constexpr std::size_t site_capacity = 48;
-  static constexpr std::size_t text_capacity = 168;
+  static constexpr std::size_t text_capacity = 160;
 
   TagKind kind = TagKind::start;
   std::uint8_t depth = 0;           ///< how many runs this is nested in
@@ -42,6 +42,7 @@ struct Tag {
   std::uint64_t sequence = 0;       ///< agreements since the outermost run began
   std::uint64_t text_digest = 0;
   std::uint64_t text_size = 0;
+  std::uint64_t compared = 0;  ///< digest of what this rank holds, where that is compared; else 0
   char site[site_capacity] = {};
   char text[text_capacity] = {};
 
@@ -57,6 +58,9 @@ struct Tag {
 
   /// Equal tags have equal digests on every rank. Even: the lowest bit is for what travels beside it.
   std::uint64_t digest() const;
+
+  /// The same of all but what `compared` is, not of whether there is something: where in the program the rank is.
+  std::uint64_t place() const;
 };
 static_assert(sizeof(Tag) == 256);
 

@@ -48,6 +48,7 @@ class Convnet final : public Model {
   /// Those of its batch norm layers, one after the other.
   std::int64_t statistics() const override;
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;
+  std::vector<SyncOnReadVariable> moving_averages() const override;
 
  private:
   /// A convolution and what is done to its sums.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/input/batch.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
@@ -69,6 +70,9 @@ class Model {
   /// is 0. Whoever calls it on each rank, in every step, with the same bits, keeps what is made of them the same
   /// everywhere. InvalidArgument for another number of statistics or another dtype, or a negative number of samples.
   virtual void absorb_statistics(const TensorView& /*total*/, std::int64_t /*samples*/) {}
+
+  /// What is made of them: sync-on-read variables whose components are the same on every rank.
+  virtual std::vector<SyncOnReadVariable> moving_averages() const { return {}; }
 
  private:
   std::unique_ptr<ShardSums> shard_sums_;  ///< memory for train_shards, from its first call on

@@ -15,6 +15,7 @@
 #include <lockstep/control/tag.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/strategy/signature.hpp>
+#include <lockstep/strategy/variable.hpp>
 #include <lockstep/values/locality.hpp>
 #include <lockstep/values/nest.hpp>
 
@@ -94,6 +95,12 @@ class ReplicaContext {
     return all_reduce_called("gradient of all_reduce", op, upstream, here);
   }
 
+  /// What Strategy::attest does, at the end of this run and inside of the agreement that ends it: no message more where
+  /// all is well. LOCAL and at once, at any place in replica code; every rank asks for it in the same runs with the
+  /// same variables, else MismatchError at the end. Asked for twice, the latter counts. What is wrong with `alike`
+  /// fails the run at its end. ContextError outside of every run.
+  void attest_at_end(std::vector<SyncOnReadVariable> alike = {});
+
   /// COLL, blocking. A merge_call for library code that knows beforehand what it will reduce, so that one agreement
   /// covers both: `batch` says what (the ranks compare it), and `fn` carries out just that on `CrossDeviceOps`, before
   /// anything that may throw. Runs in cross-replica context.
@@ -117,7 +124,8 @@ class ReplicaContext {
     return detail::with_leaves(nest, leaves);
   }
 
-  const StrategyExtended& extended_;  ///< stays where it is when the strategy is moved
+  const StrategyExtended& extended_;                                ///< stays where it is when the strategy is moved
+  std::optional<std::vector<SyncOnReadVariable>> attested_at_end_;  ///< what `attest_at_end` was given
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <lockstep/strategy/context.hpp>
+#include <lockstep/strategy/drift.hpp>
 #include <lockstep/strategy/extended.hpp>
 #include <lockstep/strategy/multi_step.hpp>
 #include <lockstep/strategy/replica_context.hpp>
@@ -85,11 +86,14 @@ class Strategy {
   /// ranks have other pieces of optimizer state than others.
   void rebroadcast(Here here = Here::current());
 
-  /// COLL, blocking, one agreement where all is well. Proves that every sealed mirrored variable holds the same bytes
-  /// on every rank by comparing their digests; AttestationError on all ranks, which names the first variable that
-  /// differs and the replicas that hold another value than most, when they do not. Waits for all work of the device.
-  /// Sync-on-read variables differ by nature, and are not looked at.
-  void attest(Here here = Here::current());
+  /// COLL, blocking, one agreement where all is well. Proves that every sealed mirrored variable and every piece of
+  /// optimizer state holds the same bytes on every rank by comparing their digests; when they do not, DriftError on all
+  /// ranks, which names the first that differs and the replicas that hold another value than most. Waits for all work
+  /// of the device. Sync-on-read variables differ by nature, and are not looked at: but for those in `alike`, which the
+  /// program keeps the same everywhere. MismatchError where ranks have other variables, or other optimizer state, than
+  /// others; on this rank alone, before the agreement, ContextError for one of another strategy or without memory.
+  /// ReplicaContext::attest_at_end does it in the course of a step, for no agreement.
+  void attest(const std::vector<SyncOnReadVariable>& alike = {}, Here here = Here::current());
 
   /// COLL at its end, which is agreed: calls `fn(context, …)` once on this rank, in replica context, with this rank's
   /// component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank goes on there and is a

@@ -28,6 +28,9 @@ struct FitOptions {
   int accumulate = 1;      ///< micro-batches that each shard is computed in
   /// Steps between evaluations; nothing: at the end of each epoch. There is always one at the end.
   std::optional<std::int64_t> evaluate_every;
+  /// Steps between attestations, in which the replicas prove that they still hold the same; there is one at the end
+  /// too. Nothing: never.
+  std::optional<std::int64_t> attest_every;
   std::optional<Fault> fault;
 };
 
@@ -48,6 +51,9 @@ struct FitResult {
 /// (seed, step, global batch) alone, its sums one tree over the shards: so with the same number of shards the weights,
 /// the losses and everything told to `observer` but the times are the same bytes on every number of ranks that divides
 /// them.
+///
+/// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step:
+/// DriftError on every rank where they differ, after `observer` was told.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer);
 

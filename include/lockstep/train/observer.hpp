@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include <lockstep/strategy/drift.hpp>
+
 namespace lockstep {
 
 /// After a step. Everything but the times is the same on every rank, and for every number of ranks that share the same
@@ -29,12 +31,15 @@ struct EvaluationReport {
   double seconds;                       ///< that the evaluation took
 };
 
-/// Called on every rank, between steps.
+/// Called on every rank, between steps. An exception of on_drift would hide what was found: it must not throw.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void on_step(const StepReport& report) = 0;
   virtual void on_evaluation(const EvaluationReport& report) = 0;
+
+  /// The replicas are found to differ at the end of `step` (from 1), and the run ends.
+  virtual void on_drift(std::int64_t /*step*/, const DriftError& /*found*/) {}
 };
 
 }  // namespace lockstep

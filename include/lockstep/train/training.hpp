@@ -58,7 +58,8 @@ struct TrainingOptions {
   ops::KernelChoice kernels = ops::KernelChoice::automatic;
   DType dtype = DType::f32;
   std::optional<std::int64_t> evaluate_every;
-  /// Where the chief writes metrics; empty: nowhere.
+  std::optional<std::int64_t> attest_every = 100;
+  /// Where the chief writes metrics, and beside them what an attestation finds; empty: nowhere.
   std::filesystem::path metrics;
 };
 

@@ -1,0 +1,180 @@
+// Training in which one replica's weight is another one from some step on: found by the next attestation.
+#include <array>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/nn/convnet.hpp>
+#include <lockstep/nn/mlp.hpp>
+#include <lockstep/optim/adamw.hpp>
+#include <lockstep/optim/sgd.hpp>
+#include <lockstep/train/fit.hpp>
+
+#include "support/quiet_log.hpp"
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// 60 images of 6 x 6 in three classes, which differ in where they are bright.
+ImageData images() {
+  ImageData data;
+  for (ImageSet* const set : {&data.train, &data.test}) {
+    set->rows = set->columns = 6;
+    for (int image = 0; image < 60; ++image) {
+      set->labels.push_back(static_cast<std::uint8_t>(image % 3));
+      for (int pixel = 0; pixel < 36; ++pixel)
+        set->pixels.push_back(static_cast<std::uint8_t>((pixel % 3 == image % 3 ? 150 : 10) + 7 * image % 90 + pixel));
+    }
+  }
+  return data;
+}
+
+/// What a run told.
+class Told final : public Observer {
+ public:
+  void on_step(const StepReport& report) override { steps = report.step; }
+  void on_evaluation(const EvaluationReport&) override {}
+  void on_drift(std::int64_t step, const DriftError& error) override {
+    drifted_in = step;
+    drift = error.drift();
+  }
+
+  std::int64_t steps = 0;  ///< that went well
+  std::int64_t drifted_in = 0;
+  Drift drift;
+};
+
+enum class Trained { mlp, convnet };
+
+struct Run {
+  Trained model = Trained::mlp;
+  std::int64_t steps = 8;
+  std::optional<std::int64_t> attest_every = 3;
+  std::optional<Fault> fault = {};
+};
+
+bool has(Trained model) {
+  return model == Trained::mlp ||
+         ops::make_kernels(ops::KernelChoice::automatic, {}, runtime().strategy().stream())->has_image_kernels();
+}
+
+std::unique_ptr<nn::Model> make_model(Strategy& strategy, Trained model) {
+  const std::shared_ptr<const ops::Kernels> kernels =
+      ops::make_kernels(ops::KernelChoice::automatic, {}, strategy.stream());
+  if (model == Trained::mlp)
+    return std::make_unique<nn::Mlp>(
+        strategy, nn::MlpOptions{.inputs = 36, .hidden = {8, 5}, .classes = 3, .dtype = DType::f32}, kernels);
+  return std::make_unique<nn::Convnet>(
+      strategy,
+      nn::ConvnetOptions{.height = 6, .width = 6, .filters = {2, 3}, .hidden = 5, .classes = 3, .batch_norm = true},
+      kernels);
+}
+
+std::unique_ptr<Optimizer> make_optimizer(Trained model) {
+  if (model == Trained::mlp) return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.01, .momentum = 0.9});
+  return std::make_unique<AdamW>(AdamWOptions{.learning_rate = 0.001, .weight_decay = 0.01});
+}
+
+/// COLL. What a training told, and the words of its DriftError, the same on every rank.
+std::pair<Told, std::string> train(const Run& run) {
+  const QuietLog quiet;
+  Strategy strategy = runtime().make_strategy();
+  const auto model = make_model(strategy, run.model);
+  const auto optimizer = make_optimizer(run.model);
+  FitOptions options{.global_batch = 4 * ranks(), .steps = run.steps, .shards = ranks(), .evaluate_every = 1000};
+  options.attest_every = run.attest_every;
+  options.fault = run.fault;
+  Told told;
+  const std::string words = message_of<DriftError>([&] { fit(strategy, *model, *optimizer, images(), options, told); });
+  return {told, strategy.same_on_all(words).value()};
+}
+
+/// The name of the variable in which the replicas differ. `found` is the step after which that is said, from 1.
+std::string check_found(const Run& run, std::int64_t found) {
+  const auto [told, words] = train(run);
+  CHECK(told.steps == found - 1);
+  CHECK(told.drifted_in == found);
+  CHECK_FALSE(words.empty());
+  REQUIRE_FALSE(told.drift.values.empty());
+  CHECK(told.drift.blamed == (ranks() > 2 ? std::vector{run.fault->rank} : std::vector<int>{}));
+  const DriftedValue& first = told.drift.values.front();
+  const auto digest_of = [&](int replica) { return first.digests.at(static_cast<std::size_t>(replica)); };
+  for (int replica = 0; replica < ranks(); ++replica) {
+    const int other = (run.fault->rank + 1) % ranks();
+    CHECK((digest_of(replica) == digest_of(other)) == (replica != run.fault->rank));
+  }
+  return first.name;
+}
+
+Fault flip(int rank, std::int64_t step) {
+  return {Fault::Kind::flips, rank, step};
+}
+
+}  // namespace
+
+TEST_CASE("a flipped bit is found by the next attestation, whichever step and rank it is") {
+  if (ranks() == 1) return;
+  for (std::int64_t step = 0; step < 8; ++step) {
+    CAPTURE(step);
+    const std::int64_t next = (step / 3 + 1) * 3;
+    check_found({.fault = flip(static_cast<int>(step) % ranks(), step)}, std::min<std::int64_t>(next, 8));
+  }
+  check_found({.attest_every = 1, .fault = flip(last(), 4)}, 5);
+  check_found({.attest_every = 100, .fault = flip(last(), 0)}, 8);
+}
+
+TEST_CASE("a flipped bit is found in whichever variable it is, and there alone") {
+  if (ranks() == 1) return;
+  for (const Trained model : {Trained::mlp, Trained::convnet}) {
+    if (!has(model)) continue;
+    std::set<std::string> names;
+    for (std::int64_t step = 0; step < 40; ++step)
+      names.insert(
+          check_found({.model = model, .steps = step + 1, .attest_every = 100, .fault = flip(last(), step)}, step + 1));
+    const std::set<std::string> of_mlp{"variable 'dense_0/weight'", "variable 'dense_0/bias'",
+                                       "variable 'dense_1/weight'", "variable 'dense_1/bias'",
+                                       "variable 'dense_2/weight'", "variable 'dense_2/bias'"};
+    CAPTURE(names);
+    if (model == Trained::mlp) CHECK(names == of_mlp);
+    if (model == Trained::convnet) CHECK(names.size() == 12);
+  }
+}
+
+TEST_CASE("a run in which nothing fails passes every attestation, and its steps cost no more agreements") {
+  for (const Trained model : {Trained::mlp, Trained::convnet}) {
+    if (!has(model)) continue;
+    const auto agreements = [&](std::optional<std::int64_t> every) {
+      const auto before = runtime().strategy().group().meeting().meetings();
+      const auto [told, words] = train({.model = model, .attest_every = every});
+      CHECK(words.empty());
+      CHECK(told.steps == 8);
+      CHECK(told.drifted_in == 0);
+      return runtime().strategy().group().meeting().meetings() - before;
+    };
+    CHECK(agreements(1) == agreements(std::nullopt));
+  }
+}
+
+TEST_CASE("without attestations nothing is found") {
+  const auto [told, words] = train({.attest_every = std::nullopt, .fault = flip(last(), 2)});
+  CHECK(words.empty());
+  CHECK(told.steps == 8);
+}
+
+TEST_CASE("ranks that attest every so many steps, and others every so many more, are a mismatch") {
+  if (ranks() == 1) return;
+  CHECK_THAT(mismatch_of([] { (void)train({.attest_every = odd_one() ? 2 : 3}); }),
+             Catch::Contains("has finished the step and returned nothing") && Catch::Contains(", attesting variable"));
+  expect_in_step();
+}
+
+TEST_CASE("fewer than one step between attestations is refused") {
+  CHECK_THROWS_WITH(train({.attest_every = 0}), "steps between attestations: 0, expected at least 1");
+}
