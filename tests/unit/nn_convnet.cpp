@@ -19,7 +19,7 @@ using namespace lockstep::nn;
 namespace {
 
 /// For images of 9 x 8: an odd extent, so that pooling leaves some out.
-ConvnetOptions small(DType dtype, bool batch_norm = false, double dropout = 0) {
+ConvnetOptions small(DType dtype, BatchNormKind batch_norm = BatchNormKind::none, double dropout = 0) {
   return {.height = 9,
           .width = 8,
           .filters = {3, 4},
@@ -58,11 +58,13 @@ SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t 
 
 /// With and without batch norm, with and without dropout.
 std::vector<ConvnetOptions> all_of(DType dtype) {
-  return {small(dtype), small(dtype, true), small(dtype, false, 0.4), small(dtype, true, 0.4)};
+  return {small(dtype), small(dtype, BatchNormKind::per_shard), small(dtype, BatchNormKind::none, 0.4),
+          small(dtype, BatchNormKind::per_shard, 0.4)};
 }
 
 std::string text(const ConvnetOptions& options) {
-  return std::string{options.batch_norm ? "batch norm, " : ""} + "dropout " + std::to_string(options.dropout);
+  return std::string{options.batch_norm == BatchNormKind::none ? "" : "batch norm, "} + "dropout " +
+         std::to_string(options.dropout);
 }
 
 std::vector<std::string> variables_of(const Convnet& model) {
@@ -91,7 +93,7 @@ TEST_CASE("a convnet creates its variables layer by layer") {
                                                         "conv_1/weight [3, 3, 32, 64]", "conv_1/bias [64]",
                                                         "dense_0/weight [9216, 128]", "dense_0/bias [128]",
                                                         "dense_1/weight [128, 10]", "dense_1/bias [10]"});
-  const Convnet normalised{strategy, small(DType::f32, true), reference()};
+  const Convnet normalised{strategy, small(DType::f32, BatchNormKind::per_shard), reference()};
   CHECK(normalised.statistics() == 2 * (3 + 4));
   CHECK(variables_of(normalised) ==
         std::vector<std::string>{"conv_0/weight [3, 3, 1, 3]", "conv_0/bias [3]", "batch_norm_0/gamma [3]",
@@ -211,7 +213,7 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
 
 TEST_CASE("a batch has the same gradient and the same dropout however it is cut into shards") {
   for (const double dropout : {0.0, 0.4}) {
-    Program program{small(DType::f64, false, dropout)};
+    Program program{small(DType::f64, BatchNormKind::none, dropout)};
     const GradientBuffer home = program.buffer();
     const ops::CrossEntropy whole = program.model.train_shard(samples_from(0, 21, 24, DType::f64), {.step = 9}, home);
     const std::vector<double> expected = in_double(home.flat());
@@ -235,7 +237,7 @@ TEST_CASE("a batch has the same gradient and the same dropout however it is cut 
 }
 
 TEST_CASE("dropout is another one in another step, for other samples, and for nobody in evaluation") {
-  Program plain{small(DType::f64)}, dropping{small(DType::f64, false, 0.4)};
+  Program plain{small(DType::f64)}, dropping{small(DType::f64, BatchNormKind::none, 0.4)};
   const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
   const auto loss = [&](const ShardPlace& place) {
     return dropping.model.train_shard(batch, place, dropping.buffer()).loss_sum;
@@ -251,7 +253,7 @@ TEST_CASE("dropout is another one in another step, for other samples, and for no
 }
 
 TEST_CASE("moving averages come to the statistics that every step has, and an evaluation to the loss of training") {
-  Program program{small(DType::f64, true)};
+  Program program{small(DType::f64, BatchNormKind::per_shard)};
   const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
   const GradientBuffer buffer = program.buffer();
   const double trained = program.model.train_shard(batch, {}, buffer).loss_sum;
@@ -262,7 +264,7 @@ TEST_CASE("moving averages come to the statistics that every step has, and an ev
 }
 
 TEST_CASE("the first step's moving averages are a tenth of its statistics, each sample weighing the same") {
-  Program program{small(DType::f64, true)};
+  Program program{small(DType::f64, BatchNormKind::per_shard)};
   const auto moving = [&] {
     std::vector<double> all;
     for (const auto& state : program.strategy.store().variables())
@@ -289,7 +291,7 @@ TEST_CASE("the first step's moving averages are a tenth of its statistics, each 
 
 TEST_CASE("moving averages have the same bits on any number of ranks that divides the shards") {
   std::vector<Tensor> shards;
-  Program program{small(DType::f32, true), automatic()};
+  Program program{small(DType::f32, BatchNormKind::per_shard), automatic()};
   const GradientBuffer buffer = program.buffer();
   for (std::int64_t shard = 0; shard < 8; ++shard) {
     program.model.train_shard(samples_from(3 * shard, shard == 7 ? 0 : 3, 16, DType::f32), {}, buffer);
@@ -308,7 +310,7 @@ TEST_CASE("moving averages have the same bits on any number of ranks that divide
     }
     const Tensor total = Tensor::zeros(DType::f32, {14});
     fixed_order_sum(of_ranks.view(), static_cast<int>(ranks), total.view());
-    Program fresh{small(DType::f32, true), automatic()};
+    Program fresh{small(DType::f32, BatchNormKind::per_shard), automatic()};
     fresh.model.absorb_statistics(total.view(), 21);
     return fresh.model.evaluate_shard(samples_from(0, 16, 16, DType::f32)).loss_sum;
   };
@@ -339,7 +341,7 @@ TEST_CASE("a convnet of f32 is close to one of f64, on every kernel") {
 }
 
 TEST_CASE("a shard that is not the convnet's is refused, and nothing is written") {
-  Program program{small(DType::f32, true, 0.4)};
+  Program program{small(DType::f32, BatchNormKind::per_shard, 0.4)};
   const GradientBuffer buffer = program.buffer();
   fill(buffer.flat(), 7);
   fill(buffer.statistics(), 7);
