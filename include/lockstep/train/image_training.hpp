@@ -9,6 +9,7 @@
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/input/shards.hpp>
+#include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/fit.hpp>
@@ -26,8 +27,8 @@ struct ImageTrainingOptions {
   std::filesystem::path data;
   std::int64_t classes = 10;
   ModelKind model = ModelKind::mlp;
-  std::vector<std::int64_t> hidden = {512, 512};  ///< of the mlp
-  bool batch_norm = false;                        ///< of the convnet, as its rate of dropout
+  std::vector<std::int64_t> hidden = {512, 512};           ///< of the mlp
+  nn::BatchNormKind batch_norm = nn::BatchNormKind::none;  ///< of the convnet, as its rate of dropout
   double dropout = 0;
   std::int64_t global_batch = 256;
   /// At most one of the two; 5 epochs where there is none.
