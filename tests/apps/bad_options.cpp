@@ -61,6 +61,7 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--model", "convnet", "--dropout", "1"}, {"--dropout 1: expected a number from 0 to below 1"}},
           {{"--dropout", "0.5"}, {"--dropout: expected with --model convnet alone"}},
           {{"--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
+          {{"--sync-batch-norm"}, {"--sync-batch-norm: expected with --model convnet alone"}},
           {{"--model", "convnet", "--hidden", "16"}, {"--hidden: expected with --model mlp alone"}},
           {{"--weight-decay", "-0.1"}, {"--weight-decay -0.1: expected a number from 0, such as 0.1"}},
           {{"--weight-decay", "nan"}, {"--weight-decay nan: expected a number from 0"}},
