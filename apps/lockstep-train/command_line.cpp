@@ -132,8 +132,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   of_models.add(option, {ModelKind::mlp});
                 });
   parser.flag("--batch-norm", "Of convnet: normalise behind each convolution, every shard by itself", [&] {
-    training.batch_norm = true;
+    if (training.batch_norm == nn::BatchNormKind::none) training.batch_norm = nn::BatchNormKind::per_shard;
     of_models.add("--batch-norm", {ModelKind::convnet});
+  });
+  parser.flag("--sync-batch-norm", "The same, all shards of all ranks together", [&] {
+    training.batch_norm = nn::BatchNormKind::whole_batch;
+    of_models.add("--sync-batch-norm", {ModelKind::convnet});
   });
   parser.option("--dropout", "P", "Of convnet: the rate of dropout in front of each dense layer (default 0)",
                 [&](const std::string& option, const std::string& text) {

@@ -31,6 +31,7 @@
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/generate.hpp>
 #include <lockstep/nn/gpt.hpp>
+#include <lockstep/nn/joint_model.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/ops/image_kernels.hpp>
 #include <lockstep/ops/kernels.hpp>
@@ -40,6 +41,7 @@
 #include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/runtime/runtime.hpp>

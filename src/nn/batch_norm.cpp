@@ -50,9 +50,13 @@ BatchNorm::BatchNorm(Strategy& strategy, const BatchNormOptions& options, Here h
       moving_variance_{strategy.create_sync_on_read(
           moving(options.name + "/moving_variance"), [&] { return ones(options.dtype, channels_); }, here)} {}
 
-void BatchNorm::measure(const ops::Kernels& kernels, const TensorView& x, const TensorView& statistics) const {
+void BatchNorm::measure_means(const ops::Kernels& kernels, const TensorView& x, const TensorView& statistics) const {
   kernels.channel_means(x, means(statistics));
-  kernels.channel_variances(x, means(statistics), x.shape().front(), variances(statistics));
+}
+
+void BatchNorm::measure_variances(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& whole,
+                                  const TensorView& statistics) const {
+  kernels.channel_variances(x, whole.mean, whole.samples, variances(statistics));
 }
 
 ops::Normalisation BatchNorm::by(const TensorView& statistics, std::int64_t samples) const {
@@ -74,8 +78,9 @@ void BatchNorm::backward(const ops::Kernels& kernels, const TensorView& x, const
 }
 
 void BatchNorm::backward_input(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
-                               const TensorView& dy, const GradientBuffer& gradients, const TensorView& dx) const {
-  kernels.batch_norm_input_gradient(x, by, gamma_.local(), dy, gradients.of(gamma_), gradients.of(beta_), dx);
+                               const TensorView& dy, const TensorView& d_parameters, const TensorView& dx) const {
+  kernels.batch_norm_input_gradient(x, by, gamma_.local(), dy, d_parameters.slice(0, channels_),
+                                    d_parameters.slice(channels_, channels_), dx);
 }
 
 void BatchNorm::absorb(const ops::Kernels& kernels, const TensorView& statistics, std::int64_t samples) const {

@@ -75,22 +75,25 @@ Convnet::Convnet(Strategy& strategy, const ConvnetOptions& options, std::shared_
 }
 
 void Convnet::create_stage(Strategy& strategy, std::size_t index, const Here& here) {
+  const std::int64_t filters = options_.filters[index];
   const Conv2dOptions convolution{.name = fmt::format("conv_{}", index),
                                   .inputs = index == 0 ? 1 : options_.filters[0],
-                                  .outputs = options_.filters[index],
+                                  .outputs = filters,
                                   .kernel = kernel,
                                   .dtype = options_.dtype,
                                   .seed = options_.seed};
   const std::int64_t first_statistic = statistics();
-  Stage& stage = stages_.emplace_back(Stage{.convolution = {strategy, convolution, here}});
+  Stage& stage = stages_.emplace_back(
+      Stage{.convolution = {strategy, convolution, here}, .shard_tree = {options_.dtype, filters, stream_}});
   variables_.insert(variables_.end(), {stage.convolution.weight(), stage.convolution.bias()});
-  if (!options_.batch_norm) return;
+  if (options_.batch_norm == BatchNormKind::none) return;
   stage.norm.emplace(
       strategy,
-      BatchNormOptions{
-          .name = fmt::format("batch_norm_{}", index), .channels = options_.filters[index], .dtype = options_.dtype},
+      BatchNormOptions{.name = fmt::format("batch_norm_{}", index), .channels = filters, .dtype = options_.dtype},
       here);
   stage.first_statistic = first_statistic;
+  stage.statistics = Tensor::zeros(options_.dtype, {stage.norm->statistics()}, stream_);
+  stage.d_parameters = Tensor::zeros(options_.dtype, {2 * filters}, stream_);
   variables_.insert(variables_.end(), {stage.norm->gamma(), stage.norm->beta()});
 }
 
@@ -98,35 +101,6 @@ std::int64_t Convnet::statistics() const {
   std::int64_t sum = 0;
   for (const Stage& stage : stages_) sum += stage.norm ? stage.norm->statistics() : 0;
   return sum;
-}
-
-ops::CrossEntropy Convnet::train_shard(const SampleBatch& shard, const ShardPlace& place,
-                                       const GradientBuffer& gradients) {
-  require_shard(shard, {.model = "a convnet", .dtype = options_.dtype, .columns = options_.height * options_.width});
-  if (gradients.statistics().shape() != Shape{statistics()})
-    throw InvalidArgument{fmt::format("a place {} for the statistics of a convnet, which are [{}]",
-                                      describe(gradients.statistics()), statistics())};
-  if (shard.samples == 0) {
-    for (const Variable& variable : variables_) fill_zero(gradients.of(variable), stream_);
-    fill_zero(gradients.statistics(), stream_);
-    return {};
-  }
-  const Pass pass{shard, &place};
-  forward(pass);
-  const TensorView logits = of(pass, workspace_.logits);
-  // In the place of the logits, which nobody needs any more: rows of padding become zero.
-  const ops::CrossEntropy result = kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples, logits);
-  if (options_.batch_norm) copy(workspace_.statistics.view(), gradients.statistics(), stream_);
-  backward(pass, gradients);
-  return result;
-}
-
-ops::CrossEntropy Convnet::evaluate_shard(const SampleBatch& shard) {
-  require_shard(shard, {.model = "a convnet", .dtype = options_.dtype, .columns = options_.height * options_.width});
-  if (shard.samples == 0) return {};
-  const Pass pass{shard, nullptr};
-  forward(pass);
-  return kernels_->softmax_cross_entropy(of(pass, workspace_.logits), shard.labels.view(), shard.samples);
 }
 
 void Convnet::absorb_statistics(const TensorView& total, std::int64_t samples) {
@@ -146,94 +120,80 @@ std::vector<SyncOnReadVariable> Convnet::moving_averages() const {
   return all;
 }
 
-void Convnet::forward(const Pass& pass) {
-  reserve(pass.rows());
-  forward_stage(0, pass, images(pass), ops::Activation::relu);
-  // ReLU comes behind the pooling: what is the largest of four before it is so after it, and there are fewer.
-  forward_stage(1, pass, of(pass, workspace_.outputs[0]), ops::Activation::none);
-  const TensorView pooled = of(pass, workspace_.pooled);
-  kernels_->max_pool(of(pass, workspace_.outputs[1]), pooled);
-  kernels_->relu(pooled, pooled);
-  drop(0, pass, pooled);
-  const TensorView hidden = of(pass, workspace_.hidden);
-  dense_[0].forward(*kernels_, pooled.reshaped({pass.rows(), pooled_features(options_)}), ops::Activation::relu,
-                    hidden);
-  drop(1, pass, hidden);
-  dense_[1].forward(*kernels_, hidden, ops::Activation::none, of(pass, workspace_.logits));
+ops::CrossEntropy Convnet::train_shard(const SampleBatch& shard, const ShardPlace& place,
+                                       const GradientBuffer& gradients) {
+  require_trainable(shard, gradients);
+  reserve(1, shard.inputs.shape().front());
+  return train({.shards = {{shard, activations_.front(), &place, &gradients}}, .samples = shard.samples}).front();
 }
 
-void Convnet::forward_stage(std::size_t index, const Pass& pass, const TensorView& x, ops::Activation activation) {
-  const Stage& stage = stages_[index];
-  const TensorView y = of(pass, workspace_.outputs[index]);
-  if (!stage.norm) return stage.convolution.forward(*kernels_, x, activation, y);
-  const TensorView sums = of(pass, workspace_.sums[index]);
-  stage.convolution.forward(*kernels_, x, ops::Activation::none, sums);
-  if (pass.place)
-    stage.norm->measure(*kernels_, first_rows(sums, pass.shard.samples),
-                        statistics_of(index, workspace_.statistics.view()));
-  stage.norm->forward(*kernels_, sums, normalisation(index, pass), y);
-  if (activation == ops::Activation::relu) kernels_->relu(y, y);
+/// In the order in which `measure` and `backward_norm` make them.
+std::vector<std::int64_t> Convnet::joint_sums() const {
+  const auto& [first, second] = options_.filters;
+  return {first, first, second, second, 2 * second, 2 * first};
 }
 
-void Convnet::drop(std::size_t layer, const Pass& pass, const TensorView& x) {
-  if (pass.place && !dropout_.empty())
-    dropout_[layer].forward(*kernels_, *pass.place, x, of(pass, workspace_.masks[layer]), x);
+std::vector<ops::CrossEntropy> Convnet::train_jointly(const JointBatch& batch,
+                                                      std::span<const GradientBuffer> gradients, DeclaredSums& ranks) {
+  require_joint(batch, gradients);
+  reserve(gradients.size(), batch.shards.capacity());
+  Pass pass{.samples = batch.samples, .ranks = &ranks};
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    pass.shards.push_back({batch.shards.batches[i], activations_[i], &batch.places[i], &gradients[i]});
+  return train(pass);
 }
 
-/// From the last layer, whose output has already given way to its gradient, to the first. What dropout left of ReLU's
-/// output is zero where ReLU's was, so it stands for it.
-void Convnet::backward(const Pass& pass, const GradientBuffer& gradients) {
-  const TensorView d_logits = of(pass, workspace_.logits);
-  const TensorView hidden = of(pass, workspace_.hidden), d_hidden = of(pass, workspace_.d_hidden);
-  dense_[1].backward(*kernels_, hidden, d_logits, gradients);
-  dense_[1].backward_input(*kernels_, d_logits, d_hidden);
-  undrop(1, pass, d_hidden);
-  kernels_->relu_gradient(hidden, d_hidden, d_hidden);
-
-  const TensorView pooled = of(pass, workspace_.pooled), d_pooled = of(pass, workspace_.d_pooled);
-  const Shape flat{pass.rows(), pooled_features(options_)};
-  dense_[0].backward(*kernels_, pooled.reshaped(flat), d_hidden, gradients);
-  dense_[0].backward_input(*kernels_, d_hidden, d_pooled.reshaped(flat));
-  undrop(0, pass, d_pooled);
-  kernels_->relu_gradient(pooled, d_pooled, d_pooled);
-
-  const TensorView second = of(pass, workspace_.outputs[1]);
-  kernels_->max_pool_gradient(second, d_pooled, second);
-  const TensorView first = of(pass, workspace_.outputs[0]), d_first = of(pass, workspace_.d_first);
-  backward_stage(1, pass, first, second, gradients);
-  stages_[1].convolution.backward_input(*kernels_, second, d_first);
-  kernels_->relu_gradient(first, d_first, d_first);
-  backward_stage(0, pass, images(pass), d_first, gradients);  // nobody asks for the gradient of the images
+ops::CrossEntropy Convnet::evaluate_shard(const SampleBatch& shard) {
+  require_images(shard);
+  reserve(1, shard.inputs.shape().front());
+  const Pass pass{.shards = {{shard, activations_.front()}}};
+  forward(pass);
+  if (shard.samples == 0) return {};
+  return kernels_->softmax_cross_entropy(of(pass.shards.front(), activations_.front().logits), shard.labels.view(),
+                                         shard.samples);
 }
 
-/// dy gives way to the gradient of the convolution's sums.
-void Convnet::backward_stage(std::size_t index, const Pass& pass, const TensorView& x, const TensorView& dy,
-                             const GradientBuffer& gradients) {
-  const Stage& stage = stages_[index];
-  if (stage.norm) {
-    const TensorView sums = first_rows(of(pass, workspace_.sums[index]), pass.shard.samples);
-    const TensorView d_sums = first_rows(dy, pass.shard.samples);
-    const ops::Normalisation by = normalisation(index, pass);
-    stage.norm->backward(*kernels_, sums, by, d_sums, gradients);
-    // The rows of padding were not among those that the statistics are of: their gradients are zero, and stay so.
-    stage.norm->backward_input(*kernels_, sums, by, d_sums, gradients, d_sums);
+void Convnet::require_images(const SampleBatch& shard) const {
+  require_shard(shard, {.model = "a convnet", .dtype = options_.dtype, .columns = options_.height * options_.width});
+}
+
+void Convnet::require_trainable(const SampleBatch& shard, const GradientBuffer& gradients) const {
+  require_images(shard);
+  if (gradients.statistics().shape() != Shape{statistics()})
+    throw InvalidArgument{fmt::format("a place {} for the statistics of a convnet, which are [{}]",
+                                      describe(gradients.statistics()), statistics())};
+}
+
+void Convnet::require_joint(const JointBatch& batch, std::span<const GradientBuffer> gradients) const {
+  const std::vector<SampleBatch>& shards = batch.shards.batches;
+  if (shards.empty() || batch.places.size() != shards.size() || gradients.size() != shards.size())
+    throw InvalidArgument{fmt::format(
+        "{} shards with {} places and {} places for gradients; expected one or more, and one of each for each",
+        shards.size(), batch.places.size(), gradients.size())};
+  std::int64_t here = 0;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    require_trainable(shards[i], gradients[i]);
+    here += shards[i].samples;
   }
-  stage.convolution.backward(*kernels_, x, dy, gradients);
+  if (batch.samples < here)
+    throw InvalidArgument{fmt::format("{} samples on all ranks, of which this one has {}; expected as many or more",
+                                      batch.samples, here)};
 }
 
-void Convnet::undrop(std::size_t layer, const Pass& pass, const TensorView& dx) {
-  if (!dropout_.empty()) dropout_[layer].backward(*kernels_, of(pass, workspace_.masks[layer]), dx, dx);
+void Convnet::reserve(std::size_t shards, std::int64_t capacity) {
+  if (activations_.size() < shards) activations_.resize(shards);
+  for (Activations& room : std::span{activations_}.first(shards))
+    if (room.capacity < capacity) room = make_activations(capacity);
 }
 
-void Convnet::reserve(std::int64_t capacity) {
-  if (capacity <= workspace_.capacity) return;
+Convnet::Activations Convnet::make_activations(std::int64_t capacity) const {
   const auto make = [&](Shape shape) { return Tensor::uninitialised(options_.dtype, std::move(shape), stream_); };
   const auto& [first, second] = options_.filters;
   const Shape of_first{capacity, after_first(options_.height), after_first(options_.width), first};
   const Shape of_second{capacity, after_second(options_.height), after_second(options_.width), second};
   const Shape of_pooled{capacity, pooled(options_.height), pooled(options_.width), second};
   const Shape of_hidden{capacity, options_.hidden};
-  Workspace larger{.capacity = capacity,
+  Activations made{.capacity = capacity,
                    .outputs = {make(of_first), make(of_second)},
                    .pooled = make(of_pooled),
                    .hidden = make(of_hidden),
@@ -242,27 +202,9 @@ void Convnet::reserve(std::int64_t capacity) {
                    .d_pooled = make(of_pooled),
                    .d_hidden = make(of_hidden),
                    .statistics = make({statistics()})};
-  if (options_.batch_norm) larger.sums = {make(of_first), make(of_second)};
-  if (!dropout_.empty()) larger.masks = {make(of_pooled), make(of_hidden)};
-  workspace_ = std::move(larger);
-}
-
-TensorView Convnet::images(const Pass& pass) const {
-  return pass.shard.inputs.view().reshaped({pass.rows(), options_.height, options_.width, 1});
-}
-
-TensorView Convnet::of(const Pass& pass, const Tensor& whole) const {
-  return first_rows(whole.view(), pass.rows());
-}
-
-TensorView Convnet::statistics_of(std::size_t stage, const TensorView& all) const {
-  return all.slice(stages_[stage].first_statistic, stages_[stage].norm->statistics());
-}
-
-ops::Normalisation Convnet::normalisation(std::size_t stage, const Pass& pass) const {
-  const BatchNorm& norm = *stages_[stage].norm;
-  if (!pass.place) return norm.by_moving_averages();
-  return norm.by(statistics_of(stage, workspace_.statistics.view()), pass.shard.samples);
+  if (options_.batch_norm != BatchNormKind::none) made.sums = {make(of_first), make(of_second)};
+  if (!dropout_.empty()) made.masks = {make(of_pooled), make(of_hidden)};
+  return made;
 }
 
 }  // namespace lockstep::nn

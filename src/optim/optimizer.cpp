@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -58,16 +59,22 @@ bool overlap(const TensorView& a, const TensorView& b) {
 }
 
 /// One small message, the integers as integers. Not together with the gradients: an f64 beside an f64 range would make
-/// that range a packed copy.
-void all_reduce(StepSums& sums, const TensorView& statistics, CrossDeviceOps& reductions) {
-  std::array<std::int64_t, 2> integers{sums.samples, sums.correct};
-  const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {2}, DType::i64};
+/// that range a packed copy. `failures` are this rank's, and then all ranks'.
+void all_reduce(StepSums& sums, std::int64_t& failures, const TensorView& statistics, CrossDeviceOps& reductions) {
+  std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
+  const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {3}, DType::i64};
   const TensorView loss_view{reinterpret_cast<std::byte*>(&sums.loss), {1}, DType::f64};
   std::vector<TensorView> views{integer_view, loss_view};
   if (statistics.count() > 0) views.push_back(statistics);
   reductions.all_reduce(ReduceOp::sum, views);
   sums.samples = integers[0];
   sums.correct = integers[1];
+  failures = integers[2];
+}
+
+void require_samples(const StepSums& sums) {
+  if (sums.samples < 0)
+    throw InvalidArgument{fmt::format("apply_gradients: {} samples; expected 0 or more", sums.samples)};
 }
 
 /// Whether an optimizer decays any variables: those that it does are then not updated together with the others.
@@ -217,30 +224,54 @@ void Optimizer::step(const Plan& plan, double divisor) {
   ++made;
 }
 
-void Optimizer::apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums,
-                      const TensorView& statistics, const Here& here) {
-  (void)context.replica_id_in_sync_group();  // ContextError unless the context is the current one
-  if (sums && sums->samples < 0)
-    throw InvalidArgument{fmt::format("apply_gradients: {} samples; expected 0 or more", sums->samples)};
-  const Plan& plan = plan_for(context.strategy(), gradients);
-  plan.require_fit(gradients);
-  context.strategy().require_not_captured();  // before the copies, which a graph would record
-  plan.bring_home(gradients);
+/// Lets the ranks compute what they can only compute together. Where that fails here, brings what the others are about
+/// to wait for, and returns why.
+std::exception_ptr Optimizer::compute(const Plan& plan, const Request& request, CrossDeviceOps& reductions) {
+  DeclaredSums declared{reductions, request.joint->sums, plan.store().stream()};
+  try {
+    *request.sums = request.joint->compute(declared);
+    declared.require_all_made();
+    require_samples(*request.sums);
+    plan.bring_home(request.gradients);
+    return nullptr;
+  } catch (...) {
+    declared.make_the_rest();
+    return std::current_exception();
+  }
+}
 
-  std::string how = sums ? "apply_gradients by samples" : "apply_gradients";
-  if (statistics.count() > 0) how += fmt::format(" with {} statistics", statistics.count());
+void Optimizer::reduce_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions) {
+  StepSums* const sums = request.sums;
+  const std::exception_ptr failure = request.joint ? compute(plan, request, reductions) : nullptr;
+  std::int64_t failures = failure ? 1 : 0;
+  // What is on the host first: a GPU goes on with its gradients while the host goes on with the step.
+  if (sums) all_reduce(*sums, failures, request.statistics, reductions);
+  if (failure) std::rethrow_exception(failure);
+  if (failures > 0) {
+    *sums = {};
+    return;
+  }
+  // Range by range: each is one piece of memory, and so is reduced where it lies.
+  for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
+  if (plan.ranges().empty() || (sums && sums->samples == 0)) return;
+  step(plan, sums ? static_cast<double>(sums->samples) : 1);
+}
+
+void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {
+  (void)context.replica_id_in_sync_group();  // ContextError unless the context is the current one
+  if (request.sums) require_samples(*request.sums);
+  const Plan& plan = plan_for(context.strategy(), request.gradients);
+  plan.require_fit(request.gradients);
+  context.strategy().require_not_captured();  // before the copies, which a graph would record
+  if (!request.joint) plan.bring_home(request.gradients);
+
+  std::string how = request.sums ? "apply_gradients by samples" : "apply_gradients";
+  if (request.statistics.count() > 0) how += fmt::format(" with {} statistics", request.statistics.count());
+  if (request.joint) how += fmt::format(" after {}", describe(request.joint->sums));
   context.declared_merge(
       // With the step, because ranks that count others have other learning rates.
       fmt::format("step {}: {}: {}", plan.store().counted(counter_) + 1, how, plan.list()),
-      [&](CrossDeviceOps& reductions) {
-        // What is on the host first: a GPU goes on with its gradients while the host goes on with the step.
-        if (sums) all_reduce(*sums, statistics, reductions);
-        // Range by range: each is one piece of memory, and so is reduced where it lies.
-        for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
-        if (plan.ranges().empty() || (sums && sums->samples == 0)) return;
-        step(plan, sums ? static_cast<double>(sums->samples) : 1);
-      },
-      here);
+      [&](CrossDeviceOps& reductions) { reduce_and_step(plan, request, reductions); }, here);
 }
 
 }  // namespace lockstep

@@ -12,10 +12,12 @@
 #include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/nn/joint_model.hpp>
 #include <lockstep/train/fit.hpp>
 
 #include "nn/shard_sums.hpp"
 #include "train/accumulation.hpp"
+#include "train/joint_gradients.hpp"
 #include "train/rank_shards.hpp"
 
 namespace lockstep {
@@ -75,19 +77,6 @@ class RecentLoss {
   std::deque<StepSums> recent_;
 };
 
-/// Where the shards of a step are.
-std::vector<nn::ShardPlace> places_of(std::int64_t step, const RankShards::Loaded& shards) {
-  std::vector<nn::ShardPlace> places;
-  for (const std::int64_t first : shards.first_samples) places.push_back({.step = step, .first_sample = first});
-  return places;
-}
-
-std::int64_t labels_in(const BatchGroup& group) {
-  std::int64_t labels = 0;
-  for (const SampleBatch& batch : group.batches) labels += batch.counted_labels();
-  return labels;
-}
-
 class Fit {
  public:
   Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
@@ -107,7 +96,11 @@ class Fit {
         evaluation_batch_{evaluation_batch_of(data.test, options.shards)},
         test_shards_{shards_of(data.test, evaluation_batch_, 1)} {
     sum_ = sum_.with_statistics(statistics_.view());
-    if (options.accumulate > 1) accumulation_.emplace(sum_, train_shards_.count());
+    if (nn::JointModel* const joint = model.joint()) {
+      joint_gradients_.emplace(*joint, sum_, train_shards_);
+    } else if (options.accumulate > 1) {
+      accumulation_.emplace(sum_, train_shards_.count());
+    }
   }
 
   FitResult run(Observer& observer);
@@ -127,6 +120,7 @@ class Fit {
   bool attests_in(std::int64_t step) const;
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples);
+  StepSums apply_joint_gradients(ReplicaContext& context, std::int64_t step, std::span<const std::int64_t> samples);
   EvaluationReport evaluate();
 
   Strategy& strategy_;
@@ -144,15 +138,16 @@ class Fit {
   std::int64_t evaluation_batch_;
   RankShards test_shards_;
   nn::LossSum evaluation_loss_;
-  std::optional<Accumulation> accumulation_;  ///< none where a shard is one micro-batch
+  std::optional<Accumulation> accumulation_;       ///< none where a shard is one micro-batch, or the model a joint one
+  std::optional<JointGradients> joint_gradients_;  ///< of a joint model
   bool diverged_ = false;
 };
 
 StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
   if (accumulation_) return accumulate_gradients(step, samples);
   const RankShards::Loaded shards = train_shards_.load_all(samples);
-  const ops::CrossEntropy result = model_.train_shards(shards.group, places_of(step, shards), sum_);
-  return {.samples = labels_in(shards.group), .loss = result.loss_sum, .correct = result.correct};
+  const ops::CrossEntropy result = model_.train_shards(shards.group, shards.places(step), sum_);
+  return {.samples = shards.labels(), .loss = result.loss_sum, .correct = result.correct};
 }
 
 /// Shards outside, micro-batches inside: so the sum of a shard is the same on whichever rank.
@@ -163,9 +158,9 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
     for (int number = 0; number < options_.accumulate; ++number) {
       const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
       const ops::CrossEntropy result = model_.train_shard(micro_batch.group.batches.front(),
-                                                          places_of(step, micro_batch).front(), accumulation_->next());
+                                                          micro_batch.places(step).front(), accumulation_->next());
       accumulation_->push(result.loss_sum);
-      sums.samples += labels_in(micro_batch.group);
+      sums.samples += micro_batch.labels();
       sums.correct += result.correct;
     }
     accumulation_->end_shard();
@@ -174,12 +169,21 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
   return sums;
 }
 
+/// Inside of the step's merge_call, which covers what the ranks add up on the way.
+StepSums Fit::apply_joint_gradients(ReplicaContext& context, std::int64_t step, std::span<const std::int64_t> samples) {
+  const auto compute = [&](DeclaredSums& ranks) { return joint_gradients_->compute(step, samples, ranks); };
+  return optimizer_.apply_gradients(context, gradients_, JointComputation{joint_gradients_->sums(), compute},
+                                    statistics_.view());
+}
+
 StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   StepSums sums;
   strategy_.run([&](ReplicaContext& context) {
-    const StepSums own = compute_gradients(index, samples_.of(batch));
+    const std::span<const std::int64_t> samples = samples_.of(batch);
+    const StepSums own = joint_gradients_ ? StepSums{} : compute_gradients(index, samples);
     if (options_.fault && options_.fault->strike(rank_, index, model_.variables())) return;
-    sums = optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
+    sums = joint_gradients_ ? apply_joint_gradients(context, index, samples)
+                            : optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
     model_.absorb_statistics(statistics_.view(), batch.positions.size());
     if (attests_in(index)) context.attest_at_end(model_.moving_averages());
   });

@@ -17,6 +17,29 @@ RankShards::RankShards(const SampleSource& source, std::int64_t largest_batch, B
       mine_{mine},
       stream_{stream} {}
 
+std::int64_t RankShards::Loaded::labels() const {
+  std::int64_t sum = 0;
+  for (const SampleBatch& batch : group.batches) sum += batch.counted_labels();
+  return sum;
+}
+
+std::vector<nn::ShardPlace> RankShards::Loaded::places(std::int64_t step) const {
+  std::vector<nn::ShardPlace> places;
+  for (const std::int64_t first : first_samples) places.push_back({.step = step, .first_sample = first});
+  return places;
+}
+
+BatchPart RankShards::part_of(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch) const {
+  return BatchPart{batch}.part(cut_.shards, static_cast<int>(shard)).part(cut_.micro_batches, micro_batch);
+}
+
+std::int64_t RankShards::samples_of_all(std::span<const std::int64_t> batch, int micro_batch) const {
+  std::int64_t sum = 0;
+  for (int shard = 0; shard < cut_.shards; ++shard)
+    sum += static_cast<std::int64_t>(part_of(batch, shard, micro_batch).samples.size());
+  return sum;
+}
+
 RankShards::Loaded RankShards::load_all(std::span<const std::int64_t> batch, int micro_batch) {
   return load(all_, batch, mine_, micro_batch);
 }
@@ -31,8 +54,7 @@ RankShards::Loaded RankShards::load(std::optional<ShardLoader>& loader, std::spa
   samples_.clear();
   first_samples_.clear();
   for (std::int64_t shard = shards.first; shard < shards.last; ++shard) {
-    const BatchPart part =
-        BatchPart{batch}.part(cut_.shards, static_cast<int>(shard)).part(cut_.micro_batches, micro_batch);
+    const BatchPart part = part_of(batch, shard, micro_batch);
     samples_.push_back(part.samples);
     first_samples_.push_back(part.first);
   }

@@ -8,6 +8,7 @@
 
 #include <lockstep/input/range.hpp>
 #include <lockstep/input/sample_source.hpp>
+#include <lockstep/nn/model.hpp>
 
 #include "train/shard_loader.hpp"
 
@@ -44,13 +45,20 @@ class RankShards {
   struct Loaded {
     const BatchGroup& group;
     std::span<const std::int64_t> first_samples;
+
+    std::int64_t labels() const;
+    std::vector<nn::ShardPlace> places(std::int64_t step) const;
   };
 
   /// A micro-batch of all shards of this rank, or of the one that is this rank's number `shard`.
   Loaded load_all(std::span<const std::int64_t> batch, int micro_batch = 0);
   Loaded load_one(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch = 0);
 
+  /// The samples of a micro-batch of all shards, those of the other ranks too.
+  std::int64_t samples_of_all(std::span<const std::int64_t> batch, int micro_batch) const;
+
  private:
+  BatchPart part_of(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch) const;
   Loaded load(std::optional<ShardLoader>& loader, std::span<const std::int64_t> batch, Range shards, int micro_batch);
 
   const SampleSource& source_;

@@ -113,6 +113,7 @@ TEST_CASE("an option of one model is refused with another") {
       {
           {{"--dropout", "0.5"}, {"--dropout: expected with --model convnet alone"}},
           {{"--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
+          {{"--sync-batch-norm"}, {"--sync-batch-norm: expected with --model convnet alone"}},
           {{"--layers", "2"}, {"--layers: expected with --model gpt alone"}},
           {{"--heads", "2", "--model", "convnet"}, {"--heads: expected with --model gpt alone"}},
           {{"--embed", "64", "--model", "mlp"}, {"--embed: expected with --model gpt alone"}},

@@ -116,27 +116,28 @@ TEST_CASE("an mlp is trained to the bits of one rank") {
                      .accumulate = accumulate});
 }
 
-TEST_CASE("a convnet with batch norm and dropout is trained to the bits of one rank") {
+TEST_CASE("a convnet with either batch norm and dropout is trained to the bits of one rank") {
   const ImageSet train = random_images(29, 1), test = random_images(5, 2);
   const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
-  for (const int accumulate : {1, 2})
-    check_same_bits({.model =
-                         [](Strategy& strategy, auto kernels) {
-                           return std::make_unique<nn::Convnet>(strategy,
-                                                                nn::ConvnetOptions{.height = 8,
-                                                                                   .width = 7,
-                                                                                   .filters = {3, 4},
-                                                                                   .hidden = 6,
-                                                                                   .classes = 3,
-                                                                                   .batch_norm = true,
-                                                                                   .dropout = 0.25,
-                                                                                   .seed = seed},
-                                                                kernels);
-                         },
-                     .optimizer = adamw,
-                     .train = train_samples,
-                     .test = test_samples,
-                     .accumulate = accumulate});
+  for (const nn::BatchNormKind kind : {nn::BatchNormKind::per_shard, nn::BatchNormKind::whole_batch})
+    for (const int accumulate : {1, 2})
+      check_same_bits({.model =
+                           [kind](Strategy& strategy, auto kernels) {
+                             return std::make_unique<nn::Convnet>(strategy,
+                                                                  nn::ConvnetOptions{.height = 8,
+                                                                                     .width = 7,
+                                                                                     .filters = {3, 4},
+                                                                                     .hidden = 6,
+                                                                                     .classes = 3,
+                                                                                     .batch_norm = kind,
+                                                                                     .dropout = 0.25,
+                                                                                     .seed = seed},
+                                                                  kernels);
+                           },
+                       .optimizer = adamw,
+                       .train = train_samples,
+                       .test = test_samples,
+                       .accumulate = accumulate});
 }
 
 TEST_CASE("a gpt is trained to the bits of one rank") {

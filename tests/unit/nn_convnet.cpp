@@ -10,7 +10,7 @@
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
-#include "nn_support.hpp"
+#include "convnet_support.hpp"
 #include "ops/reference/reference.hpp"
 
 using namespace lockstep;
@@ -18,51 +18,15 @@ using namespace lockstep::nn;
 
 namespace {
 
-/// For images of 9 x 8: an odd extent, so that pooling leaves some out.
-ConvnetOptions small(DType dtype, bool batch_norm = false, double dropout = 0) {
-  return {.height = 9,
-          .width = 8,
-          .filters = {3, 4},
-          .hidden = 5,
-          .classes = 3,
-          .batch_norm = batch_norm,
-          .dropout = dropout,
-          .dtype = dtype,
-          .seed = 3};
-}
-
-/// A sealed convnet on a strategy of one replica, whose biases are not zero.
-struct Program {
-  std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
-  Convnet model;
-  Tensor statistics;
-
-  explicit Program(const ConvnetOptions& options, SharedKernels kernels = reference())
-      : model{strategy, options, std::move(kernels)}, statistics{Tensor::zeros(options.dtype, {model.statistics()})} {
-    strategy.seal();
-    for (const Variable& variable : model.variables())
-      if (variable.name().ends_with("bias") || variable.name().ends_with("beta"))
-        for (std::int64_t i = 0; i < variable.local().count(); ++i)
-          set(variable.local(), i, 0.05 * static_cast<double>(i % 5));
-  }
-
-  GradientBuffer buffer() {
-    return GradientBuffer{strategy.store(), model.variables()}.with_statistics(statistics.view());
-  }
-};
-
-SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype) {
-  return nn::samples_from(first, samples, capacity, dtype, {.features = 72, .classes = 3});
-}
-
 /// With and without batch norm, with and without dropout.
 std::vector<ConvnetOptions> all_of(DType dtype) {
-  return {small(dtype), small(dtype, true), small(dtype, false, 0.4), small(dtype, true, 0.4)};
+  return {small(dtype), small(dtype, BatchNormKind::per_shard), small(dtype, BatchNormKind::none, 0.4),
+          small(dtype, BatchNormKind::per_shard, 0.4)};
 }
 
 std::string text(const ConvnetOptions& options) {
-  return std::string{options.batch_norm ? "batch norm, " : ""} + "dropout " + std::to_string(options.dropout);
+  return std::string{options.batch_norm == BatchNormKind::none ? "" : "batch norm, "} + "dropout " +
+         std::to_string(options.dropout);
 }
 
 std::vector<std::string> variables_of(const Convnet& model) {
@@ -91,7 +55,7 @@ TEST_CASE("a convnet creates its variables layer by layer") {
                                                         "conv_1/weight [3, 3, 32, 64]", "conv_1/bias [64]",
                                                         "dense_0/weight [9216, 128]", "dense_0/bias [128]",
                                                         "dense_1/weight [128, 10]", "dense_1/bias [10]"});
-  const Convnet normalised{strategy, small(DType::f32, true), reference()};
+  const Convnet normalised{strategy, small(DType::f32, BatchNormKind::per_shard), reference()};
   CHECK(normalised.statistics() == 2 * (3 + 4));
   CHECK(variables_of(normalised) ==
         std::vector<std::string>{"conv_0/weight [3, 3, 1, 3]", "conv_0/bias [3]", "batch_norm_0/gamma [3]",
@@ -127,7 +91,7 @@ TEST_CASE("a convnet that cannot be is refused before anything is created") {
 TEST_CASE("the gradients of a convnet agree with finite differences") {
   for (const ConvnetOptions& options : all_of(DType::f64)) {
     CAPTURE(text(options));
-    Program program{options};
+    ConvnetProgram program{options};
     const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
     const ShardPlace place{.step = 5, .first_sample = 11};
     const GradientBuffer buffer = program.buffer();
@@ -150,7 +114,7 @@ TEST_CASE("rows of padding change neither the gradients nor the statistics of a 
   for (const DType dtype : {DType::f32, DType::f64})
     for (const ConvnetOptions& options : all_of(dtype)) {
       CAPTURE(name_of(dtype), text(options));
-      Program program{options};
+      ConvnetProgram program{options};
       const GradientBuffer buffer = program.buffer();
       const ShardPlace place{.step = 1, .first_sample = 4};
       const ops::CrossEntropy tight = program.model.train_shard(samples_from(0, 5, 5, dtype), place, buffer);
@@ -167,7 +131,7 @@ TEST_CASE("rows of padding change neither the gradients nor the statistics of a 
 
 TEST_CASE("a shard without samples gives a convnet positive zeros") {
   for (const ConvnetOptions& options : all_of(DType::f32)) {
-    Program program{options, automatic()};
+    ConvnetProgram program{options, automatic()};
     const GradientBuffer buffer = program.buffer();
     for (const Variable& variable : program.model.variables()) fill(buffer.of(variable), -1);
     fill(buffer.statistics(), -1);
@@ -185,7 +149,7 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
   for (const SharedKernels& kernels : {reference(), automatic()})
     for (const ConvnetOptions& options : all_of(DType::f32)) {
       CAPTURE(kernels->name(), text(options));
-      Program program{options, kernels};
+      ConvnetProgram program{options, kernels};
       const GradientBuffer buffer = program.buffer();
       const SampleBatch shard = samples_from(3, 13, 16, DType::f32);
       const ShardPlace place{.step = 2, .first_sample = 3};
@@ -211,7 +175,7 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
 
 TEST_CASE("a batch has the same gradient and the same dropout however it is cut into shards") {
   for (const double dropout : {0.0, 0.4}) {
-    Program program{small(DType::f64, false, dropout)};
+    ConvnetProgram program{small(DType::f64, BatchNormKind::none, dropout)};
     const GradientBuffer home = program.buffer();
     const ops::CrossEntropy whole = program.model.train_shard(samples_from(0, 21, 24, DType::f64), {.step = 9}, home);
     const std::vector<double> expected = in_double(home.flat());
@@ -235,7 +199,7 @@ TEST_CASE("a batch has the same gradient and the same dropout however it is cut 
 }
 
 TEST_CASE("dropout is another one in another step, for other samples, and for nobody in evaluation") {
-  Program plain{small(DType::f64)}, dropping{small(DType::f64, false, 0.4)};
+  ConvnetProgram plain{small(DType::f64)}, dropping{small(DType::f64, BatchNormKind::none, 0.4)};
   const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
   const auto loss = [&](const ShardPlace& place) {
     return dropping.model.train_shard(batch, place, dropping.buffer()).loss_sum;
@@ -251,7 +215,7 @@ TEST_CASE("dropout is another one in another step, for other samples, and for no
 }
 
 TEST_CASE("moving averages come to the statistics that every step has, and an evaluation to the loss of training") {
-  Program program{small(DType::f64, true)};
+  ConvnetProgram program{small(DType::f64, BatchNormKind::per_shard)};
   const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
   const GradientBuffer buffer = program.buffer();
   const double trained = program.model.train_shard(batch, {}, buffer).loss_sum;
@@ -262,7 +226,7 @@ TEST_CASE("moving averages come to the statistics that every step has, and an ev
 }
 
 TEST_CASE("the first step's moving averages are a tenth of its statistics, each sample weighing the same") {
-  Program program{small(DType::f64, true)};
+  ConvnetProgram program{small(DType::f64, BatchNormKind::per_shard)};
   const auto moving = [&] {
     std::vector<double> all;
     for (const auto& state : program.strategy.store().variables())
@@ -289,7 +253,7 @@ TEST_CASE("the first step's moving averages are a tenth of its statistics, each 
 
 TEST_CASE("moving averages have the same bits on any number of ranks that divides the shards") {
   std::vector<Tensor> shards;
-  Program program{small(DType::f32, true), automatic()};
+  ConvnetProgram program{small(DType::f32, BatchNormKind::per_shard), automatic()};
   const GradientBuffer buffer = program.buffer();
   for (std::int64_t shard = 0; shard < 8; ++shard) {
     program.model.train_shard(samples_from(3 * shard, shard == 7 ? 0 : 3, 16, DType::f32), {}, buffer);
@@ -308,7 +272,7 @@ TEST_CASE("moving averages have the same bits on any number of ranks that divide
     }
     const Tensor total = Tensor::zeros(DType::f32, {14});
     fixed_order_sum(of_ranks.view(), static_cast<int>(ranks), total.view());
-    Program fresh{small(DType::f32, true), automatic()};
+    ConvnetProgram fresh{small(DType::f32, BatchNormKind::per_shard), automatic()};
     fresh.model.absorb_statistics(total.view(), 21);
     return fresh.model.evaluate_shard(samples_from(0, 16, 16, DType::f32)).loss_sum;
   };
@@ -318,12 +282,12 @@ TEST_CASE("moving averages have the same bits on any number of ranks that divide
 
 TEST_CASE("a convnet of f32 is close to one of f64, on every kernel") {
   for (std::size_t which = 0; which < 4; ++which) {
-    Program wide{all_of(DType::f64)[which]};
+    ConvnetProgram wide{all_of(DType::f64)[which]};
     const GradientBuffer exact = wide.buffer();
     const ops::CrossEntropy expected = wide.model.train_shard(samples_from(0, 20, 32, DType::f64), {}, exact);
     for (const SharedKernels& kernels : {reference(), automatic()}) {
       CAPTURE(which, kernels->name());
-      Program narrow{all_of(DType::f32)[which], kernels};
+      ConvnetProgram narrow{all_of(DType::f32)[which], kernels};
       const GradientBuffer buffer = narrow.buffer();
       const ops::CrossEntropy result = narrow.model.train_shard(samples_from(0, 20, 32, DType::f32), {}, buffer);
       CHECK(result.loss_sum == Approx(expected.loss_sum).epsilon(1e-6));
@@ -339,7 +303,7 @@ TEST_CASE("a convnet of f32 is close to one of f64, on every kernel") {
 }
 
 TEST_CASE("a shard that is not the convnet's is refused, and nothing is written") {
-  Program program{small(DType::f32, true, 0.4)};
+  ConvnetProgram program{small(DType::f32, BatchNormKind::per_shard, 0.4)};
   const GradientBuffer buffer = program.buffer();
   fill(buffer.flat(), 7);
   fill(buffer.statistics(), 7);

@@ -10,6 +10,9 @@
 
 namespace lockstep::nn {
 
+/// Whether a model normalises what its layers see, and by whose statistics.
+enum class BatchNormKind : std::uint8_t { none, per_shard, whole_batch };
+
 struct BatchNormOptions {
   std::string name = "batch_norm";
   std::int64_t channels;
@@ -23,8 +26,9 @@ struct BatchNormOptions {
 /// they are the moving averages of them. Holds no activations: its caller does.
 ///
 /// Statistics are 2 * channels numbers, means and then variances, as sums over samples: those of shards add up, and
-/// weigh as much as the shards have samples. The average of shards' variances is what is left out by the distances
-/// between their means, so it is a little below the variance of the batch.
+/// weigh as much as the shards have samples. Where each shard is normalised by itself, the average of the shards'
+/// variances leaves out the distances between their means, so it is a little below the variance of the batch. Where
+/// all are normalised together, their squares are taken around the mean of all, and add up to the batch's variance.
 ///
 /// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for
 /// operands that do not fit.
@@ -44,8 +48,17 @@ class BatchNorm {
   /// How many numbers the statistics are.
   std::int64_t statistics() const { return 2 * channels_; }
 
-  /// Overwrites `statistics` [2 * channels] with those of x.
-  void measure(const ops::Kernels& kernels, const TensorView& x, const TensorView& statistics) const;
+  /// The parts of statistics [2 * channels].
+  TensorView means(const TensorView& statistics) const { return statistics.slice(0, channels_); }
+  TensorView variances(const TensorView& statistics) const { return statistics.slice(channels_, channels_); }
+
+  /// Overwrites the means in `statistics` with those of x.
+  void measure_means(const ops::Kernels& kernels, const TensorView& x, const TensorView& statistics) const;
+
+  /// Overwrites the variances in `statistics` with those of x, around the mean of `whole`: of whose variances nothing
+  /// is read, and of whose samples x holds all or a part.
+  void measure_variances(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& whole,
+                         const TensorView& statistics) const;
 
   /// What the samples are normalised by that `statistics` is of.
   ops::Normalisation by(const TensorView& statistics, std::int64_t samples) const;
@@ -61,19 +74,16 @@ class BatchNorm {
   void backward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by, const TensorView& dy,
                 const GradientBuffer& gradients) const;
 
-  /// The gradient of x, from those of gamma and beta that `backward` wrote for all samples that were normalised
-  /// together. Overwrites dx, which may be dy.
+  /// The gradient of x, from `d_parameters` [2 * channels]: the gradients of gamma and then of beta, summed over all
+  /// samples that were normalised together, of which x may hold a part. Overwrites dx, which may be dy.
   void backward_input(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
-                      const TensorView& dy, const GradientBuffer& gradients, const TensorView& dx) const;
+                      const TensorView& dy, const TensorView& d_parameters, const TensorView& dx) const;
 
   /// Takes `statistics`, the sum of those of a step's shards, and the number of its samples, which is positive, into
   /// this replica's moving averages: average = momentum * average + (1 - momentum) * statistics / samples.
   void absorb(const ops::Kernels& kernels, const TensorView& statistics, std::int64_t samples) const;
 
  private:
-  TensorView means(const TensorView& statistics) const { return statistics.slice(0, channels_); }
-  TensorView variances(const TensorView& statistics) const { return statistics.slice(channels_, channels_); }
-
   std::int64_t channels_;
   double epsilon_;
   double momentum_;

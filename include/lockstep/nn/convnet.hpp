@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -11,7 +12,9 @@
 #include <lockstep/nn/conv2d.hpp>
 #include <lockstep/nn/dense.hpp>
 #include <lockstep/nn/dropout.hpp>
+#include <lockstep/nn/joint_model.hpp>
 #include <lockstep/nn/model.hpp>
+#include <lockstep/reduce/fixed_order.hpp>
 
 namespace lockstep::nn {
 
@@ -21,17 +24,18 @@ struct ConvnetOptions {
   std::array<std::int64_t, 2> filters = {32, 64};  ///< outputs of each convolution
   std::int64_t hidden = 128;                       ///< outputs of the first dense layer
   std::int64_t classes = 10;
-  bool batch_norm = false;   ///< after each convolution
-  double dropout = 0;        ///< the rate of it after the pooling and after the first dense layer
-  DType dtype = DType::f32;  ///< f32 or f64
-  std::uint64_t seed = 1;    ///< of the initial weights, and of dropout
+  BatchNormKind batch_norm = BatchNormKind::none;  ///< after each convolution
+  double dropout = 0;                              ///< the rate of it after the pooling and after the first dense layer
+  DType dtype = DType::f32;                        ///< f32 or f64
+  std::uint64_t seed = 1;                          ///< of the initial weights, and of dropout
 };
 
 /// Two convolutions of 3 x 3, "conv_0" and "conv_1", with ReLU behind each and max-pooling behind the second, then the
 /// dense layers "dense_0", with ReLU, and "dense_1", and softmax cross-entropy. With batch norm "batch_norm_0" and
-/// "batch_norm_1" stand between a convolution and its ReLU; each shard is normalised by statistics of its own, of its
-/// samples and not of the padding, and an evaluation by the moving averages of them.
-class Convnet final : public Model {
+/// "batch_norm_1" stand between a convolution and its ReLU. They normalise each shard by statistics of its own, or, as
+/// a joint model, all shards by those of the whole batch; of samples and not of the padding. An evaluation is
+/// normalised by the moving averages of what the training saw.
+class Convnet final : public Model, private JointModel {
  public:
   /// COLL. Creates its variables, layer by layer. Before that InvalidArgument for images of less than 6 x 6, other
   /// sizes below 1, a rate outside [0, 1), and a dtype other than f32 and f64; ConfigError for kernels that have none
@@ -43,6 +47,7 @@ class Convnet final : public Model {
   std::span<const Variable> variables() const override { return variables_; }
   ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
                                 const GradientBuffer& gradients) override;
+  JointModel* joint() override { return options_.batch_norm == BatchNormKind::whole_batch ? this : nullptr; }
   ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
 
   /// Those of its batch norm layers, one after the other.
@@ -51,49 +56,84 @@ class Convnet final : public Model {
   std::vector<SyncOnReadVariable> moving_averages() const override;
 
  private:
-  /// A convolution and what is done to its sums.
+  /// A convolution and what is done to its sums. Without batch norm the tensors are empty.
   struct Stage {
     Conv2d convolution;
-    std::optional<BatchNorm> norm;
+    FixedOrderAccumulator shard_tree;  ///< of tensors [filters]
+    std::optional<BatchNorm> norm = {};
     std::int64_t first_statistic = 0;  ///< where the norm's are among the model's
+    Tensor statistics = {};            ///< of all samples that are normalised together
+    Tensor d_parameters = {};          ///< the gradients of gamma and beta, summed over those samples
   };
 
   /// Room for the activations of one shard, as large as the largest capacity wanted so far: a step allocates
   /// nothing.
-  struct Workspace {
+  struct Activations {
     std::int64_t capacity = 0;
     std::array<Tensor, 2> sums;     ///< of each convolution; empty without batch norm
     std::array<Tensor, 2> outputs;  ///< of each stage
     Tensor pooled, hidden, logits;
     std::array<Tensor, 2> masks;  ///< of pooled and hidden; empty without dropout
     Tensor d_first, d_pooled, d_hidden;
-    Tensor statistics;
+    Tensor statistics;  ///< the shard's part of them
   };
 
-  /// One way through the network.
+  /// A shard on its way through the network.
+  struct Shard {
+    const SampleBatch& batch;
+    const Activations& room;
+    const ShardPlace* place = nullptr;  ///< null, as the gradients: an evaluation
+    const GradientBuffer* gradients = nullptr;
+
+    std::int64_t rows() const { return batch.inputs.shape().front(); }
+  };
+
+  /// Shards that go through the network side by side, layer by layer.
   struct Pass {
-    const SampleBatch& shard;
-    const ShardPlace* place;  ///< none: an evaluation
+    std::vector<Shard> shards;
+    std::int64_t samples = 0;       ///< that are normalised together: of these shards, and of the other ranks'
+    DeclaredSums* ranks = nullptr;  ///< null: there are no others
 
-    std::int64_t rows() const { return shard.inputs.shape().front(); }
+    bool is_training() const { return shards.front().place != nullptr; }
   };
+
+  std::vector<std::int64_t> joint_sums() const override;
+  std::vector<ops::CrossEntropy> train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
+                                               DeclaredSums& ranks) override;
 
   void create_stage(Strategy& strategy, std::size_t index, const Here& here);
-  void reserve(std::int64_t capacity);
+  void require_images(const SampleBatch& shard) const;
+  void require_trainable(const SampleBatch& shard, const GradientBuffer& gradients) const;
+  void require_joint(const JointBatch& batch, std::span<const GradientBuffer> gradients) const;
+  void reserve(std::size_t shards, std::int64_t capacity);
+  Activations make_activations(std::int64_t capacity) const;
 
-  TensorView images(const Pass& pass) const;
-  TensorView of(const Pass& pass, const Tensor& whole) const;
+  TensorView of(const Shard& shard, const Tensor& whole) const;
+  TensorView sums_of_samples(std::size_t stage, const Shard& shard) const;
+  TensorView images(const Shard& shard) const;
+  TensorView input_of(std::size_t stage, const Shard& shard) const;
+  TensorView d_output_of(std::size_t stage, const Shard& shard) const;
   TensorView statistics_of(std::size_t stage, const TensorView& all) const;
   ops::Normalisation normalisation(std::size_t stage, const Pass& pass) const;
 
-  void forward(const Pass& pass);
-  void forward_stage(std::size_t index, const Pass& pass, const TensorView& x, ops::Activation activation);
-  void drop(std::size_t layer, const Pass& pass, const TensorView& x);
+  std::vector<ops::CrossEntropy> train(const Pass& pass);
+  void clear_empty_shards(const Pass& pass) const;
 
-  void backward(const Pass& pass, const GradientBuffer& gradients);
-  void backward_stage(std::size_t index, const Pass& pass, const TensorView& x, const TensorView& dy,
-                      const GradientBuffer& gradients);
-  void undrop(std::size_t layer, const Pass& pass, const TensorView& dx);
+  void forward(const Pass& pass);
+  void forward_stage(std::size_t index, const Pass& pass, ops::Activation activation);
+  void measure(std::size_t index, const Pass& pass);
+  void forward_head(const Shard& shard);
+  void drop(std::size_t layer, const Shard& shard, const TensorView& x);
+
+  void backward(const Pass& pass);
+  void backward_head(const Shard& shard);
+  void backward_stage(std::size_t index, const Pass& pass);
+  void backward_norm(std::size_t index, const Pass& pass);
+  void undrop(std::size_t layer, const Shard& shard, const TensorView& dx);
+
+  void sum_over_shards(Stage& stage, const Pass& pass, const std::function<TensorView(const Shard&)>& part,
+                       const TensorView& sum);
+  void sum_over_ranks(const Pass& pass, const TensorView& sum);
 
   ConvnetOptions options_;
   std::shared_ptr<const ops::Kernels> kernels_;
@@ -102,7 +142,7 @@ class Convnet final : public Model {
   std::vector<Dense> dense_;
   std::vector<Dropout> dropout_;
   std::vector<Variable> variables_;
-  Workspace workspace_;
+  std::vector<Activations> activations_;  ///< of as many shards as went side by side so far
 };
 
 }  // namespace lockstep::nn

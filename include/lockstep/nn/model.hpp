@@ -14,6 +14,7 @@
 
 namespace lockstep::nn {
 
+class JointModel;
 class ShardSums;
 
 /// Where in a training a shard is: what random numbers for its samples depend on, besides the model's seed. Never the
@@ -57,6 +58,10 @@ class Model {
   /// InvalidArgument for another number of them, or none.
   virtual ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
                                          const GradientBuffer& sum);
+
+  /// The model as one whose shards of a step have to be computed together, which train_shard does not know of: it takes
+  /// its shard for the whole batch. Null where each shard is computed by itself.
+  virtual JointModel* joint() { return nullptr; }
 
   /// Forward only, as it is done with the trained model: the same result where the model has neither statistics nor
   /// dropout.

@@ -3,6 +3,8 @@
 
 #include <concepts>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -13,6 +15,7 @@
 
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/learning_rate.hpp>
+#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
@@ -38,6 +41,13 @@ struct StepSums {
   std::int64_t samples = 0;
   double loss = 0;
   std::int64_t correct = 0;
+};
+
+/// Gradients that no rank can compute by itself: on the way `compute` makes each of `sums` over the ranks once, in
+/// their order, and returns this rank's part of what the step adds up.
+struct JointComputation {
+  SumList sums;
+  std::function<StepSums(DeclaredSums&)> compute;
 };
 
 /// Applies gradients to the mirrored variables they belong to.
@@ -76,7 +86,7 @@ class Optimizer {
   /// Applies the sum of the replicas' gradients. Scaling the loss is the caller's.
   template <GradientList List = std::initializer_list<Gradient>>
   void apply_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
-    apply(context, gradients, nullptr, {}, here);
+    apply(context, {.gradients = gradients}, here);
   }
 
   /// Applies the sum of the replicas' gradients, which are sums over their samples, divided by the sum of
@@ -86,7 +96,7 @@ class Optimizer {
   void apply_gradients(ReplicaContext& context, const List& gradients, std::int64_t samples,
                        Here here = Here::current()) {
     StepSums sums{.samples = samples};
-    apply(context, gradients, &sums, {}, here);
+    apply(context, {.gradients = gradients, .sums = &sums}, here);
   }
 
   /// The same with `own.samples`; the other numbers ride along, so that a step with its loss costs no further
@@ -104,7 +114,20 @@ class Optimizer {
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
                            const TensorView& statistics, Here here = Here::current()) {
     StepSums sums = own;
-    apply(context, gradients, &sums, statistics, here);
+    apply(context, {.gradients = gradients, .sums = &sums, .statistics = statistics}, here);
+    return sums;
+  }
+
+  /// The same where the gradients, `statistics` and this rank's sums are what `joint.compute` finds: it runs inside of
+  /// the merge_call, in cross-replica context, and its sums over the ranks cost no further agreement. The ranks compare
+  /// `joint.sums`. Where it throws on a rank, or makes fewer sums, that rank still takes part in what was declared, so
+  /// nobody waits for it; then its exception goes on. The others get sums of no samples, and a PeerError in their next
+  /// agreement; no rank applies anything.
+  template <GradientList List = std::initializer_list<Gradient>>
+  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const JointComputation& joint,
+                           const TensorView& statistics = {}, Here here = Here::current()) {
+    StepSums sums;
+    apply(context, {.gradients = gradients, .sums = &sums, .statistics = statistics, .joint = &joint}, here);
     return sums;
   }
 
@@ -138,9 +161,18 @@ class Optimizer {
  private:
   class Plan;
 
+  /// What an overload asks for.
+  struct Request {
+    std::span<const Gradient> gradients;
+    StepSums* sums = nullptr;  ///< none: the gradients are not divided
+    TensorView statistics = {};
+    const JointComputation* joint = nullptr;  ///< none: everything is there
+  };
+
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients);
-  void apply(ReplicaContext& context, std::span<const Gradient> gradients, StepSums* sums, const TensorView& statistics,
-             const Here& here);
+  void apply(ReplicaContext& context, const Request& request, const Here& here);
+  std::exception_ptr compute(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
+  void reduce_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
   void step(const Plan& plan, double divisor);
   double clip_factor(const Plan& plan, double divisor) const;
 

@@ -9,6 +9,7 @@
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/input/shards.hpp>
+#include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/fit.hpp>
@@ -26,9 +27,9 @@ enum class ScheduleKind : std::uint8_t { constant, cosine };
 struct TrainingOptions {
   std::filesystem::path data;  ///< a folder of images, or a file of text
   ModelKind model = ModelKind::mlp;
-  std::int64_t classes = 10;                      ///< of images
-  std::vector<std::int64_t> hidden = {512, 512};  ///< of the mlp
-  bool batch_norm = false;                        ///< of the convnet, as its rate of dropout
+  std::int64_t classes = 10;                               ///< of images
+  std::vector<std::int64_t> hidden = {512, 512};           ///< of the mlp
+  nn::BatchNormKind batch_norm = nn::BatchNormKind::none;  ///< of the convnet, as its rate of dropout
   double dropout = 0;
   std::int64_t layers = 4;  ///< of the gpt, as all that follow
   std::int64_t heads = 4;   ///< a divisor of `embed`

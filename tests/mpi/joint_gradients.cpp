@@ -1,0 +1,283 @@
+// Gradients that the ranks compute together, in the middle of a step: what they add up on the way, and a rank that
+// fails there. Inputs differ on every rank; sums are exact.
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/lockstep.hpp>
+
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// One variable, sealed: w = (0, 0).
+struct Program {
+  Strategy strategy = runtime().make_strategy();
+  MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {2}); });
+  Sgd optimizer{{.learning_rate = 1}};
+
+  Program() { strategy.seal(); }
+
+  Stream& stream() { return strategy.stream(); }
+  std::vector<float> weight() const { return Tensor::on_host(w.local()).to_vector<float>(); }
+
+  /// Writes the gradient where it belongs.
+  void write(std::vector<float> gradient) {
+    copy(Tensor::from(gradient, {2}).view(), strategy.store().gradient(w), stream());
+  }
+
+  StepSums step(const JointComputation& joint) {
+    StepSums sums{.samples = -1};
+    strategy.run([&](ReplicaContext& context) {
+      sums = optimizer.apply_gradients(context, gradients_in_store(strategy.store(), {w}), joint);
+    });
+    return sums;
+  }
+};
+
+/// The sum over the ranks of this rank's `values`.
+std::vector<float> sum(DeclaredSums& ranks, Stream& stream, std::vector<float> values) {
+  const Tensor tensor =
+      Tensor::copy_of(Tensor::from(values, {static_cast<std::int64_t>(values.size())}).view(), stream);
+  ranks.all_reduce(tensor.view());
+  return Tensor::on_host(tensor.view()).to_vector<float>();
+}
+
+const SumList two_sums{.dtype = DType::f32, .counts = {1, 2}};
+
+/// What a rank has after each of the two sums is in its gradient. Throws before sum number `fails_before`, if that is
+/// one of them, or behind the second.
+JointComputation two_sums_of(Program& program, int fails_before = 3) {
+  return {two_sums, [&program, fails_before](DeclaredSums& ranks) -> StepSums {
+            const auto mine = static_cast<float>(rank() + 1);
+            const auto fail_before = [&](int number) {
+              if (number == fails_before) throw std::out_of_range{"no sum " + std::to_string(number)};
+            };
+            fail_before(0);
+            const float first = sum(ranks, program.stream(), {mine}).at(0);
+            fail_before(1);
+            const float second = sum(ranks, program.stream(), {0, first * mine}).at(1);
+            fail_before(2);
+            program.write({second, mine});
+            return {.samples = rank() + 1, .loss = 0.5 * (rank() + 1), .correct = rank()};
+          }};
+}
+
+/// Its images are numbered by their labels. What it trains is the number of samples that the ranks count together,
+/// which it compares with the number that it is told.
+class CountingModel final : public nn::Model, private nn::JointModel {
+ public:
+  explicit CountingModel(Strategy& strategy)
+      : stream_{strategy.stream()}, variables_{strategy.create_variable({.name = "w"}, [] {
+          return Tensor::zeros(DType::f32, {1});
+        })} {}
+
+  std::string_view name() const override { return "counting"; }
+  std::span<const Variable> variables() const override { return variables_; }
+  nn::JointModel* joint() override { return this; }
+  ops::CrossEntropy train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
+    throw std::logic_error{"a joint model is not trained shard by shard"};
+  }
+  ops::CrossEntropy evaluate_shard(const SampleBatch&) override { return {}; }
+
+  std::vector<std::int64_t> counted;
+
+ private:
+  std::vector<std::int64_t> joint_sums() const override { return {1}; }
+  std::vector<ops::CrossEntropy> train_jointly(const nn::JointBatch& batch,
+                                               std::span<const nn::GradientBuffer> gradients,
+                                               DeclaredSums& ranks) override {
+    std::int64_t here = 0;
+    std::vector<ops::CrossEntropy> results;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const std::int64_t samples = batch.shards.batches[i].samples;
+      copy(Tensor::from({static_cast<float>(samples)}, {1}).view(), gradients[i].of(variables_[0]), stream_);
+      results.push_back({.loss_sum = static_cast<double>(samples), .correct = samples});
+      here += samples;
+    }
+    CHECK(sum(ranks, stream_, {static_cast<float>(here)}).at(0) == static_cast<float>(batch.samples));
+    counted.push_back(batch.samples);
+    return results;
+  }
+
+  Stream& stream_;
+  std::vector<Variable> variables_;
+};
+
+class Losses final : public Observer {
+ public:
+  void on_step(const StepReport& report) override { losses.push_back(report.loss); }
+  void on_evaluation(const EvaluationReport&) override {}
+  std::vector<double> losses;
+};
+
+ImageSet grey_images(std::int64_t count, std::int64_t size) {
+  ImageSet images{.rows = size, .columns = size, .pixels = {}, .labels = {}};
+  for (std::int64_t i = 0; i < count * size * size; ++i)
+    images.pixels.push_back(static_cast<std::uint8_t>(i * i % 251));
+  for (std::int64_t i = 0; i < count; ++i) images.labels.push_back(static_cast<std::uint8_t>(i % 3));
+  return images;
+}
+
+}  // namespace
+
+TEST_CASE("what ranks compute together, with sums on the way, is applied as one step in two agreements") {
+  Program program;
+  const auto meetings = [&] { return program.strategy.group().meeting().meetings(); };
+  const auto before = meetings();
+  const StepSums sums = program.step(two_sums_of(program));
+  CHECK(meetings() - before == 2);
+  const auto all = static_cast<float>(triangle());
+  CHECK(sums.samples == triangle());
+  CHECK(sums.loss == 0.5 * triangle());
+  CHECK(sums.correct == triangle() - ranks());
+  // Each rank's gradient begins with the square of the sum of all ranks' numbers.
+  CHECK(program.weight() == std::vector<float>{-all * static_cast<float>(ranks()), -1});
+  CHECK(program.optimizer.steps(program.strategy) == 1);
+}
+
+TEST_CASE("a rank that fails before, between or behind the sums is named on every rank, and nothing is applied") {
+  Program program;
+  for (int culprit = 0; culprit < ranks(); ++culprit)
+    for (int fails_before = 0; fails_before < 3; ++fails_before) {
+      CAPTURE(culprit, fails_before);
+      StepSums sums{.samples = -1};
+      const auto step = [&] {
+        program.strategy.run([&](ReplicaContext& context) {
+          sums = program.optimizer.apply_gradients(context, gradients_in_store(program.strategy.store(), {program.w}),
+                                                   two_sums_of(program, rank() == culprit ? fails_before : 3));
+        });
+      };
+      if (rank() == culprit) {
+        CHECK_THROWS_WITH(step(), "no sum " + std::to_string(fails_before));
+      } else {
+        CHECK_THAT(message_of<PeerError>(step), Catch::StartsWith("replica " + std::to_string(culprit) + " (") &&
+                                                    Catch::EndsWith("failed: no sum " + std::to_string(fails_before)));
+        CHECK(sums.samples == 0);
+      }
+      CHECK(program.weight() == std::vector<float>{0, 0});
+      CHECK(program.optimizer.steps(program.strategy) == 0);
+      expect_in_step();
+    }
+  program.step(two_sums_of(program));
+  CHECK(program.weight()[1] == -1);
+}
+
+TEST_CASE("a rank that makes fewer sums than declared, or other ones, fails alone") {
+  Program program;
+  const auto step = [&](int made, std::int64_t size) {
+    program.step({two_sums, [&](DeclaredSums& ranks) -> StepSums {
+                    const std::vector<std::int64_t> counts{1, odd_one() ? size : 2};
+                    for (int i = 0; i < (odd_one() ? made : 2); ++i)
+                      sum(ranks, program.stream(), std::vector<float>(static_cast<std::size_t>(counts[i])));
+                    program.write({1, 1});
+                    return {.samples = 1};
+                  }});
+  };
+  const auto fails = [&](int made, std::int64_t size, const std::string& message) {
+    if (odd_one()) {
+      CHECK_THAT(message_of<InvalidArgument>([&] { step(made, size); }), Catch::Equals(message));
+    } else {
+      CHECK_THAT(message_of<PeerError>([&] { step(made, size); }), Catch::EndsWith(message));
+    }
+    expect_in_step();
+  };
+  fails(1, 2, "1 of 2 declared sums were made");
+  fails(2, 5, "sum 2 of 2: f32[5]; declared were 2 elements of f32");
+  CHECK(program.weight() == std::vector<float>{0, 0});
+}
+
+TEST_CASE("ranks that declare other sums, or none, disagree before the first one") {
+  if (ranks() == 1) return;
+  Program program;
+  const auto step = [&](const SumList& odd) {
+    return mismatch_of([&] {
+      program.step({odd_one() ? odd : two_sums, [](DeclaredSums&) -> StepSums { throw std::logic_error{"computed"}; }});
+    });
+  };
+  CHECK_THAT(step({.dtype = DType::f32, .counts = {2, 1}}),
+             Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::Contains("after 2 sums of 3 f32"));
+  CHECK_THAT(step({.dtype = DType::f64, .counts = {1, 2}}),
+             Catch::Contains("after 2 sums of 3 f64") && Catch::Contains("after 2 sums of 3 f32"));
+  const auto way = mismatch_of([&] {
+    program.strategy.run([&](ReplicaContext& context) {
+      const Here here = Here::current();
+      const std::vector<Gradient> gradients = gradients_in_store(program.strategy.store(), {program.w});
+      if (odd_one()) {
+        program.optimizer.apply_gradients(context, gradients, StepSums{.samples = 1}, here);
+      } else {
+        program.optimizer.apply_gradients(context, gradients, two_sums_of(program), {}, here);
+      }
+    });
+  });
+  CHECK_THAT(way, Catch::Contains("apply_gradients by samples: 'w'") && Catch::Contains("after 2 sums of 3 f32"));
+  expect_in_step();
+}
+
+TEST_CASE("a joint model is told the samples of each micro-batch on all ranks, and the last step's few") {
+  const ImageSet train = grey_images(29, 1), test = grey_images(2, 1);
+  const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
+  for (const int accumulate : {1, 2, 3}) {
+    Strategy strategy = runtime().make_strategy();
+    CountingModel model{strategy};
+    Sgd sgd{{.learning_rate = 1}};
+    Losses observer;
+    // 26 samples, and then 3: shards of many sizes, of which most are empty in the second step.
+    fit(strategy, model, sgd, {train_samples, test_samples},
+        {.global_batch = 26, .steps = 2, .shards = 2 * ranks(), .accumulate = accumulate}, observer);
+    REQUIRE(model.counted.size() == static_cast<std::size_t>(2 * accumulate));
+    std::int64_t first = 0, second = 0;
+    for (int i = 0; i < accumulate; ++i) {
+      first += model.counted[static_cast<std::size_t>(i)];
+      second += model.counted[static_cast<std::size_t>(accumulate + i)];
+    }
+    CHECK(first == 26);
+    CHECK(second == 3);
+    CHECK(observer.losses == std::vector<double>{1, 1});  // one for each sample
+    CHECK(Tensor::on_host(model.variables()[0].local()).to_vector<float>() == std::vector<float>{-2});
+  }
+}
+
+TEST_CASE("a convnet that fails on one rank between two sums over the batch is named on the others") {
+  if (runtime().strategy().stream().kind() != DeviceKind::cpu) return;  // a GPU has no kernels for images
+  // The label of one sample is none of the model's classes, which shows when the forward sums have been made.
+  ImageSet train = grey_images(2 * ranks(), 6);
+  const ImageSet test = grey_images(1, 6);
+  train.labels[3 % train.labels.size()] = 9;
+  const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
+  Strategy strategy = runtime().make_strategy();
+  nn::Convnet model{strategy,
+                    {.height = 6,
+                     .width = 6,
+                     .filters = {2, 3},
+                     .hidden = 4,
+                     .classes = 3,
+                     .batch_norm = nn::BatchNormKind::whole_batch},
+                    ops::make_kernels(ops::KernelChoice::automatic)};
+  Sgd sgd{{.learning_rate = 1}};
+  Losses observer;
+  const auto step = [&] {
+    fit(strategy, model, sgd, {train_samples, test_samples},
+        {.global_batch = 2 * ranks(), .steps = 1, .shards = ranks()}, observer);
+  };
+  int failed = 0, told = 0;
+  try {
+    step();
+  } catch (const InvalidArgument& error) {
+    failed = 1;
+    CHECK_THAT(error.what(), Catch::Contains("label 9"));
+  } catch (const PeerError& error) {
+    told = 1;
+    CHECK_THAT(error.what(), Catch::Contains("label 9"));
+  }
+  const auto sums = strategy.reduce(ReduceOp::sum, PerReplica<std::vector<int>>{{failed, told}});
+  CHECK(sums == std::vector<int>{1, ranks() - 1});
+  CHECK(observer.losses.empty());
+  CHECK(sgd.steps(strategy) == 0);
+  expect_in_step();
+}
