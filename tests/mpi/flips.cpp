@@ -1,5 +1,6 @@
 // Training in which one replica's weight is another one from some step on: found by the next attestation.
 #include <array>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -39,7 +40,10 @@ ImageData images() {
 /// What a run told.
 class Told final : public Observer {
  public:
-  void on_step(const StepReport& report) override { steps = report.step; }
+  explicit Told(std::function<void(std::int64_t)> after_step = [](std::int64_t) {})
+      : after_step_{std::move(after_step)} {}
+
+  void on_step(const StepReport& report) override { after_step_(steps = report.step); }
   void on_evaluation(const EvaluationReport&) override {}
   void on_drift(std::int64_t step, const DriftError& error) override {
     drifted_in = step;
@@ -49,6 +53,9 @@ class Told final : public Observer {
   std::int64_t steps = 0;  ///< that went well
   std::int64_t drifted_in = 0;
   Drift drift;
+
+ private:
+  std::function<void(std::int64_t)> after_step_;
 };
 
 enum class Trained { mlp, convnet };
@@ -144,6 +151,28 @@ TEST_CASE("a flipped bit is found in whichever variable it is, and there alone")
     CAPTURE(names);
     if (model == Trained::mlp) CHECK(names == of_mlp);
     if (model == Trained::convnet) CHECK(names.size() == 12);
+  }
+}
+
+TEST_CASE("moving averages that drift are found, each of them") {
+  if (ranks() == 1 || !has(Trained::convnet)) return;
+  const QuietLog quiet;
+  for (const std::size_t drifting : {0, 1, 2, 3}) {
+    Strategy strategy = runtime().make_strategy();
+    const auto model = make_model(strategy, Trained::convnet);
+    const auto optimizer = make_optimizer(Trained::convnet);
+    const std::vector<SyncOnReadVariable> averages = model->moving_averages();
+    REQUIRE(averages.size() == 4);
+    Told told{[&](std::int64_t step) {
+      if (step != 2 || !odd_one()) return;
+      for (float& each : averages[drifting].local().elements<float>()) each += 0.5F;
+    }};
+    FitOptions options{.global_batch = 4 * ranks(), .steps = 9, .shards = ranks(), .evaluate_every = 1000};
+    options.attest_every = 4;
+    CHECK_THROWS_AS(fit(strategy, *model, *optimizer, images(), options, told), DriftError);
+    CHECK(told.drifted_in == 4);
+    REQUIRE(told.drift.values.size() == 1);
+    CHECK(told.drift.values.front().name == "variable " + std::string{averages[drifting].label()});
   }
 }
 
