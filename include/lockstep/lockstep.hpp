@@ -25,6 +25,7 @@
 #include <lockstep/input/input_context.hpp>
 #include <lockstep/input/row_sequence.hpp>
 #include <lockstep/input/sample_order.hpp>
+#include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
 #include <lockstep/nn/convnet.hpp>

@@ -13,9 +13,9 @@
 #include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/train/fit.hpp>
 
-#include "reduce/arithmetic.hpp"
+#include "nn/shard_sums.hpp"
+#include "train/accumulation.hpp"
 #include "train/rank_shards.hpp"
-#include "train/shard_sums.hpp"
 
 namespace lockstep {
 namespace {
@@ -71,15 +71,23 @@ class RecentLoss {
   std::deque<StepSums> recent_;
 };
 
-/// sum += own, gradients and statistics.
-void add_up(const nn::GradientBuffer& sum, const nn::GradientBuffer& own) {
-  detail::add(sum.flat(), own.flat(), sum.stream());
-  if (sum.statistics().count() > 0) detail::add(sum.statistics(), own.statistics(), sum.stream());
+/// Where the shards of a step are.
+std::vector<nn::ShardPlace> places_of(std::int64_t step, const RankShards::Loaded& shards) {
+  std::vector<nn::ShardPlace> places;
+  for (const std::int64_t first : shards.first_samples) places.push_back({.step = step, .first_sample = first});
+  return places;
+}
+
+std::int64_t samples_in(const BatchGroup& group) {
+  std::int64_t samples = 0;
+  for (const SampleBatch& batch : group.batches) samples += batch.samples;
+  return samples;
 }
 
 class Fit {
  public:
-  Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const ImageData& data, const FitOptions& options)
+  Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+      const FitOptions& options)
       : strategy_{strategy},
         model_{model},
         optimizer_{optimizer},
@@ -88,26 +96,23 @@ class Fit {
         rank_{strategy.group().rank()},
         schedule_{data.train.count(), options.global_batch},
         samples_{schedule_, options.seed},
-        buffer_{strategy.store(), model.variables()},
+        sum_{strategy.store(), model.variables()},
+        statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
         train_shards_{shards_of(data.train, schedule_.largest_batch(), options.accumulate)},
-        test_shards_{shards_of(data.test, std::min(evaluation_batch, data.test.count()), 1)},
-        sums_{buffer_, model.statistics(), train_shards_.count()} {
-    if (options.accumulate == 1) return;
-    const auto room = [&](std::int64_t count) { return Tensor::zeros(buffer_.dtype(), {count}, strategy.stream()); };
-    micro_gradients_ = room(buffer_.count());
-    micro_statistics_ = room(model.statistics());
+        test_shards_{shards_of(data.test, std::min(evaluation_batch, data.test.count()), 1)} {
+    sum_ = sum_.with_statistics(statistics_.view());
+    if (options.accumulate > 1) accumulation_.emplace(sum_, train_shards_.count());
   }
 
   FitResult run(Observer& observer);
 
  private:
-  RankShards shards_of(const ImageSet& images, std::int64_t largest_batch, int micro_batches) const {
-    return {images,
+  RankShards shards_of(const SampleSource& source, std::int64_t largest_batch, int micro_batches) const {
+    return {source,
             largest_batch,
             {options_.shards, micro_batches},
             shards_of_rank(options_.shards, strategy_.num_replicas_in_sync(), rank_),
-            buffer_.dtype(),
             strategy_.stream()};
   }
 
@@ -115,53 +120,50 @@ class Fit {
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
-  StepSums train_shard(std::int64_t step, const BatchPart& shard, const nn::GradientBuffer& sum);
+  StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   EvaluationReport evaluate();
 
   Strategy& strategy_;
   nn::Model& model_;
   Optimizer& optimizer_;
-  const ImageData& data_;
+  TrainingSamples data_;
   const FitOptions& options_;
   int rank_;
   BatchSchedule schedule_;
   StepSamples samples_;
-  nn::GradientBuffer buffer_;
+  nn::GradientBuffer sum_;  ///< of the gradients of this rank's shards, in the store, and of their statistics
+  Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
   RankShards test_shards_;
-  ShardSums sums_;
-  LossSum evaluation_loss_;
-  Tensor micro_gradients_, micro_statistics_;  ///< of one micro-batch; none where a shard is one
+  nn::LossSum evaluation_loss_;
+  std::optional<Accumulation> accumulation_;  ///< none where a shard is one micro-batch
   bool diverged_ = false;
 };
 
 StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
-  StepSums sums;
-  train_shards_.for_each(samples, [&](const BatchPart& shard) {
-    const StepSums of_shard = train_shard(step, shard, sums_.next());
-    sums_.push(of_shard.loss);
-    sums.samples += of_shard.samples;
-    sums.correct += of_shard.correct;
-  });
-  sums.loss = sums_.finish();
-  return sums;
+  if (accumulation_) return accumulate_gradients(step, samples);
+  const RankShards::Loaded shards = train_shards_.load_all(samples);
+  const ops::CrossEntropy result = model_.train_shards(shards.group, places_of(step, shards), sum_);
+  return {.samples = samples_in(shards.group), .loss = result.loss_sum, .correct = result.correct};
 }
 
-/// What the micro-batches of a shard add up to, first one first: so the sum of a shard is the same on whichever rank.
-StepSums Fit::train_shard(std::int64_t step, const BatchPart& shard, const nn::GradientBuffer& sum) {
+/// Shards outside, micro-batches inside: so the sum of a shard is the same on whichever rank.
+StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
   StepSums sums;
-  bool first = true;
-  train_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, std::int64_t first_sample) {
-    const nn::GradientBuffer own =
-        first ? sum : buffer_.at(micro_gradients_.view()).with_statistics(micro_statistics_.view());
-    const ops::CrossEntropy result = model_.train_shard(batch, {.step = step, .first_sample = first_sample}, own);
-    if (!first) add_up(sum, own);
-    first = false;
-    sums.samples += batch.samples;
-    sums.loss += result.loss_sum;
-    sums.correct += result.correct;
-  });
+  for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
+    accumulation_->begin_shard();
+    for (int number = 0; number < options_.accumulate; ++number) {
+      const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
+      const ops::CrossEntropy result = model_.train_shard(micro_batch.group.batches.front(),
+                                                          places_of(step, micro_batch).front(), accumulation_->next());
+      accumulation_->push(result.loss_sum);
+      sums.samples += samples_in(micro_batch.group);
+      sums.correct += result.correct;
+    }
+    accumulation_->end_shard();
+  }
+  sums.loss = accumulation_->finish();
   return sums;
 }
 
@@ -170,8 +172,8 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   strategy_.run([&](ReplicaContext& context) {
     const StepSums own = compute_gradients(index, samples_.of(batch));
     if (options_.fault && options_.fault->strike(rank_, index, model_.variables())) return;
-    sums = optimizer_.apply_gradients(context, gradients_, own, sums_.statistics());
-    model_.absorb_statistics(sums_.statistics(), sums.samples);
+    sums = optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
+    model_.absorb_statistics(statistics_.view(), sums.samples);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages());
   });
   return sums;
@@ -194,13 +196,11 @@ EvaluationReport Fit::evaluate() {
     for (std::int64_t first = 0; first < count; first += evaluation_batch) {
       const auto size = std::min(evaluation_batch, count - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-      test_shards_.for_each(samples, [&](const BatchPart& shard) {
-        test_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, std::int64_t) {
-          const ops::CrossEntropy result = model_.evaluate_shard(batch);
-          evaluation_loss_.push(result.loss_sum);
-          correct += result.correct;
-        });
-      });
+      for (const SampleBatch& shard : test_shards_.load_all(samples).group.batches) {
+        const ops::CrossEntropy result = model_.evaluate_shard(shard);
+        evaluation_loss_.push(result.loss_sum);
+        correct += result.correct;
+      }
       losses.push_back(evaluation_loss_.finish());
     }
     const auto batches = static_cast<std::int64_t>(losses.size());
@@ -264,7 +264,7 @@ FitResult Fit::run(Observer& observer) {
 
 }  // namespace
 
-FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const ImageData& data,
+FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer) {
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)

@@ -146,7 +146,8 @@ ImageTrainingResult train_on_images(Strategy& strategy, const std::string& devic
                           ranks == 1 ? "rank" : "ranks", fit_options.shards, fit_options.steps,
                           fit_options.global_batch));
   ImageTrainingResult result{ranks, fit_options.shards, device, std::string{model->name()}, {}, 0};
-  result.fit = fit(strategy, *model, *optimizer, data, fit_options, *observer);
+  const ImageSamples train{data.train, options.dtype}, test{data.test, options.dtype};
+  result.fit = fit(strategy, *model, *optimizer, {train, test}, fit_options, *observer);
   result.weights_digest = weights_digest(model->variables());
   return result;
 }

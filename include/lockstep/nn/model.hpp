@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,8 @@
 #include <lockstep/strategy/variable.hpp>
 
 namespace lockstep::nn {
+
+class ShardSums;
 
 /// Where in a training a shard is: what random numbers for its samples depend on, besides the model's seed. Never the
 /// rank, and never the number of shards.
@@ -29,7 +32,10 @@ struct ShardPlace {
 /// the activations of the shard that it works on.
 class Model {
  public:
-  virtual ~Model() = default;
+  Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  virtual ~Model();
 
   /// "mlp", "gpt".
   virtual std::string_view name() const = 0;
@@ -44,6 +50,13 @@ class Model {
   /// sizes and dtype, and for a label outside of the classes.
   virtual ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
                                         const GradientBuffer& gradients) = 0;
+
+  /// Forward and backward of shards that are neighbours in the global batch, and the tree of fixed_order_sum over what
+  /// train_shard yields for each: gradients and statistics into `sum`, which train_shard's buffer could be, the loss
+  /// into the result. The same bits as that, whichever way a model takes to them. `places` are those of the shards;
+  /// InvalidArgument for another number of them, or none.
+  virtual ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+                                         const GradientBuffer& sum);
 
   /// Forward only, as it is done with the trained model: the same result where the model has neither statistics nor
   /// dropout.
@@ -60,6 +73,9 @@ class Model {
 
   /// What is made of them: sync-on-read variables whose components are the same on every rank.
   virtual std::vector<SyncOnReadVariable> moving_averages() const { return {}; }
+
+ private:
+  std::unique_ptr<ShardSums> shard_sums_;  ///< memory for train_shards, from its first call on
 };
 
 }  // namespace lockstep::nn

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/input/idx.hpp>
+#include <lockstep/input/sample_source.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
@@ -13,6 +13,12 @@
 #include <lockstep/train/observer.hpp>
 
 namespace lockstep {
+
+/// The same on every rank; both must outlive what is given them.
+struct TrainingSamples {
+  const SampleSource& train;
+  const SampleSource& test;
+};
 
 struct FitOptions {
   std::int64_t global_batch = 256;
@@ -36,7 +42,7 @@ struct FitResult {
   EvaluationReport last_evaluation{};
 };
 
-/// COLL, blocking. Trains `model` on `data`, which is the same on every rank.
+/// COLL, blocking. Trains `model` on `data`.
 ///
 /// A step is one Strategy::run: each rank computes the gradients of its shards of the global batch, adds them up in the
 /// fixed order, and takes part in one merge_call. A shard is computed in `accumulate` micro-batches, one after the
@@ -48,7 +54,7 @@ struct FitResult {
 ///
 /// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step:
 /// DriftError on every rank where they differ, after `observer` was told.
-FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const ImageData& data,
+FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer);
 
 }  // namespace lockstep

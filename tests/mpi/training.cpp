@@ -1,0 +1,156 @@
+// Training of every model: on all ranks the same bits as on one that computes all the shards.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <lockstep/lockstep.hpp>
+
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+constexpr std::uint64_t seed = 7;
+
+ImageSet random_images(std::int64_t count, std::uint64_t set) {
+  const RandomStream random{seed, RandomPurpose::simulation, set};
+  ImageSet images{.rows = 8, .columns = 7, .pixels = {}, .labels = {}};
+  for (std::int64_t i = 0; i < count * images.rows * images.columns; ++i)
+    images.pixels.push_back(static_cast<std::uint8_t>(random.below(256, static_cast<std::uint64_t>(i))));
+  for (std::int64_t i = 0; i < count; ++i) images.labels.push_back(static_cast<std::uint8_t>(i % 3));
+  return images;
+}
+
+TextSet random_text(std::int64_t bytes, std::uint64_t set) {
+  const RandomStream random{seed, RandomPurpose::simulation, set};
+  TextSet text{.bytes = {}, .context = 5};
+  for (std::int64_t i = 0; i < bytes; ++i)
+    text.bytes.push_back(static_cast<std::uint8_t>('a' + random.below(4, static_cast<std::uint64_t>(i))));
+  return text;
+}
+
+/// Everything that a run says but its times.
+class Story final : public Observer {
+ public:
+  void on_step(const StepReport& report) override {
+    text += fmt::format("{} {} {} {}\n", report.step, report.epoch, report.samples, report.loss);
+  }
+  void on_evaluation(const EvaluationReport& report) override {
+    text += fmt::format("{} {} {} {}\n", report.step, report.epoch, report.loss, report.accuracy);
+  }
+  std::string text;
+};
+
+/// A model with an optimizer and the options of its run. 29 samples in batches of 13: the last of an epoch has 3, which
+/// leave shards without any.
+struct Experiment {
+  std::function<std::unique_ptr<nn::Model>(Strategy&, std::shared_ptr<const ops::Kernels>)> model;
+  std::function<std::unique_ptr<Optimizer>()> optimizer;
+  const SampleSource& train;
+  const SampleSource& test;
+  int accumulate = 1;
+};
+
+std::string run(Strategy& strategy, const Experiment& experiment, int shards) {
+  const std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::KernelChoice::automatic);
+  const auto model = experiment.model(strategy, kernels);
+  const auto optimizer = experiment.optimizer();
+  Story story;
+  fit(strategy, *model, *optimizer, {experiment.train, experiment.test},
+      {.global_batch = 13,
+       .steps = 5,
+       .seed = seed,
+       .shards = shards,
+       .accumulate = experiment.accumulate,
+       .evaluate_every = 2},
+      story);
+  strategy.attest();
+  return story.text + to_hex(weights_digest(model->variables()));
+}
+
+/// On every rank a number of them that is a power of two: subtrees of the one tree over all.
+int shards() {
+  int count = ranks();
+  while (count < 8) count *= 2;
+  return count;
+}
+
+void check_same_bits(const Experiment& experiment) {
+  if (runtime().strategy().stream().kind() != DeviceKind::cpu) return;  // a group of one would be on the host
+  Strategy strategy = runtime().make_strategy();
+  const std::string together = run(strategy, experiment, shards());
+  const auto group = make_local_group();
+  Strategy alone{*group};
+  CHECK(together == run(alone, experiment, shards()));
+}
+
+std::unique_ptr<Optimizer> momentum() {
+  return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01});
+}
+
+std::unique_ptr<Optimizer> adamw() {
+  const LearningRate rate{{.peak = 0.01, .warmup_steps = 2, .decay_steps = 5}};
+  return std::make_unique<AdamW>(AdamWOptions{.learning_rate = rate, .weight_decay = 0.1, .clip_norm = 0.5});
+}
+
+}  // namespace
+
+TEST_CASE("an mlp is trained to the bits of one rank") {
+  const ImageSet train = random_images(29, 1), test = random_images(5, 2);
+  const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
+  for (const int accumulate : {1, 2})
+    check_same_bits({.model =
+                         [](Strategy& strategy, auto kernels) {
+                           return std::make_unique<nn::Mlp>(
+                               strategy, nn::MlpOptions{.inputs = 56, .hidden = {9, 7}, .classes = 3, .seed = seed},
+                               kernels);
+                         },
+                     .optimizer = momentum,
+                     .train = train_samples,
+                     .test = test_samples,
+                     .accumulate = accumulate});
+}
+
+TEST_CASE("a convnet with batch norm and dropout is trained to the bits of one rank") {
+  const ImageSet train = random_images(29, 1), test = random_images(5, 2);
+  const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
+  for (const int accumulate : {1, 2})
+    check_same_bits({.model =
+                         [](Strategy& strategy, auto kernels) {
+                           return std::make_unique<nn::Convnet>(strategy,
+                                                                nn::ConvnetOptions{.height = 8,
+                                                                                   .width = 7,
+                                                                                   .filters = {3, 4},
+                                                                                   .hidden = 6,
+                                                                                   .classes = 3,
+                                                                                   .batch_norm = true,
+                                                                                   .dropout = 0.25,
+                                                                                   .seed = seed},
+                                                                kernels);
+                         },
+                     .optimizer = adamw,
+                     .train = train_samples,
+                     .test = test_samples,
+                     .accumulate = accumulate});
+}
+
+TEST_CASE("a gpt is trained to the bits of one rank") {
+  const TextSet train = random_text(29 * 5 + 1, 3), test = random_text(30, 4);
+  const TextSamples train_samples{train}, test_samples{test};
+  for (const int accumulate : {1, 2})
+    check_same_bits(
+        {.model =
+             [](Strategy& strategy, auto kernels) {
+               return std::make_unique<nn::Gpt>(
+                   strategy, nn::GptOptions{.layers = 2, .heads = 2, .width = 8, .context = 5, .seed = seed}, kernels);
+             },
+         .optimizer = adamw,
+         .train = train_samples,
+         .test = test_samples,
+         .accumulate = accumulate});
+}
