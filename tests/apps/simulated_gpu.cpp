@@ -86,6 +86,20 @@ TEST_CASE("a language model is refused on a GPU, which has no kernels for it") {
                 {"a gpt cannot be computed with the simulated kernels", "expected those of the CPU"});
 }
 
+TEST_CASE("a bit that is flipped in a GPU's memory is found there") {
+  const OnSimulatedGpu gpu;
+  const Outcome outcome = run_refused(
+      3,
+      short_run() + Arguments{"--device", "cuda", "--allow-shared-gpu", "--optimizer", "adamw", "--attest-every", "2"},
+      {.environment = {{"LOCKSTEP_FAULT", "flip:1:0"}}});
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 6);
+  const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 1 ("));
+  CHECK_THAT(lines.front(), Catch::EndsWith(") differs from the others in variable 'dense_1/weight'"));
+}
+
 TEST_CASE("where one rank finds no GPU, auto is the CPU for all of them, and they are warned once", "[D-30][E-15]") {
   const OnSimulatedGpu gpu;
   const CommandOptions hidden_from_rank_1{.environment = {{"LOCKSTEP_SIMULATED_GPUS", "3,0,3"}}};

@@ -1,5 +1,6 @@
 // Training in which one replica's weight is another one from some step on: found by the next attestation.
 #include <array>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -23,23 +24,24 @@ using namespace lockstep::test;
 namespace {
 
 /// 60 images of 6 x 6 in three classes, which differ in where they are bright.
-ImageData images() {
-  ImageData data;
-  for (ImageSet* const set : {&data.train, &data.test}) {
-    set->rows = set->columns = 6;
-    for (int image = 0; image < 60; ++image) {
-      set->labels.push_back(static_cast<std::uint8_t>(image % 3));
-      for (int pixel = 0; pixel < 36; ++pixel)
-        set->pixels.push_back(static_cast<std::uint8_t>((pixel % 3 == image % 3 ? 150 : 10) + 7 * image % 90 + pixel));
-    }
+ImageSet images() {
+  ImageSet set;
+  set.rows = set.columns = 6;
+  for (int image = 0; image < 60; ++image) {
+    set.labels.push_back(static_cast<std::uint8_t>(image % 3));
+    for (int pixel = 0; pixel < 36; ++pixel)
+      set.pixels.push_back(static_cast<std::uint8_t>((pixel % 3 == image % 3 ? 150 : 10) + 7 * image % 90 + pixel));
   }
-  return data;
+  return set;
 }
 
 /// What a run told.
 class Told final : public Observer {
  public:
-  void on_step(const StepReport& report) override { steps = report.step; }
+  explicit Told(std::function<void(std::int64_t)> after_step = [](std::int64_t) {})
+      : after_step_{std::move(after_step)} {}
+
+  void on_step(const StepReport& report) override { after_step_(steps = report.step); }
   void on_evaluation(const EvaluationReport&) override {}
   void on_drift(std::int64_t step, const DriftError& error) override {
     drifted_in = step;
@@ -49,6 +51,9 @@ class Told final : public Observer {
   std::int64_t steps = 0;  ///< that went well
   std::int64_t drifted_in = 0;
   Drift drift;
+
+ private:
+  std::function<void(std::int64_t)> after_step_;
 };
 
 enum class Trained { mlp, convnet };
@@ -82,17 +87,24 @@ std::unique_ptr<Optimizer> make_optimizer(Trained model) {
   return std::make_unique<AdamW>(AdamWOptions{.learning_rate = 0.001, .weight_decay = 0.01});
 }
 
+/// COLL.
+void fit_images(Strategy& strategy, nn::Model& model, const FitOptions& options, Observer& told) {
+  const ImageSet set = images();
+  const ImageSamples samples{set, DType::f32};
+  const auto optimizer = make_optimizer(model.name() == "mlp" ? Trained::mlp : Trained::convnet);
+  fit(strategy, model, *optimizer, {samples, samples}, options, told);
+}
+
 /// COLL. What a training told, and the words of its DriftError, the same on every rank.
 std::pair<Told, std::string> train(const Run& run) {
   const QuietLog quiet;
   Strategy strategy = runtime().make_strategy();
   const auto model = make_model(strategy, run.model);
-  const auto optimizer = make_optimizer(run.model);
   FitOptions options{.global_batch = 4 * ranks(), .steps = run.steps, .shards = ranks(), .evaluate_every = 1000};
   options.attest_every = run.attest_every;
   options.fault = run.fault;
   Told told;
-  const std::string words = message_of<DriftError>([&] { fit(strategy, *model, *optimizer, images(), options, told); });
+  const std::string words = message_of<DriftError>([&] { fit_images(strategy, *model, options, told); });
   return {told, strategy.same_on_all(words).value()};
 }
 
@@ -144,6 +156,27 @@ TEST_CASE("a flipped bit is found in whichever variable it is, and there alone")
     CAPTURE(names);
     if (model == Trained::mlp) CHECK(names == of_mlp);
     if (model == Trained::convnet) CHECK(names.size() == 12);
+  }
+}
+
+TEST_CASE("moving averages that drift are found, each of them") {
+  if (ranks() == 1 || !has(Trained::convnet)) return;
+  const QuietLog quiet;
+  for (const std::size_t drifting : {0, 1, 2, 3}) {
+    Strategy strategy = runtime().make_strategy();
+    const auto model = make_model(strategy, Trained::convnet);
+    const std::vector<SyncOnReadVariable> averages = model->moving_averages();
+    REQUIRE(averages.size() == 4);
+    Told told{[&](std::int64_t step) {
+      if (step != 2 || !odd_one()) return;
+      for (float& each : averages[drifting].local().elements<float>()) each += 0.5F;
+    }};
+    FitOptions options{.global_batch = 4 * ranks(), .steps = 9, .shards = ranks(), .evaluate_every = 1000};
+    options.attest_every = 4;
+    CHECK_THROWS_AS(fit_images(strategy, *model, options, told), DriftError);
+    CHECK(told.drifted_in == 4);
+    REQUIRE(told.drift.values.size() == 1);
+    CHECK(told.drift.values.front().name == "variable " + std::string{averages[drifting].label()});
   }
 }
 

@@ -51,12 +51,17 @@ TEST_CASE("a convnet creates its variables layer by layer") {
   const Convnet plain{strategy, {}, reference()};
   CHECK(plain.name() == "convnet");
   CHECK(plain.statistics() == 0);
+  CHECK(plain.moving_averages().empty());
   CHECK(variables_of(plain) == std::vector<std::string>{"conv_0/weight [3, 3, 1, 32]", "conv_0/bias [32]",
                                                         "conv_1/weight [3, 3, 32, 64]", "conv_1/bias [64]",
                                                         "dense_0/weight [9216, 128]", "dense_0/bias [128]",
                                                         "dense_1/weight [128, 10]", "dense_1/bias [10]"});
   const Convnet normalised{strategy, small(DType::f32, BatchNormKind::per_shard), reference()};
   CHECK(normalised.statistics() == 2 * (3 + 4));
+  std::vector<std::string_view> averages;
+  for (const SyncOnReadVariable& each : normalised.moving_averages()) averages.push_back(each.name());
+  CHECK(averages == std::vector<std::string_view>{"batch_norm_0/moving_mean", "batch_norm_0/moving_variance",
+                                                  "batch_norm_1/moving_mean", "batch_norm_1/moving_variance"});
   CHECK(variables_of(normalised) ==
         std::vector<std::string>{"conv_0/weight [3, 3, 1, 3]", "conv_0/bias [3]", "batch_norm_0/gamma [3]",
                                  "batch_norm_0/beta [3]", "conv_1/weight [3, 3, 3, 4]", "conv_1/bias [4]",

@@ -78,6 +78,11 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
     CAPTURE(name);
     CHECK_NOTHROW(collective());
   }
+  const auto run = [&] { f.strategy.run([](ReplicaContext& context) { context.attest_at_end(); }); };
+  f.capturing = true;
+  CHECK_THROWS_AS(run(), ContextError);
+  f.capturing = false;
+  CHECK_NOTHROW(run());
   f.strategy.run([&](ReplicaContext& context) {
     f.capturing = true;
     refused([&] { context.merge_call([](Strategy&) {}); });

@@ -1,0 +1,67 @@
+// What an attestation found, as a file beside the metrics.
+#include <filesystem>
+#include <string>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/train/metrics_file.hpp>
+
+#include "support/job.hpp"
+
+using namespace lockstep;
+using lockstep::test::read_file;
+using lockstep::test::TemporaryDirectory;
+
+namespace {
+
+const DriftError found{
+    "replica 1 (worker:1, host \"b\") differs",
+    Drift{.values = {{"variable 'w'", {1, 0xffffffffffffffff, 1}}, {"optimizer state 'w@momentum'", {0xabc, 2, 0xabc}}},
+          .blamed = {1}}};
+
+}  // namespace
+
+TEST_CASE("what an attestation found is whole in the file when on_drift returns, and the metrics stay as they are") {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  MetricsFile file{path};
+  file.on_step({.step = 1, .loss = 2});
+  const std::string metrics = read_file(path);
+  file.on_drift(7, found);
+  const std::string expected = R"({
+    "step": 7,
+    "message": "replica 1 (worker:1, host \"b\") differs",
+    "blamed": [1],
+    "differing": [
+      {"name": "variable 'w'", "digests": ["0000000000000001", "ffffffffffffffff", "0000000000000001"]},
+      {"name": "optimizer state 'w@momentum'", "digests": ["0000000000000abc", "0000000000000002", "0000000000000abc"]}
+    ]
+  })";
+  CHECK(nlohmann::ordered_json::parse(read_file(path.string() + ".attestation.json")) ==
+        nlohmann::ordered_json::parse(expected));
+  CHECK(read_file(path) == metrics);
+}
+
+TEST_CASE("what an earlier run found goes when the next one begins its file") {
+  const TemporaryDirectory folder;
+  const auto old = folder.write("metrics.jsonl.attestation.json", "{}");
+  const MetricsFile file{folder.path() / "metrics.jsonl"};
+  CHECK_FALSE(std::filesystem::exists(old));
+}
+
+TEST_CASE("what cannot be removed is refused at the start, and what cannot be written is no other failure") {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  {
+    MetricsFile file{path};
+    std::filesystem::create_directory(path.string() + ".attestation.json");
+    (void)folder.write("metrics.jsonl.attestation.json/full", "");
+    CHECK_NOTHROW(file.on_drift(7, found));
+  }
+  CHECK_THROWS_AS(MetricsFile{path}, ConfigError);
+  CHECK_THROWS_WITH(MetricsFile{path}, Catch::Contains("--metrics " + path.string() + ": ") &&
+                                           Catch::Contains("metrics.jsonl.attestation.json: Directory not empty") &&
+                                           Catch::EndsWith("; expected a file that can be removed"));
+}
