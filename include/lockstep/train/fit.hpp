@@ -48,6 +48,10 @@ struct FitResult {
 /// (seed, step, global batch) alone, its sums one tree over the shards: so with the same number of shards the weights,
 /// the losses and everything told to `observer` but the times are the same bytes on every number of ranks that divides
 /// them.
+///
+/// The shards of a joint model (nn::Model::joint) are computed together, inside of the merge_call: with `accumulate` a
+/// micro-batch of every shard after the other, so what the model makes of a sample depends on those of its micro-batch
+/// in all shards. A rank then has room for the activations and the gradients of all its shards at a time.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer);
 
