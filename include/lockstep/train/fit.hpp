@@ -52,6 +52,10 @@ struct FitResult {
 /// the losses and everything told to `observer` but the times are the same bytes on every number of ranks that divides
 /// them.
 ///
+/// The shards of a joint model (nn::Model::joint) are computed together, inside of the merge_call: with `accumulate` a
+/// micro-batch of every shard after the other, so what the model makes of a sample depends on those of its micro-batch
+/// in all shards. A rank then has room for the activations and the gradients of all its shards at a time.
+///
 /// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step:
 /// DriftError on every rank where they differ, after `observer` was told.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
