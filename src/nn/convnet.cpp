@@ -112,11 +112,13 @@ ops::CrossEntropy Convnet::train_shard(const SampleBatch& shard, const ShardPlac
     return {};
   }
   const Pass pass{shard, &place};
+  begin(TrainPass::forward);
   forward(pass);
   const TensorView logits = of(pass, workspace_.logits);
   // In the place of the logits, which nobody needs any more: rows of padding become zero.
   const ops::CrossEntropy result = kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples, logits);
   if (options_.batch_norm) copy(workspace_.statistics.view(), gradients.statistics(), stream_);
+  begin(TrainPass::backward);
   backward(pass, gradients);
   return result;
 }
