@@ -1,8 +1,10 @@
-// Counts the all-reduces that the library makes of MPI, by MPI's profiling interface: this program has an
-// MPI_Allreduce of its own, which the library's calls find first, and which passes them on to PMPI_Allreduce.
+// Counts the all-reduces that the library makes of MPI.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+
+#include "apps/lockstep-bench/all_reduce_listener.hpp"
 
 namespace lockstep::bench {
 
@@ -13,12 +15,19 @@ struct AllReduceCalls {
   std::int64_t largest_bytes = 0;
 };
 
-/// Adds the calls that are made while it lives to `calls`. One at a time.
-class AllReduceCounter {
+/// Adds the calls that are made while it lives to `calls`.
+class AllReduceCounter final : public AllReduceListener {
  public:
-  explicit AllReduceCounter(AllReduceCalls& calls);
-  AllReduceCounter(const AllReduceCounter&) = delete;
-  ~AllReduceCounter();
+  explicit AllReduceCounter(AllReduceCalls& calls) : calls_{calls} {}
+
+  void on_begin(std::int64_t bytes) override {
+    calls_.smallest_bytes = calls_.calls == 0 ? bytes : std::min(calls_.smallest_bytes, bytes);
+    calls_.largest_bytes = std::max(calls_.largest_bytes, bytes);
+    ++calls_.calls;
+  }
+
+ private:
+  AllReduceCalls& calls_;
 };
 
 }  // namespace lockstep::bench

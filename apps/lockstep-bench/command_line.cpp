@@ -13,6 +13,8 @@ namespace {
 // What one MPI_Allreduce can count in elements of 4 bytes, rounded down to a power of two.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 32;
 constexpr std::int64_t most_iterations = 1000000;
+// Of which a benchmark keeps some in memory.
+constexpr std::int64_t largest_global_batch = 16384;
 
 /// Sizes of whole elements, the first not above the last.
 void require_sizes(const AllReduceOptions& options) {
@@ -52,12 +54,14 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
   AllReduceOptions all_reduce;
   MergeCallOptions merge_call;
+  StepOptions step;
   WatchdogOptions watchdog;
   OptionParser parser{
       "lockstep-bench",
       "Measures what lockstep costs, beside what MPI costs in the same run.\n\n"
       "  mpirun -n 2 lockstep-bench all-reduce --max-bytes 1048576\n"
-      "  mpirun -n 2 lockstep-bench merge-call --json merge-call.json\n\n"
+      "  mpirun -n 2 lockstep-bench merge-call --json merge-call.json\n"
+      "  mpirun -n 2 lockstep-bench step --model convnet\n\n"
       "The table is on stdout. Everything else is on stderr.\n"
       "Exit codes: 0 done, 1 a sum or a number of messages was not the expected one, 2 wrong input, 3 the ranks "
       "disagreed, 4 a rank failed, 5 a rank stalled."};
@@ -92,6 +96,27 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   add_common(parser, merge_call, line.json);
 
+  parser.command(StepOptions::name,
+                 "The parts of a training step, with shards and with one shard a rank. A rank that is ahead of the "
+                 "others waits for them in agreement, or in communication");
+  parser.option("--model", "mlp|convnet|gpt", "What is trained, on random samples (default mlp)",
+                [&](const std::string& option, const std::string& text) {
+                  step.model = parse_choice<StepModel>(
+                      option, text,
+                      {{"mlp", StepModel::mlp}, {"convnet", StepModel::convnet}, {"gpt", StepModel::gpt}});
+                });
+  parser.option("--global-batch", "N", "Samples of a step over all ranks (default 256, of convnet 128, of gpt 16)",
+                [&](const std::string& option, const std::string& text) {
+                  step.global_batch = parse_count(option, text, 1, largest_global_batch);
+                });
+  parser.option("--shards", "V|ranks", "What is compared with one shard a rank (default 8)",
+                [&](const std::string&, const std::string& text) { step.shards = parse_shards(text); });
+  parser.option("--steps", "K", fmt::format("Steps of each of the two that make an iteration (default {})", step.steps),
+                [&](const std::string& option, const std::string& text) {
+                  step.steps = parse_count(option, text, 1, most_iterations);
+                });
+  add_common(parser, step, line.json);
+
   parser.command(WatchdogOptions::name, "The price of being watched: a change of phase, and the watchdog's thread");
   parser.option("--seconds", "N", fmt::format("How long the thread is watched itself (default {})", watchdog.seconds),
                 [&](const std::string& option, const std::string& text) {
@@ -107,9 +132,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } else {
     if (parser.chosen() == MergeCallOptions::name)
       line.benchmark = merge_call;
+    else if (parser.chosen() == StepOptions::name)
+      line.benchmark = step;
     else
       line.benchmark = watchdog;
-    line.runtime.device = "cpu";  // agreements are the host's
+    line.runtime.device = "cpu";  // agreements are the host's, and a GPU's steps are not over when the host goes on
   }
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
   return line;

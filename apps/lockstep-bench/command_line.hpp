@@ -10,6 +10,7 @@
 
 #include "apps/lockstep-bench/all_reduce.hpp"
 #include "apps/lockstep-bench/merge_call.hpp"
+#include "apps/lockstep-bench/step.hpp"
 #include "apps/lockstep-bench/watchdog.hpp"
 
 namespace lockstep::bench {
@@ -18,7 +19,7 @@ struct CommandLine {
   RuntimeOptions runtime;
 
   /// Which benchmark, and how.
-  std::variant<AllReduceOptions, MergeCallOptions, WatchdogOptions> benchmark;
+  std::variant<AllReduceOptions, MergeCallOptions, StepOptions, WatchdogOptions> benchmark;
 
   /// Where the JSON goes; empty for none.
   std::filesystem::path json;

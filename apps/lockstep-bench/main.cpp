@@ -22,6 +22,11 @@ std::string measure(Runtime& runtime, const bench::WatchdogOptions& options, con
   return bench_watchdog(runtime, options, add);
 }
 
+std::string measure(Runtime& runtime, const StepOptions& options, const AddRow& add) {
+  bench_step(runtime, options, add);
+  return {};
+}
+
 template <class Options>
 void run(Runtime& runtime, const Options& options, const std::filesystem::path& json) {
   Strategy& strategy = runtime.strategy();

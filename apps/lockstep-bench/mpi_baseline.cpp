@@ -23,12 +23,14 @@ void check(int code, const char* call) {
 
 struct MpiBaseline::Comm {
   MPI_Comm handle = MPI_COMM_NULL;
+  int ranks = 0;
   int ranks_on_node = 0;
 
   Comm() {
     check(MPI_Comm_dup(MPI_COMM_WORLD, &handle), "MPI_Comm_dup");
     // The default handler aborts, and no return code would ever be seen.
     check(MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_size(handle, &ranks), "MPI_Comm_size");
     MPI_Comm node = MPI_COMM_NULL;
     check(MPI_Comm_split_type(handle, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
     check(MPI_Comm_size(node, &ranks_on_node), "MPI_Comm_size");
@@ -65,6 +67,12 @@ void MpiBaseline::all_reduce_16_bytes() {
 
 std::vector<double> MpiBaseline::largest(std::vector<double> values) {
   comm_->all_reduce(values.data(), values.size(), MPI_DOUBLE, MPI_MAX);
+  return values;
+}
+
+std::vector<double> MpiBaseline::mean(std::vector<double> values) {
+  comm_->all_reduce(values.data(), values.size(), MPI_DOUBLE, MPI_SUM);
+  for (double& value : values) value /= comm_->ranks;
   return values;
 }
 

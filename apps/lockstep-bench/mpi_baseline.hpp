@@ -30,6 +30,8 @@ class MpiBaseline {
 
   /// Element by element the largest over the ranks. The same number of values on every rank.
   std::vector<double> largest(std::vector<double> values);
+  /// The same of their means.
+  std::vector<double> mean(std::vector<double> values);
 
  private:
   struct Comm;

@@ -24,6 +24,7 @@ TensorView flattened(const TensorView& images) {
 
 std::vector<ops::CrossEntropy> Convnet::train(const Pass& pass) {
   clear_empty_shards(pass);
+  begin(TrainPass::forward);
   forward(pass);
   std::vector<ops::CrossEntropy> results(pass.shards.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -35,6 +36,7 @@ std::vector<ops::CrossEntropy> Convnet::train(const Pass& pass) {
   }
   if (statistics() > 0)
     for (const Shard& shard : pass.shards) copy(shard.room.statistics.view(), shard.gradients->statistics(), stream_);
+  begin(TrainPass::backward);
   backward(pass);
   return results;
 }

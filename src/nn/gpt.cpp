@@ -84,11 +84,13 @@ ops::CrossEntropy Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, 
     return {};
   }
   const TensorView tokens = shard.inputs.view();
+  begin(TrainPass::forward);
   forward(tokens);
   const TensorView& logits = activations_.logits;
   // In the place of the logits, which nobody needs any more: rows of padding become zero.
   const ops::CrossEntropy result =
       kernels_->softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
+  begin(TrainPass::backward);
   backward(tokens, gradients);
   return result;
 }

@@ -55,10 +55,12 @@ ops::CrossEntropy Mlp::train_shard(const SampleBatch& shard, const ShardPlace&, 
     for (const Variable& variable : variables_) fill_zero(gradients.of(variable), stream_);
     return {};
   }
+  begin(TrainPass::forward);
   forward(shard);
   const TensorView logits = output(layers_.size() - 1, shard.inputs.shape()[0]);
   // In the place of the logits, which nobody needs any more: rows of padding become zero.
   const ops::CrossEntropy result = kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples, logits);
+  begin(TrainPass::backward);
   backward(shard, gradients);
   return result;
 }

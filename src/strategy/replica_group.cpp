@@ -6,11 +6,11 @@
 namespace lockstep {
 namespace {
 
-/// Reductions whose failure nobody can catch.
+/// Reductions whose failure nobody can catch, with what the program has put around them.
 class GuardedOps final : public CrossDeviceOps {
  public:
-  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, ReplicaGroup::EndJob end_job)
-      : ops_{std::move(ops)}, end_job_{std::move(end_job)} {}
+  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, AroundCollective around, ReplicaGroup::EndJob end_job)
+      : ops_{std::move(ops)}, around_{std::move(around)}, end_job_{std::move(end_job)} {}
 
   std::string_view name() const override { return ops_->name(); }
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
@@ -36,13 +36,14 @@ class GuardedOps final : public CrossDeviceOps {
   template <class Collective>
   void guard(Collective&& collective) {
     try {
-      collective();
+      around_ ? around_(collective) : collective();
     } catch (...) {
       end_job_(std::current_exception());
     }
   }
 
   std::unique_ptr<CrossDeviceOps> ops_;
+  AroundCollective around_;
   ReplicaGroup::EndJob end_job_;
 };
 
@@ -76,7 +77,7 @@ std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOpt
   if (device_data_)
     ops = make_ops_by_device(std::move(ops), make_cross_device_ops(*device_data_, options, node_of_rank_));
   if (rank() == 0) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
-  return std::make_unique<GuardedOps>(std::move(ops), end_job_);
+  return std::make_unique<GuardedOps>(std::move(ops), options.around, end_job_);
 }
 
 void ReplicaGroup::abort() noexcept {

@@ -1,4 +1,5 @@
 // lockstep-bench end to end: what it measures is not asserted, but all that must hold whatever the times are.
+#include <chrono>
 #include <cstdlib>
 #include <regex>
 #include <sstream>
@@ -73,6 +74,9 @@ const std::vector<std::string> all_reduce_columns{"bytes", "count", "dtype",    
 const std::vector<std::string> merge_call_columns{"merges",     "time",  "mpi_time", "ratio",
                                                   "agreements", "bytes", "run_time", "run_agreements"};
 
+const std::vector<std::string> step_parts{"data",      "forward",   "backward", "communication",
+                                          "agreement", "optimizer", "other"};
+
 const std::vector<std::string> watchdog_columns{"store", "meeting", "atomic", "ratio", "seconds", "cpu"};
 
 void check_head(const Json& json, const std::string& name, int ranks) {
@@ -113,6 +117,42 @@ void check_all_reduce(const Benched& benched, int ranks, const std::vector<std::
     CHECK(benched.table[i][0] == std::to_string(sizes[i]));
     CHECK(benched.table[i][6] == "0");
   }
+}
+
+std::vector<std::string> keys_of(const Json& row) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : row.items()) keys.push_back(key);
+  return keys;
+}
+
+/// A row for each of `shards`, whose parts add up to the step: in JSON, and as they are rounded in the table.
+void check_steps(const Benched& benched, int ranks, const std::string& model, int batch,
+                 const std::vector<int>& shards) {
+  check_head(benched.json, "step", ranks);
+  const Json& rows = benched.json["rows"];
+  REQUIRE(rows.size() == shards.size());
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const Json& row = rows[i];
+    INFO(row.dump());
+    CHECK(keys_of(row) == std::vector<std::string>{"model", "batch", "shards", "step"} + step_parts +
+                              std::vector<std::string>{"ratio"});
+    CHECK(row["model"] == model);
+    CHECK(row["batch"] == batch);
+    CHECK(row["shards"].is_number_integer());
+    CHECK(row["shards"] == shards[i]);
+    double sum = 0, shown_sum = 0;
+    for (std::size_t part = 0; part < step_parts.size(); ++part) {
+      INFO(step_parts[part]);
+      CHECK(row[step_parts[part]].get<double>() > 0);
+      sum += row[step_parts[part]].get<double>();
+      shown_sum += std::stod(benched.table[i][4 + part]);
+    }
+    CHECK(sum == Approx(row["step"].get<double>()).epsilon(1e-9));
+    // Each of them is rounded to a hundredth, or to something finer.
+    CHECK(shown_sum == Approx(std::stod(benched.table[i][3])).epsilon(0).margin(0.005 * 8));
+    CHECK(row["ratio"].get<double>() > 0);
+  }
+  CHECK(rows.back()["ratio"] == 1);
 }
 
 }  // namespace
@@ -188,8 +228,8 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
   const std::string iterations = "expected a whole number from 1 to 1000000";
   const std::string bytes = "expected a whole number from 1 to 4294967296";
   const std::vector<std::pair<Arguments, std::vector<std::string>>> rows{
-      {{}, {"no command was given: expected all-reduce or merge-call or watchdog", "lockstep-bench --help"}},
-      {{"all-scatter"}, {"there is no command 'all-scatter': expected all-reduce or merge-call or watchdog"}},
+      {{}, {"no command was given: expected all-reduce or merge-call or step or watchdog", "lockstep-bench --help"}},
+      {{"all-scatter"}, {"there is no command 'all-scatter': expected all-reduce or merge-call or step or watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' stands before the command: expected lockstep-bench all-reduce and its options"}},
@@ -213,6 +253,15 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"merge-call", "--merges", "0"}, {"--merges 0: " + iterations}},
       {{"merge-call", "--iterations", "1000001"}, {"--iterations 1000001: " + iterations}},
       {{"merge-call", "--json", ""}, {"--json '': expected the name of a file"}},
+      {{"step", "--model", "resnet"}, {"--model resnet: expected mlp or convnet or gpt"}},
+      {{"step", "--global-batch", "0"}, {"--global-batch 0: expected a whole number from 1 to 16384"}},
+      {{"step", "--global-batch", "16385"}, {"--global-batch 16385: expected a whole number from 1 to 16384"}},
+      {{"step", "--steps", "0"}, {"--steps 0: " + iterations}},
+      {{"step", "--iterations", "0"}, {"--iterations 0: " + iterations}},
+      {{"step", "--shards", "0"}, {"--shards is '0'; expected a power of two up to 1024, or 'ranks'"}},
+      {{"step", "--shards", "6"}, {"--shards is 6, which does not fit a job of", "expected"}},
+      {{"step", "--merges", "1"}, {"there is no option --merges; lockstep-bench step --help"}},
+      {{"step", "--device", "cpu"}, {"there is no option --device; lockstep-bench step --help"}},
   };
   int row = 0;
   for (const auto& [arguments, told] : rows) {
@@ -222,10 +271,39 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
   }
 }
 
+TEST_CASE("step reports parts that add up to the step, of 8 shards and of one a rank") {
+  const int ranks = GENERATE(1, 2, 4);
+  const Benched benched = bench(ranks, {"step", "--global-batch", "19", "--steps", "2", "--iterations", "3"});
+  check_steps(benched, ranks, "mlp", 19, {8, ranks});
+}
+
+TEST_CASE("step trains each model, with a global batch of its own") {
+  const auto [model, batch] = GENERATE(table<std::string, int>({{"mlp", 256}, {"convnet", 128}, {"gpt", 16}}));
+  const Benched benched =
+      bench(2, {"step", "--model", model, "--shards", "4", "--steps", "1", "--iterations", "1", "--warm-up", "0"});
+  check_steps(benched, 2, model, batch, {4, 2});
+}
+
+TEST_CASE("step compares nothing where the shards are one a rank already") {
+  const Arguments quick{"step", "--global-batch", "6", "--steps", "1", "--iterations", "1", "--warm-up", "0"};
+  check_steps(bench(3, quick), 3, "mlp", 6, {3});
+  check_steps(bench(2, quick + Arguments{"--shards", "ranks"}), 2, "mlp", 6, {2});
+}
+
+TEST_CASE("all steps together take a part of the job's time, in milliseconds") {
+  const auto begin = std::chrono::steady_clock::now();
+  const Benched benched = bench(2, {"step", "--steps", "20", "--iterations", "4", "--warm-up", "0"});
+  const std::chrono::duration<double, std::milli> job = std::chrono::steady_clock::now() - begin;
+  double steps = 0;
+  for (const Json& row : benched.json["rows"]) steps += 20 * 4 * row["step"].get<double>();
+  CHECK(steps < job.count());
+  CHECK(steps > job.count() / 100);
+}
+
 TEST_CASE("a JSON file that cannot be written is refused before anything is measured") {
   const TemporaryDirectory folder;
   const std::string missing = folder.path() / "missing" / "bench.json";
-  const std::string command = GENERATE("all-reduce", "merge-call", "watchdog");
+  const std::string command = GENERATE("all-reduce", "merge-call", "step", "watchdog");
   check_refused(refuse(2, {command, "--json", missing}),
                 {"--json " + missing + ": No such file or directory", "expected a file that can be written"});
   check_refused(refuse(1, {command, "--json", folder.path()}),
@@ -269,7 +347,7 @@ TEST_CASE("help lists the commands, and the options of a command, once for the j
   const Outcome whole = run_bench(ranks, {"--help"});
   CHECK(whole.exit_code == 0);
   CHECK(whole.err.empty());
-  for (const char* command : {"all-reduce", "merge-call", "watchdog"})
+  for (const char* command : {"all-reduce", "merge-call", "step", "watchdog"})
     CHECK(lines_starting_with(whole.out, std::string{"  "} + command + " ").size() == 1);
 
   const Outcome one = run_bench(ranks, {"all-reduce", "--help"});
@@ -279,6 +357,17 @@ TEST_CASE("help lists the commands, and the options of a command, once for the j
     INFO(option);
     CHECK(lines_starting_with(one.out, std::string{"  "} + option + " ").size() == 1);
   }
+}
+
+TEST_CASE("the help of step says what it trains, and where a rank's waiting is") {
+  const Outcome help = run_bench(1, {"step", "--help"});
+  CHECK(help.exit_code == 0);
+  for (const char* option :
+       {"--model", "--global-batch", "--shards", "--steps", "--warm-up", "--iterations", "--json"}) {
+    INFO(option);
+    CHECK(lines_starting_with(help.out, std::string{"  "} + option + " ").size() == 1);
+  }
+  CHECK_THAT(help.out, Catch::Contains("waits for them in agreement, or in communication"));
 }
 
 TEST_CASE("the version is one line for the job") {

@@ -1,13 +1,20 @@
-// What lockstep-bench measures with: inputs, their sums, medians, tables.
+// What lockstep-bench measures with: inputs, their sums, medians, tables, the parts of a step.
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep-bench/exact_sums.hpp"
+#include "apps/lockstep-bench/part_clock.hpp"
 #include "apps/lockstep-bench/report.hpp"
+#include "apps/lockstep-bench/step_run.hpp"
+#include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timing.hpp"
 
 using namespace lockstep;
@@ -25,6 +32,20 @@ Tensor sum_over(DType dtype, std::int64_t count, int ranks) {
   const Tensor tensor = Tensor::zeros(dtype, {count});
   fill_sum(tensor.view(), ranks);
   return tensor;
+}
+
+/// A clock of tests.
+struct Hand {
+  std::int64_t milliseconds = 0;
+
+  PartClock::Time time() const { return PartClock::Time{std::chrono::milliseconds{milliseconds}}; }
+};
+
+/// A step that is all `part`.
+PartTimes step_of(Part part, double milliseconds) {
+  PartTimes step;
+  step.of(part) = milliseconds;
+  return step;
 }
 
 }  // namespace
@@ -119,4 +140,131 @@ TEST_CASE("a table's head stands above its values, and shows the names of the JS
   CHECK(json["rows"][1].dump() ==
         R"({"bytes":67108864,"dtype":"f32","time":1234.5678,"rate":0.01234,"error":0.0,"ratio":2.0,)"
         R"("a_rather_long_name":1e-09,"beyond":null})");
+}
+
+TEST_CASE("every moment is one part's, and that of an interruption not the interrupted part's") {
+  Hand hand;
+  PartClock clock{[&] { return hand.time(); }};
+  hand.milliseconds += 1;
+  clock.enter(Part::forward);
+  hand.milliseconds += 2;
+  clock.enter(Part::backward);
+  hand.milliseconds += 4;
+  {
+    const PartClock::During outer{clock, Part::communication};
+    hand.milliseconds += 8;
+    {
+      const PartClock::During inner{clock, Part::agreement};
+      hand.milliseconds += 16;
+    }
+    hand.milliseconds += 32;
+  }
+  CHECK(clock.current() == Part::backward);
+  hand.milliseconds += 64;
+  clock.enter(Part::optimizer);
+  hand.milliseconds += 128;
+  clock.enter(Part::other);
+  hand.milliseconds += 256;
+  const PartTimes step = clock.lap();
+  CHECK(step == PartTimes{{1, 2, 4 + 64, 8 + 32, 16, 128, 256}});
+  CHECK(step.whole() == 511);
+
+  hand.milliseconds += 3;
+  CHECK(clock.lap() == step_of(Part::data, 3));
+}
+
+TEST_CASE("a typical step is the mean of the middle half by length, from whichever blocks, and adds up") {
+  PartTimes mixed = step_of(Part::data, 3);
+  mixed.of(Part::forward) = 2;
+  const std::vector<Block> blocks{{step_of(Part::data, 1000), step_of(Part::forward, 7)},
+                                  {step_of(Part::data, 1), mixed}};
+  const PartTimes typical = typical_step(blocks);
+  CHECK(typical.of(Part::data) == 1.5);
+  CHECK(typical.of(Part::forward) == 4.5);
+  CHECK(typical.whole() == 6);  // of 1, 5, 7 and 1000 the middle two
+  CHECK(typical_step({{mixed}}) == mixed);
+  CHECK(typical_step({{step_of(Part::data, 1), step_of(Part::data, 2), step_of(Part::data, 6)}}).whole() == 3);
+}
+
+TEST_CASE("the ratio of two runs is that of the steps of one pair, of the median pair") {
+  const auto block = [](double a, double b, double c) {
+    return Block{step_of(Part::data, a), step_of(Part::forward, b), step_of(Part::other, c)};
+  };
+  // Medians 3, 20, 600 to 2, 10, 100: the machine slowed down, by as much for both.
+  const std::vector<Block> blocks{block(1, 3, 90), block(20, 19, 21), block(600, 600, 1)};
+  const std::vector<Block> others{block(2, 1, 3), block(10, 10, 10), block(100, 99, 9999)};
+  CHECK(ratio_of(blocks, others) == 2);
+  CHECK(ratio_of(others, others) == 1);
+}
+
+TEST_CASE("a run times each part of a step as often as fit comes to it") {
+  const StepModel model = GENERATE(StepModel::mlp, StepModel::convnet, StepModel::gpt);
+  CAPTURE(static_cast<int>(model));
+  // Whoever looks at it moves it on, so a part's time is how often it was entered and came to be looked at.
+  Hand hand;
+  PartClock clock{[&] {
+    ++hand.milliseconds;
+    return hand.time();
+  }};
+  const RandomSamples samples{model, 4};
+  const auto group = make_local_group();
+  const auto run_of = [&](int shards) {
+    return StepRun{make_strategy(*group, timed_reductions(clock)),
+                   clock,
+                   samples,
+                   {.model = model, .global_batch = 4, .shards = shards}};
+  };
+  StepRun one = run_of(1), two = run_of(2);
+  CHECK(one.shards() == 1);
+  CHECK(two.shards() == 2);
+  CHECK(one.model() == std::vector<std::string>{"mlp", "convnet", "gpt"}[static_cast<std::size_t>(model)]);
+  for (StepRun* const run : {&one, &two}) {
+    const std::vector<PartTimes> steps = run->block(3);
+    REQUIRE(steps.size() == 3);
+    for (const PartTimes& step : steps) {
+      CHECK(step == steps.front());
+      CHECK(step.of(Part::data) == 1);
+      // With the model's own beginning.
+      CHECK(step.of(Part::forward) >= 2);
+      CHECK(step.of(Part::backward) >= 1);
+      CHECK(step.of(Part::communication) >= 2);  // the step's sums, and the gradients
+      CHECK(step.of(Part::agreement) == 0);      // which nobody told the clock of
+      CHECK(step.of(Part::optimizer) == step.of(Part::communication) + 1);
+      CHECK(step.of(Part::other) == 1);
+    }
+  }
+}
+
+TEST_CASE("a model takes as many passes as it has shards, and each is timed") {
+  Hand hand;
+  PartClock clock{[&] {
+    ++hand.milliseconds;
+    return hand.time();
+  }};
+  const RandomSamples samples{StepModel::convnet, 8};
+  const auto group = make_local_group();
+  StepRun run{make_strategy(*group, timed_reductions(clock)),
+              clock,
+              samples,
+              {.model = StepModel::convnet, .global_batch = 8, .shards = 4}};
+  const PartTimes step = run.block(1).front();
+  CHECK(step.of(Part::forward) == 1 + 4);
+  CHECK(step.of(Part::backward) == 4);
+}
+
+TEST_CASE("random samples are whole, and the same for whoever makes them") {
+  for (const StepModel model : {StepModel::mlp, StepModel::gpt}) {
+    const RandomSamples samples{model, 5}, again{model, 5};
+    CHECK(samples.source().count() == 5);
+    const auto filled = [](const RandomSamples& random) {
+      SampleBatch batch = random.source().make_batch(5, host_stream());
+      random.source().fill(std::vector<std::int64_t>{0, 1, 2, 3, 4}, batch);
+      return batch;
+    };
+    const SampleBatch batch = filled(samples), other = filled(again);
+    CHECK(batch.labels.to_vector<std::int32_t>() == other.labels.to_vector<std::int32_t>());
+    const auto labels = batch.labels.to_vector<std::int32_t>();
+    CHECK(std::set<std::int32_t>(labels.begin(), labels.end()).size() > 1);
+    CHECK(*std::ranges::max_element(labels) < (model == StepModel::gpt ? 256 : 10));
+  }
 }

@@ -423,3 +423,26 @@ TEST_CASE("a data collective that fails ends the job: nobody can be told") {
     CHECK_THROWS_AS(std::rethrow_exception(end.cause), CommError);
   }
 }
+
+TEST_CASE("what a program puts around its collectives is called in the place of each, and ends the job if it throws") {
+  struct JobEnded {};
+  ReplicaGroup group{
+      make_local_communicator(), make_local_channel(), {"replica 0"}, [](std::exception_ptr) { throw JobEnded{}; }};
+  int begun = 0, done = 0;
+  bool fails = false;
+  Strategy strategy{group, {.around = [&](const std::function<void()>& collective) {
+                      ++begun;
+                      if (fails) throw Error{"no more"};
+                      collective();
+                      ++done;
+                    }}};
+  const MirroredVariable weight = strategy.create_variable({}, [] { return Tensor::scalar(2.f); });
+  strategy.seal();
+  CHECK(begun == 1);
+  CHECK(done == 1);
+  CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{3}) == 3);
+  CHECK(done == 2);
+  CHECK(weight.local().to_vector<float>() == std::vector<float>{2});
+  fails = true;
+  CHECK_THROWS_AS(strategy.reduce(ReduceOp::sum, PerReplica<int>{3}), JobEnded);
+}

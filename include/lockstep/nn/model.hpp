@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <lockstep/input/batch.hpp>
@@ -23,6 +25,9 @@ struct ShardPlace {
   std::int64_t step = 0;          ///< from 0
   std::int64_t first_sample = 0;  ///< where the shard begins in the step's global batch
 };
+
+/// The two ways through a model, of which training takes one after the other. The loss belongs to the first.
+enum class TrainPass : std::uint8_t { forward, backward };
 
 /// A classifier with trainable variables. It works on one shard of a batch at a time, and what it computes is
 /// a function of its variables, the shard's samples, place and capacity alone: not of the shards before, the
@@ -79,7 +84,18 @@ class Model {
   /// What is made of them: sync-on-read variables whose components are the same on every rank.
   virtual std::vector<SyncOnReadVariable> moving_averages() const { return {}; }
 
+  /// From here on `observer` is called with each pass that training begins, on one shard or on several at once: for who
+  /// wants to know where the time goes. A shard without samples may take none. Empty: nobody is called.
+  void observe_passes(std::function<void(TrainPass)> observer) { on_pass_ = std::move(observer); }
+
+ protected:
+  /// Models call it in front of each pass of train_shard and train_shards.
+  void begin(TrainPass pass) const {
+    if (on_pass_) on_pass_(pass);
+  }
+
  private:
+  std::function<void(TrainPass)> on_pass_;
   std::unique_ptr<ShardSums> shard_sums_;  ///< memory for train_shards, from its first call on
 };
 

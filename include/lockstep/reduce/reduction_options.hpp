@@ -49,12 +49,18 @@ using Packing = std::variant<IntoPacks, GroupSmall, Unpacked>;
 /// of an optimizer's step the gradients, and on the host the numbers of samples (i64) and the losses (f64).
 using Accumulate = std::function<void(std::span<const TensorView> parts, const TensorView& result, Stream& stream)>;
 
+/// Called in the place of each collective of the reductions, on the thread that asked for it: calls `collective`, once,
+/// and may look at what that takes. An exception out of it ends the job.
+using AroundCollective = std::function<void(const std::function<void()>& collective)>;
+
 /// The same on every rank.
 struct ReductionOptions {
   ReductionKind kind = ReductionKind::automatic;
   Packing packing = {};
   /// For to_one_rank alone. Empty: the sum in the fixed order.
   Accumulate accumulate = {};
+  /// Empty: nothing stands around them.
+  AroundCollective around = {};
 };
 
 /// InvalidArgument for options that make no sense. LOCAL.

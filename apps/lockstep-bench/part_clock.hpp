@@ -1,0 +1,70 @@
+// Where the time of a training step goes.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+
+namespace lockstep::bench {
+
+/// What a rank does in a step, in the order of the report.
+enum class Part : std::uint8_t {
+  data,           ///< from the end of the step before to the model: the order of the samples, the batches
+  forward,        ///< to the loss
+  backward,       ///< with the adding up of shards
+  communication,  ///< collectives that nothing else goes on beside: the others' slowness, and sums over ranks, too
+  agreement,      ///< with waiting for the others to come to it
+  optimizer,      ///< from gradients to weights, and statistics to averages, without the two above
+  other,          ///< the end of the step
+};
+inline constexpr std::size_t part_count = 7;
+
+/// Milliseconds.
+struct PartTimes {
+  std::array<double, part_count> of_part{};
+
+  double of(Part part) const { return of_part[static_cast<std::size_t>(part)]; }
+  double& of(Part part) { return of_part[static_cast<std::size_t>(part)]; }
+  double whole() const { return std::accumulate(of_part.begin(), of_part.end(), 0.0); }
+  bool operator==(const PartTimes&) const = default;
+};
+
+/// Gives every moment to exactly one part, so that parts add up to the whole. For one thread.
+class PartClock {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// Begins with `data`. `now` is another clock for tests.
+  explicit PartClock(std::function<Time()> now = std::chrono::steady_clock::now);
+
+  Part current() const { return current_; }
+
+  /// Time is the part's from now on.
+  void enter(Part part);
+
+  /// Ends a step: the times since the last lap, or the beginning. The next one begins, with `data`.
+  PartTimes lap();
+
+  /// Time is the part's while it lives, and then that of the one that was interrupted.
+  class During {
+   public:
+    During(PartClock& clock, Part part) : clock_{clock}, interrupted_{clock.current()} { clock_.enter(part); }
+    During(const During&) = delete;
+    ~During() { clock_.enter(interrupted_); }
+
+   private:
+    PartClock& clock_;
+    Part interrupted_;
+  };
+
+ private:
+  std::function<Time()> now_;
+  Time since_;
+  Part current_ = Part::data;
+  PartTimes times_{};
+};
+
+}  // namespace lockstep::bench

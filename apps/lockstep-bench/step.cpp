@@ -1,0 +1,114 @@
+#include "apps/lockstep-bench/step.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/log.hpp>
+
+#include "apps/lockstep-bench/all_reduce_listener.hpp"
+#include "apps/lockstep-bench/mpi_baseline.hpp"
+#include "apps/lockstep-bench/step_run.hpp"
+#include "apps/lockstep-bench/step_statistics.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+// Global batches of samples in memory; training begins at the first again behind them.
+constexpr std::int64_t batches = 16;
+
+/// All-reduces of MPI's outside of the strategy's collectives are agreements.
+class AgreementTimer final : public AllReduceListener {
+ public:
+  explicit AgreementTimer(PartClock& clock) : clock_{clock} {}
+
+  void on_begin(std::int64_t) override {
+    interrupted_ = clock_.current();
+    if (interrupted_ != Part::communication) clock_.enter(Part::agreement);
+  }
+  void on_end() override { clock_.enter(interrupted_); }
+
+ private:
+  PartClock& clock_;
+  Part interrupted_ = Part::other;
+};
+
+std::int64_t global_batch_of(const StepOptions& options) {
+  if (options.global_batch) return *options.global_batch;
+  switch (options.model) {
+    case StepModel::mlp: return 256;
+    case StepModel::convnet: return 128;
+    case StepModel::gpt: return 16;
+  }
+  return 1;
+}
+
+/// What is compared: the number of shards asked for, and one a rank.
+std::vector<int> shard_counts(const StepOptions& options, Runtime& runtime) {
+  std::vector<int> counts;
+  runtime.strategy().run([&](ReplicaContext&) {
+    const ShardChoice choice = resolve_shards(options.shards, runtime.size());
+    if (runtime.is_chief() && !choice.note.empty()) log::info(choice.note);
+    counts.push_back(choice.shards);
+  });
+  if (counts.front() != runtime.size()) counts.push_back(runtime.size());
+  return counts;
+}
+
+/// COLL. The means over the ranks.
+std::vector<PartTimes> mean_over_ranks(const std::vector<PartTimes>& steps, MpiBaseline& mpi) {
+  std::vector<double> values;
+  for (const PartTimes& step : steps) values.insert(values.end(), step.of_part.begin(), step.of_part.end());
+  values = mpi.mean(std::move(values));
+  std::vector<PartTimes> means(steps.size());
+  auto value = values.begin();
+  for (PartTimes& step : means)
+    for (double& part : step.of_part) part = *value++;
+  return means;
+}
+
+Row row_of(const StepRun& run, const PartTimes& step, double ratio) {
+  const auto cell = [&](const char* name, Part part) { return Cell{name, "ms", step.of(part)}; };
+  return {{"model", "", std::string{run.model()}},
+          {"batch", "samples", run.global_batch()},
+          {"shards", "", std::int64_t{run.shards()}},
+          {"step", "ms", step.whole()},
+          cell("data", Part::data),
+          cell("forward", Part::forward),
+          cell("backward", Part::backward),
+          cell("communication", Part::communication),
+          cell("agreement", Part::agreement),
+          cell("optimizer", Part::optimizer),
+          cell("other", Part::other),
+          {"ratio", "step/last", ratio}};
+}
+
+}  // namespace
+
+void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add) {
+  const std::int64_t global_batch = global_batch_of(options);
+  const std::vector<int> counts = shard_counts(options, runtime);
+  MpiBaseline mpi;
+  PartClock clock;
+  std::optional<RandomSamples> samples;
+  runtime.strategy().run([&](ReplicaContext&) { samples.emplace(options.model, batches * global_batch); });
+  std::vector<std::unique_ptr<StepRun>> runs;
+  for (const int shards : counts)
+    runs.push_back(std::make_unique<StepRun>(runtime.make_strategy(timed_reductions(clock)), clock, *samples,
+                                             StepRun::Options{options.model, global_batch, shards}));
+
+  // By run, then by iteration.
+  std::vector<std::vector<Block>> blocks(runs.size());
+  const AgreementTimer agreements{clock};
+  for (std::int64_t i = -options.warm_up; i < options.iterations; ++i)
+    for (std::size_t run = 0; run < runs.size(); ++run) {
+      Block block = mean_over_ranks(runs[run]->block(options.steps), mpi);
+      if (i >= 0) blocks[run].push_back(std::move(block));
+    }
+  for (std::size_t run = 0; run < runs.size(); ++run)
+    add(row_of(*runs[run], typical_step(blocks[run]), ratio_of(blocks[run], blocks.back())));
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,58 @@
+#include "apps/lockstep-bench/step_run.hpp"
+
+#include <utility>
+
+#include <lockstep/train/fit.hpp>
+
+namespace lockstep::bench {
+namespace {
+
+/// A lap a step.
+class Laps final : public Observer {
+ public:
+  explicit Laps(PartClock& clock) : clock_{clock} {}
+
+  void on_step(const StepReport&) override { steps_.push_back(clock_.lap()); }
+  void on_evaluation(const EvaluationReport&) override {}
+
+  std::vector<PartTimes> behind_first() const { return {steps_.begin() + 1, steps_.end()}; }
+
+ private:
+  PartClock& clock_;
+  std::vector<PartTimes> steps_;
+};
+
+std::shared_ptr<const ops::Kernels> kernels_for(Strategy& strategy) {
+  return ops::make_kernels(ops::KernelChoice::automatic, {}, strategy.stream());
+}
+
+}  // namespace
+
+ReductionOptions timed_reductions(PartClock& clock) {
+  return {.around = [&clock](const std::function<void()>& collective) {
+    const PartClock::During during{clock, Part::communication};
+    collective();
+  }};
+}
+
+StepRun::StepRun(Strategy strategy, PartClock& clock, const RandomSamples& samples, const Options& options)
+    : strategy_{std::move(strategy)},
+      clock_{clock},
+      samples_{samples.source()},
+      options_{options},
+      evaluated_{options.model, 1},
+      model_{make_model(options.model, strategy_, kernels_for(strategy_))},
+      optimizer_{make_optimizer(options.model, kernels_for(strategy_))},
+      timed_{*model_, clock} {}
+
+std::vector<PartTimes> StepRun::block(std::int64_t steps) {
+  Laps laps{clock_};
+  const FitOptions options{.global_batch = options_.global_batch,
+                           .steps = steps + 1,
+                           .shards = options_.shards,
+                           .evaluate_every = steps + 1};
+  (void)fit(strategy_, timed_, *optimizer_, {samples_, evaluated_.source()}, options, laps);
+  return laps.behind_first();
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,51 @@
+// Training steps with one number of shards, timed part by part.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/strategy/strategy.hpp>
+
+#include "apps/lockstep-bench/part_clock.hpp"
+#include "apps/lockstep-bench/step_task.hpp"
+#include "apps/lockstep-bench/timed_model.hpp"
+
+namespace lockstep::bench {
+
+/// How a strategy must reduce for its collectives to count as communication. The clock must outlive the strategy.
+ReductionOptions timed_reductions(PartClock& clock);
+
+/// A model and its optimizer, trained by `fit` as lockstep-train does it. What the clock is not told by it, agreements,
+/// is up to the program.
+class StepRun {
+ public:
+  struct Options {
+    StepModel model = StepModel::mlp;
+    std::int64_t global_batch = 256;
+    int shards = 8;  ///< a multiple of the number of ranks
+  };
+
+  /// COLL. `strategy` reduces as timed_reductions says, and is on the CPU. Clock and samples must outlive the run.
+  StepRun(Strategy strategy, PartClock& clock, const RandomSamples& samples, const Options& options);
+
+  std::string_view model() const { return model_->name(); }
+  std::int64_t global_batch() const { return options_.global_batch; }
+  int shards() const { return options_.shards; }
+
+  /// COLL. Trains for `steps` steps, and one before them that makes room and does not count. The parts of each.
+  std::vector<PartTimes> block(std::int64_t steps);
+
+ private:
+  Strategy strategy_;
+  PartClock& clock_;
+  const SampleSource& samples_;
+  Options options_;
+  RandomSamples evaluated_;  ///< `fit` evaluates at its end: a single sample, since nobody wants to know
+  std::unique_ptr<nn::Model> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  TimedModel timed_;
+};
+
+}  // namespace lockstep::bench

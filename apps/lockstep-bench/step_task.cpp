@@ -1,0 +1,80 @@
+#include "apps/lockstep-bench/step_task.hpp"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/philox.hpp>
+#include <lockstep/nn/convnet.hpp>
+#include <lockstep/nn/gpt.hpp>
+#include <lockstep/nn/mlp.hpp>
+#include <lockstep/optim/adamw.hpp>
+#include <lockstep/optim/sgd.hpp>
+
+namespace lockstep::bench {
+namespace {
+
+constexpr std::int64_t side = 28, classes = 10, context = 128;
+
+// What is random cannot be learnt, and should not diverge.
+constexpr double learning_rate = 1e-3;
+
+std::vector<std::uint8_t> random_bytes(std::int64_t count, std::uint64_t stream) {
+  const auto bytes = static_cast<std::size_t>(count);
+  std::vector<std::uint32_t> words((bytes + 3) / 4);
+  RandomStream{1, RandomPurpose::simulation, stream}.words(0, words);
+  std::vector<std::uint8_t> result(bytes);
+  std::memcpy(result.data(), words.data(), bytes);
+  return result;
+}
+
+ImageSet random_images(std::int64_t count) {
+  ImageSet images{
+      .rows = side, .columns = side, .pixels = random_bytes(count * side * side, 0), .labels = random_bytes(count, 1)};
+  for (std::uint8_t& label : images.labels) label %= classes;
+  return images;
+}
+
+TextSet random_text(std::int64_t count) {
+  return {.bytes = random_bytes(count * context + 1, 0), .context = context};
+}
+
+}  // namespace
+
+RandomSamples::RandomSamples(StepModel model, std::int64_t count) {
+  if (model == StepModel::gpt) {
+    text_ = random_text(count);
+    source_ = std::make_unique<TextSamples>(text_);
+  } else {
+    images_ = random_images(count);
+    source_ = std::make_unique<ImageSamples>(images_, DType::f32);
+  }
+}
+
+std::unique_ptr<nn::Model> make_model(StepModel model, Strategy& strategy,
+                                      std::shared_ptr<const ops::Kernels> kernels) {
+  switch (model) {
+    case StepModel::mlp:
+      return std::make_unique<nn::Mlp>(strategy,
+                                       nn::MlpOptions{.inputs = side * side, .hidden = {512, 512}, .classes = classes},
+                                       std::move(kernels));
+    case StepModel::convnet:
+      return std::make_unique<nn::Convnet>(
+          strategy, nn::ConvnetOptions{.height = side, .width = side, .classes = classes}, std::move(kernels));
+    case StepModel::gpt:
+      return std::make_unique<nn::Gpt>(
+          strategy, nn::GptOptions{.layers = 4, .heads = 4, .width = 128, .context = context}, std::move(kernels));
+  }
+  throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(model))};
+}
+
+std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels) {
+  if (model == StepModel::gpt)
+    return std::make_unique<AdamW>(AdamWOptions{.learning_rate = learning_rate}, std::move(kernels));
+  return std::make_unique<Sgd>(SgdOptions{.learning_rate = learning_rate, .momentum = 0.9}, std::move(kernels));
+}
+
+}  // namespace lockstep::bench

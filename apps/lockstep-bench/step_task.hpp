@@ -1,0 +1,36 @@
+// What a benchmark of training steps trains: the models of lockstep-train, on random samples, so that it needs no
+// files.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <lockstep/input/sample_source.hpp>
+#include <lockstep/nn/model.hpp>
+#include <lockstep/optim/optimizer.hpp>
+
+namespace lockstep::bench {
+
+enum class StepModel : std::uint8_t { mlp, convnet, gpt };
+
+/// Images of 28 x 28 in 10 classes, for gpt windows of 128 bytes. The same on every rank.
+class RandomSamples {
+ public:
+  RandomSamples(StepModel model, std::int64_t count);
+  RandomSamples(const RandomSamples&) = delete;
+
+  const SampleSource& source() const { return *source_; }
+
+ private:
+  ImageSet images_;  ///< empty for gpt, as the text is for the others
+  TextSet text_;
+  std::unique_ptr<SampleSource> source_;
+};
+
+/// COLL. Creates the variables of a model as large as lockstep-train makes it.
+std::unique_ptr<nn::Model> make_model(StepModel model, Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels);
+
+/// The optimizer that goes with it: momentum, for gpt AdamW.
+std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels);
+
+}  // namespace lockstep::bench

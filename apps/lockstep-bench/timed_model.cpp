@@ -1,0 +1,27 @@
+#include "apps/lockstep-bench/timed_model.hpp"
+
+namespace lockstep::bench {
+
+TimedModel::TimedModel(nn::Model& model, PartClock& clock) : model_{model}, clock_{clock} {
+  model_.observe_passes(
+      [&clock](nn::TrainPass pass) { clock.enter(pass == nn::TrainPass::forward ? Part::forward : Part::backward); });
+}
+
+TimedModel::~TimedModel() {
+  model_.observe_passes({});
+}
+
+ops::CrossEntropy TimedModel::train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+                                           const nn::GradientBuffer& sum) {
+  clock_.enter(Part::forward);
+  const ops::CrossEntropy result = model_.train_shards(shards, places, sum);
+  clock_.enter(Part::optimizer);
+  return result;
+}
+
+void TimedModel::absorb_statistics(const TensorView& total, std::int64_t samples) {
+  model_.absorb_statistics(total, samples);
+  clock_.enter(Part::other);
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,37 @@
+// A model whose passes are timed.
+#pragma once
+
+#include <lockstep/nn/model.hpp>
+
+#include "apps/lockstep-bench/part_clock.hpp"
+
+namespace lockstep::bench {
+
+/// Does what the other model does, and tells the clock: from its first pass on it is forward or backward, behind the
+/// last pass the optimizer's turn until statistics are absorbed, which `fit` asks of every model, then the end of the
+/// step.
+class TimedModel final : public nn::Model {
+ public:
+  /// Becomes the observer of the model's passes. Both must outlive it.
+  TimedModel(nn::Model& model, PartClock& clock);
+  ~TimedModel() override;
+
+  std::string_view name() const override { return model_.name(); }
+  std::span<const Variable> variables() const override { return model_.variables(); }
+  /// Not timed: `fit` asks for single shards only where it accumulates.
+  ops::CrossEntropy train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
+                                const nn::GradientBuffer& gradients) override {
+    return model_.train_shard(shard, place, gradients);
+  }
+  ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+                                 const nn::GradientBuffer& sum) override;
+  ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
+  std::int64_t statistics() const override { return model_.statistics(); }
+  void absorb_statistics(const TensorView& total, std::int64_t samples) override;
+
+ private:
+  nn::Model& model_;
+  PartClock& clock_;
+};
+
+}  // namespace lockstep::bench

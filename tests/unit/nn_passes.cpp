@@ -1,0 +1,93 @@
+// What models say of the passes that they take.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/nn/convnet.hpp>
+#include <lockstep/nn/gpt.hpp>
+#include <lockstep/nn/mlp.hpp>
+
+#include "gpt_support.hpp"
+#include "nn_support.hpp"
+#include "ops/reference/reference.hpp"
+
+using namespace lockstep;
+using namespace lockstep::nn;
+
+namespace {
+
+using Events = std::vector<std::string>;
+
+/// Says when a loss has been computed: what stands between the passes.
+class LossKernels final : public ops::ReferenceKernels {
+ public:
+  explicit LossKernels(Events& events) : events_{events} {}
+
+  using ReferenceKernels::softmax_cross_entropy;
+  ops::CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                          const TensorView& d_logits) const override {
+    events_.emplace_back("loss");
+    return ReferenceKernels::softmax_cross_entropy(logits, labels, samples, d_logits);
+  }
+
+ private:
+  Events& events_;
+};
+
+/// A model that says what it does on a strategy of one replica, and a sample for it.
+struct Program {
+  Events events;
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  std::unique_ptr<Model> model;
+  SampleBatch sample;
+
+  explicit Program(const std::string& name) {
+    const auto kernels = std::make_shared<LossKernels>(events);
+    const DType dtype = DType::f64;
+    const Sizes sizes{.features = 49, .classes = 3};
+    sample = samples_from(0, 1, 2, dtype, sizes);
+    if (name == "mlp") {
+      model = std::make_unique<Mlp>(strategy, MlpOptions{.inputs = 49, .hidden = {4}, .classes = 3, .dtype = dtype},
+                                    kernels);
+    } else if (name == "convnet") {
+      model = std::make_unique<Convnet>(
+          strategy,
+          ConvnetOptions{.height = 7, .width = 7, .filters = {2, 2}, .hidden = 4, .classes = 3, .dtype = dtype},
+          kernels);
+    } else {
+      model = std::make_unique<Gpt>(strategy, small(dtype), kernels);
+      sample = text_from(0, 1, 2);
+    }
+    strategy.seal();
+    model->observe_passes(
+        [this](TrainPass pass) { events.emplace_back(pass == TrainPass::forward ? "forward" : "backward"); });
+  }
+
+  void train() { model->train_shard(sample, {}, GradientBuffer{strategy.store(), model->variables()}); }
+};
+
+}  // namespace
+
+TEST_CASE("a model says when its passes begin: the forward one first of all, the backward one behind the loss") {
+  const std::string name = GENERATE("mlp", "convnet", "gpt");
+  CAPTURE(name);
+  Program program{name};
+  REQUIRE(program.model->name() == name);
+  program.train();
+  program.train();
+  CHECK(program.events == Events{"forward", "loss", "backward", "forward", "loss", "backward"});
+}
+
+TEST_CASE("evaluation is no pass of training, and an observer can be taken away") {
+  const std::string name = GENERATE("mlp", "convnet", "gpt");
+  CAPTURE(name);
+  Program program{name};
+  program.model->evaluate_shard(program.sample);
+  CHECK(program.events.empty());
+  program.model->observe_passes({});
+  program.train();
+  CHECK(program.events == Events{"loss"});
+}
