@@ -1,6 +1,7 @@
 #include "apps/lockstep-train/command_line.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -50,31 +51,31 @@ std::vector<std::int64_t> parse_sizes(const std::string& option, const std::stri
   return sizes;
 }
 
-using Models = std::vector<ModelKind>;
+constexpr std::initializer_list<std::pair<const char*, ModelKind>> models{
+    {"mlp", ModelKind::mlp}, {"convnet", ModelKind::convnet}, {"gpt", ModelKind::gpt}};
 
 /// "mlp or convnet".
-std::string names_of(const Models& models) {
+std::string names_of(const std::vector<ModelKind>& kinds) {
   std::string names;
-  for (const ModelKind model : models) {
-    const char* const name = model == ModelKind::mlp ? "mlp" : model == ModelKind::convnet ? "convnet" : "gpt";
-    names += (names.empty() ? "" : " or ") + std::string{name};
-  }
+  for (const auto& [name, kind] : models)
+    if (std::ranges::find(kinds, kind) != kinds.end()) names += (names.empty() ? "" : " or ") + std::string{name};
   return names;
 }
 
 /// Which models the options given are for, where those are not all.
 class ModelOptions {
  public:
-  void add(const std::string& option, Models models) { options_.emplace_back(option, std::move(models)); }
+  void add(const std::string& option, std::vector<ModelKind> kinds) { options_.emplace_back(option, std::move(kinds)); }
 
+  /// ConfigError for one that `model` has no use for.
   void require(ModelKind model) const {
-    for (const auto& [option, models] : options_)
-      if (std::ranges::find(models, model) == models.end())
-        throw ConfigError{fmt::format("{}: expected with --model {} alone", option, names_of(models))};
+    for (const auto& [option, kinds] : options_)
+      if (std::ranges::find(kinds, model) == kinds.end())
+        throw ConfigError{fmt::format("{}: expected with --model {} alone", option, names_of(kinds))};
   }
 
  private:
-  std::vector<std::pair<std::string, Models>> options_;
+  std::vector<std::pair<std::string, std::vector<ModelKind>>> options_;
 };
 
 /// What a layer makes of a value; its ConfigError, which knows nothing of options, with the option's name before it.
@@ -122,9 +123,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 "Of images a multilayer perceptron, or two convolutions and two dense layers, both with ReLU; of text "
                 "a byte-level transformer (default mlp)",
                 [&](const std::string& option, const std::string& text) {
-                  training.model = parse_choice<ModelKind>(
-                      option, text,
-                      {{"mlp", ModelKind::mlp}, {"convnet", ModelKind::convnet}, {"gpt", ModelKind::gpt}});
+                  training.model = parse_choice<ModelKind>(option, text, models);
                 });
   parser.option("--hidden", "N,N,...", "Sizes of the hidden layers of mlp (default 512,512)",
                 [&](const std::string& option, const std::string& text) {
