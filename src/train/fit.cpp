@@ -99,7 +99,7 @@ class Fit {
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
     } else if (options.accumulate > 1) {
-      accumulation_.emplace(sum_, train_shards_.count());
+      accumulation_.emplace(sum_);
     }
   }
 
