@@ -1,5 +1,6 @@
 #include "apps/lockstep-train/command_line.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -49,9 +50,32 @@ std::vector<std::int64_t> parse_sizes(const std::string& option, const std::stri
   return sizes;
 }
 
-const char* name_of(ModelKind model) {
-  return model == ModelKind::mlp ? "mlp" : "convnet";
+using Models = std::vector<ModelKind>;
+
+/// "mlp or convnet".
+std::string names_of(const Models& models) {
+  std::string names;
+  for (const ModelKind model : models) {
+    const char* const name = model == ModelKind::mlp ? "mlp" : model == ModelKind::convnet ? "convnet" : "gpt";
+    names += (names.empty() ? "" : " or ") + std::string{name};
+  }
+  return names;
 }
+
+/// Which models the options given are for, where those are not all.
+class ModelOptions {
+ public:
+  void add(const std::string& option, Models models) { options_.emplace_back(option, std::move(models)); }
+
+  void require(ModelKind model) const {
+    for (const auto& [option, models] : options_)
+      if (std::ranges::find(models, model) == models.end())
+        throw ConfigError{fmt::format("{}: expected with --model {} alone", option, names_of(models))};
+  }
+
+ private:
+  std::vector<std::pair<std::string, Models>> options_;
+};
 
 /// What a layer makes of a value; its ConfigError, which knows nothing of options, with the option's name before it.
 template <class Parse>
@@ -67,20 +91,23 @@ auto parse_named(const std::string& option, Parse&& parse) {
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
-  ImageTrainingOptions& training = line.training;
-  std::vector<std::pair<std::string, ModelKind>> of_one_model;  // options that the other one has no use for
+  TrainingOptions& training = line.training;
+  ModelOptions of_models;
   OptionParser parser{
       "lockstep-train",
       "Trains a model on several processes in lockstep, one replica each.\n\n"
       "  mpirun -n 2 lockstep-train --data /usr/share/datasets/fashion-mnist\n"
-      "  mpirun -n 4 lockstep-train --cluster-spec cluster.json --data DIR --epochs 10\n\n"
-      "The last line on stdout is the result, one JSON object. Everything else is on stderr.\n"
+      "  mpirun -n 4 lockstep-train --cluster-spec cluster.json --data DIR --epochs 10\n"
+      "  mpirun -n 2 lockstep-train --model gpt --data book.txt --sample 500\n\n"
+      "The last line on stdout is the result, one JSON object; before it is the text of --sample. Everything else is "
+      "on stderr.\n"
       "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 1 anything else."};
 
   parser.group("Data and model");
-  parser.option("--data", "DIR",
+  parser.option("--data", "PATH",
                 "Folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-                "t10k-labels-idx1-ubyte, plain or .gz (required)",
+                "t10k-labels-idx1-ubyte, plain or .gz; of gpt a file of text, plain or .gz, whose last tenth is the "
+                "test (required)",
                 [&](const std::string&, const std::string& text) { training.data = text; });
   parser.option("--classes", "N", "Number of classes; labels are 0 to N-1 (default 10)",
                 [&](const std::string& option, const std::string& text) {
@@ -88,28 +115,41 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   training.classes = parse_number<std::int32_t>(option, text, 1, expected);
                   if (training.classes > 256)
                     throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
+                  of_models.add(option, {ModelKind::mlp, ModelKind::convnet});
                 });
-  parser.option("--model", "mlp|convnet",
-                "Multilayer perceptron, or two convolutions and two dense layers; both with ReLU and softmax "
-                "cross-entropy (default mlp)",
+  parser.option("--model", "mlp|convnet|gpt",
+                "Of images a multilayer perceptron, or two convolutions and two dense layers, both with ReLU; of text "
+                "a byte-level transformer (default mlp)",
                 [&](const std::string& option, const std::string& text) {
-                  training.model =
-                      parse_choice<ModelKind>(option, text, {{"mlp", ModelKind::mlp}, {"convnet", ModelKind::convnet}});
+                  training.model = parse_choice<ModelKind>(
+                      option, text,
+                      {{"mlp", ModelKind::mlp}, {"convnet", ModelKind::convnet}, {"gpt", ModelKind::gpt}});
                 });
   parser.option("--hidden", "N,N,...", "Sizes of the hidden layers of mlp (default 512,512)",
                 [&](const std::string& option, const std::string& text) {
                   training.hidden = parse_sizes(option, text);
-                  of_one_model.push_back({option, ModelKind::mlp});
+                  of_models.add(option, {ModelKind::mlp});
                 });
   parser.flag("--batch-norm", "Of convnet: normalise behind each convolution, every shard by itself", [&] {
     training.batch_norm = true;
-    of_one_model.push_back({"--batch-norm", ModelKind::convnet});
+    of_models.add("--batch-norm", {ModelKind::convnet});
   });
   parser.option("--dropout", "P", "Of convnet: the rate of dropout in front of each dense layer (default 0)",
                 [&](const std::string& option, const std::string& text) {
                   training.dropout = parse_fraction(option, text);
-                  of_one_model.push_back({option, ModelKind::convnet});
+                  of_models.add(option, {ModelKind::convnet});
                 });
+  const auto size_of_gpt = [&](const char* name, const std::string& help, std::int64_t& size, std::int64_t largest) {
+    parser.option(name, "N", fmt::format("Of gpt: {} (default {})", help, size),
+                  [&, largest](const std::string& option, const std::string& text) {
+                    size = parse_count(option, text, 1, largest);
+                    of_models.add(option, {ModelKind::gpt});
+                  });
+  };
+  size_of_gpt("--layers", "transformer blocks", training.layers, 1024);
+  size_of_gpt("--heads", "attention heads of each", training.heads, 1 << 20);
+  size_of_gpt("--embed", "size of the vector of a byte, a multiple of the heads", training.embed, 1 << 20);
+  size_of_gpt("--context", "bytes of a sample, the most that one is predicted from", training.context, 1 << 20);
   parser.option("--dtype", "f32|f64", "Type of weights and arithmetic (default f32)",
                 [&](const std::string& option, const std::string& text) {
                   training.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
@@ -117,13 +157,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   parser.group("Training");
   parser.option(
-      "--epochs", "N", "Times through the training set (default 5)",
+      "--epochs", "N", "Times through the training set (default 5, of gpt 1)",
       [&](const std::string& option, const std::string& text) { training.epochs = parse_count(option, text); });
   parser.option(
       "--steps", "N", "Steps instead of epochs; they run on over epochs",
       [&](const std::string& option, const std::string& text) { training.steps = parse_count(option, text); });
   parser.option(
-      "--global-batch", "N", "Samples of a step over all ranks; any number from 1 (default 256)",
+      "--global-batch", "N", "Samples of a step over all ranks; any number from 1 (default 256, of gpt 16)",
       [&](const std::string& option, const std::string& text) { training.global_batch = parse_count(option, text); });
   parser.option(
       "--accumulate", "K",
@@ -131,7 +171,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "the memory (default 1)",
       [&](const std::string& option, const std::string& text) { training.accumulate = parse_count(option, text); });
   parser.option(
-      "--optimizer", "sgd|momentum|adamw", "How gradients become steps (default momentum)",
+      "--optimizer", "sgd|momentum|adamw", "How gradients become steps (default momentum, of gpt adamw)",
       [&](const std::string& option, const std::string& text) {
         training.optimizer = parse_choice<OptimizerKind>(
             option, text,
@@ -213,6 +253,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option(
       "--metrics", "FILE", "Write every step's loss and every evaluation there, a JSON object a line",
       [&](const std::string& option, const std::string& text) { training.metrics = parse_file_name(option, text); });
+  parser.option("--sample", "N", "Of gpt: bytes of text that the trained model writes to stdout, before the result",
+                [&](const std::string& option, const std::string& text) {
+                  training.sample = parse_count(option, text, 1, 1 << 20);
+                  of_models.add(option, {ModelKind::gpt});
+                });
   parser.option("--log-level", "LEVEL", "trace, debug, info, warning, error or off (default info)",
                 [&](const std::string& option, const std::string& text) {
                   line.log_level = parse_named(option, [&] { return log::parse_level(text); });
@@ -221,12 +266,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   line.answer = parser.parse(argc, argv);
   if (line.answer) return line;
   if (training.data.empty())
-    throw ConfigError{"--data is missing: expected the folder of the data; lockstep-train --help lists the options"};
+    throw ConfigError{
+        "--data is missing: expected the folder of the images, or the file of the text; lockstep-train --help lists "
+        "the options"};
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
-  for (const auto& [option, model] : of_one_model)
-    if (model != training.model)
-      throw ConfigError{fmt::format("{}: expected with --model {} alone", option, name_of(model))};
+  of_models.require(training.model);
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
   return line;
 }

@@ -10,7 +10,7 @@ namespace lockstep {
 
 struct CommandLine {
   RuntimeOptions runtime;
-  ImageTrainingOptions training;
+  TrainingOptions training;
   log::Level log_level = log::Level::info;
 
   /// What the command line asked to be printed instead of a run: the help, or the version.

@@ -1,10 +1,30 @@
 // Reads the command line; everything else is the library's.
 #include <cstdio>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
 
 #include <lockstep/lockstep.hpp>
 
 #include "apps/lockstep-train/command_line.hpp"
 #include "apps/options/run_command_line.hpp"
+
+namespace {
+
+/// What a model writes may be any bytes: control characters but line breaks and tabs become `\x1b`, and so harm no
+/// terminal.
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (const char each : text) {
+    const auto byte = static_cast<unsigned char>(each);
+    const bool control = (byte < 0x20 && each != '\n' && each != '\t') || byte == 0x7f;
+    shown += control ? fmt::format("\\x{:02x}", byte) : std::string{each};
+  }
+  return shown;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace lockstep;
@@ -18,7 +38,9 @@ int main(int argc, char** argv) {
       },
       [&] { return line.runtime; },
       [&](Runtime& runtime) {
-        const ImageTrainingResult result = train_on_images(runtime.strategy(), runtime.device().name(), line.training);
-        if (runtime.is_chief()) std::puts(to_json(result).c_str());
+        const TrainingResult result = run_training(runtime.strategy(), runtime.device().name(), line.training);
+        if (!runtime.is_chief()) return;
+        if (!result.sample.empty()) std::puts(printable(result.sample).c_str());
+        std::puts(to_json(result).c_str());
       });
 }

@@ -25,6 +25,7 @@
 #include <lockstep/input/input_context.hpp>
 #include <lockstep/input/row_sequence.hpp>
 #include <lockstep/input/sample_order.hpp>
+#include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
 #include <lockstep/nn/convnet.hpp>
@@ -56,11 +57,11 @@
 #include <lockstep/train/dataset_iterator.hpp>
 #include <lockstep/train/fault.hpp>
 #include <lockstep/train/fit.hpp>
-#include <lockstep/train/image_training.hpp>
 #include <lockstep/train/iterator.hpp>
 #include <lockstep/train/metrics_file.hpp>
 #include <lockstep/train/observer.hpp>
 #include <lockstep/train/progress.hpp>
+#include <lockstep/train/training.hpp>
 #include <lockstep/values/comparable.hpp>
 #include <lockstep/values/locality.hpp>
 #include <lockstep/values/map_output.hpp>

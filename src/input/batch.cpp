@@ -76,11 +76,32 @@ void fill_bytes(const TextSet& text, std::span<const std::int64_t> sample_indice
   std::fill(row, rows.end(), 0);
 }
 
+/// Rows [first, first + rows) of a tensor, in its memory.
+Tensor rows_of(const Tensor& whole, std::int64_t first, std::int64_t rows) {
+  Shape shape = whole.shape();
+  const std::int64_t row = shape[0] == 0 ? 0 : whole.count() / shape[0];
+  shape[0] = rows;
+  const TensorView part = whole.view().reshaped({whole.count()}).slice(first * row, rows * row);
+  return whole.sharing(part.reshaped(std::move(shape)));
+}
+
 }  // namespace
 
 std::int64_t SampleBatch::counted_labels() const {
   const std::int64_t capacity = labels.shape()[0];
   return capacity == 0 ? 0 : samples * (labels.count() / capacity);
+}
+
+BatchGroup make_batch_group(const SampleBatch& whole, std::int64_t batches) {
+  const std::int64_t rows = whole.inputs.shape().front();
+  if (batches < 1 || rows % batches != 0)
+    throw InvalidArgument{fmt::format("{} rows are not {} batches of one capacity", rows, batches)};
+  const std::int64_t capacity = rows / batches;
+  BatchGroup group{whole.inputs, whole.labels, {}};
+  for (std::int64_t first = 0; first < rows; first += capacity)
+    group.batches.push_back(
+        {.inputs = rows_of(whole.inputs, first, capacity), .labels = rows_of(whole.labels, first, capacity)});
+  return group;
 }
 
 SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream) {

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <numbers>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -13,9 +14,9 @@
 #include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/train/fit.hpp>
 
-#include "reduce/arithmetic.hpp"
+#include "nn/shard_sums.hpp"
+#include "train/accumulation.hpp"
 #include "train/rank_shards.hpp"
-#include "train/shard_sums.hpp"
 
 namespace lockstep {
 namespace {
@@ -26,8 +27,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A number of its own for evaluations, because it is part of what the bits depend on: the same for every global batch.
-constexpr std::int64_t evaluation_batch = 1024;
+/// Samples of a batch of evaluations: a number of their own, because it is part of what the bits depend on, and so the
+/// same for every global batch. 1024 labels, or a sample a shard.
+std::int64_t evaluation_batch_of(const SampleSource& source, int shards) {
+  return std::min(source.count(), std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
+}
 
 /// The samples of each step, in the order of their epoch.
 class StepSamples {
@@ -58,12 +62,12 @@ class RecentLoss {
   }
   double mean() const {
     double loss = 0;
-    std::int64_t samples = 0;
+    std::int64_t labels = 0;
     for (const StepSums& sums : recent_) {
       loss += sums.loss;
-      samples += sums.samples;
+      labels += sums.samples;
     }
-    return loss / static_cast<double>(samples);
+    return loss / static_cast<double>(labels);
   }
 
  private:
@@ -71,15 +75,23 @@ class RecentLoss {
   std::deque<StepSums> recent_;
 };
 
-/// sum += own, gradients and statistics.
-void add_up(const nn::GradientBuffer& sum, const nn::GradientBuffer& own) {
-  detail::add(sum.flat(), own.flat(), sum.stream());
-  if (sum.statistics().count() > 0) detail::add(sum.statistics(), own.statistics(), sum.stream());
+/// Where the shards of a step are.
+std::vector<nn::ShardPlace> places_of(std::int64_t step, const RankShards::Loaded& shards) {
+  std::vector<nn::ShardPlace> places;
+  for (const std::int64_t first : shards.first_samples) places.push_back({.step = step, .first_sample = first});
+  return places;
+}
+
+std::int64_t labels_in(const BatchGroup& group) {
+  std::int64_t labels = 0;
+  for (const SampleBatch& batch : group.batches) labels += batch.counted_labels();
+  return labels;
 }
 
 class Fit {
  public:
-  Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const ImageData& data, const FitOptions& options)
+  Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+      const FitOptions& options)
       : strategy_{strategy},
         model_{model},
         optimizer_{optimizer},
@@ -88,79 +100,76 @@ class Fit {
         rank_{strategy.group().rank()},
         schedule_{data.train.count(), options.global_batch},
         samples_{schedule_, options.seed},
-        buffer_{strategy.store(), model.variables()},
+        sum_{strategy.store(), model.variables()},
+        statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
         train_shards_{shards_of(data.train, schedule_.largest_batch(), options.accumulate)},
-        test_shards_{shards_of(data.test, std::min(evaluation_batch, data.test.count()), 1)},
-        sums_{buffer_, model.statistics(), train_shards_.count()} {
-    if (options.accumulate == 1) return;
-    const auto room = [&](std::int64_t count) { return Tensor::zeros(buffer_.dtype(), {count}, strategy.stream()); };
-    micro_gradients_ = room(buffer_.count());
-    micro_statistics_ = room(model.statistics());
+        evaluation_batch_{evaluation_batch_of(data.test, options.shards)},
+        test_shards_{shards_of(data.test, evaluation_batch_, 1)} {
+    sum_ = sum_.with_statistics(statistics_.view());
+    if (options.accumulate > 1) accumulation_.emplace(sum_, train_shards_.count());
   }
 
   FitResult run(Observer& observer);
 
  private:
-  RankShards shards_of(const ImageSet& images, std::int64_t largest_batch, int micro_batches) const {
-    return {images,
+  RankShards shards_of(const SampleSource& source, std::int64_t largest_batch, int micro_batches) const {
+    return {source,
             largest_batch,
             {options_.shards, micro_batches},
             shards_of_rank(options_.shards, strategy_.num_replicas_in_sync(), rank_),
-            buffer_.dtype(),
             strategy_.stream()};
   }
 
-  /// One run of the strategy. The sums over all replicas.
+  /// One run of the strategy. The sums over all replicas, in which the number of samples is that of their labels: what
+  /// losses and gradients are divided by.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
-  StepSums train_shard(std::int64_t step, const BatchPart& shard, const nn::GradientBuffer& sum);
+  StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   EvaluationReport evaluate();
 
   Strategy& strategy_;
   nn::Model& model_;
   Optimizer& optimizer_;
-  const ImageData& data_;
+  TrainingSamples data_;
   const FitOptions& options_;
   int rank_;
   BatchSchedule schedule_;
   StepSamples samples_;
-  nn::GradientBuffer buffer_;
+  nn::GradientBuffer sum_;  ///< of the gradients of this rank's shards, in the store, and of their statistics
+  Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
+  std::int64_t evaluation_batch_;
   RankShards test_shards_;
-  ShardSums sums_;
-  LossSum evaluation_loss_;
-  Tensor micro_gradients_, micro_statistics_;  ///< of one micro-batch; none where a shard is one
+  nn::LossSum evaluation_loss_;
+  std::optional<Accumulation> accumulation_;  ///< none where a shard is one micro-batch
   bool diverged_ = false;
 };
 
 StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
-  StepSums sums;
-  train_shards_.for_each(samples, [&](const BatchPart& shard) {
-    const StepSums of_shard = train_shard(step, shard, sums_.next());
-    sums_.push(of_shard.loss);
-    sums.samples += of_shard.samples;
-    sums.correct += of_shard.correct;
-  });
-  sums.loss = sums_.finish();
-  return sums;
+  if (accumulation_) return accumulate_gradients(step, samples);
+  const RankShards::Loaded shards = train_shards_.load_all(samples);
+  const ops::CrossEntropy result = model_.train_shards(shards.group, places_of(step, shards), sum_);
+  return {.samples = labels_in(shards.group), .loss = result.loss_sum, .correct = result.correct};
 }
 
-/// What the micro-batches of a shard add up to, first one first: so the sum of a shard is the same on whichever rank.
-StepSums Fit::train_shard(std::int64_t step, const BatchPart& shard, const nn::GradientBuffer& sum) {
+/// Shards outside, micro-batches inside: so the sum of a shard is the same on whichever rank.
+StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
   StepSums sums;
-  bool first = true;
-  train_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, std::int64_t first_sample) {
-    const nn::GradientBuffer own =
-        first ? sum : buffer_.at(micro_gradients_.view()).with_statistics(micro_statistics_.view());
-    const ops::CrossEntropy result = model_.train_shard(batch, {.step = step, .first_sample = first_sample}, own);
-    if (!first) add_up(sum, own);
-    first = false;
-    sums.samples += batch.samples;
-    sums.loss += result.loss_sum;
-    sums.correct += result.correct;
-  });
+  for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
+    accumulation_->begin_shard();
+    for (int number = 0; number < options_.accumulate; ++number) {
+      const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
+      const ops::CrossEntropy result = model_.train_shard(micro_batch.group.batches.front(),
+                                                          places_of(step, micro_batch).front(), accumulation_->next());
+      accumulation_->push(result.loss_sum);
+      sums.samples += labels_in(micro_batch.group);
+      sums.correct += result.correct;
+    }
+    accumulation_->end_shard();
+  }
+  sums.loss = accumulation_->finish();
   return sums;
 }
 
@@ -169,8 +178,8 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   strategy_.run([&](ReplicaContext& context) {
     const StepSums own = compute_gradients(index, samples_.of(batch));
     if (options_.fault && options_.fault->strike(rank_, index)) return;
-    sums = optimizer_.apply_gradients(context, gradients_, own, sums_.statistics());
-    model_.absorb_statistics(sums_.statistics(), sums.samples);
+    sums = optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
+    model_.absorb_statistics(statistics_.view(), batch.positions.size());
   });
   return sums;
 }
@@ -185,16 +194,14 @@ EvaluationReport Fit::evaluate() {
   std::vector<double> losses;
   std::int64_t correct = 0;
   strategy_.run([&](ReplicaContext& context) {
-    for (std::int64_t first = 0; first < count; first += evaluation_batch) {
-      const auto size = std::min(evaluation_batch, count - first);
+    for (std::int64_t first = 0; first < count; first += evaluation_batch_) {
+      const auto size = std::min(evaluation_batch_, count - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-      test_shards_.for_each(samples, [&](const BatchPart& shard) {
-        test_shards_.for_each_micro_batch(shard, [&](const SampleBatch& batch, std::int64_t) {
-          const ops::CrossEntropy result = model_.evaluate_shard(batch);
-          evaluation_loss_.push(result.loss_sum);
-          correct += result.correct;
-        });
-      });
+      for (const SampleBatch& shard : test_shards_.load_all(samples).group.batches) {
+        const ops::CrossEntropy result = model_.evaluate_shard(shard);
+        evaluation_loss_.push(result.loss_sum);
+        correct += result.correct;
+      }
       losses.push_back(evaluation_loss_.finish());
     }
     const auto batches = static_cast<std::int64_t>(losses.size());
@@ -204,9 +211,11 @@ EvaluationReport Fit::evaluate() {
   });
   double loss = 0;
   for (const double each : losses) loss += each;
+  const auto labels = static_cast<double>(count * data_.test.labels_per_sample());
   EvaluationReport report{};
-  report.loss = loss / static_cast<double>(count);
-  report.accuracy = static_cast<double>(correct) / static_cast<double>(count);
+  report.loss = loss / labels;
+  if (data_.test.labels_are_bytes()) report.bits_per_byte = report.loss / std::numbers::ln2;
+  report.accuracy = static_cast<double>(correct) / labels;
   report.seconds = seconds_since(start);
   return report;
 }
@@ -221,7 +230,7 @@ FitResult Fit::run(Observer& observer) {
     const StepSums sums = step(index, batch);
     result.seconds += seconds_since(start);
     result.steps = index + 1;
-    result.samples += sums.samples;
+    result.samples += batch.positions.size();
     recent.push(sums);
     if (!std::isfinite(sums.loss) && !diverged_ && rank_ == 0)
       log::warning(
@@ -252,7 +261,7 @@ FitResult Fit::run(Observer& observer) {
 
 }  // namespace
 
-FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const ImageData& data,
+FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer) {
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)

@@ -35,13 +35,11 @@ void MetricsFile::on_step(const StepReport& report) {
 }
 
 void MetricsFile::on_evaluation(const EvaluationReport& report) {
-  write(Json{{"kind", "eval"},
-             {"step", report.step},
-             {"epoch", report.epoch},
-             {"loss", report.loss},
-             {"accuracy", report.accuracy},
-             {"seconds", report.seconds}}
-            .dump());
+  Json line{{"kind", "eval"}, {"step", report.step}, {"epoch", report.epoch}, {"loss", report.loss}};
+  if (report.bits_per_byte) line["bits_per_byte"] = *report.bits_per_byte;
+  line["accuracy"] = report.accuracy;
+  line["seconds"] = report.seconds;
+  write(line.dump());
 }
 
 }  // namespace lockstep

@@ -55,8 +55,10 @@ void Progress::on_step(const StepReport& report) {
 }
 
 void Progress::on_evaluation(const EvaluationReport& report) {
-  const std::string line = fmt::format("test  step {}  epoch {}  loss {:.4f}  accuracy {:.2f}%  {:.1f} s", report.step,
-                                       report.epoch, report.loss, report.accuracy * 100, report.seconds);
+  const std::string bits = report.bits_per_byte ? fmt::format("  {:.4f} bits/byte", *report.bits_per_byte) : "";
+  const std::string line =
+      fmt::format("test  step {}  epoch {}  loss {:.4f}{}  accuracy {:.2f}%  {:.1f} s", report.step, report.epoch,
+                  report.loss, bits, report.accuracy * 100, report.seconds);
   std::fprintf(stream_, "%s%s\n", open_line_ ? "\n" : "", line.c_str());
   std::fflush(stream_);
   open_line_ = false;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
-#include <lockstep/input/idx.hpp>
 #include <lockstep/input/range.hpp>
+#include <lockstep/input/sample_source.hpp>
 
-#include "train/shard_batch.hpp"
+#include "train/shard_loader.hpp"
 
 namespace lockstep {
 
@@ -26,35 +28,39 @@ struct BatchCut {
   int micro_batches = 1;  ///< of each shard
 };
 
-/// Which of the batches of `images` a rank computes, in micro-batches: memory for one of these at a time.
+/// Which of the batches of `source` a rank computes: memory for one micro-batch of a shard, or of all its shards.
 class RankShards {
  public:
-  /// For batches of up to `largest_batch` samples. `images` and `stream` must outlive it.
-  RankShards(const ImageSet& images, std::int64_t largest_batch, BatchCut cut, Range mine, DType dtype, Stream& stream);
+  /// For batches of up to `largest_batch` samples. `source` and `stream` must outlive it.
+  RankShards(const SampleSource& source, std::int64_t largest_batch, BatchCut cut, Range mine, Stream& stream);
 
+  /// Shards of this rank.
   std::int64_t count() const { return mine_.size(); }
 
-  /// Calls `body` with each of this rank's shards of `batch`, in order.
-  template <class Body>
-  void for_each(std::span<const std::int64_t> batch, Body&& body) const {
-    for (std::int64_t shard = mine_.first; shard < mine_.last; ++shard)
-      body(BatchPart{batch}.part(cut_.shards, static_cast<int>(shard)));
-  }
+  /// Micro-batches of each shard.
+  int micro_batches() const { return cut_.micro_batches; }
 
-  /// Calls `body` with the micro-batches of a shard, in order: what a model takes, and where that begins in the batch.
-  template <class Body>
-  void for_each_micro_batch(const BatchPart& shard, Body&& body) {
-    for (int number = 0; number < cut_.micro_batches; ++number) {
-      const BatchPart part = shard.part(cut_.micro_batches, number);
-      body(batch_.load(images_, part.samples), part.first);
-    }
-  }
+  /// What a model takes, and where each of its batches begins in the batch of the step. Until the next load.
+  struct Loaded {
+    const BatchGroup& group;
+    std::span<const std::int64_t> first_samples;
+  };
+
+  /// A micro-batch of all shards of this rank, or of the one that is this rank's number `shard`.
+  Loaded load_all(std::span<const std::int64_t> batch, int micro_batch = 0);
+  Loaded load_one(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch = 0);
 
  private:
-  const ImageSet& images_;
+  Loaded load(std::optional<ShardLoader>& loader, std::span<const std::int64_t> batch, Range shards, int micro_batch);
+
+  const SampleSource& source_;
+  std::int64_t capacity_;  ///< of a micro-batch
   BatchCut cut_;
   Range mine_;
-  ShardBatch batch_;
+  Stream& stream_;
+  std::optional<ShardLoader> all_, one_;  ///< made when first asked for
+  std::vector<std::span<const std::int64_t>> samples_;
+  std::vector<std::int64_t> first_samples_;
 };
 
 }  // namespace lockstep

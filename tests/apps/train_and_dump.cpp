@@ -26,8 +26,9 @@ int main(int argc, char** argv) {
         nn::Mlp model{runtime.strategy(), {.inputs = 784, .hidden = {30, 20}, .classes = 10, .seed = 3}, kernels};
         Sgd optimizer{{.learning_rate = 0.05, .momentum = 0.8}, kernels};
         NoObserver observer;
-        fit(runtime.strategy(), model, optimizer, data, {.global_batch = 100, .steps = 7, .seed = 3, .shards = 4},
-            observer);
+        const ImageSamples train{data.train, DType::f32}, test{data.test, DType::f32};
+        fit(runtime.strategy(), model, optimizer, {train, test},
+            {.global_batch = 100, .steps = 7, .seed = 3, .shards = 4}, observer);
         if (!runtime.is_chief()) return;
         std::ofstream dump{std::getenv("LOCKSTEP_DUMP"), std::ios::binary};
         for (const Variable& variable : model.variables()) {

@@ -104,7 +104,8 @@ Trained train(const ImageData& data, const FitOptions& options, std::int64_t siz
   ScriptedModel model{strategy, size, std::move(gradient)};
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;
-  fit(strategy, model, sgd, data, options, observer);
+  const ImageSamples train{data.train, DType::f64}, test{data.test, DType::f64};
+  fit(strategy, model, sgd, {train, test}, options, observer);
   return {model.seen, model.absorbed, observer.losses, model.variables().front().local().to_vector<double>()};
 }
 

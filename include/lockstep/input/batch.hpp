@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/input/idx.hpp>
@@ -25,6 +26,19 @@ struct SampleBatch {
   /// its gradient are to be divided by for a mean.
   std::int64_t counted_labels() const;
 };
+
+/// Batches of one capacity that lie side by side in one piece of memory: batch i is the rows from i * capacity on. So a
+/// kernel may take them one by one, or all at once.
+struct BatchGroup {
+  Tensor inputs;                     ///< of all of them: [batches * capacity, ...]
+  Tensor labels;                     ///< as many rows
+  std::vector<SampleBatch> batches;  ///< each in its part of that memory
+
+  std::int64_t capacity() const { return batches.front().inputs.shape().front(); }
+};
+
+/// The memory of `whole` as `batches` batches without samples. InvalidArgument unless there are as many rows in each.
+BatchGroup make_batch_group(const SampleBatch& whole, std::int64_t batches);
 
 /// An empty batch on the host, in memory that `stream` copies from best. InvalidArgument unless `dtype` is f32 or
 /// f64 and both numbers are positive.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -11,6 +12,8 @@
 #include <lockstep/strategy/variable.hpp>
 
 namespace lockstep::nn {
+
+class ShardSums;
 
 /// Where in a training a shard is: what random numbers for its samples depend on, besides the model's seed. Never the
 /// rank, and never the number of shards.
@@ -28,7 +31,10 @@ struct ShardPlace {
 /// the activations of the shard that it works on.
 class Model {
  public:
-  virtual ~Model() = default;
+  Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  virtual ~Model();
 
   /// "mlp", "gpt".
   virtual std::string_view name() const = 0;
@@ -44,6 +50,13 @@ class Model {
   virtual ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
                                         const GradientBuffer& gradients) = 0;
 
+  /// Forward and backward of shards that are neighbours in the global batch, and the tree of fixed_order_sum over what
+  /// train_shard yields for each: gradients and statistics into `sum`, which train_shard's buffer could be, the loss
+  /// into the result. The same bits as that, whichever way a model takes to them. `places` are those of the shards;
+  /// InvalidArgument for another number of them, or none.
+  virtual ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+                                         const GradientBuffer& sum);
+
   /// Forward only, as it is done with the trained model: the same result where the model has neither statistics nor
   /// dropout.
   virtual ops::CrossEntropy evaluate_shard(const SampleBatch& shard) = 0;
@@ -56,6 +69,9 @@ class Model {
   /// is 0. Whoever calls it on each rank, in every step, with the same bits, keeps what is made of them the same
   /// everywhere. InvalidArgument for another number of statistics or another dtype, or a negative number of samples.
   virtual void absorb_statistics(const TensorView& /*total*/, std::int64_t /*samples*/) {}
+
+ private:
+  std::unique_ptr<ShardSums> shard_sums_;  ///< memory for train_shards, from its first call on
 };
 
 }  // namespace lockstep::nn

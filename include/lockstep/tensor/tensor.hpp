@@ -123,6 +123,9 @@ class Tensor {
   /// Valid while this tensor, or a copy of it, lives.
   TensorView view() const { return view_; }
 
+  /// A tensor that shares the ownership of this one's memory, of which `part` is a part.
+  Tensor sharing(TensorView part) const { return {buffer_, std::move(part)}; }
+
  private:
   static Tensor from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape);
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/input/idx.hpp>
+#include <lockstep/input/sample_source.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
@@ -13,6 +13,12 @@
 #include <lockstep/train/observer.hpp>
 
 namespace lockstep {
+
+/// The same on every rank; both must outlive what is given them.
+struct TrainingSamples {
+  const SampleSource& train;
+  const SampleSource& test;
+};
 
 struct FitOptions {
   std::int64_t global_batch = 256;
@@ -29,11 +35,11 @@ struct FitResult {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
   double seconds = 0;     ///< the training loop without evaluations
-  double train_loss = 0;  ///< mean over the samples of the last epoch's worth of steps
+  double train_loss = 0;  ///< mean over the labels of the last epoch's worth of steps
   EvaluationReport last_evaluation{};
 };
 
-/// COLL, blocking. Trains `model` on `data`, which is the same on every rank.
+/// COLL, blocking. Trains `model` on `data`.
 ///
 /// A step is one Strategy::run: each rank computes the gradients of its shards of the global batch, adds them up in the
 /// fixed order, and takes part in one merge_call. A shard is computed in `accumulate` micro-batches, one after the
@@ -42,7 +48,7 @@ struct FitResult {
 /// (seed, step, global batch) alone, its sums one tree over the shards: so with the same number of shards the weights,
 /// the losses and everything told to `observer` but the times are the same bytes on every number of ranks that divides
 /// them.
-FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const ImageData& data,
+FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer);
 
 }  // namespace lockstep

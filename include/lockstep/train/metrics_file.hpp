@@ -12,8 +12,8 @@ namespace lockstep {
 /// Writes
 ///   {"kind":"train","step","epoch","samples","loss","seconds","samples_per_second"}   after every step
 ///   {"kind":"eval","step","epoch","loss","accuracy","seconds"}                        after every evaluation
-/// with numbers that read back as the same doubles. Every line is in the file when the call returns, so a run that is
-/// killed loses none. For the chief alone.
+/// and "bits_per_byte" behind the loss of an evaluation on text, with numbers that read back as the same doubles. Every
+/// line is in the file when the call returns, so a run that is killed loses none. For the chief alone.
 class MetricsFile final : public Observer {
  public:
   /// Begins an empty file. ConfigError, naming it, if that cannot be done.

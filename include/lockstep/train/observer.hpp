@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace lockstep {
 
@@ -13,7 +14,7 @@ struct StepReport {
   std::int64_t epoch;    ///< that the step belongs to, from 1
   std::int64_t epochs;   ///< that the whole run touches
   std::int64_t samples;  ///< samples seen so far
-  double loss;           ///< mean over the step's global batch, before its update
+  double loss;           ///< mean over the labels of the step's global batch, before its update
   double seconds;        ///< spent training so far, evaluations left out
   double samples_per_second;
 };
@@ -22,9 +23,10 @@ struct StepReport {
 struct EvaluationReport {
   std::int64_t step;
   std::int64_t epoch;
-  double loss;      ///< mean over the test set
-  double accuracy;  ///< a fraction
-  double seconds;   ///< that the evaluation took
+  double loss;                          ///< mean over the labels of the test set
+  std::optional<double> bits_per_byte;  ///< of text: the loss in bits
+  double accuracy;                      ///< a fraction of the labels
+  double seconds;                       ///< that the evaluation took
 };
 
 /// Called on every rank, between steps.

@@ -8,7 +8,7 @@
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-namespace lockstep {
+namespace lockstep::nn {
 
 /// A sum of tensors, of which the only one is written where the sum belongs.
 class ShardSum {
@@ -44,24 +44,25 @@ class LossSum {
 /// The gradients, the statistics and the losses of a step's shards.
 class ShardSums {
  public:
-  /// The gradients' sum comes to where `gradients` is.
-  ShardSums(const nn::GradientBuffer& gradients, std::int64_t statistics, std::int64_t shards);
+  /// Of `shards` shards, into `sum`: gradients and, if it has a place for them, statistics.
+  ShardSums(const GradientBuffer& sum, std::int64_t shards);
+
+  /// Whether it was made for these.
+  bool is_for(const GradientBuffer& sum, std::int64_t shards) const;
 
   /// Where the next shard's gradients and statistics are to be written.
-  nn::GradientBuffer next();
+  GradientBuffer next();
   /// Takes them, and the shard's loss.
   void push(double loss);
   /// When all are there: the sum of the losses.
   double finish();
 
-  const TensorView& statistics() const { return statistics_sum_.sum(); }
-
  private:
-  nn::GradientBuffer home_;
-  Tensor statistics_;
+  GradientBuffer home_;
+  std::int64_t shards_;
   ShardSum gradient_sum_;
   ShardSum statistics_sum_;
   LossSum loss_sum_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::nn

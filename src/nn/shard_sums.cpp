@@ -1,6 +1,6 @@
-#include "train/shard_sums.hpp"
+#include "shard_sums.hpp"
 
-namespace lockstep {
+namespace lockstep::nn {
 
 ShardSum::ShardSum(const TensorView& sum, std::int64_t shards, Stream& stream) : sum_{sum} {
   if (shards > 1 && sum.count() > 0) parts_.emplace(sum.dtype(), sum.count(), stream);
@@ -29,13 +29,20 @@ double LossSum::finish() {
   return total;
 }
 
-ShardSums::ShardSums(const nn::GradientBuffer& gradients, std::int64_t statistics, std::int64_t shards)
-    : home_{gradients},
-      statistics_{Tensor::zeros(gradients.dtype(), {statistics}, gradients.stream())},
-      gradient_sum_{gradients.flat(), shards, gradients.stream()},
-      statistics_sum_{statistics_.view(), shards, gradients.stream()} {}
+ShardSums::ShardSums(const GradientBuffer& sum, std::int64_t shards)
+    : home_{sum},
+      shards_{shards},
+      gradient_sum_{sum.flat(), shards, sum.stream()},
+      statistics_sum_{sum.statistics(), shards, sum.stream()} {}
 
-nn::GradientBuffer ShardSums::next() {
+bool ShardSums::is_for(const GradientBuffer& sum, std::int64_t shards) const {
+  const auto same = [](const TensorView& a, const TensorView& b) {
+    return a.data() == b.data() && a.count() == b.count() && a.dtype() == b.dtype();
+  };
+  return shards == shards_ && same(sum.flat(), home_.flat()) && same(sum.statistics(), home_.statistics());
+}
+
+GradientBuffer ShardSums::next() {
   return home_.at(gradient_sum_.next()).with_statistics(statistics_sum_.next());
 }
 
@@ -51,4 +58,4 @@ double ShardSums::finish() {
   return loss_sum_.finish();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::nn

@@ -15,24 +15,33 @@
 
 namespace lockstep {
 
-enum class ModelKind : std::uint8_t { mlp, convnet };
+/// The first two of images, the last of text.
+enum class ModelKind : std::uint8_t { mlp, convnet, gpt };
 
 enum class OptimizerKind : std::uint8_t { sgd, momentum, adamw };
 
 /// What the learning rate does behind its warm-up: stay, or fall to 0 at the end of the run.
 enum class ScheduleKind : std::uint8_t { constant, cosine };
 
-struct ImageTrainingOptions {
-  std::filesystem::path data;
-  std::int64_t classes = 10;
+struct TrainingOptions {
+  std::filesystem::path data;  ///< a folder of images, or a file of text
   ModelKind model = ModelKind::mlp;
+  std::int64_t classes = 10;                      ///< of images
   std::vector<std::int64_t> hidden = {512, 512};  ///< of the mlp
   bool batch_norm = false;                        ///< of the convnet, as its rate of dropout
   double dropout = 0;
-  std::int64_t global_batch = 256;
-  /// At most one of the two; 5 epochs where there is none.
+  std::int64_t layers = 4;  ///< of the gpt, as all that follow
+  std::int64_t heads = 4;   ///< a divisor of `embed`
+  std::int64_t embed = 128;
+  std::int64_t context = 128;  ///< bytes of a sample
+  std::int64_t sample = 0;     ///< bytes that the trained model is to write
+
+  /// At most one of the two; 5 epochs where there is none, 1 of text.
   std::optional<std::int64_t> epochs, steps;
-  OptimizerKind optimizer = OptimizerKind::momentum;
+  /// 256 where it is not given, 16 of text.
+  std::optional<std::int64_t> global_batch;
+  /// Momentum where it is not given, AdamW of text.
+  std::optional<OptimizerKind> optimizer;
   /// The peak of the schedule; 0.1 where it is not given, 0.001 for AdamW.
   std::optional<double> learning_rate;
   double momentum = 0.9;
@@ -53,24 +62,26 @@ struct ImageTrainingOptions {
   std::filesystem::path metrics;
 };
 
-struct ImageTrainingResult {
+struct TrainingResult {
   int ranks;
   int shards;
   std::string device;
   std::string model;
   FitResult fit;
   std::uint64_t weights_digest;
+  /// On the chief, of a model that has not diverged: the bytes asked for. A function of the weights and the seed.
+  std::string sample;
 };
 
 /// COLL, blocking. Loads the data, makes the model and trains it, with progress on the chief's stderr. ConfigError on
 /// every rank for what is wrong with the options or the data on any; MismatchError where ranks loaded different data.
-ImageTrainingResult train_on_images(Strategy& strategy, const std::string& device, const ImageTrainingOptions& options);
+TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
 /// LOCAL. xxHash64 over the little-endian bytes of the variables, in the order given.
 std::uint64_t weights_digest(const VariableList& variables);
 
 /// `{"ranks","shards","device","model","steps","samples","seconds","samples_per_second","train_loss","eval_loss",
-/// "eval_accuracy","weights_digest"}` on one line.
-std::string to_json(const ImageTrainingResult& result);
+/// "eval_accuracy","weights_digest"}` on one line, with "bits_per_byte" behind "eval_loss" for a model of text.
+std::string to_json(const TrainingResult& result);
 
 }  // namespace lockstep

@@ -1,0 +1,72 @@
+// Samples of any kind, for code that cuts them into batches and does not look into them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <lockstep/base/dtype.hpp>
+#include <lockstep/input/batch.hpp>
+#include <lockstep/input/idx.hpp>
+#include <lockstep/input/text.hpp>
+
+namespace lockstep {
+
+/// A numbered list of samples. LOCAL and pure: the same samples under the same numbers at every call.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+
+  virtual std::int64_t count() const = 0;
+
+  /// How many labels each of them has. A mean loss is one over labels.
+  virtual std::int64_t labels_per_sample() const { return 1; }
+
+  /// Whether labels are the bytes of a text, so that a mean loss tells bits per byte.
+  virtual bool labels_are_bytes() const { return false; }
+
+  /// An empty batch for up to `capacity` of them, on the host, in memory that `stream` copies from best.
+  virtual SampleBatch make_batch(std::int64_t capacity, Stream& stream) const = 0;
+
+  /// As fill_batch: `batch` is one of make_batch's, or a part of one.
+  virtual void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const = 0;
+};
+
+/// Images as rows of numbers. `images` must outlive it.
+class ImageSamples final : public SampleSource {
+ public:
+  /// Batches are of `dtype`: f32 or f64.
+  ImageSamples(const ImageSet& images, DType dtype) : images_{images}, dtype_{dtype} {}
+
+  std::int64_t count() const override { return images_.count(); }
+  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
+    return lockstep::make_batch(capacity, images_.features(), dtype_, stream);
+  }
+  void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override {
+    fill_batch(images_, sample_indices, batch);
+  }
+
+ private:
+  const ImageSet& images_;
+  DType dtype_;
+};
+
+/// Windows of a text. `text` must outlive it.
+class TextSamples final : public SampleSource {
+ public:
+  explicit TextSamples(const TextSet& text) : text_{text} {}
+
+  std::int64_t count() const override { return text_.count(); }
+  std::int64_t labels_per_sample() const override { return text_.context; }
+  bool labels_are_bytes() const override { return true; }
+  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
+    return make_text_batch(capacity, text_.context, stream);
+  }
+  void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override {
+    fill_batch(text_, sample_indices, batch);
+  }
+
+ private:
+  const TextSet& text_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,105 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/input/idx.hpp>
+#include <lockstep/nn/convnet.hpp>
+#include <lockstep/nn/mlp.hpp>
+
+#include "train/model_memory.hpp"
+#include "train/task.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Of dense layers.
+double weights_between(const std::vector<std::int64_t>& sizes) {
+  double weights = 0;
+  for (std::size_t layer = 1; layer < sizes.size(); ++layer)
+    weights += (static_cast<double>(sizes[layer - 1]) + 1) * static_cast<double>(sizes[layer]);
+  return weights;
+}
+
+class ImageTask final : public TrainingTask {
+ public:
+  explicit ImageTask(const TrainingOptions& options)
+      : options_{options}, data_{load_image_data(options.data, options.classes)} {}
+
+  TrainingSamples samples() const override { return {train_, test_}; }
+  std::uint64_t data_digest() const override { return digest(data_); }
+  void require_model_fits(const FitOptions& fit) const override;
+  nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
+    model_ = create_model(strategy, std::move(kernels));
+    return *model_;
+  }
+  std::string write_sample() override { return {}; }
+
+ private:
+  nn::MlpOptions mlp() const {
+    return {.inputs = data_.train.features(),
+            .hidden = options_.hidden,
+            .classes = options_.classes,
+            .dtype = options_.dtype,
+            .seed = options_.seed};
+  }
+  nn::ConvnetOptions convnet() const {
+    return {.height = data_.train.rows,
+            .width = data_.train.columns,
+            .classes = options_.classes,
+            .batch_norm = options_.batch_norm,
+            .dropout = options_.dropout,
+            .dtype = options_.dtype,
+            .seed = options_.seed};
+  }
+  std::unique_ptr<nn::Model> create_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) const;
+
+  void require_mlp_fits() const;
+  void require_convnet_fits() const;
+
+  const TrainingOptions& options_;
+  ImageData data_;
+  ImageSamples train_{data_.train, options_.dtype}, test_{data_.test, options_.dtype};
+  std::unique_ptr<nn::Model> model_;
+};
+
+void ImageTask::require_model_fits(const FitOptions&) const {
+  options_.model == ModelKind::convnet ? require_convnet_fits() : require_mlp_fits();
+}
+
+void ImageTask::require_mlp_fits() const {
+  std::vector<std::int64_t> sizes = options_.hidden;
+  sizes.insert(sizes.begin(), data_.train.features());
+  sizes.push_back(options_.classes);
+  require_memory(options_, {.weights = weights_between(sizes)},
+                 fmt::format("--hidden {}", fmt::join(options_.hidden, ",")), "smaller layers");
+}
+
+void ImageTask::require_convnet_fits() const {
+  const std::string images = fmt::format("{} x {}", data_.train.rows, data_.train.columns);
+  if (data_.train.rows < 6 || data_.train.columns < 6)
+    throw ConfigError{fmt::format("--model convnet: the images are {}; expected 6 x 6 or more", images)};
+  // Two convolutions of 3 x 3, each without its edge, and a pooling of 2 x 2. They have few weights.
+  const nn::ConvnetOptions model = convnet();
+  const std::int64_t pooled = (model.height - 4) / 2 * ((model.width - 4) / 2) * model.filters[1];
+  require_memory(options_, {.weights = weights_between({pooled, model.hidden, model.classes})},
+                 fmt::format("--model convnet for images of {}", images), "smaller images");
+}
+
+std::unique_ptr<nn::Model> ImageTask::create_model(Strategy& strategy,
+                                                   std::shared_ptr<const ops::Kernels> kernels) const {
+  if (options_.model == ModelKind::convnet)
+    return std::make_unique<nn::Convnet>(strategy, convnet(), std::move(kernels));
+  return std::make_unique<nn::Mlp>(strategy, mlp(), std::move(kernels));
+}
+
+}  // namespace
+
+std::unique_ptr<TrainingTask> load_image_task(const TrainingOptions& options) {
+  return std::make_unique<ImageTask>(options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// From options to an optimizer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <lockstep/ops/kernels.hpp>
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/train/training.hpp>
+
+namespace lockstep {
+
+/// What an optimizer keeps for each weight.
+int slots_of(OptimizerKind optimizer);
+
+/// For a run of `steps`. ConfigError where its warm-up takes all of them. `options` have nothing left open.
+std::unique_ptr<Optimizer> make_optimizer(const TrainingOptions& options, std::int64_t steps,
+                                          std::shared_ptr<const ops::Kernels> kernels);
+
+}  // namespace lockstep

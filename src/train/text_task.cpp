@@ -1,0 +1,92 @@
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/input/batch_schedule.hpp>
+#include <lockstep/input/shards.hpp>
+#include <lockstep/input/text.hpp>
+#include <lockstep/nn/generate.hpp>
+#include <lockstep/nn/gpt.hpp>
+
+#include "train/model_memory.hpp"
+#include "train/task.hpp"
+
+namespace lockstep {
+namespace {
+
+/// What a sample begins behind: so it begins a line, whatever the text.
+constexpr const char* prompt = "\n";
+
+const TrainingOptions& checked(const TrainingOptions& options) {
+  if (options.heads < 1 || options.embed % options.heads != 0)
+    throw ConfigError{
+        fmt::format("--heads {}: expected a number that divides --embed, which is {}", options.heads, options.embed)};
+  std::error_code ignored;
+  if (std::filesystem::is_directory(options.data, ignored))
+    throw ConfigError{
+        fmt::format("{}: is a folder; expected a text file, plain or packed (gzip), for --model gpt (--data)",
+                    options.data.string())};
+  return options;
+}
+
+class TextTask final : public TrainingTask {
+ public:
+  explicit TextTask(const TrainingOptions& options)
+      : options_{checked(options)}, data_{load_text_data(options.data, options.context)} {}
+
+  TrainingSamples samples() const override { return {train_, test_}; }
+  std::uint64_t data_digest() const override { return digest(data_); }
+  void require_model_fits(const FitOptions& fit) const override;
+  nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
+    return model_.emplace(strategy, gpt(), std::move(kernels));
+  }
+  std::string write_sample() override {
+    return options_.sample == 0 ? "" : generate(*model_, prompt, {.length = options_.sample, .seed = options_.seed});
+  }
+
+ private:
+  nn::GptOptions gpt() const {
+    return {.layers = options_.layers,
+            .heads = options_.heads,
+            .width = options_.embed,
+            .context = options_.context,
+            .dtype = options_.dtype,
+            .seed = options_.seed};
+  }
+
+  const TrainingOptions& options_;
+  TextData data_;
+  TextSamples train_{data_.train}, test_{data_.test};
+  std::optional<nn::Gpt> model_;
+};
+
+void TextTask::require_model_fits(const FitOptions& fit) const {
+  const nn::GptOptions model = gpt();
+  const auto layers = static_cast<double>(model.layers), heads = static_cast<double>(model.heads),
+             width = static_cast<double>(model.width), context = static_cast<double>(model.context),
+             vocabulary = static_cast<double>(model.vocabulary);
+  const std::int64_t batch = BatchSchedule{train_.count(), fit.global_batch}.largest_batch();
+  const auto windows = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
+  // Of a block: queries, keys and values, the output of the heads, and two layers between which it is four times as
+  // wide; what they and the norms yield, and each head's weights of any position for any other.
+  const ModelSize size{
+      .weights = (vocabulary + context) * width + layers * 12 * width * width,
+      .activations = windows * context * (layers * (16 * width + heads * context) + 12 * width + vocabulary)};
+  require_memory(options_, size,
+                 fmt::format("--layers {} --heads {} --embed {} --context {}", model.layers, model.heads, model.width,
+                             model.context),
+                 "smaller sizes, or fewer samples of a shard at a time (--global-batch, --accumulate)");
+}
+
+}  // namespace
+
+std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options) {
+  return std::make_unique<TextTask>(options);
+}
+
+}  // namespace lockstep

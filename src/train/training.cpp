@@ -1,0 +1,158 @@
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/input/batch_schedule.hpp>
+#include <lockstep/input/shards.hpp>
+#include <lockstep/train/metrics_file.hpp>
+#include <lockstep/train/progress.hpp>
+#include <lockstep/train/training.hpp>
+
+#include "train/optimizer_choice.hpp"
+#include "train/task.hpp"
+
+namespace lockstep {
+namespace {
+
+/// What the chief does with reports; the other ranks have nobody to tell.
+class ChiefObserver final : public Observer {
+ public:
+  explicit ChiefObserver(const std::filesystem::path& metrics) {
+    if (!metrics.empty()) metrics_.emplace(metrics);
+  }
+
+  void on_step(const StepReport& report) override {
+    if (metrics_) metrics_->on_step(report);
+    progress_.on_step(report);
+  }
+  void on_evaluation(const EvaluationReport& report) override {
+    if (metrics_) metrics_->on_evaluation(report);
+    progress_.on_evaluation(report);
+  }
+
+ private:
+  std::optional<MetricsFile> metrics_;
+  Progress progress_{stderr, progress_style(stderr)};
+};
+
+class NoObserver final : public Observer {
+ public:
+  void on_step(const StepReport&) override {}
+  void on_evaluation(const EvaluationReport&) override {}
+};
+
+/// Eight small products in the place of a large one cost a CPU little and a GPU much.
+ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
+  if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic) return {ranks, {}};
+  return resolve_shards(request, ranks);
+}
+
+/// What a run has where its options do not say. A sample of text has many labels, and a text many samples.
+TrainingOptions with_defaults(TrainingOptions options) {
+  const bool text = options.model == ModelKind::gpt;
+  if (!options.epochs && !options.steps) options.epochs = text ? 1 : 5;
+  if (!options.global_batch) options.global_batch = text ? 16 : 256;
+  if (!options.optimizer) options.optimizer = text ? OptimizerKind::adamw : OptimizerKind::momentum;
+  if (!options.learning_rate) options.learning_rate = options.optimizer == OptimizerKind::adamw ? 0.001 : 0.1;
+  return options;
+}
+
+std::unique_ptr<TrainingTask> load_task(const TrainingOptions& options) {
+  switch (options.model) {
+    case ModelKind::mlp:
+    case ModelKind::convnet: return load_image_task(options);
+    case ModelKind::gpt: return load_text_task(options);
+  }
+  throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(options.model))};
+}
+
+std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& schedule) {
+  if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
+  return options.steps ? *options.steps : schedule.total_steps(*options.epochs);
+}
+
+/// As many micro-batches as asked for, if a shard has as many samples.
+int micro_batches_of(const TrainingOptions& options, const BatchSchedule& schedule, int shards) {
+  const std::int64_t batch = schedule.largest_batch(), capacity = shard_capacity(batch, shards);
+  if (options.accumulate > capacity || options.accumulate > std::numeric_limits<int>::max())
+    throw ConfigError{
+        fmt::format("--accumulate {}: a batch of {} in {} shard{} has up to {} sample{} in each; expected "
+                    "at most as many micro-batches",
+                    options.accumulate, batch, shards, shards == 1 ? "" : "s", capacity, capacity == 1 ? "" : "s")};
+  return static_cast<int>(options.accumulate);
+}
+
+FitOptions fit_options_of(const TrainingOptions& options, const SampleSource& train, int shards) {
+  const BatchSchedule schedule{train.count(), *options.global_batch};
+  return {.global_batch = *options.global_batch,
+          .steps = steps_of(options, schedule),
+          .seed = options.seed,
+          .shards = shards,
+          .accumulate = micro_batches_of(options, schedule, shards),
+          .evaluate_every = options.evaluate_every};
+}
+
+/// COLL. What the trained model is asked to write: the chief's work, for which the others wait.
+std::string write_sample(Strategy& strategy, TrainingTask& task, const EvaluationReport& last) {
+  std::string text;
+  if (strategy.group().rank() != 0) {
+    strategy.run([](ReplicaContext&) {});
+    return text;
+  }
+  const auto alone = strategy.group().meeting().working_alone();
+  strategy.run([&](ReplicaContext&) {
+    if (std::isfinite(last.loss))
+      text = task.write_sample();
+    else
+      log::warning("there is no sample of a model whose loss is not a finite number");
+  });
+  return text;
+}
+
+}  // namespace
+
+TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& given) {
+  const TrainingOptions options = with_defaults(given);
+  const int rank = strategy.group().rank();
+  const int ranks = strategy.num_replicas_in_sync();
+
+  // What may fail on one rank alone fails inside a run, and so on all of them.
+  std::unique_ptr<TrainingTask> task;
+  FitOptions fit_options;
+  std::shared_ptr<const ops::Kernels> kernels;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<Observer> observer = std::make_unique<NoObserver>();
+  strategy.run([&](ReplicaContext&) {
+    const ShardChoice shards = choose_shards(options.shards, ranks, strategy.stream().kind());
+    if (rank == 0 && !shards.note.empty()) log::info(shards.note);
+    const std::optional<Fault> fault = Fault::from_environment(ranks);
+    kernels = ops::make_kernels(options.kernels, {options.threads}, strategy.stream());
+    task = load_task(options);
+    fit_options = fit_options_of(options, task->samples().train, shards.shards);
+    fit_options.fault = fault;
+    task->require_model_fits(fit_options);
+    optimizer = make_optimizer(options, fit_options.steps, kernels);
+    if (rank == 0) observer = std::make_unique<ChiefObserver>(options.metrics);
+  });
+  (void)strategy.same_on_all(fmt::format("data of digest {}", to_hex(task->data_digest())));
+  (void)strategy.same_on_all(kernels->fingerprint());
+
+  nn::Model& model = task->make_model(strategy, kernels);
+  if (rank == 0)
+    log::info(fmt::format("training {} on {} {} with {} shards: {} steps of up to {} samples", model.name(), ranks,
+                          ranks == 1 ? "rank" : "ranks", fit_options.shards, fit_options.steps,
+                          fit_options.global_batch));
+  TrainingResult result{
+      .ranks = ranks, .shards = fit_options.shards, .device = device, .model = std::string{model.name()}};
+  result.fit = fit(strategy, model, *optimizer, task->samples(), fit_options, *observer);
+  result.weights_digest = weights_digest(model.variables());
+  if (options.sample > 0) result.sample = write_sample(strategy, *task, result.fit.last_evaluation);
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+#include <bit>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/train/training.hpp>
+
+namespace lockstep {
+
+std::uint64_t weights_digest(const VariableList& variables) {
+  static_assert(std::endian::native == std::endian::little, "the digest is of little-endian bytes");
+  Digest digest;
+  for (const Variable& variable : variables) {
+    const Tensor weights = Tensor::on_host(variable.local());
+    digest.update({weights.view().data(), weights.view().bytes()});
+  }
+  return digest.value();
+}
+
+std::string to_json(const TrainingResult& result) {
+  const EvaluationReport& last = result.fit.last_evaluation;
+  nlohmann::ordered_json json{
+      {"ranks", result.ranks},
+      {"shards", result.shards},
+      {"device", result.device},
+      {"model", result.model},
+      {"steps", result.fit.steps},
+      {"samples", result.fit.samples},
+      {"seconds", result.fit.seconds},
+      {"samples_per_second", static_cast<double>(result.fit.samples) / result.fit.seconds},
+      {"train_loss", result.fit.train_loss},
+      {"eval_loss", last.loss},
+  };
+  if (last.bits_per_byte) json["bits_per_byte"] = *last.bits_per_byte;
+  json["eval_accuracy"] = last.accuracy;
+  json["weights_digest"] = to_hex(result.weights_digest);
+  return json.dump();
+}
+
+}  // namespace lockstep
