@@ -70,14 +70,16 @@ TEST_CASE("there are 20 losses of every model, and of every optimizer") {
     CHECK(curve.losses.size() == 20);
     for (const std::string& option : curve.options) options += option + ' ';
   }
-  for (const char* const each : {"--model mlp", "--model convnet --batch-norm", "--model convnet --global-batch",
-                                 "--optimizer sgd", "--optimizer momentum", "--optimizer adamw", "--weight-decay",
-                                 "--clip-norm", "--schedule cosine", "--warmup-steps", "--accumulate", "--shards"})
+  for (const char* const each :
+       {"--model mlp", "--model convnet --batch-norm", "--model convnet --global-batch", "--model gpt",
+        "--optimizer sgd", "--optimizer momentum", "--optimizer adamw", "--weight-decay", "--clip-norm",
+        "--schedule cosine", "--warmup-steps", "--accumulate", "--shards"})
     CHECK_THAT(options, Catch::Contains(each));
 }
 
 TEST_CASE("in double precision the losses are PyTorch's but for the order of sums") {
-  // Sums in another order are some 1e-16 apart, which 20 steps of these curves make some 1e-14.
+  // Sums in another order are some 1e-16 apart, and 20 steps of these curves make no more than 1e-15 of it. What is
+  // computed in another way shows: an epsilon of batch norm that is a thousandth larger is 1e-7 in the loss.
   for (const Curve& curve : curves()) {
     INFO(curve.name);
     check_within(1e-12, losses_of(1, curve.options + Arguments{"--dtype", "f64", "--kernels", "reference"}),
@@ -85,11 +87,12 @@ TEST_CASE("in double precision the losses are PyTorch's but for the order of sum
   }
 }
 
-TEST_CASE("in single precision, with the kernels that are used, the losses are as near to them as PyTorch's own") {
-  // PyTorch's own are those of a few runs, and where the largest of four numbers is pooled, or a sum is cut off at
-  // zero, a last bit can send a gradient another way: so not as near, but ten times as far at most.
+TEST_CASE("in single precision, with the kernels of a usual run, the losses are about as near to them as PyTorch's") {
+  // How far rounding goes in 20 steps is the curve's own: where two of the numbers that are pooled are as good as
+  // equal, a last bit sends the gradient another way. The largest of PyTorch's few runs is not the largest there can
+  // be.
   for (const Curve& curve : curves()) {
     INFO(curve.name);
-    check_within(10 * curve.rounding, losses_of(2, curve.options), curve.losses);
+    check_within(4 * curve.rounding, losses_of(2, curve.options), curve.losses);
   }
 }

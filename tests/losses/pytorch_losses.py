@@ -13,6 +13,7 @@ among the options."""
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import json
 import math
@@ -45,13 +46,15 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     """Options of lockstep-train, with its defaults. Sizes of layers are those of the initial weights."""
     parser = argparse.ArgumentParser("OPTION...", allow_abbrev=False)
     parser.add_argument("--data", type=pathlib.Path, required=True)
-    parser.add_argument("--model", choices=["mlp", "convnet"], default="mlp")
+    parser.add_argument("--model", choices=["mlp", "convnet", "gpt"], default="mlp")
     parser.add_argument("--batch-norm", action="store_true")
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--context", type=int, default=128)
+    parser.add_argument("--epochs", type=int)
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--global-batch", type=int, default=256)
+    parser.add_argument("--global-batch", type=int)
     parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--optimizer", choices=["sgd", "momentum", "adamw"], default="momentum")
+    parser.add_argument("--optimizer", choices=["sgd", "momentum", "adamw"])
     parser.add_argument("--learning-rate", type=float)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--schedule", choices=["constant", "cosine"], default="constant")
@@ -59,11 +62,14 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--weight-decay", type=float, default=0.0)
     parser.add_argument("--clip-norm", type=float, default=math.inf)
     parser.add_argument("--shards", type=lambda text: 1 if text == "ranks" else int(text), default=8)
-    for of_lockstep_alone in ["--classes", "--hidden", "--seed", "--dtype", "--kernels", "--threads"]:
-        parser.add_argument(of_lockstep_alone)
+    for of_lockstep_alone in ["classes", "hidden", "layers", "embed", "seed", "dtype", "kernels", "threads"]:
+        parser.add_argument(f"--{of_lockstep_alone}")
     options = parser.parse_args(arguments)
-    if options.learning_rate is None:
-        options.learning_rate = 0.001 if options.optimizer == "adamw" else 0.1
+    text = options.model == "gpt"
+    options.epochs = options.epochs or (1 if text else 5)
+    options.global_batch = options.global_batch or (16 if text else 256)
+    options.optimizer = options.optimizer or ("adamw" if text else "momentum")
+    options.learning_rate = options.learning_rate or (0.001 if options.optimizer == "adamw" else 0.1)
     return options
 
 
@@ -99,8 +105,21 @@ def read_idx(folder: pathlib.Path, name: str) -> np.ndarray:
 
 
 def load_images(folder: pathlib.Path) -> Samples:
+    """Pixels as bytes [images, rows, columns], and their classes."""
     images = torch.tensor(read_idx(folder, "train-images-idx3-ubyte"))
     return Samples(images, torch.tensor(read_idx(folder, "train-labels-idx1-ubyte"), dtype=torch.int64))
+
+
+def load_text(path: pathlib.Path, context: int) -> Samples:
+    """All but the last tenth of a text, cut into samples of `context` bytes; the label of a byte is the next one."""
+    text = torch.tensor(np.frombuffer(read_bytes(path), np.uint8), dtype=torch.int64)
+    text = text[:len(text) - len(text) // 10]
+    used = (len(text) - 1) // context * context
+    return Samples(text[:used].reshape(-1, context), text[1:used + 1].reshape(-1, context))
+
+
+def load_samples(options: argparse.Namespace) -> Samples:
+    return load_text(options.data, options.context) if options.model == "gpt" else load_images(options.data)
 
 
 def read_safetensors(path: pathlib.Path) -> Weights:
@@ -139,9 +158,13 @@ def with_values(module: nn.Module, **values: Tensor) -> nn.Module:
     return module
 
 
+def linear_values(weights: Weights, name: str, prefix: str = "") -> Weights:
+    """The weight of a dense layer is [inputs, outputs] in lockstep, and the other way round in PyTorch."""
+    return {f"{prefix}weight": weights[f"{name}/weight"].T, f"{prefix}bias": weights[f"{name}/bias"]}
+
+
 def linear(weights: Weights, name: str) -> nn.Module:
-    weight = weights[f"{name}/weight"]  # [inputs, outputs], the other way round than PyTorch's
-    return with_values(nn.Linear(*weight.shape), weight=weight.T, bias=weights[f"{name}/bias"])
+    return with_values(nn.Linear(*weights[f"{name}/weight"].shape), **linear_values(weights, name))
 
 
 def convolution(weights: Weights, name: str) -> nn.Module:
@@ -180,8 +203,8 @@ def convnet(weights: Weights, with_norm: bool) -> nn.Module:
         linear(weights, "dense_1"))
 
 
-class Images(nn.Module):
-    """A model of pixels from 0 to 1, given bytes."""
+class OfPixels(nn.Module):
+    """A model of numbers from 0 to 1, given bytes."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -191,8 +214,58 @@ class Images(nn.Module):
         return self.model(pixels / 255)
 
 
+def layer_norm_values(weights: Weights, name: str, prefix: str = "") -> Weights:
+    return {f"{prefix}weight": weights[f"{name}/gain"], f"{prefix}bias": weights[f"{name}/bias"]}
+
+
+def transformer_block(weights: Weights, name: str, heads: int) -> nn.Module:
+    """Norms before attention and before the two dense layers, with GELU in its tanh form between these."""
+    width = len(weights[f"{name}/attention_norm/gain"])
+    gelu = functools.partial(functional.gelu, approximate="tanh")
+    block = nn.TransformerEncoderLayer(width, heads, dim_feedforward=4 * width, dropout=0.0, activation=gelu,
+                                       layer_norm_eps=1e-5, batch_first=True, norm_first=True)
+    return with_values(block,
+                       **layer_norm_values(weights, f"{name}/attention_norm", "norm1."),
+                       **linear_values(weights, f"{name}/attention/qkv", "self_attn.in_proj_"),
+                       **linear_values(weights, f"{name}/attention/output", "self_attn.out_proj."),
+                       **layer_norm_values(weights, f"{name}/mlp_norm", "norm2."),
+                       **linear_values(weights, f"{name}/expand", "linear1."),
+                       **linear_values(weights, f"{name}/contract", "linear2."))
+
+
+def embedding(weights: Weights, name: str) -> nn.Module:
+    return with_values(nn.Embedding(*weights[name].shape), weight=weights[name])
+
+
+class Gpt(nn.Module):
+    """The vectors of bytes also give the logits of the next one."""
+
+    def __init__(self, weights: Weights, heads: int) -> None:
+        super().__init__()
+        self.tokens = embedding(weights, "token_embedding")
+        self.positions = embedding(weights, "position_embedding")
+        blocks = sum(name.endswith("/attention_norm/gain") for name in weights)
+        self.blocks = nn.ModuleList(transformer_block(weights, f"block_{index}", heads) for index in range(blocks))
+        norm = layer_norm_values(weights, "final_norm")
+        self.norm = with_values(nn.LayerNorm(len(norm["weight"]), eps=1e-5), **norm)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        context = tokens.shape[1]
+        later = torch.ones(context, context, dtype=torch.bool).triu(1)
+        x = self.tokens(tokens) + self.positions.weight
+        for block in self.blocks:
+            x = block(x, src_mask=later)
+        return functional.linear(self.norm(x), self.tokens.weight)
+
+
 def make_model(weights: Weights, options: argparse.Namespace) -> nn.Module:
-    model = Images(mlp(weights) if options.model == "mlp" else convnet(weights, options.batch_norm))
+    match options.model:
+        case "mlp":
+            model = OfPixels(mlp(weights))
+        case "convnet":
+            model = OfPixels(convnet(weights, options.batch_norm))
+        case "gpt":
+            model = Gpt(weights, options.heads)
     learned = sum(tensor.numel() for name, tensor in weights.items() if "/moving_" not in name)
     if learned != sum(parameter.numel() for parameter in model.parameters()):
         sys.exit(f"pytorch_losses.py: the {options.model} has {learned} weights in lockstep, and another number here")
@@ -284,7 +357,7 @@ def pytorch_curve(build: pathlib.Path, arguments: list[str]) -> Curve:
     """Of the first steps of a run with these options of lockstep-train."""
     options = parse_options(arguments)
     start = training_start(build, arguments)
-    samples = load_images(options.data)
+    samples = load_samples(options)
     steps = options.steps or options.epochs * math.ceil(len(samples.labels) / options.global_batch)
 
     def losses_in(dtype: torch.dtype, weights: Weights) -> list[float]:

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,7 +15,7 @@
 
 #include "apps/lockstep-train/command_line.hpp"
 #include "apps/options/option_values.hpp"
-#include "train/image_model.hpp"
+#include "train/task.hpp"
 
 namespace {
 
@@ -32,15 +33,21 @@ std::vector<std::vector<std::int64_t>> samples_of_steps(const BatchSchedule& sch
   return all;
 }
 
-void write_start(const std::filesystem::path& folder, std::int64_t steps, const ImageTrainingOptions& options) {
-  const ImageSet images = load_image_data(options.data, options.classes).train;
+void write_samples(const std::filesystem::path& path, const std::vector<std::vector<std::int64_t>>& of_steps) {
+  std::ofstream file{path};
+  file << nlohmann::json(of_steps) << '\n';
+  if (!file.flush()) throw Error{fmt::format("{} cannot be written", path.string())};
+}
+
+void write_start(const std::filesystem::path& folder, std::int64_t steps, const TrainingOptions& options) {
+  const bool text = options.model == ModelKind::gpt;
+  const std::unique_ptr<TrainingTask> task = text ? load_text_task(options) : load_image_task(options);
   Strategy& strategy = Strategy::current();
-  const auto model = make_image_model(strategy, options, images, ops::make_kernels(options.kernels, {1}));
+  (void)task->make_model(strategy, ops::make_kernels(options.kernels, {1}));
   strategy.seal();
   save_checkpoint(strategy, folder / "weights.safetensors");
-  std::ofstream file{folder / "samples.json"};
-  file << nlohmann::json(samples_of_steps({images.count(), options.global_batch}, options.seed, steps)) << '\n';
-  if (!file.flush()) throw Error{fmt::format("{} cannot be written", (folder / "samples.json").string())};
+  const BatchSchedule schedule{task->samples().train.count(), options.global_batch.value_or(text ? 16 : 256)};
+  write_samples(folder / "samples.json", samples_of_steps(schedule, options.seed, steps));
 }
 
 }  // namespace
