@@ -1,0 +1,63 @@
+// What a run of lockstep-train begins with, for those who train the same by other means: `training-start FOLDER STEPS
+// OPTIONS…` takes its options, and writes what only the library can know.
+//   FOLDER/weights.safetensors  the model's variables before the first step
+//   FOLDER/samples.json         for each of the first STEPS steps the samples of its batch, in order: [[5, 0, …], …]
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/lockstep.hpp>
+
+#include "apps/lockstep-train/command_line.hpp"
+#include "apps/options/option_values.hpp"
+#include "train/task.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+std::vector<std::vector<std::int64_t>> samples_of_steps(const BatchSchedule& schedule, std::uint64_t seed,
+                                                        std::int64_t steps) {
+  RowSequence samples{schedule.samples(), std::nullopt, seed};
+  std::vector<std::vector<std::int64_t>> all;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const auto [epoch, positions, ends_epoch] = schedule.batch(step);
+    const std::int64_t begin = epoch * schedule.samples();
+    all.push_back(samples.rows_at({begin + positions.first, begin + positions.last}));
+  }
+  return all;
+}
+
+void write_samples(const std::filesystem::path& path, const std::vector<std::vector<std::int64_t>>& of_steps) {
+  std::ofstream file{path};
+  file << nlohmann::json(of_steps) << '\n';
+  if (!file.flush()) throw Error{fmt::format("{} cannot be written", path.string())};
+}
+
+void write_start(const std::filesystem::path& folder, std::int64_t steps, const TrainingOptions& options) {
+  const bool text = options.model == ModelKind::gpt;
+  const std::unique_ptr<TrainingTask> task = text ? load_text_task(options) : load_image_task(options);
+  Strategy& strategy = Strategy::current();
+  (void)task->make_model(strategy, ops::make_kernels(options.kernels, {1}));
+  strategy.seal();
+  save_checkpoint(strategy, folder / "weights.safetensors");
+  const BatchSchedule schedule{task->samples().train.count(), options.global_batch.value_or(text ? 16 : 256)};
+  write_samples(folder / "samples.json", samples_of_steps(schedule, options.seed, steps));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc < 3) throw ConfigError{"expected training-start FOLDER STEPS, then the options of lockstep-train"};
+    write_start(argv[1], parse_count("STEPS", argv[2]), parse_command_line(argc - 2, argv + 2).training);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "training-start: error: %s\n", error.what());
+    return static_cast<int>(exit_code_of(error));
+  }
+}
