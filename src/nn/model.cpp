@@ -1,8 +1,6 @@
-#include <fmt/format.h>
-
-#include <lockstep/base/error.hpp>
 #include <lockstep/nn/model.hpp>
 
+#include "shard_checks.hpp"
 #include "shard_sums.hpp"
 
 namespace lockstep::nn {
@@ -12,11 +10,9 @@ Model::~Model() = default;
 
 ops::CrossEntropy Model::train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum) {
-  if (places.empty() || places.size() != shards.batches.size())
-    throw InvalidArgument{fmt::format("{} shards with {} places; expected one or more, and a place for each",
-                                      shards.batches.size(), places.size())};
-  const auto count = static_cast<std::int64_t>(places.size());
-  if (!shard_sums_ || !shard_sums_->is_for(sum, count)) shard_sums_ = std::make_unique<ShardSums>(sum, count);
+  require_places(shards, places);
+  if (!shard_sums_ || !shard_sums_->is_for(sum)) shard_sums_ = std::make_unique<ShardSums>(sum);
+  shard_sums_->begin();
   ops::CrossEntropy total;
   for (std::size_t shard = 0; shard < places.size(); ++shard) {
     const ops::CrossEntropy own = train_shard(shards.batches[shard], places[shard], shard_sums_->next());

@@ -21,10 +21,22 @@ void require_shard(const SampleBatch& shard, const ShardForm& form) {
     throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, rows)};
 }
 
-TensorView first_rows(const TensorView& view, std::int64_t rows) {
+void require_places(const BatchGroup& shards, std::span<const ShardPlace> places) {
+  if (places.empty() || places.size() != shards.batches.size())
+    throw InvalidArgument{fmt::format("{} shards with {} places; expected one or more, and a place for each",
+                                      shards.batches.size(), places.size())};
+}
+
+TensorView rows_from(const TensorView& view, std::int64_t first, std::int64_t rows) {
   Shape shape = view.shape();
+  shape.front() = 1;
+  const std::int64_t columns = element_count(shape);
   shape.front() = rows;
-  return view.slice(0, element_count(shape)).reshaped(shape);
+  return view.slice(first * columns, rows * columns).reshaped(shape);
+}
+
+TensorView first_rows(const TensorView& view, std::int64_t rows) {
+  return rows_from(view, 0, rows);
 }
 
 }  // namespace lockstep::nn

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include <lockstep/input/batch.hpp>
+#include <lockstep/nn/model.hpp>
 
 namespace lockstep::nn {
 
@@ -19,7 +21,13 @@ struct ShardForm {
 /// InvalidArgument unless `shard` is of that form and has no more samples than rows.
 void require_shard(const SampleBatch& shard, const ShardForm& form);
 
-/// The first `rows` of a view or tensor [capacity, ...].
+/// InvalidArgument unless there are shards, and a place for each.
+void require_places(const BatchGroup& shards, std::span<const ShardPlace> places);
+
+/// `rows` rows of a view [capacity, ...], from row `first` on.
+TensorView rows_from(const TensorView& view, std::int64_t first, std::int64_t rows);
+
+/// The first of them.
 TensorView first_rows(const TensorView& view, std::int64_t rows);
 
 }  // namespace lockstep::nn

@@ -1,22 +1,13 @@
 #include "shard_sums.hpp"
 
 namespace lockstep::nn {
+namespace {
 
-ShardSum::ShardSum(const TensorView& sum, std::int64_t shards, Stream& stream) : sum_{sum} {
-  if (shards > 1 && sum.count() > 0) parts_.emplace(sum.dtype(), sum.count(), stream);
+bool same(const TensorView& a, const TensorView& b) {
+  return a.data() == b.data() && a.count() == b.count() && a.dtype() == b.dtype();
 }
 
-TensorView ShardSum::next() {
-  return parts_ ? parts_->next() : sum_;
-}
-
-void ShardSum::push() {
-  if (parts_) parts_->push();
-}
-
-void ShardSum::finish() {
-  if (parts_) parts_->finish(sum_);
-}
+}  // namespace
 
 void LossSum::push(double loss) {
   parts_.next().elements<double>()[0] = loss;
@@ -29,21 +20,22 @@ double LossSum::finish() {
   return total;
 }
 
-ShardSums::ShardSums(const GradientBuffer& sum, std::int64_t shards)
-    : home_{sum},
-      shards_{shards},
-      gradient_sum_{sum.flat(), shards, sum.stream()},
-      statistics_sum_{sum.statistics(), shards, sum.stream()} {}
+ShardSums::ShardSums(const GradientBuffer& sum)
+    : home_{sum}, gradient_sum_{sum.flat(), sum.stream()}, statistics_sum_{sum.statistics(), sum.stream()} {}
 
-bool ShardSums::is_for(const GradientBuffer& sum, std::int64_t shards) const {
-  const auto same = [](const TensorView& a, const TensorView& b) {
-    return a.data() == b.data() && a.count() == b.count() && a.dtype() == b.dtype();
-  };
-  return shards == shards_ && same(sum.flat(), home_.flat()) && same(sum.statistics(), home_.statistics());
+bool ShardSums::is_for(const GradientBuffer& sum) const {
+  return same(sum.flat(), home_.flat()) && same(sum.statistics(), home_.statistics());
+}
+
+void ShardSums::begin() {
+  gradient_sum_.clear();
+  statistics_sum_.clear();
+  loss_sum_.clear();
 }
 
 GradientBuffer ShardSums::next() {
-  return home_.at(gradient_sum_.next()).with_statistics(statistics_sum_.next());
+  const GradientBuffer own = home_.at(gradient_sum_.next());
+  return home_.statistics().count() > 0 ? own.with_statistics(statistics_sum_.next()) : own;
 }
 
 void ShardSums::push(double loss) {
@@ -53,9 +45,29 @@ void ShardSums::push(double loss) {
 }
 
 double ShardSums::finish() {
-  gradient_sum_.finish();
-  statistics_sum_.finish();
+  gradient_sum_.finish(home_.flat());
+  statistics_sum_.finish(home_.statistics());
   return loss_sum_.finish();
+}
+
+GradientSums::GradientSums(const GradientBuffer& sum, std::span<const Variable> variables) : home_{sum} {
+  for (const Variable& variable : variables) {
+    sums_.push_back(sum.of(variable));
+    parts_.emplace_back(sums_.back(), sum.stream());
+  }
+}
+
+bool GradientSums::is_for(const GradientBuffer& sum) const {
+  return same(sum.flat(), home_.flat());
+}
+
+FixedOrderAccumulator& GradientSums::begin(std::size_t variable) {
+  parts_[variable].clear();
+  return parts_[variable];
+}
+
+void GradientSums::finish(std::size_t variable) {
+  parts_[variable].finish(sums_[variable]);
 }
 
 }  // namespace lockstep::nn

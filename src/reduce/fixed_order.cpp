@@ -24,9 +24,17 @@ FixedOrderAccumulator::FixedOrderAccumulator(DType dtype, std::int64_t count, St
                     name_of(dtype))};
 }
 
+FixedOrderAccumulator::FixedOrderAccumulator(const TensorView& home, Stream& stream)
+    : FixedOrderAccumulator{home.dtype(), home.count(), stream} {
+  partials_.push_back({.memory = {}, .value = home.reshaped({count_})});
+}
+
 TensorView FixedOrderAccumulator::next() {
-  if (used_ == partials_.size()) partials_.push_back({Tensor::zeros(dtype_, {count_}, *stream_), 0});
-  return partials_[used_].value.view();
+  if (used_ == partials_.size()) {
+    const Tensor memory = Tensor::zeros(dtype_, {count_}, *stream_);
+    partials_.push_back({.memory = memory, .value = memory.view()});
+  }
+  return partials_[used_].value;
 }
 
 void FixedOrderAccumulator::push() {
@@ -41,15 +49,20 @@ void FixedOrderAccumulator::finish(const TensorView& sum) {
   if (used_ == 0) throw InvalidArgument{"a sum of no parts has no elements to give"};
   // What is left are the aligned runs of a number of parts that is no power of two: the tree joins them from the right.
   while (used_ >= 2) join_last_two();
-  copy(partials_[0].value.view(), sum.reshaped({count_}), *stream_);
-  partials_[0].parts = 0;
+  const TensorView flat = sum.reshaped({count_});
+  if (flat.data() != partials_[0].value.data()) copy(partials_[0].value, flat, *stream_);
+  clear();
+}
+
+void FixedOrderAccumulator::clear() {
+  for (Partial& partial : partials_) partial.parts = 0;
   used_ = 0;
 }
 
 void FixedOrderAccumulator::join_last_two() {
   Partial& left = partials_[used_ - 2];
   Partial& right = partials_[used_ - 1];
-  detail::add(left.value.view(), right.value.view(), *stream_);
+  detail::add(left.value, right.value, *stream_);
   left.parts += std::exchange(right.parts, 0);
   --used_;
 }

@@ -17,8 +17,8 @@ void add_up(const nn::GradientBuffer& sum, const nn::GradientBuffer& own) {
 
 }  // namespace
 
-Accumulation::Accumulation(const nn::GradientBuffer& sum, std::int64_t shards)
-    : shards_{sum, shards},
+Accumulation::Accumulation(const nn::GradientBuffer& sum)
+    : shards_{sum},
       gradients_{room_like(sum.flat(), sum.stream())},
       statistics_{room_like(sum.statistics(), sum.stream())},
       micro_batch_{sum.at(gradients_.view()).with_statistics(statistics_.view())},

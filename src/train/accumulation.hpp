@@ -14,8 +14,8 @@ namespace lockstep {
 /// of shards as their tree.
 class Accumulation {
  public:
-  /// Into `sum`, of `shards` shards.
-  Accumulation(const nn::GradientBuffer& sum, std::int64_t shards);
+  /// Into `sum`.
+  explicit Accumulation(const nn::GradientBuffer& sum);
 
   void begin_shard();
   /// Where the next micro-batch's gradients and statistics are to be written.

@@ -102,7 +102,7 @@ class Fit {
         train_shards_{shards_of(data.train, schedule_.largest_batch(), options.accumulate)},
         test_shards_{shards_of(data.test, std::min(evaluation_batch, data.test.count()), 1)} {
     sum_ = sum_.with_statistics(statistics_.view());
-    if (options.accumulate > 1) accumulation_.emplace(sum_, train_shards_.count());
+    if (options.accumulate > 1) accumulation_.emplace(sum_);
   }
 
   FitResult run(Observer& observer);

@@ -149,6 +149,42 @@ TEST_CASE("an accumulator keeps log2(parts) + 1 tensors") {
   CHECK(std::unique(homes.begin(), homes.end()) - homes.begin() <= 10);
 }
 
+TEST_CASE("an accumulator with a home sums there, without another tensor for one part or two") {
+  const Tensor home = Tensor::zeros(DType::f32, {20, 30});
+  FixedOrderAccumulator accumulator{home.view()};
+  for (int parts = 1; parts <= 9; ++parts) {
+    const auto values = make_parts<float>(parts, 600);
+    for (const auto& part : values) {
+      if (&part == &values.front()) CHECK(accumulator.next().data() == home.view().data());
+      std::ranges::copy(part, accumulator.next().elements<float>().begin());
+      accumulator.push();
+    }
+    accumulator.finish(home.view());
+    CAPTURE(parts);
+    CHECK(same_bits(home.to_vector<float>(), tree(values)));
+  }
+  accumulator.push();
+  const Tensor elsewhere = Tensor::zeros(DType::f32, {600});
+  accumulator.finish(elsewhere.view());
+  CHECK(same_bits(elsewhere.to_vector<float>(), home.to_vector<float>()));
+}
+
+TEST_CASE("an accumulator that is cleared begins anew") {
+  FixedOrderAccumulator accumulator{DType::f32, 1};
+  const auto push = [&](float value) {
+    accumulator.next().elements<float>()[0] = value;
+    accumulator.push();
+  };
+  for (int i = 0; i < 3; ++i) push(1);
+  accumulator.clear();
+  const Tensor sum = Tensor::zeros(DType::f32, {1});
+  CHECK_THROWS_AS(accumulator.finish(sum.view()), InvalidArgument);
+  push(2);
+  push(5);
+  accumulator.finish(sum.view());
+  CHECK(sum.to_vector<float>()[0] == 7);
+}
+
 TEST_CASE("where the next part goes stays the same until it is pushed") {
   FixedOrderAccumulator accumulator{DType::f32, 2};
   CHECK(accumulator.next().data() == accumulator.next().data());

@@ -26,7 +26,11 @@ class FixedOrderAccumulator {
   /// the last would have to be kept in more bits: accumulate in f32.
   FixedOrderAccumulator(DType dtype, std::int64_t count, Stream& stream = host_stream());
 
-  /// Where the next part is to be written. Its old content is unspecified.
+  /// The same for tensors like `home`, in which the first part is written and the sum grows, so that `finish(home)` has
+  /// nothing to copy. Its memory must outlive this object.
+  explicit FixedOrderAccumulator(const TensorView& home, Stream& stream = host_stream());
+
+  /// Where the next part is to be written: a view of one dimension. Its old content is unspecified.
   TensorView next();
 
   /// Takes what was written to `next()` as the next part.
@@ -35,9 +39,13 @@ class FixedOrderAccumulator {
   /// The sum of all parts pushed since the last call, into `sum`. There must be at least one.
   void finish(const TensorView& sum);
 
+  /// Forgets the parts pushed since the last `finish`.
+  void clear();
+
  private:
   struct Partial {
-    Tensor value;
+    Tensor memory;  ///< none of the home
+    TensorView value;
     std::int64_t parts = 0;  ///< 0: free
   };
 
