@@ -97,6 +97,12 @@ MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose trans
   return require_product(device, "matmul", a, transpose_a, b, transpose_b, c);
 }
 
+void check_sum_of_products(DeviceKind device, std::span<const Factors> factors, const TensorView& c) {
+  if (factors.empty()) throw InvalidArgument{"sum_of_products: no factors; expected one or more"};
+  for (const auto& [a, b] : factors)
+    (void)require_product(device, "sum_of_products", a, Transpose::yes, b, Transpose::no, c);
+}
+
 MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorView& weight, const TensorView& bias,
                          const TensorView& y) {
   const MatmulSizes sizes = require_product(device, "linear", x, Transpose::no, weight, Transpose::no, y);

@@ -41,6 +41,9 @@ struct MatmulSizes {
 MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose transpose_a, const TensorView& b,
                          Transpose transpose_b, const TensorView& c);
 
+/// One or more factors of c.
+void check_sum_of_products(DeviceKind device, std::span<const Factors> factors, const TensorView& c);
+
 /// x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n, outputs].
 MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorView& weight, const TensorView& bias,
                          const TensorView& y);

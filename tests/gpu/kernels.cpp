@@ -54,6 +54,10 @@ TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's
   const std::vector<Call> calls{
       {"matmul", matrices,
        [](const Kernels& k, const Views& v) { k.matmul(v[0], Transpose::no, v[1], Transpose::no, v[2]); }},
+      {"sum_of_products", matrices,
+       [](const Kernels& k, const Views& v) {
+         k.sum_of_products(std::vector<ops::Factors>{{v[0], v[1]}}, v[2]);
+       }},
       {"linear",
        {matrix, matrix, vector, matrix},
        [](const Kernels& k, const Views& v) { k.linear(v[0], v[1], v[2], Activation::relu, v[3]); }},

@@ -69,6 +69,11 @@ auto matmul_of(const Product& p) {
       [p](const Kernels& kernels, const Views& v) { kernels.matmul(v[0], p.transpose_a, v[1], p.transpose_b, v[2]); };
 }
 
+/// The sum of two products of the same factors, of the first transposed.
+void sum_twice(const Kernels& kernels, const Views& v) {
+  kernels.sum_of_products(std::vector<ops::Factors>(2, {v[0], v[1]}), v[2]);
+}
+
 auto linear_with(Activation activation) {
   return [activation](const Kernels& kernels, const Views& v) { kernels.linear(v[0], v[1], v[2], activation, v[3]); };
 }
@@ -81,6 +86,16 @@ TEST_CASE("products of whole numbers on a GPU are those of the host, to the bit"
         {whole_numbers(dtype, p.a(), 1), whole_numbers(dtype, p.b(), 2), filled(dtype, {p.m, p.n}, not_a_number)}, 0,
         matmul_of(p));
   });
+}
+
+TEST_CASE("sums of products of whole numbers on a GPU are those of the host, to the bit") {
+  for (const DType dtype : float_types)
+    for (const Product& p : sizes) {
+      CAPTURE(name_of(dtype), p.m, p.n, p.k);
+      check_like_reference({whole_numbers(dtype, {p.k, p.m}, 1), whole_numbers(dtype, {p.k, p.n}, 2),
+                            filled(dtype, {p.m, p.n}, not_a_number)},
+                           0, sum_twice);
+    }
 }
 
 TEST_CASE("products on a GPU keep the precision of their type") {

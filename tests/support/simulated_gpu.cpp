@@ -214,6 +214,11 @@ class SimulatedKernels final : public ops::Kernels,
       host.matmul(a, transpose_a, b, transpose_b, c);
     });
   }
+  void sum_of_products(std::span<const ops::Factors> factors, const TensorView& c) const override {
+    std::vector<ops::Factors> on_host;
+    for (const ops::Factors& each : factors) on_host.push_back({for_host(each.a), for_host(each.b)});
+    enqueue([on_host, c = for_host(c)](const Kernels& host) { host.sum_of_products(on_host, c); });
+  }
   void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, ops::Activation activation,
               const TensorView& y) const override {
     enqueue([=, x = for_host(x), weight = for_host(weight), bias = for_host(bias),

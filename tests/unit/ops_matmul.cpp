@@ -48,6 +48,17 @@ double error_of(const Kernels& kernels, DType dtype, const Product& p) {
   return error;
 }
 
+/// Adds up tensors [first, last) in the first of them: the left part, of as many as the largest power of two below
+/// their number, and the right one.
+void add_up_in_tree(const Kernels& kernels, const std::vector<Tensor>& parts, std::size_t first, std::size_t last) {
+  if (last - first == 1) return;
+  std::size_t middle = first + 1;
+  while (2 * (middle - first) < last - first) middle = first + 2 * (middle - first);
+  add_up_in_tree(kernels, parts, first, middle);
+  add_up_in_tree(kernels, parts, middle, last);
+  kernels.add(parts[first].view(), parts[middle].view());
+}
+
 /// The ids of this process's threads.
 std::set<std::string> threads_now() {
   std::set<std::string> ids;
@@ -111,6 +122,59 @@ TEST_CASE("the library's products are close to the reference's, and its f64 is t
     const auto x = in_double(expected);
     const auto y = in_double(got);
     for (std::size_t i = 0; i < x.size(); ++i) REQUIRE(std::abs(x[i] - y[i]) <= 1.3e-4);
+  }
+}
+
+TEST_CASE("a sum of products is the tree of them, the reference's bit for bit, the library's to rounding") {
+  for (const auto& kernels : all_kernels())
+    for (const DType dtype : {DType::f32, DType::f64})
+      for (const auto& [m, n] : {std::pair{17, 33}, std::pair{300, 200}, std::pair{1, 1}, std::pair{0, 3}})
+        for (std::uint64_t count = 1; count <= 9; ++count) {
+          INFO(kernels->name() << ' ' << m << 'x' << n << ", " << count << " products");
+          std::vector<Tensor> memory, products;
+          std::vector<Factors> factors;
+          for (std::uint64_t i = 0; i < count; ++i) {
+            // Some have no rows.
+            const std::int64_t rows = i % 3 == 2 && count > 4 ? 0 : static_cast<std::int64_t>(i) + 5;
+            memory.push_back(noise(dtype, {rows, m}, 2 * i));
+            memory.push_back(noise(dtype, {rows, n}, 2 * i + 1));
+            factors.push_back({memory[2 * i].view(), memory[2 * i + 1].view()});
+            products.push_back(Tensor::zeros(dtype, {m, n}));
+            kernels->matmul(factors[i].a, Transpose::yes, factors[i].b, Transpose::no, products[i].view());
+          }
+          const Tensor sum = filled(dtype, {m, n}, not_a_number);  // overwritten
+          kernels->sum_of_products(factors, sum.view());
+          add_up_in_tree(*kernels, products, 0, count);
+          if (kernels->name() == "reference") {
+            CHECK(same_bits(sum.view(), products[0].view()));
+            continue;
+          }
+          // Two orders of a sum of up to 80 terms below 1.
+          const double epsilon =
+              dtype == DType::f32 ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
+          const auto x = in_double(sum);
+          const auto y = in_double(products[0]);
+          for (std::size_t i = 0; i < x.size(); ++i) REQUIRE(std::abs(x[i] - y[i]) <= 80 * 80 * epsilon);
+        }
+}
+
+TEST_CASE("the library's sum of products has the bits of the tree where it promises them: on this machine's shapes") {
+  const auto kernels = make_kernels(KernelChoice::automatic);
+  // Blocks of several sizes, and a last one that is larger than the others.
+  for (const auto& [m, n] : {std::pair{784, 512}, std::pair{512, 10}, std::pair{130, 500}}) {
+    std::vector<Tensor> memory, products;
+    std::vector<Factors> factors;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      memory.push_back(noise(DType::f32, {32, m}, 2 * i));
+      memory.push_back(noise(DType::f32, {32, n}, 2 * i + 1));
+      factors.push_back({memory[2 * i].view(), memory[2 * i + 1].view()});
+      products.push_back(Tensor::zeros(DType::f32, {m, n}));
+      kernels->matmul(factors[i].a, Transpose::yes, factors[i].b, Transpose::no, products[i].view());
+    }
+    const Tensor sum = filled(DType::f32, {m, n}, not_a_number);
+    kernels->sum_of_products(factors, sum.view());
+    add_up_in_tree(*kernels, products, 0, 4);
+    CHECK(same_bits(sum.view(), products[0].view()));
   }
 }
 

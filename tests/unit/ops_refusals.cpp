@@ -46,6 +46,22 @@ TEST_CASE("products that do not fit are refused with all of their operands") {
   }
 }
 
+TEST_CASE("sums of products that do not fit are refused, and sums of none") {
+  const Tensor a = zeros({3, 2});
+  const Tensor b = zeros({3, 4});
+  const Tensor c = zeros({2, 4});
+  for (const auto& kernels : all_kernels()) {
+    const auto sum = [&](std::vector<Factors> factors, const TensorView& to) {
+      return refusal([&] { kernels->sum_of_products(factors, to); });
+    };
+    CHECK(sum({}, c.view()) == "sum_of_products: no factors; expected one or more");
+    CHECK(sum({{a.view(), b.view()}, {a.view(), c.view()}}, c.view()) ==
+          "sum_of_products: f32[3, 2] transposed times f32[2, 4] does not give f32[2, 4]");
+    CHECK(sum({{a.view(), b.view()}, {a.view(), b.view()}}, b.view().slice(2, 8).reshaped({2, 4})) ==
+          "sum_of_products: f32[3, 4] and f32[2, 4] overlap in memory");
+  }
+}
+
 TEST_CASE("element-wise operands of other shapes or types are refused with both operands") {
   const Tensor a = zeros({2, 3});
   const Tensor b = zeros({3, 2});

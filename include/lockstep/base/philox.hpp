@@ -14,7 +14,8 @@ enum class RandomPurpose : std::uint8_t {
   sample_order = 2,
   dropout = 3,
   simulation = 4,
-  generated_text = 5
+  generated_text = 5,
+  kernel_trial = 6
 };
 
 /// Philox4x32-10 itself: 128 random bits for a 128-bit counter under a 64-bit key.

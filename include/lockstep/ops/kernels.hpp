@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,12 @@ namespace lockstep::ops {
 
 /// Whether an operand of a product is read as it lies, or by columns.
 enum class Transpose : std::uint8_t { no, yes };
+
+/// Of a product: a [k, m] and b [k, n].
+struct Factors {
+  TensorView a;
+  TensorView b;
+};
 
 /// What a batch's loss adds up from: sums, not means, because batches are cut into shards of unequal size.
 struct CrossEntropy {
@@ -65,6 +72,12 @@ class Kernels : public virtual UpdateKernels, public virtual ImageKernels, publi
   /// same bits among any number of rows.
   virtual void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
                       const TensorView& c) const = 0;
+
+  /// c = the sum of transposed a · b over `factors`, one or more of any number of rows each: the gradient of a weight
+  /// from several shards. c is overwritten. The reference has the bits of a `matmul` for each, added up as
+  /// fixed_order_sum does. A library adds a product to the one on its left while it computes it, and may do so
+  /// otherwise.
+  virtual void sum_of_products(std::span<const Factors> factors, const TensorView& c) const = 0;
 
   /// y = activation(x · weight + bias) for rows x [n, inputs], weight [inputs, outputs], bias [outputs] and y
   /// [n, outputs], which is overwritten. On the host these are the bits of matmul, add_bias and relu; a GPU may do all

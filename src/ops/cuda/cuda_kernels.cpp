@@ -13,6 +13,7 @@
 #include "ops/cuda/no_image_kernels.hpp"
 #include "ops/cuda/no_sequence_kernels.hpp"
 #include "ops/cuda/products.hpp"
+#include "ops/product_tree.hpp"
 #include "ops/square_blocks.hpp"
 #include "ops/update_scalars.hpp"
 
@@ -73,6 +74,11 @@ class CudaKernels final : public Kernels, public cuda::NoImageKernels, public cu
               const TensorView& c) const override {
     const MatmulSizes sizes = check_matmul(here, a, transpose_a, b, transpose_b, c);
     multiply({sizes, a, transpose_a, b, transpose_b, c, {}}, cuda::Epilogue::none);
+  }
+
+  void sum_of_products(std::span<const Factors> factors, const TensorView& c) const override {
+    check_sum_of_products(here, factors, c);
+    sum_of_whole_products(*this, factors, c, stream_);
   }
 
   void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,

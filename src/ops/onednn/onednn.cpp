@@ -1,4 +1,7 @@
 // Matrix products, convolutions and GELU of f32 by oneDNN; all else is the reference's.
+#include <algorithm>
+#include <vector>
+
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.h>
 
@@ -6,7 +9,9 @@
 
 #include "../backends.hpp"
 #include "../checks.hpp"
+#include "../product_tree.hpp"
 #include "../reference/attention.hpp"
+#include "../reference/loops.hpp"
 #include "../reference/reference.hpp"
 #include "../sequence_checks.hpp"
 #include "convolutions.hpp"
@@ -20,15 +25,66 @@ char letter(Transpose transpose) {
   return transpose == Transpose::yes ? 'T' : 'N';
 }
 
-/// c = scale * op(a) · op(b), for extents above zero.
+/// c = scale * op(a) · op(b) + keep * c, for extents above zero; where `keep` is zero, c is not read.
 void multiply_blocks(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
-                     const Block<float>& b, Transpose transpose_b, const Block<float>& c) {
+                     const Block<float>& b, Transpose transpose_b, float keep, const Block<float>& c) {
   const dnnl_status_t status = dnnl_sgemm(letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, scale,
-                                          a.data, a.stride, b.data, b.stride, 0.f, c.data, c.stride);
+                                          a.data, a.stride, b.data, b.stride, keep, c.data, c.stride);
   if (status != dnnl_success)
     throw DeviceError{fmt::format("oneDNN failed with status {} on a product of {} x {} x {}", static_cast<int>(status),
                                   sizes.m, sizes.n, sizes.k)};
 }
+
+/// c = scale * op(a) · op(b), for extents above zero.
+void multiply_over(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
+                   const Block<float>& b, Transpose transpose_b, const Block<float>& c) {
+  multiply_blocks(sizes, scale, a, transpose_a, b, transpose_b, 0, c);
+}
+
+/// The library is not asked about nothing: it need not write a sum over no terms.
+bool can_multiply(DType dtype, const MatmulSizes& sizes) {
+  return dtype == DType::f32 && sizes.m > 0 && sizes.n > 0 && sizes.k > 0;
+}
+
+/// Some rows of the products of factors, few enough that they and what is added to them stay in the cache.
+class BlockProducts {
+ public:
+  explicit BlockProducts(const TensorView& c)
+      : c_{data<float>(c)}, rows_of_c_{c.shape()[0]}, columns_{c.shape()[1]}, rows_of_block_{rows_within(columns_)} {}
+
+  /// The first block behind the last one, or none.
+  float* next() {
+    first_ += rows_;
+    const std::int64_t left = rows_of_c_ - first_;
+    // No block of a few rows remains at the end: it might be computed in another way.
+    rows_ = left < 2 * rows_of_block_ ? left : rows_of_block_;
+    return rows_ > 0 ? c_ + first_ * columns_ : nullptr;
+  }
+
+  void put(float* c, const Factors& factors) const { multiply(factors, 0, c); }
+  void add_product(float* c, const Factors& factors) const { multiply(factors, 1, c); }
+  void add(float* c, const float* other) const { loops::add(c, other, rows_ * columns_); }
+  float* spare(std::size_t level) {
+    if (level == spare_.size()) spare_.emplace_back(static_cast<std::size_t>(2 * rows_of_block_ * columns_));
+    return spare_[level].data();
+  }
+
+ private:
+  static std::int64_t rows_within(std::int64_t columns) {
+    constexpr std::int64_t elements = 32 * 1024, fewest = 16;
+    return std::max(fewest, elements / columns);
+  }
+
+  void multiply(const Factors& factors, float keep, float* c) const {
+    multiply_blocks({rows_, columns_, factors.a.shape()[0]}, 1, {data<float>(factors.a) + first_, rows_of_c_},
+                    Transpose::yes, {data<float>(factors.b), columns_}, Transpose::no, keep, {c, columns_});
+  }
+
+  float* c_;
+  std::int64_t rows_of_c_, columns_, rows_of_block_;
+  std::int64_t first_ = 0, rows_ = 0;
+  std::vector<std::vector<float>> spare_;
+};
 
 class OneDnnKernels final : public ReferenceKernels {
  public:
@@ -46,13 +102,22 @@ class OneDnnKernels final : public ReferenceKernels {
   void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
               const TensorView& c) const override {
     const MatmulSizes sizes = check_matmul(DeviceKind::cpu, a, transpose_a, b, transpose_b, c);
-    // The library is not asked about nothing: it need not write a sum over no terms.
-    if (c.dtype() != DType::f32 || sizes.m == 0 || sizes.n == 0 || sizes.k == 0)
-      return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
-
+    if (!can_multiply(c.dtype(), sizes)) return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
     const OpenMpThreads threads{threads_};
-    multiply_blocks(sizes, 1, {data<float>(a), a.shape()[1]}, transpose_a, {data<float>(b), b.shape()[1]}, transpose_b,
-                    {data<float>(c), sizes.n});
+    multiply_over(sizes, 1, {data<float>(a), a.shape()[1]}, transpose_a, {data<float>(b), b.shape()[1]}, transpose_b,
+                  {data<float>(c), sizes.n});
+  }
+
+  void sum_of_products(std::span<const Factors> factors, const TensorView& c) const override {
+    check_sum_of_products(DeviceKind::cpu, factors, c);
+    const auto can = [&](const Factors& each) {
+      return can_multiply(c.dtype(), {c.shape()[0], c.shape()[1], each.a.shape()[0]});
+    };
+    if (!std::ranges::all_of(factors, can)) return ReferenceKernels::sum_of_products(factors, c);
+    if (factors.size() == 1) return matmul(factors[0].a, Transpose::yes, factors[0].b, Transpose::no, c);
+    const OpenMpThreads threads{threads_};
+    BlockProducts block{c};
+    while (float* const rows = block.next()) add_up_products(block, factors, rows);
   }
 
   void gelu(const TensorView& x, const TensorView& y) const override {
@@ -74,7 +139,7 @@ class OneDnnKernels final : public ReferenceKernels {
     if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
       return ReferenceKernels::causal_attention(operands);
     const OpenMpThreads threads{threads_};
-    attend<float>(sizes, operands, multiply_blocks);
+    attend<float>(sizes, operands, multiply_over);
   }
 
   void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
@@ -82,7 +147,7 @@ class OneDnnKernels final : public ReferenceKernels {
     if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
       return ReferenceKernels::causal_attention_gradient(operands);
     const OpenMpThreads threads{threads_};
-    attend_gradient<float>(sizes, operands, multiply_blocks);
+    attend_gradient<float>(sizes, operands, multiply_over);
   }
 
   void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,

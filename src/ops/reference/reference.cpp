@@ -5,6 +5,7 @@
 
 #include "../backends.hpp"
 #include "../checks.hpp"
+#include "../product_tree.hpp"
 #include "loops.hpp"
 #include "softmax.hpp"
 #include "typed.hpp"
@@ -44,6 +45,11 @@ void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const 
     const std::vector<T> rows_of_b = loops::transposed(data<T>(b), n, k, k);
     loops::matmul(m, n, k, data<T>(a), a_row, a_column, rows_of_b.data(), n, data<T>(c), n);
   });
+}
+
+void ReferenceKernels::sum_of_products(std::span<const Factors> factors, const TensorView& c) const {
+  check_sum_of_products(DeviceKind::cpu, factors, c);
+  sum_of_whole_products(*this, factors, c, host_stream());
 }
 
 void ReferenceKernels::linear(const TensorView& x, const TensorView& weight, const TensorView& bias,

@@ -14,6 +14,7 @@ class ReferenceKernels : public Kernels, public ReferenceImageKernels, public Re
   std::string fingerprint() const override;
   void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
               const TensorView& c) const override;
+  void sum_of_products(std::span<const Factors> factors, const TensorView& c) const override;
   void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
               const TensorView& y) const override;
   void add_bias(const TensorView& rows, const TensorView& bias) const override;

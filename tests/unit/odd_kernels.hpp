@@ -1,0 +1,76 @@
+// Kernels without the properties that let shards be computed at once: the reference's, each with one of them missing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/reference/reference.hpp"
+
+namespace lockstep::ops {
+
+/// Multiplies each element by a number that is a little off one.
+inline void stretch(const TensorView& view, double by) {
+  if (view.dtype() == DType::f64)
+    for (double& x : view.elements<double>()) x *= 1 + by;
+  else
+    for (float& x : view.elements<float>()) x *= static_cast<float>(1 + by);
+}
+
+/// Rows of products have other bits among more than `few` rows.
+class RowCountingKernels : public ReferenceKernels {
+ public:
+  explicit RowCountingKernels(std::int64_t few) : few_{few} {}
+
+  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+              const TensorView& c) const override {
+    ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
+    // A gradient of a weight has as many rows whatever the shards; only its other extent is theirs.
+    if (transpose_a == Transpose::no && c.shape()[0] > few_) stretch(c, 0x1p-20);
+  }
+
+ private:
+  std::int64_t few_;
+};
+
+/// A sum of products adds the terms of all of them one by one.
+class TermwiseKernels : public ReferenceKernels {
+ public:
+  void sum_of_products(std::span<const Factors> factors, const TensorView& c) const override {
+    const auto row = [](const TensorView& view, std::int64_t i) {
+      const std::int64_t columns = view.shape()[1];
+      return view.slice(i * columns, columns).reshaped({1, columns});
+    };
+    fill_zero(c);
+    const Tensor term = Tensor::zeros(c.dtype(), c.shape());
+    for (const Factors& each : factors)
+      for (std::int64_t i = 0; i < each.a.shape()[0]; ++i) {
+        ReferenceKernels::matmul(row(each.a, i), Transpose::yes, row(each.b, i), Transpose::no, term.view());
+        add(c, term.view());
+      }
+  }
+};
+
+/// Every product has bits of its own.
+class ForgetfulKernels : public ReferenceKernels {
+ public:
+  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+              const TensorView& c) const override {
+    ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
+    stretch(c, 0x1p-20 * ++calls_);
+  }
+
+ private:
+  mutable int calls_ = 0;
+};
+
+/// Products depend on where their first operand lies.
+class PlaceMindedKernels : public ReferenceKernels {
+ public:
+  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+              const TensorView& c) const override {
+    ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
+    if (reinterpret_cast<std::uintptr_t>(a.data()) % 64 != 0) stretch(c, 0x1p-20);
+  }
+};
+
+}  // namespace lockstep::ops
