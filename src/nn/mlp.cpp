@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,6 +9,8 @@
 #include <lockstep/nn/mlp.hpp>
 
 #include "shard_checks.hpp"
+#include "shard_plan.hpp"
+#include "shard_sums.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -27,10 +30,37 @@ const MlpOptions& checked(const MlpOptions& options) {
   return options;
 }
 
+std::vector<ops::DenseForm> forms_of(const MlpOptions& options) {
+  std::vector<ops::DenseForm> forms;
+  std::int64_t inputs = options.inputs;
+  for (const std::int64_t size : options.hidden)
+    forms.push_back({std::exchange(inputs, size), size, ops::Activation::relu, options.dtype});
+  forms.push_back({inputs, options.classes, ops::Activation::none, options.dtype});
+  return forms;
+}
+
+ops::RowBlocks rows_of(const BatchGroup& shards) {
+  return {.rows = shards.capacity(), .blocks = std::ssize(shards.batches)};
+}
+
+/// The rows of shard `index`, of a view of those of all shards.
+TensorView part(const TensorView& all, const BatchGroup& shards, std::size_t index) {
+  return rows_from(all, static_cast<std::int64_t>(index) * shards.capacity(), shards.capacity());
+}
+
 }  // namespace
 
+struct Mlp::Shards {
+  LayerPlans plans;
+  std::optional<GradientSums> gradients;
+  LossSum losses;
+};
+
 Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
-    : options_{checked(options)}, kernels_{std::move(kernels)}, stream_{strategy.stream()} {
+    : options_{checked(options)},
+      kernels_{std::move(kernels)},
+      stream_{strategy.stream()},
+      shards_{std::make_unique<Shards>(LayerPlans{kernels_, forms_of(options_), stream_})} {
   std::vector<std::int64_t> sizes = options_.hidden;
   sizes.push_back(options_.classes);
   std::int64_t inputs = options_.inputs;
@@ -48,66 +78,119 @@ Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const op
   }
 }
 
-ops::CrossEntropy Mlp::train_shard(const SampleBatch& shard, const ShardPlace&, const GradientBuffer& gradients) {
-  require_shard(shard, {.model = "an mlp", .dtype = options_.dtype, .columns = options_.inputs});
-  if (shard.samples == 0) {
-    // What the padding's zeros would add up to, but for the sign that a product by zero may have.
-    for (const Variable& variable : variables_) fill_zero(gradients.of(variable), stream_);
-    return {};
-  }
-  forward(shard);
-  const TensorView logits = output(layers_.size() - 1, shard.inputs.shape()[0]);
-  // In the place of the logits, which nobody needs any more: rows of padding become zero.
-  const ops::CrossEntropy result = kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples, logits);
-  backward(shard, gradients);
+Mlp::~Mlp() = default;
+
+ops::CrossEntropy Mlp::train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) {
+  return train_shards({shard.inputs, shard.labels, {shard}}, {&place, 1}, gradients);
+}
+
+ops::CrossEntropy Mlp::train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+                                    const GradientBuffer& sum) {
+  require_places(shards, places);
+  for (const SampleBatch& shard : shards.batches) require(shard);
+  forward(shards.inputs.view(), std::ssize(shards.batches));
+  const ops::CrossEntropy result = losses(shards);
+  backward(shards, sum);
   return result;
 }
 
 ops::CrossEntropy Mlp::evaluate_shard(const SampleBatch& shard) {
-  require_shard(shard, {.model = "an mlp", .dtype = options_.dtype, .columns = options_.inputs});
+  require(shard);
   if (shard.samples == 0) return {};
-  forward(shard);
+  forward(shard.inputs.view(), 1);
   const TensorView logits = output(layers_.size() - 1, shard.inputs.shape()[0]);
   return kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples);
 }
 
-void Mlp::forward(const SampleBatch& shard) {
-  const std::int64_t rows = shard.inputs.shape()[0];
-  reserve(rows);
-  TensorView x = shard.inputs.view();
+void Mlp::require(const SampleBatch& shard) const {
+  require_shard(shard, {.model = "an mlp", .dtype = options_.dtype, .columns = options_.inputs});
+}
+
+void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
+  const std::int64_t all_rows = inputs.shape()[0];
+  const ops::RowBlocks blocks{.rows = all_rows / shards, .blocks = shards};
+  const auto plans = shards_->plans.of(blocks);
+  reserve(all_rows);
+  TensorView x = inputs;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    const TensorView y = output(layer, rows);
-    const bool last = layer + 1 == layers_.size();
-    layers_[layer].forward(*kernels_, x, last ? ops::Activation::none : ops::Activation::relu, y);
+    const TensorView y = output(layer, all_rows);
+    const auto activation = layer + 1 == layers_.size() ? ops::Activation::none : ops::Activation::relu;
+    for_rows(plans[layer].forward_at_once, blocks, [&](std::int64_t first, std::int64_t rows) {
+      layers_[layer].forward(*kernels_, rows_from(x, first, rows), activation, rows_from(y, first, rows));
+    });
     x = y;
   }
 }
 
+ops::CrossEntropy Mlp::losses(const BatchGroup& shards) {
+  const TensorView logits = output(layers_.size() - 1, rows_of(shards).all_rows());
+  ops::CrossEntropy total;
+  shards_->losses.clear();
+  for (std::size_t i = 0; i < shards.batches.size(); ++i) {
+    const SampleBatch& shard = shards.batches[i];
+    // In the place of the logits, which nobody needs any more: rows of padding become zero.
+    const TensorView own = part(logits, shards, i);
+    const ops::CrossEntropy result = kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
+    shards_->losses.push(result.loss_sum);
+    total.correct += result.correct;
+  }
+  total.loss_sum = shards_->losses.finish();
+  return total;
+}
+
 /// From the last layer, whose output has already given way to its gradient, to the first; the others' outputs
 /// do so on the way.
-void Mlp::backward(const SampleBatch& shard, const GradientBuffer& gradients) {
-  const std::int64_t rows = shard.inputs.shape()[0];
+void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
+  if (!shards_->gradients || !shards_->gradients->is_for(sum)) shards_->gradients.emplace(sum, variables_);
+  const ops::RowBlocks blocks = rows_of(shards);
+  const auto plans = shards_->plans.of(blocks);
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
-    const TensorView dy = output(layer, rows);
-    const TensorView x = layer > 0 ? output(layer - 1, rows) : shard.inputs.view();
-    layers_[layer].backward(*kernels_, x, dy, gradients);
+    const TensorView dy = output(layer, blocks.all_rows());
+    const TensorView x = layer > 0 ? output(layer - 1, blocks.all_rows()) : shards.inputs.view();
+    add_up_gradients(layer, shards, x, dy);
     if (layer == 0) break;  // nobody asks for the gradient of the inputs
-    const TensorView dx = d_hidden(rows, x.shape()[1]);
-    layers_[layer].backward_input(*kernels_, dy, dx);
+    const TensorView dx = d_hidden(blocks.all_rows(), x.shape()[1]);
+    for_rows(plans[layer].input_gradients_at_once, blocks, [&](std::int64_t first, std::int64_t rows) {
+      layers_[layer].backward_input(*kernels_, rows_from(dy, first, rows), rows_from(dx, first, rows));
+    });
     kernels_->relu_gradient(x, dx, x);
   }
 }
 
-void Mlp::reserve(std::int64_t capacity) {
-  if (capacity <= workspace_.capacity) return;
-  Workspace larger{.capacity = capacity};
+void Mlp::add_up_gradients(std::size_t layer, const BatchGroup& shards, const TensorView& x, const TensorView& dy) {
+  const Dense& dense = layers_[layer];
+  GradientSums& sums = *shards_->gradients;
+  FixedOrderAccumulator& bias = sums.begin(2 * layer + 1);
+  std::vector<ops::Factors> factors;
+  for (std::size_t i = 0; i < shards.batches.size(); ++i) {
+    // Of a shard without samples no rows: its padding's zeros might give zeros of another sign.
+    const std::int64_t rows = shards.batches[i].samples > 0 ? shards.capacity() : 0;
+    factors.push_back({first_rows(part(x, shards, i), rows), first_rows(part(dy, shards, i), rows)});
+    dense.bias_gradient(*kernels_, factors.back().b, bias.next());
+    bias.push();
+  }
+  sums.finish(2 * layer + 1);
+
+  if (shards_->plans.of(rows_of(shards))[layer].weight_gradients_at_once)
+    return dense.weight_gradient(*kernels_, factors, sums.home(2 * layer));
+  FixedOrderAccumulator& weight = sums.begin(2 * layer);
+  for (const ops::Factors& each : factors) {
+    dense.weight_gradient(*kernels_, each.a, each.b, weight.next());
+    weight.push();
+  }
+  sums.finish(2 * layer);
+}
+
+void Mlp::reserve(std::int64_t rows) {
+  if (rows <= workspace_.rows) return;
+  Workspace larger{.rows = rows};
   std::int64_t widest = 0;
   for (const std::int64_t size : options_.hidden) {
-    larger.outputs.push_back(Tensor::zeros(options_.dtype, {capacity, size}, stream_));
+    larger.outputs.push_back(Tensor::zeros(options_.dtype, {rows, size}, stream_));
     widest = std::max(widest, size);
   }
-  larger.outputs.push_back(Tensor::zeros(options_.dtype, {capacity, options_.classes}, stream_));
-  larger.d_hidden = Tensor::zeros(options_.dtype, {capacity, widest}, stream_);
+  larger.outputs.push_back(Tensor::zeros(options_.dtype, {rows, options_.classes}, stream_));
+  larger.d_hidden = Tensor::zeros(options_.dtype, {rows, widest}, stream_);
   workspace_ = std::move(larger);
 }
 

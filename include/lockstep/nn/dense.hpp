@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <lockstep/nn/gradient_buffer.hpp>
@@ -44,6 +45,15 @@ class Dense {
   /// y. Overwrites both in `gradients`. Rows of dy that are zero add nothing.
   void backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                 const GradientBuffer& gradients) const;
+
+  /// The parts of `backward`, into views of as many elements as the variable has, in any shape.
+  void weight_gradient(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
+                       const TensorView& d_weight) const;
+  void bias_gradient(const ops::Kernels& kernels, const TensorView& dy, const TensorView& d_bias) const;
+
+  /// The sum of weight gradients, each of an x and a dy (Kernels::sum_of_products).
+  void weight_gradient(const ops::Kernels& kernels, std::span<const ops::Factors> shards,
+                       const TensorView& d_weight) const;
 
   /// The gradient of x. Overwrites dx.
   void backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const;

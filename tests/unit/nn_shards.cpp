@@ -1,0 +1,218 @@
+// Shards that an mlp takes all at once: the bits of one after the other, whichever kernels compute.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/nn/mlp.hpp>
+
+#include "nn_support.hpp"
+#include "odd_kernels.hpp"
+
+using namespace lockstep;
+using namespace lockstep::nn;
+
+namespace {
+
+/// Wide enough that a library takes other ways for other numbers of rows.
+MlpOptions wide(DType dtype) {
+  return {.inputs = 40, .hidden = {33, 20}, .classes = 10, .dtype = dtype, .seed = 3};
+}
+
+struct Program {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  Mlp model;
+
+  Program(DType dtype, SharedKernels kernels) : model{strategy, wide(dtype), std::move(kernels)} { strategy.seal(); }
+
+  GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
+};
+
+/// Shards of these numbers of samples, side by side.
+BatchGroup group_of(const std::vector<std::int64_t>& samples, std::int64_t capacity, DType dtype) {
+  const auto shards = std::ssize(samples);
+  BatchGroup group = make_batch_group(make_batch(shards * capacity, 40, dtype), shards);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const SampleBatch shard = samples_from(first, samples[i], capacity, dtype, {40, 10});
+    copy(shard.inputs.view(), group.batches[i].inputs.view());
+    copy(shard.labels.view(), group.batches[i].labels.view());
+    group.batches[i].samples = samples[i];
+    first += samples[i];
+  }
+  return group;
+}
+
+/// As a step deals `total` samples to `shards` shards: as many as go into the first ones, then fewer, then none.
+std::vector<std::int64_t> dealt(std::int64_t total, std::int64_t shards, std::int64_t capacity) {
+  std::vector<std::int64_t> samples;
+  for (std::int64_t i = 0; i < shards; ++i)
+    samples.push_back(std::clamp<std::int64_t>(total - i * capacity, 0, capacity));
+  return samples;
+}
+
+struct Trained {
+  ops::CrossEntropy losses;
+  Tensor gradients;
+};
+
+Trained at_once(Program& program, const BatchGroup& group) {
+  const GradientBuffer buffer = program.buffer();
+  for (const Variable& variable : program.model.variables())
+    fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
+  const std::vector<ShardPlace> places(group.batches.size());
+  const ops::CrossEntropy losses = program.model.train_shards(group, places, buffer);
+  return {losses, Tensor::copy_of(buffer.flat())};
+}
+
+/// By the way that every model has.
+Trained one_by_one(Program& program, const BatchGroup& group) {
+  const GradientBuffer buffer = program.buffer();
+  const std::vector<ShardPlace> places(group.batches.size());
+  const ops::CrossEntropy losses = program.model.Model::train_shards(group, places, buffer);
+  return {losses, Tensor::copy_of(buffer.flat())};
+}
+
+void check_same(const Trained& a, const Trained& b) {
+  CHECK(a.losses.loss_sum == b.losses.loss_sum);
+  CHECK(a.losses.correct == b.losses.correct);
+  CHECK(same_bits(a.gradients.view(), b.gradients.view()));
+}
+
+/// What products an mlp asks for.
+struct Asked {
+  std::int64_t most_rows = 0;  ///< of a product of activations
+  int sums = 0;                ///< of products
+};
+
+/// Kernels of any kind that remember what they are asked.
+template <class Base>
+class Counting final : public Base {
+ public:
+  using Base::Base;
+
+  void matmul(const TensorView& a, ops::Transpose transpose_a, const TensorView& b, ops::Transpose transpose_b,
+              const TensorView& c) const override {
+    if (transpose_a == ops::Transpose::no) asked.most_rows = std::max(asked.most_rows, c.shape()[0]);
+    Base::matmul(a, transpose_a, b, transpose_b, c);
+  }
+  void sum_of_products(std::span<const ops::Factors> factors, const TensorView& c) const override {
+    ++asked.sums;
+    Base::sum_of_products(factors, c);
+  }
+
+  mutable Asked asked;
+};
+
+/// What is asked for in a step behind the first, in which the kernels are tried out; the step has the same bits as one
+/// shard after the other.
+template <class Base, class... Args>
+Asked asked_in_a_step(std::int64_t capacity, Args... args) {
+  const auto kernels = std::make_shared<const Counting<Base>>(args...);
+  Program program{DType::f32, kernels};
+  const BatchGroup group = group_of(dealt(4 * capacity - 1, 4, capacity), capacity, DType::f32);
+  const Trained expected = one_by_one(program, group);
+  check_same(at_once(program, group), expected);
+  kernels->asked = {};
+  check_same(at_once(program, group), expected);
+  return kernels->asked;
+}
+
+}  // namespace
+
+TEST_CASE("shards at once have the bits of one shard after the other, at every size") {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const SharedKernels& kernels : {reference(), automatic()}) {
+      Program program{dtype, kernels};
+      for (std::size_t i = 1; i < 6; i += 2) fill_noise(program.model.variables()[i].local(), i);
+      for (const std::int64_t capacity : {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40})
+        for (std::int64_t shards = 1; shards <= 8; ++shards) {
+          const BatchGroup group = group_of(dealt(shards * capacity - capacity / 2, shards, capacity), capacity, dtype);
+          CAPTURE(kernels->name(), static_cast<int>(dtype), capacity, shards);
+          check_same(at_once(program, group), one_by_one(program, group));
+        }
+    }
+}
+
+TEST_CASE("empty shards, wherever they are, add zeros to shards that are computed at once") {
+  for (const SharedKernels& kernels : {reference(), automatic()}) {
+    Program program{DType::f32, kernels};
+    // In the first shard, on the left and on the right of a pair, a whole pair, and all.
+    for (const std::vector<std::int64_t>& samples : {std::vector<std::int64_t>{0, 5, 5, 5},
+                                                     {5, 0, 5, 3},
+                                                     {5, 5, 0, 2},
+                                                     {5, 2, 0, 0},
+                                                     {0, 0, 1, 0},
+                                                     {0, 0, 0, 0}}) {
+      const BatchGroup group = group_of(samples, 5, DType::f32);
+      check_same(at_once(program, group), one_by_one(program, group));
+    }
+    const Trained none = at_once(program, group_of({0, 0}, 16, DType::f32));
+    CHECK(none.losses.loss_sum == 0);
+    CHECK(same_bits(none.gradients.view(), Tensor::zeros(DType::f32, none.gradients.shape()).view()));
+  }
+}
+
+TEST_CASE("what lies in the rows of an empty shard reaches no gradient") {
+  Program program{DType::f32, reference()};
+  const BatchGroup group = group_of({3, 0, 2, 1}, 4, DType::f32);
+  const Trained expected = one_by_one(program, group);
+  fill(group.batches[1].inputs.view(), std::numeric_limits<double>::quiet_NaN());
+  check_same(at_once(program, group), expected);
+}
+
+TEST_CASE("kernels whose rows do not depend on others get the rows of all shards at once, and sum products") {
+  const Asked asked = asked_in_a_step<ops::ReferenceKernels>(6);
+  CHECK(asked.most_rows == 4 * 6);
+  CHECK(asked.sums == 3);  // a layer each
+}
+
+TEST_CASE("kernels whose rows have other bits among more rows get one shard after the other") {
+  const Asked asked = asked_in_a_step<ops::RowCountingKernels>(6, std::int64_t{6});
+  CHECK(asked.most_rows == 6);
+  CHECK(asked.sums == 3);
+}
+
+TEST_CASE("kernels whose sums of products are not the tree are not asked for them") {
+  const Asked asked = asked_in_a_step<ops::TermwiseKernels>(6);
+  CHECK(asked.most_rows == 4 * 6);
+  CHECK(asked.sums == 0);
+}
+
+TEST_CASE("kernels that do not repeat their bits train nothing") {
+  for (const SharedKernels& kernels : {SharedKernels{std::make_shared<ops::ForgetfulKernels>()},
+                                       SharedKernels{std::make_shared<ops::PlaceMindedKernels>()}}) {
+    Program program{DType::f32, kernels};
+    CHECK_THROWS_AS(at_once(program, group_of({3, 3}, 3, DType::f32)), DeviceError);
+    CHECK_THROWS_AS(at_once(program, group_of({3}, 3, DType::f32)), DeviceError);
+    CHECK_THROWS_AS(program.model.evaluate_shard(samples_from(0, 3, 3, DType::f32, {40, 10})), DeviceError);
+  }
+}
+
+TEST_CASE("a step after one that was refused does not remember its shards") {
+  Program program{DType::f32, reference()};
+  const BatchGroup good = group_of({3, 3, 3, 3}, 3, DType::f32);
+  const Trained expected = one_by_one(program, good);
+  const BatchGroup bad = group_of({3, 3, 3, 3}, 3, DType::f32);
+  bad.batches[2].labels.view().elements<std::int32_t>()[0] = 10;
+  CHECK_THROWS_AS(at_once(program, bad), InvalidArgument);
+  check_same(at_once(program, good), expected);
+  CHECK_THROWS_AS(one_by_one(program, bad), InvalidArgument);
+  check_same(one_by_one(program, good), expected);
+}
+
+TEST_CASE("shards need a place each, and there must be one") {
+  Program program{DType::f32, reference()};
+  const BatchGroup group = group_of({3, 3}, 3, DType::f32);
+  const std::vector<ShardPlace> one(1);
+  CHECK_THROWS_WITH(program.model.train_shards(group, one, program.buffer()),
+                    "2 shards with 1 places; expected one or more, and a place for each");
+  CHECK_THROWS_AS(program.model.Model::train_shards(group, one, program.buffer()), InvalidArgument);
+  CHECK_THROWS_AS(program.model.train_shards({}, {}, program.buffer()), InvalidArgument);
+}
