@@ -1,6 +1,8 @@
 // A model whose passes are timed.
 #pragma once
 
+#include <vector>
+
 #include <lockstep/nn/model.hpp>
 
 #include "apps/lockstep-bench/part_clock.hpp"
@@ -27,6 +29,7 @@ class TimedModel final : public nn::Model {
                                  const nn::GradientBuffer& sum) override;
   ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
   std::int64_t statistics() const override { return model_.statistics(); }
+  std::vector<SyncOnReadVariable> moving_averages() const override { return model_.moving_averages(); }
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;
 
  private:

@@ -4,6 +4,9 @@
 // how the backend's library goes about a shape, which no library documents. So it is tried out on the shapes in use,
 // with random operands, before anybody relies on it. It is a property of an algorithm, not of the numbers: a different
 // order of a sum shows in some element of a few hundred.
+//
+// A model that takes one shard after the other relies on none of this: that kernels repeat their bits is their
+// contract.
 #pragma once
 
 #include <cstdint>

@@ -75,8 +75,8 @@ class Kernels : public virtual UpdateKernels, public virtual ImageKernels, publi
 
   /// c = the sum of transposed a · b over `factors`, one or more of any number of rows each: the gradient of a weight
   /// from several shards. c is overwritten. The reference has the bits of a `matmul` for each, added up as
-  /// fixed_order_sum does. A library adds a product to the one on its left while it computes it, and may do so
-  /// otherwise.
+  /// fixed_order_sum does. A library may add a product while it computes it, and so round otherwise: whoever needs
+  /// those bits tries it out on the shapes in use (DenseTrial).
   virtual void sum_of_products(std::span<const Factors> factors, const TensorView& c) const = 0;
 
   /// y = activation(x · weight + bias) for rows x [n, inputs], weight [inputs, outputs], bias [outputs] and y
