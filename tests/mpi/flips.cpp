@@ -76,10 +76,14 @@ std::unique_ptr<nn::Model> make_model(Strategy& strategy, Trained model) {
   if (model == Trained::mlp)
     return std::make_unique<nn::Mlp>(
         strategy, nn::MlpOptions{.inputs = 36, .hidden = {8, 5}, .classes = 3, .dtype = DType::f32}, kernels);
-  return std::make_unique<nn::Convnet>(
-      strategy,
-      nn::ConvnetOptions{.height = 6, .width = 6, .filters = {2, 3}, .hidden = 5, .classes = 3, .batch_norm = true},
-      kernels);
+  return std::make_unique<nn::Convnet>(strategy,
+                                       nn::ConvnetOptions{.height = 6,
+                                                          .width = 6,
+                                                          .filters = {2, 3},
+                                                          .hidden = 5,
+                                                          .classes = 3,
+                                                          .batch_norm = nn::BatchNormKind::per_shard},
+                                       kernels);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(Trained model) {
