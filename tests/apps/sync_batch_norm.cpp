@@ -7,15 +7,15 @@ using namespace lockstep::test;
 
 namespace {
 
-const Arguments sync{"--model", "convnet", "--sync-batch-norm", "--learning-rate", "0.01"};
+const Arguments sync_norm{"--model", "convnet", "--sync-batch-norm", "--learning-rate", "0.01"};
 const Arguments everything =
-    sync + Arguments{"--dropout", "0.5", "--optimizer", "adamw", "--clip-norm", "0.5", "--weight-decay", "0.01"};
+    sync_norm + Arguments{"--dropout", "0.5", "--optimizer", "adamw", "--clip-norm", "0.5", "--weight-decay", "0.01"};
 
 }  // namespace
 
 TEST_CASE("1, 2, 4 and 8 ranks normalise a batch to the same bytes") {
   // 61 samples do not divide among 8 shards.
-  check_same_on({1, 2, 4, 8}, sync + Arguments{"--steps", "3", "--global-batch", "61"});
+  check_same_on({1, 2, 4, 8}, sync_norm + Arguments{"--steps", "3", "--global-batch", "61"});
 }
 
 TEST_CASE("1, 2, 4 and 8 ranks normalise micro-batches to the same bytes, with everything on") {
