@@ -48,6 +48,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--model", choices=["mlp", "convnet", "gpt"], default="mlp")
     parser.add_argument("--batch-norm", action="store_true")
+    parser.add_argument("--sync-batch-norm", action="store_true")
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--epochs", type=int)
@@ -62,7 +63,8 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--weight-decay", type=float, default=0.0)
     parser.add_argument("--clip-norm", type=float, default=math.inf)
     parser.add_argument("--shards", type=lambda text: 1 if text == "ranks" else int(text), default=8)
-    for of_lockstep_alone in ["classes", "hidden", "layers", "embed", "seed", "dtype", "kernels", "threads"]:
+    for of_lockstep_alone in ["classes", "hidden", "layers", "embed", "seed", "dtype", "kernels", "threads", "eval-every",
+                              "attest-every"]:
         parser.add_argument(f"--{of_lockstep_alone}")
     options = parser.parse_args(arguments)
     text = options.model == "gpt"
@@ -263,7 +265,7 @@ def make_model(weights: Weights, options: argparse.Namespace) -> nn.Module:
         case "mlp":
             model = OfPixels(mlp(weights))
         case "convnet":
-            model = OfPixels(convnet(weights, options.batch_norm))
+            model = OfPixels(convnet(weights, options.batch_norm or options.sync_batch_norm))
         case "gpt":
             model = Gpt(weights, options.heads)
     learned = sum(tensor.numel() for name, tensor in weights.items() if "/moving_" not in name)
@@ -304,12 +306,20 @@ def pieces_of(batch: list[int], pieces: int) -> list[list[int]]:
     return [batch[first:last] for first, last in zip(cuts, cuts[1:])]
 
 
+def computed_together(batch: list[int], options: argparse.Namespace) -> list[list[int]]:
+    """The samples that a batch norm sees at once: a micro-batch of one shard, or of all of them."""
+    shards = [pieces_of(shard, options.accumulate) for shard in pieces_of(batch, options.shards)]
+    if options.sync_batch_norm:
+        shards = [[sum(of_each_shard, []) for of_each_shard in zip(*shards)]]
+    return [micro_batch for shard in shards for micro_batch in shard if micro_batch]
+
+
 def mean_loss(model: nn.Module, samples: Samples, batch: list[int], options: argparse.Namespace) -> Tensor:
-    """Over all labels of the batch. What is normalised together is a micro-batch of a shard."""
-    micro_batches = [piece for shard in pieces_of(batch, options.shards)
-                     for piece in pieces_of(shard, options.accumulate) if piece]
-    logits = torch.cat([model(samples.inputs[piece]) for piece in micro_batches])
-    return functional.cross_entropy(logits.flatten(0, -2), samples.labels[batch].flatten())
+    """Over all labels of the batch."""
+    micro_batches = computed_together(batch, options)
+    logits = torch.cat([model(samples.inputs[each]) for each in micro_batches])
+    labels = torch.cat([samples.labels[each] for each in micro_batches])
+    return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def clip(model: nn.Module, largest: float) -> None:
