@@ -184,7 +184,8 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     if (options_.fault && options_.fault->strike(rank_, index, model_.variables())) return;
     sums = joint_gradients_ ? apply_joint_gradients(context, index, samples)
                             : optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
-    model_.absorb_statistics(statistics_.view(), batch.positions.size());
+    // Those of a step that another rank failed in are of no samples, and no statistics.
+    model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages());
   });
   return sums;

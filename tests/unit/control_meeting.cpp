@@ -9,40 +9,12 @@
 #include <lockstep/control/meeting_point.hpp>
 #include <lockstep/control/phase_table.hpp>
 
-#include "support/scripted_channel.hpp"
+#include "control_meeting_support.hpp"
 
 using namespace lockstep;
-using lockstep::test::Meeting;
-using lockstep::test::Script;
-using lockstep::test::ScriptedChannel;
+using namespace lockstep::test;
 
 namespace {
-
-using Calls = std::vector<std::string>;
-
-std::vector<std::string> names() {
-  return {"replica 0 (chief:0)", "replica 1 (worker:0)", "replica 2 (worker:1)"};
-}
-
-MeetingPoint meeting_on(Script& script, PhaseTable* phases = nullptr) {
-  return MeetingPoint{std::make_unique<ScriptedChannel>(script), names(), phases};
-}
-
-Tag elsewhere(TagKind kind = TagKind::reduce) {
-  Tag tag;
-  tag.kind = kind;
-  std::string_view{"other.cpp:7"}.copy(tag.site, Tag::site_capacity);
-  tag.sequence = 1;
-  return tag;
-}
-
-Tag failing(std::string_view text, ExitCode cause = ExitCode::failure) {
-  Tag tag;
-  tag.kind = TagKind::error;
-  tag.cause = cause;
-  tag.set_text(text);
-  return tag;
-}
 
 std::exception_ptr exception(const std::string& what) {
   return std::make_exception_ptr(std::runtime_error{what});
@@ -55,10 +27,6 @@ std::exception_ptr thrown_by_fail(MeetingPoint& meeting, std::exception_ptr erro
   } catch (...) {
     return std::current_exception();
   }
-}
-
-void agree(MeetingPoint& meeting, std::string_view text = {}) {
-  meeting.agree(TagKind::merge, 0, Here::current(), text);
 }
 
 PeerError peer_error(MeetingPoint& meeting) {
@@ -422,124 +390,6 @@ TEST_CASE("while a rank works alone its row says so, until it meets the others")
   CHECK(table.read(0).phase == Phase::computing);
   MeetingPoint without_phases = meeting_on(script);
   (void)without_phases.working_alone();
-}
-
-namespace {
-
-/// Where `meeting` comes to next if it asks for the same as the last time, with another digest.
-Tag next_with(const MeetingPoint& meeting, std::uint64_t compared) {
-  Tag tag = meeting.last();
-  ++tag.sequence;
-  tag.compared = compared;
-  return tag;
-}
-
-Comparison nobody_asks_for(std::uint64_t digest) {
-  return {digest,
-          [](ControlChannel&, std::span<const std::string>) -> Verdict { throw std::logic_error{"nobody asked"}; }};
-}
-
-}  // namespace
-
-TEST_CASE("what is compared costs nothing more where all hold the same") {
-  Script script;
-  MeetingPoint meeting = meeting_on(script);
-  meeting.agree(TagKind::attest, 0, Here::current(), "w", nobody_asks_for(5));
-  CHECK(meeting.last().compared == 5);
-  meeting.enter_run();
-  meeting.leave_run(0, Here::current(), "nothing", nobody_asks_for(7));
-  CHECK(meeting.last().kind == TagKind::close);
-  CHECK(meeting.last().compared == 7);
-  CHECK(script.calls == Calls{"max", "max"});
-}
-
-TEST_CASE(
-    "where nothing but what they hold differs, whoever asked makes the verdict, and it is sticky like any other") {
-  Script script;
-  MeetingPoint meeting = meeting_on(script);
-  const Here here = Here::current();
-  int asked = 0;
-  const auto diagnose = [&](ControlChannel& channel, std::span<const std::string> replicas) {
-    ++asked;
-    CHECK(channel.size() == 3);
-    const std::string sentence = replicas[1] + " differs";
-    return Verdict{1, ExitCode::replicas_differ, false, sentence,
-                   std::make_exception_ptr(AttestationError{sentence + ", and how"})};
-  };
-  const auto attest = [&] { meeting.agree(TagKind::attest, 0, here, "w", {5, diagnose}); };
-  meeting.enter_run();
-  attest();
-  CHECK(asked == 0);
-
-  script.meetings = {Meeting{.others = {{1, next_with(meeting, 7)}}}};
-  CHECK_THROWS_AS(attest(), AttestationError);
-  CHECK(asked == 1);
-  CHECK(script.calls == Calls{"max", "max", "all_gather"});
-  CHECK(meeting.failure()->rank == 1);
-  CHECK(meeting.failure()->code == ExitCode::replicas_differ);
-  CHECK(meeting.failure()->line == "lockstep: replica 1 (worker:0) differs");
-  CHECK_THROWS_WITH(agree(meeting), "replica 1 (worker:0) differs, and how");
-}
-
-TEST_CASE("where some compare what they hold and others do not, there is no diagnosis: some have none") {
-  const Here here = Here::current();
-  const auto close = [&](MeetingPoint& meeting, std::string_view text, const Comparison& comparison) {
-    meeting.enter_run();
-    meeting.leave_run(0, here, text, comparison);
-  };
-  Script script;
-  MeetingPoint meeting = meeting_on(script);
-  close(meeting, {}, {});
-  Tag compares = meeting.last();
-  ++compares.run;
-  compares.set_text("nothing, attesting w");
-  compares.compared = 7;
-  Tag compares_too = compares;
-  compares_too.compared = 9;
-  // One that does not compare between two that do, and hold different things.
-  script.meetings = {Meeting{.others = {{0, compares}, {2, compares_too}}}};
-  script.rank = 1;
-  CHECK_THROWS_WITH(close(meeting, {}, {}),
-                    "replica 1 (worker:0) has finished the step and returned nothing; replicas 0, 2 have finished the "
-                    "step and returned nothing, attesting w");
-  // And as one of those that do.
-  for (Tag* const each : {&compares, &compares_too}) ++each->run;
-  Tag does_not = compares;
-  does_not.set_text({});
-  does_not.compared = 0;
-  script.rank = 0;
-  script.meetings = {Meeting{.others = {{1, does_not}, {2, compares_too}}}};
-  CHECK_THROWS_WITH(
-      close(meeting, "nothing, attesting w", nobody_asks_for(7)),
-      Catch::StartsWith("replica 1 (worker:0) has finished the step and returned nothing; replicas 0, 2"));
-  // Even where the texts tell nothing.
-  does_not.set_text("nothing, attesting w");
-  ++does_not.run;
-  script.meetings = {Meeting{.others = {{1, does_not}}}};
-  CHECK_THROWS_AS(close(meeting, "nothing, attesting w", nobody_asks_for(7)), MismatchError);
-}
-
-TEST_CASE("ranks at other places, with other texts, and beside one that fails are not asked for a diagnosis") {
-  const auto attest = [](Tag other) {
-    Script script{.meetings = {Meeting{.others = {{1, std::move(other)}}}}};
-    MeetingPoint meeting = meeting_on(script);
-    meeting.agree(TagKind::attest, 0, Here::current(), "w", nobody_asks_for(5));
-  };
-  Tag other = elsewhere();
-  other.compared = 7;
-  CHECK_THROWS_AS(attest(other), MismatchError);
-  CHECK_THROWS_AS(attest(failing("no such file")), PeerError);
-
-  Script script;
-  MeetingPoint meeting = meeting_on(script);
-  const Here here = Here::current();
-  const auto again = [&] { meeting.agree(TagKind::attest, 0, here, "w", nobody_asks_for(5)); };
-  again();
-  other = next_with(meeting, 7);
-  other.set_text("w, b");
-  script.meetings = {Meeting{.others = {{1, other}}}};
-  CHECK_THROWS_WITH(again(),
-                    Catch::Contains("with w, b; replicas 0, 2 are at attest #2") && Catch::EndsWith(" with w"));
 }
 
 TEST_CASE("a rank by itself agrees with itself") {

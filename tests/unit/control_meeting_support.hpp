@@ -1,0 +1,45 @@
+// A meeting point with a script of what the other ranks do.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/control/meeting_point.hpp>
+
+#include "support/scripted_channel.hpp"
+
+namespace lockstep::test {
+
+using Calls = std::vector<std::string>;
+
+inline std::vector<std::string> names() {
+  return {"replica 0 (chief:0)", "replica 1 (worker:0)", "replica 2 (worker:1)"};
+}
+
+inline MeetingPoint meeting_on(Script& script, PhaseTable* phases = nullptr) {
+  return MeetingPoint{std::make_unique<ScriptedChannel>(script), names(), phases};
+}
+
+inline Tag elsewhere(TagKind kind = TagKind::reduce) {
+  Tag tag;
+  tag.kind = kind;
+  std::string_view{"other.cpp:7"}.copy(tag.site, Tag::site_capacity);
+  tag.sequence = 1;
+  return tag;
+}
+
+inline Tag failing(std::string_view text, ExitCode cause = ExitCode::failure) {
+  Tag tag;
+  tag.kind = TagKind::error;
+  tag.cause = cause;
+  tag.set_text(text);
+  return tag;
+}
+
+inline void agree(MeetingPoint& meeting, std::string_view text = {}, Here here = Here::current()) {
+  meeting.agree(TagKind::merge, 0, here, text);
+}
+
+}  // namespace lockstep::test
