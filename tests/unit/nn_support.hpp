@@ -45,7 +45,7 @@ inline void fill(const TensorView& view, double value) {
 }
 
 inline bool same_bits(const TensorView& a, const TensorView& b) {
-  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+  return a.bytes() == b.bytes() && (a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
 }
 
 /// Numbers in [-1, 1), the same for the same seed.
