@@ -49,8 +49,8 @@ struct FitResult {
 /// other, whose gradients are added up: activations take the memory of one of them, gradients that of one more. Another
 /// number of micro-batches is another order of sums, and so other last bits. The samples of a step are a function of
 /// (seed, step, global batch) alone, its sums one tree over the shards: so with the same number of shards the weights,
-/// the losses and everything told to `observer` but the times are the same bytes on every number of ranks that divides
-/// them.
+/// the losses and everything told to `observer` but the times are the same bytes on one rank, and on every number of
+/// them of which each has a power of two of the shards.
 ///
 /// The shards of a joint model (nn::Model::joint) are computed together, inside of the merge_call: with `accumulate` a
 /// micro-batch of every shard after the other, so what the model makes of a sample depends on those of its micro-batch
