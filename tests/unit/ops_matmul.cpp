@@ -134,8 +134,8 @@ TEST_CASE("a sum of products is the tree of them, the reference's bit for bit, t
           std::vector<Tensor> memory, products;
           std::vector<Factors> factors;
           for (std::uint64_t i = 0; i < count; ++i) {
-            // Some have no rows.
-            const std::int64_t rows = i % 3 == 2 && count > 4 ? 0 : static_cast<std::int64_t>(i) + 5;
+            // Of an odd number some have no rows, which a library leaves to the reference.
+            const std::int64_t rows = i % 3 == 2 && count % 2 == 1 ? 0 : static_cast<std::int64_t>(i) + 5;
             memory.push_back(noise(dtype, {rows, m}, 2 * i));
             memory.push_back(noise(dtype, {rows, n}, 2 * i + 1));
             factors.push_back({memory[2 * i].view(), memory[2 * i + 1].view()});
