@@ -10,7 +10,6 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/nn/initial_values.hpp>
 #include <lockstep/nn/mlp.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
 
 #include "nn_support.hpp"
 
@@ -233,26 +232,10 @@ TEST_CASE("a shard's bits do not depend on what the model did before") {
 
 TEST_CASE("the gradient of a batch is the fixed-order sum of its shards', to rounding") {
   Program program{DType::f64};
-  const GradientBuffer home = program.buffer();
-  const ops::CrossEntropy whole = program.model.train_shard(samples_from(0, 21, 24, DType::f64), {}, home);
-  const std::vector<double> expected = in_double(home.flat());
-
-  FixedOrderAccumulator accumulator{home.dtype(), home.count()};
-  ops::CrossEntropy sums;
-  for (std::int64_t shard = 0; shard < 8; ++shard) {
-    const std::int64_t samples = std::clamp<std::int64_t>(21 - 3 * shard, 0, 3);  // the last one is empty
-    const ops::CrossEntropy part =
-        program.model.train_shard(samples_from(3 * shard, samples, 16, DType::f64), {}, home.at(accumulator.next()));
-    accumulator.push();
-    sums.loss_sum += part.loss_sum;
-    sums.correct += part.correct;
-  }
-  accumulator.finish(home.flat());
-  CHECK(sums.loss_sum == Approx(whole.loss_sum).epsilon(1e-14));
-  CHECK(sums.correct == whole.correct);
-  const std::vector<double> found = in_double(home.flat());
   // Sums of about 21 terms of size 1: a few units of 2^-53 of each.
-  for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(0).margin(1e-14));
+  check_shards_add_up(
+      program.model, program.buffer(), 0, samples_from(0, 21, 24, DType::f64),
+      [](std::int64_t first, std::int64_t samples) { return samples_from(first, samples, 16, DType::f64); }, 1e-14);
 }
 
 TEST_CASE("f32 is close to f64, on every kernel") {

@@ -181,25 +181,10 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
 TEST_CASE("a batch has the same gradient and the same dropout however it is cut into shards") {
   for (const double dropout : {0.0, 0.4}) {
     ConvnetProgram program{small(DType::f64, BatchNormKind::none, dropout)};
-    const GradientBuffer home = program.buffer();
-    const ops::CrossEntropy whole = program.model.train_shard(samples_from(0, 21, 24, DType::f64), {.step = 9}, home);
-    const std::vector<double> expected = in_double(home.flat());
-
-    FixedOrderAccumulator accumulator{home.dtype(), home.count()};
-    double loss = 0;
-    for (std::int64_t shard = 0; shard < 8; ++shard) {
-      const std::int64_t samples = std::clamp<std::int64_t>(21 - 3 * shard, 0, 3);  // the last one is empty
-      loss += program.model
-                  .train_shard(samples_from(3 * shard, samples, 16, DType::f64), {.step = 9, .first_sample = 3 * shard},
-                               home.at(accumulator.next()))
-                  .loss_sum;
-      accumulator.push();
-    }
-    accumulator.finish(home.flat());
-    CHECK(loss == Approx(whole.loss_sum).epsilon(1e-14));
-    const std::vector<double> found = in_double(home.flat());
     // Sums of up to 21 * 42 terms of size 1, rounded to 2^-53 each, in two orders.
-    for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(0).margin(1e-12));
+    check_shards_add_up(
+        program.model, program.buffer(), 9, samples_from(0, 21, 24, DType::f64),
+        [](std::int64_t first, std::int64_t samples) { return samples_from(first, samples, 16, DType::f64); }, 1e-12);
   }
 }
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -10,7 +9,6 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/gpt.hpp>
 #include <lockstep/nn/initial_values.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
 
 #include "gpt_support.hpp"
 #include "naive_gpt.hpp"
@@ -267,26 +265,10 @@ TEST_CASE("a shard's bits do not depend on what a gpt did before, and only large
 TEST_CASE("the gradient of a batch of text is the fixed-order sum of its shards', to rounding") {
   GptProgram program{DType::f64};
   program.shake();
-  const GradientBuffer home = program.buffer();
-  const ops::CrossEntropy whole = program.model.train_shard(text_from(0, 7, 7), {}, home);
-  const std::vector<double> expected = in_double(home.flat());
-
-  FixedOrderAccumulator accumulator{home.dtype(), home.count()};
-  ops::CrossEntropy sums;
-  for (std::int64_t shard = 0; shard < 4; ++shard) {
-    const std::int64_t samples = std::clamp<std::int64_t>(7 - 3 * shard, 0, 3);  // the last one is empty
-    const ops::CrossEntropy part =
-        program.model.train_shard(text_from(3 * shard, samples, 3), {}, home.at(accumulator.next()));
-    accumulator.push();
-    sums.loss_sum += part.loss_sum;
-    sums.correct += part.correct;
-  }
-  accumulator.finish(home.flat());
-  CHECK(sums.loss_sum == Approx(whole.loss_sum).epsilon(1e-14));
-  CHECK(sums.correct == whole.correct);
-  const std::vector<double> found = in_double(home.flat());
   // Sums of 35 terms of size up to ten: some units of 2^-53 of each.
-  for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(0).margin(1e-12));
+  check_shards_add_up(
+      program.model, program.buffer(), 0, text_from(0, 7, 7),
+      [](std::int64_t first, std::int64_t samples) { return text_from(first, samples, 3); }, 1e-12);
 }
 
 TEST_CASE("a gpt in f32 is close to one in f64, on every kernel") {

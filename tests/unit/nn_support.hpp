@@ -1,6 +1,7 @@
 // Numbers, shards and gradients for the tests of layers and models.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -12,7 +13,9 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/input/batch.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/nn/model.hpp>
 #include <lockstep/ops/kernels.hpp>
+#include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep::nn {
@@ -119,6 +122,33 @@ inline int check_against_differences(std::span<const Variable> variables, const 
     nonzero += check_against_differences(variable.local(), gradients.of(variable), loss, differences);
   }
   return nonzero;
+}
+
+/// Checks that what a model makes of `whole`, in f64, is the fixed-order sum of what it makes of shards of three of its
+/// samples and an empty one at the end: within `margin`, because the terms are the same in two orders. `shard_of` gives
+/// as many samples as asked for from the first one on.
+inline void check_shards_add_up(Model& model, const GradientBuffer& home, std::int64_t step, const SampleBatch& whole,
+                                const std::function<SampleBatch(std::int64_t first, std::int64_t samples)>& shard_of,
+                                double margin) {
+  const ops::CrossEntropy at_once = model.train_shard(whole, {.step = step}, home);
+  const std::vector<double> expected = in_double(home.flat());
+
+  constexpr std::int64_t of_each = 3;
+  FixedOrderAccumulator accumulator{home.dtype(), home.count()};
+  ops::CrossEntropy sums;
+  for (std::int64_t first = 0; first < whole.samples + of_each; first += of_each) {
+    const std::int64_t samples = std::clamp<std::int64_t>(whole.samples - first, 0, of_each);
+    const ops::CrossEntropy part =
+        model.train_shard(shard_of(first, samples), {.step = step, .first_sample = first}, home.at(accumulator.next()));
+    accumulator.push();
+    sums.loss_sum += part.loss_sum;
+    sums.correct += part.correct;
+  }
+  accumulator.finish(home.flat());
+  CHECK(sums.loss_sum == Approx(at_once.loss_sum).epsilon(1e-14));
+  CHECK(sums.correct == at_once.correct);
+  const std::vector<double> found = in_double(home.flat());
+  for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(0).margin(margin));
 }
 
 }  // namespace lockstep::nn
