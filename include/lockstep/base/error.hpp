@@ -44,7 +44,7 @@ class InvalidArgument : public Error {
   using Error::Error;
 };
 
-/// The ranks disagree on what to do next. Thrown on every rank with the same message, which says who is where.
+/// The ranks disagree on what to do next. Thrown on every rank with the same message, which says where each rank is.
 class MismatchError : public Error {
  public:
   using Error::Error;

@@ -13,7 +13,7 @@ struct Half {
 
   Half() = default;
 
-  /// Rounded to nearest, ties to even. A NaN stays a NaN, and is a quiet one.
+  /// Rounds to nearest, ties to even. A NaN becomes a quiet NaN.
   constexpr explicit Half(float value) : bits{rounded(std::bit_cast<std::uint32_t>(value))} {}
 
   /// Exact.
@@ -51,7 +51,7 @@ struct BFloat16 {
 
   BFloat16() = default;
 
-  /// Rounded to nearest, ties to even. A NaN stays a NaN, and is a quiet one.
+  /// Rounds to nearest, ties to even. A NaN becomes a quiet NaN.
   constexpr explicit BFloat16(float value) : bits{rounded(std::bit_cast<std::uint32_t>(value))} {}
 
   /// Exact.

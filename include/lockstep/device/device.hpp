@@ -75,7 +75,7 @@ class Stream {
   /// The kind of this stream's device.
   virtual DeviceKind kind() const = 0;
 
-  /// Uninitialised memory of the device, for work enqueued on this stream from here on. The release is ordered too:
+  /// Uninitialised memory of the device, for work enqueued on this stream from here on. The release is ordered as well:
   /// work enqueued here before the buffer's destruction may still use it. The buffer may outlive the stream, but not
   /// the device. Zero bytes are a valid size. DeviceError if there is not enough memory.
   virtual Buffer allocate(std::size_t bytes) = 0;
@@ -127,7 +127,7 @@ Stream& host_stream();
 /// Zeroed host memory. DeviceError if there is not enough.
 Buffer allocate_host(std::size_t bytes);
 
-/// The number of GPUs that this process could bind. 0 if the build has no GPU backend, or the machine no driver.
+/// The number of GPUs that this process could bind. 0 if the build has no GPU backend, or the machine has no driver.
 int cuda_device_count();
 
 /// Binds GPU `index` of this node for the life of the process. Nothing in the process may touch a GPU before.

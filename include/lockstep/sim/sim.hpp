@@ -63,9 +63,9 @@ struct Options {
   ReductionOptions reductions = {};
 };
 
-/// Blocking. Calls `body(strategy, rank)` on one thread per rank, and returns when all have ended. Messages of a rank's
-/// strategy take random times. In every other way it is the strategy that a Runtime hands out: the same agreements,
-/// verdicts, messages ("replica 2 (worker:2, host sim) …") and bits of sums.
+/// Blocking. Calls `body(strategy, rank)` on one thread per rank, and returns when all have ended. A rank's strategy
+/// sends messages that take random times. In every other way it is the strategy that a Runtime hands out: the same
+/// agreements, verdicts, messages ("replica 2 (worker:2, host sim) …") and bits of sums.
 ///
 /// - Ranks share what the process shares, so a rank's own state must be local to `body`. No two ranks run at once, so
 ///   they may write to shared memory and use a test framework's assertions without a lock. A rank may block its thread
@@ -74,10 +74,11 @@ struct Options {
 ///   exception that the others do not know of yet leaves `body` on one rank, it ends the job: the others throw
 ///   PeerError wherever they are.
 /// - If ranks wait for each other and none can continue, the job ends at once with StallError on all of them, which
-///   says who is where. If ranks agreed on one data collective and started different ones, it ends with CommError.
+///   says where each rank is. If ranks agreed on one data collective and started different ones, it ends with
+///   CommError.
 /// - A rank that died or stopped stays where it is. When the others have ended, an exception that is not a
-///   std::exception unwinds its stack. If ranks die, therefore, keep calls of this library out of assertion macros,
-///   which catch everything.
+///   std::exception unwinds its stack. So, where ranks die, keep calls of this library out of assertion macros, which
+///   catch everything.
 ///
 /// When the job is over, throws what it failed with, if anything: the exception of the rank to blame if it threw one of
 /// its own, else the verdict as the lowest rank got it. A verdict that `body` caught on every rank is not a failure,

@@ -98,7 +98,7 @@ class Tensor {
   static Tensor scalar(T value) {
     return from(std::span<const T>{&value, 1}, {});
   }
-  /// In memory of the stream's device, for work enqueued there from here on.
+  /// Zeros in memory of the stream's device, for work enqueued there from here on.
   static Tensor zeros(DType dtype, Shape shape, Stream& stream = host_stream());
 
   /// As `zeros`, but uninitialised: for tensors that are written before they are read.
