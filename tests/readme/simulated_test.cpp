@@ -32,9 +32,9 @@ TEST_CASE("a loop of steps ends with its input") {
   sim::run({.ranks = 4}, [](Strategy& strategy, int) {
     const Scope scope = strategy.scope();
     Tensor samples = Tensor::zeros(DType::f32, {32});
-    for (int i = 0; i < 32; ++i) samples.elements<float>()[i] = static_cast<float>(i);
+    for (int i = 0; i < 32; ++i) samples.view().elements<float>()[i] = static_cast<float>(i);
     auto iterator = make_array_iterator(strategy, samples, {.global_batch_size = 8, .shuffle_seed = {}});
-    const auto step = [](ReplicaContext&, const Tensor& batch) -> double { return batch.elements<float>()[0]; };
+    const auto step = [](ReplicaContext&, const Tensor& batch) -> double { return batch.view().elements<float>()[0]; };
 
     const StepsResult result = strategy.extended().run_steps_on_iterator(
         [&](MultiStepContext& loop, const PerReplica<Tensor>& batch) {
