@@ -16,7 +16,7 @@ void require_images(std::string_view operation, const TensorView& view) {
     throw InvalidArgument{fmt::format("{}: expected four dimensions, not {}", operation, describe(view))};
 }
 
-/// Whatever is written, of one type with the others and apart from them.
+/// An output: of one type with the other operands, and without overlap.
 void require_written(DeviceKind device, std::string_view operation, const TensorView& written,
                      std::initializer_list<const TensorView*> others) {
   for (const TensorView* const other : others) {

@@ -27,7 +27,7 @@ ProgressStyle progress_style(std::FILE* stream) {
   const int descriptor = ::fileno(stream);
   bool terminal = ::isatty(descriptor) == 1;
   if (std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMI_RANK")) {
-    // The chief's parent is the launcher, on the launcher's own node; elsewhere it is a daemon without a terminal.
+    // The chief's parent is the launcher if both are on one node; otherwise it is a daemon without a terminal.
     const std::string path = fmt::format("/proc/{}/fd/{}", ::getppid(), descriptor);
     const Descriptor launcher{::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK)};
     terminal = launcher.get() >= 0 && ::isatty(launcher.get()) == 1;

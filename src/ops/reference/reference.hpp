@@ -1,4 +1,4 @@
-// The kernels as plain loops: f32 and f64, one thread, one order of every sum.
+// The kernels as plain loops: f32 and f64, one thread, one order for every sum.
 #pragma once
 
 #include <lockstep/ops/kernels.hpp>

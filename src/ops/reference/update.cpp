@@ -13,7 +13,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Of at most square_block elements.
+/// The sum of the squares of at most square_block elements.
 template <class T>
 double block_sum(const T* x, std::int64_t count) {
   std::array<double, square_lanes> sums{};
