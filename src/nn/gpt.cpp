@@ -27,7 +27,7 @@ const GptOptions& checked(const GptOptions& options, const ops::Kernels& kernels
                     layers, heads, width, context, vocabulary)};
   for (const Shape& largest : {Shape{vocabulary, width}, Shape{context, width}, Shape{4, width, width}})
     (void)element_count(largest);  // no overflow
-  if (!kernels.has_sequence_kernels())
+  if (!kernels.sequence())
     throw ConfigError{
         fmt::format("a gpt cannot be computed with the {} kernels, which have no attention: expected those of the CPU",
                     kernels.name())};

@@ -17,6 +17,7 @@
 
 #include "nn/shard_sums.hpp"
 #include "train/accumulation.hpp"
+#include "train/injected_fault.hpp"
 #include "train/joint_gradients.hpp"
 #include "train/rank_shards.hpp"
 
@@ -80,12 +81,13 @@ class RecentLoss {
 class Fit {
  public:
   Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
-      const FitOptions& options)
+      const FitOptions& options, const std::optional<InjectedFault>& fault)
       : strategy_{strategy},
         model_{model},
         optimizer_{optimizer},
         data_{data},
         options_{options},
+        fault_{fault},
         rank_{strategy.group().rank()},
         schedule_{data.train.count(), options.global_batch},
         samples_{schedule_, options.seed},
@@ -128,6 +130,7 @@ class Fit {
   Optimizer& optimizer_;
   TrainingSamples data_;
   const FitOptions& options_;
+  const std::optional<InjectedFault>& fault_;
   int rank_;
   BatchSchedule schedule_;
   StepSamples samples_;
@@ -181,7 +184,7 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   strategy_.run([&](ReplicaContext& context) {
     const std::span<const std::int64_t> samples = samples_.of(batch);
     const StepSums own = joint_gradients_ ? StepSums{} : compute_gradients(index, samples);
-    if (options_.fault && options_.fault->strike(rank_, index, model_.variables())) return;
+    if (fault_ && fault_->strike(rank_, index, model_.variables())) return;
     sums = joint_gradients_ ? apply_joint_gradients(context, index, samples)
                             : optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
     // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
@@ -280,6 +283,11 @@ FitResult Fit::run(Observer& observer) {
 
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer) {
+  return fit_with_fault(strategy, model, optimizer, data, options, observer, std::nullopt);
+}
+
+FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+                         const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault) {
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)
     throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
@@ -288,10 +296,10 @@ FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const 
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
   if (strategy.store().has_unsealed()) strategy.seal();
-  if (options.fault && strategy.group().rank() == 0)
-    log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", options.fault->rank,
-                             name_of(options.fault->kind), options.fault->step));
-  return Fit{strategy, model, optimizer, data, options}.run(observer);
+  if (fault && strategy.group().rank() == 0)
+    log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),
+                             fault->step));
+  return Fit{strategy, model, optimizer, data, options, fault}.run(observer);
 }
 
 }  // namespace lockstep

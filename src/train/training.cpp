@@ -13,6 +13,7 @@
 #include <lockstep/train/progress.hpp>
 #include <lockstep/train/training.hpp>
 
+#include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
 #include "train/task.hpp"
 
@@ -128,17 +129,17 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   // Whatever may fail on one rank alone runs inside a run, so that it fails on all.
   std::unique_ptr<TrainingTask> task;
   FitOptions fit_options;
+  std::optional<InjectedFault> fault;
   std::shared_ptr<const ops::Kernels> kernels;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Observer> observer = std::make_unique<NoObserver>();
   strategy.run([&](ReplicaContext&) {
     const ShardChoice shards = choose_shards(options.shards, ranks, strategy.stream().kind());
     if (rank == 0 && !shards.note.empty()) log::info(shards.note);
-    const std::optional<Fault> fault = Fault::from_environment(ranks);
+    fault = InjectedFault::from_environment(ranks);
     kernels = ops::make_kernels(options.kernels, {options.threads}, strategy.stream());
     task = load_task(options);
     fit_options = fit_options_of(options, task->samples().train, shards.shards);
-    fit_options.fault = fault;
     task->require_model_fits(fit_options);
     optimizer = make_optimizer(options, fit_options.steps, kernels);
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options.metrics);
@@ -153,7 +154,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
                           fit_options.global_batch));
   TrainingResult result{
       .ranks = ranks, .shards = fit_options.shards, .device = device, .model = std::string{model.name()}};
-  result.fit = fit(strategy, model, *optimizer, task->samples(), fit_options, *observer);
+  result.fit = fit_with_fault(strategy, model, *optimizer, task->samples(), fit_options, *observer, fault);
   result.weights_digest = weights_digest(model.variables());
   if (options.sample > 0) result.sample = write_sample(strategy, *task, result.fit.last_evaluation);
   return result;

@@ -22,13 +22,10 @@ struct Normalisation {
   double epsilon = 1e-5;  ///< added to the variance
 };
 
-/// A part of Kernels (kernels.hpp), whose rules apply here too.
+/// A family of kernels (Kernels::image). The rules of kernels.hpp apply here too.
 class ImageKernels {
  public:
   virtual ~ImageKernels() = default;
-
-  /// LOCAL. Whether the kernels below exist. On a GPU they do not, and each of them throws ConfigError.
-  virtual bool has_image_kernels() const = 0;
 
   /// y = activation(x * weight + bias). Each position of y [images, height - kernel_height + 1, width - kernel_width +
   /// 1, outputs] is the sum of x [images, height, width, inputs], at the positions from there on, times weight

@@ -3,7 +3,7 @@
 // Three implementations share one interface. `reference` is plain loops in f32 and f64 on the host. It is the oracle,
 // and what a build without oneDNN trains with. `oneDNN` computes matrix products, convolutions and GELU in f32 with the
 // library, and the rest with the same loops. `cuda` works on GPU memory: products by cuBLASLt in full f32 and f64, the
-// rest by its own kernels. It refuses the families for images and sequences (ConfigError).
+// rest by its own kernels. It has none for images and sequences.
 //
 // The bits. Every kernel is a function of its operands' values and shapes alone. The rank, the time and the operands'
 // place in memory do not matter. This holds for one build on one instruction set with one thread (the default), and for
@@ -53,10 +53,15 @@ struct CrossEntropy {
 ///
 /// Kernels have no state that a caller could see, so threads may call them on disjoint operands at the same time.
 ///
-/// All of this applies to the families of kernels too. They are virtual bases, so that a backend may implement a family
-/// in a class of its own.
-class Kernels : public virtual UpdateKernels, public virtual ImageKernels, public virtual SequenceKernels {
+/// All of this applies to the families of kernels too. A backend has those for optimizers, and those for images and for
+/// sequences or neither.
+class Kernels : public UpdateKernels {
  public:
+  /// LOCAL. The kernels for images and for sequences, which live as long as this object. Null where the backend has
+  /// none, as on a GPU.
+  virtual const ImageKernels* image() const = 0;
+  virtual const SequenceKernels* sequence() const = 0;
+
   /// "reference", "oneDNN" or "cuda".
   virtual std::string_view name() const = 0;
 

@@ -50,15 +50,13 @@ struct CausalAttentionGradient {
   TensorView scratch;        ///< [context, context]; left with unspecified content
 };
 
-/// A part of Kernels (kernels.hpp), whose rules apply here too. In layer norm and attention a row has the same bits
-/// whatever the other rows (windows) hold. In attention a position has the same bits whatever the later positions of
-/// its window hold, as long as that is finite: a NaN or an infinity there may make the earlier ones NaN.
+/// A family of kernels (Kernels::sequence). The rules of kernels.hpp apply here too. In layer norm and attention a row
+/// has the same bits whatever the other rows (windows) hold. In attention a position has the same bits whatever the
+/// later positions of its window hold, as long as that is finite: a NaN or an infinity there may make the earlier ones
+/// NaN.
 class SequenceKernels {
  public:
   virtual ~SequenceKernels() = default;
-
-  /// LOCAL. Whether the kernels below exist. On a GPU they do not, and each of them throws ConfigError.
-  virtual bool has_sequence_kernels() const = 0;
 
   /// Row i of rows [n, width] = row indices[i] of table [entries, width], for indices i32 [n]: the lookup of an
   /// embedding. `rows` is overwritten. InvalidArgument for an index outside [0, entries), before anything is written.

@@ -27,8 +27,9 @@ struct AdamWMoments {
   double epsilon = 1e-8;  ///< positive: added to the root of the second moment
 };
 
-/// A part of Kernels (kernels.hpp), whose rules apply here too. Operands of one call have one type and shape.
-/// InvalidArgument, before anything is written, for scalars that are not finite or not what their comments require.
+/// The family of kernels that every backend has. The rules of kernels.hpp apply here too. Operands of one call have one
+/// type and shape. InvalidArgument, before anything is written, for scalars that are not finite or not what their
+/// comments require.
 class UpdateKernels {
  public:
   virtual ~UpdateKernels() = default;

@@ -9,7 +9,6 @@
 #include <lockstep/nn/model.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
-#include <lockstep/train/fault.hpp>
 #include <lockstep/train/observer.hpp>
 
 namespace lockstep {
@@ -31,7 +30,6 @@ struct FitOptions {
   /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every;
-  std::optional<Fault> fault;
 };
 
 struct FitResult {

@@ -10,8 +10,6 @@
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/launch.hpp"
-#include "ops/cuda/no_image_kernels.hpp"
-#include "ops/cuda/no_sequence_kernels.hpp"
 #include "ops/cuda/products.hpp"
 #include "ops/product_tree.hpp"
 #include "ops/square_blocks.hpp"
@@ -59,13 +57,16 @@ std::string fingerprint_of_current_gpu() {
                      version(driver));
 }
 
-class CudaKernels final : public Kernels, public cuda::NoImageKernels, public cuda::NoSequenceKernels {
+class CudaKernels final : public Kernels {
  public:
   explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
     native(stream_);
     answer_ = stream_.allocate_pinned(sizeof(cuda::SoftmaxAnswer));
     fingerprint_ = fingerprint_of_current_gpu();
   }
+
+  const ImageKernels* image() const override { return nullptr; }
+  const SequenceKernels* sequence() const override { return nullptr; }
 
   std::string_view name() const override { return "cuda"; }
   std::string fingerprint() const override { return fingerprint_; }

@@ -86,9 +86,83 @@ class BlockProducts {
   std::vector<std::vector<float>> spare_;
 };
 
+class OneDnnImageKernels final : public ReferenceImageKernels {
+ public:
+  explicit OneDnnImageKernels(Threads threads) : convolutions_{threads} {}
+
+  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+                   const TensorView& y) const override {
+    const ConvolutionSizes sizes = check_convolution(DeviceKind::cpu, x, weight, bias, y);
+    if (!Convolutions::can_do(y.dtype(), sizes))
+      return ReferenceImageKernels::convolution(x, weight, bias, activation, y);
+    convolutions_.forward(sizes, x, weight, bias, y);
+    // Not the library's ReLU, which would turn a NaN into 0.
+    if (activation == Activation::relu) loops::relu(data<float>(y), data<float>(y), y.count());
+  }
+
+  void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,
+                             const TensorView& d_bias) const override {
+    const ConvolutionSizes sizes = check_convolution_gradients(DeviceKind::cpu, x, dy, d_weight, d_bias);
+    if (!Convolutions::can_do(x.dtype(), sizes))
+      return ReferenceImageKernels::convolution_gradients(x, dy, d_weight, d_bias);
+    convolutions_.gradients(sizes, x, dy, d_weight, d_bias);
+  }
+
+  void convolution_input_gradient(const TensorView& dy, const TensorView& weight, const TensorView& dx) const override {
+    const ConvolutionSizes sizes = check_convolution_input_gradient(DeviceKind::cpu, dy, weight, dx);
+    if (!Convolutions::can_do(dx.dtype(), sizes))
+      return ReferenceImageKernels::convolution_input_gradient(dy, weight, dx);
+    convolutions_.input_gradient(sizes, dy, weight, dx);
+  }
+
+ private:
+  Convolutions convolutions_;
+};
+
+class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
+ public:
+  explicit OneDnnSequenceKernels(Threads threads) : threads_{threads} {}
+
+  void gelu(const TensorView& x, const TensorView& y) const override {
+    check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
+    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceSequenceKernels::gelu(x, y);
+    const OpenMpThreads threads{threads_};
+    onednn::gelu(x, y);
+  }
+
+  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override {
+    check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
+    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceSequenceKernels::gelu_gradient(x, dy, dx);
+    const OpenMpThreads threads{threads_};
+    onednn::gelu_gradient(x, dy, dx);
+  }
+
+  void causal_attention(const CausalAttention& operands) const override {
+    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
+      return ReferenceSequenceKernels::causal_attention(operands);
+    const OpenMpThreads threads{threads_};
+    attend<float>(sizes, operands, multiply_over);
+  }
+
+  void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
+    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
+      return ReferenceSequenceKernels::causal_attention_gradient(operands);
+    const OpenMpThreads threads{threads_};
+    attend_gradient<float>(sizes, operands, multiply_over);
+  }
+
+ private:
+  Threads threads_;
+};
+
 class OneDnnKernels final : public ReferenceKernels {
  public:
-  explicit OneDnnKernels(Threads threads) : threads_{threads}, convolutions_{threads} {}
+  explicit OneDnnKernels(Threads threads) : threads_{threads}, image_{threads}, sequence_{threads} {}
+
+  const ImageKernels* image() const override { return &image_; }
+  const SequenceKernels* sequence() const override { return &sequence_; }
 
   std::string_view name() const override { return "oneDNN"; }
 
@@ -120,62 +194,10 @@ class OneDnnKernels final : public ReferenceKernels {
     while (float* const rows = block.next()) add_up_products(block, factors, rows);
   }
 
-  void gelu(const TensorView& x, const TensorView& y) const override {
-    check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
-    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceKernels::gelu(x, y);
-    const OpenMpThreads threads{threads_};
-    onednn::gelu(x, y);
-  }
-
-  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override {
-    check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
-    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceKernels::gelu_gradient(x, dy, dx);
-    const OpenMpThreads threads{threads_};
-    onednn::gelu_gradient(x, dy, dx);
-  }
-
-  void causal_attention(const CausalAttention& operands) const override {
-    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
-      return ReferenceKernels::causal_attention(operands);
-    const OpenMpThreads threads{threads_};
-    attend<float>(sizes, operands, multiply_over);
-  }
-
-  void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
-    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
-      return ReferenceKernels::causal_attention_gradient(operands);
-    const OpenMpThreads threads{threads_};
-    attend_gradient<float>(sizes, operands, multiply_over);
-  }
-
-  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
-                   const TensorView& y) const override {
-    const ConvolutionSizes sizes = check_convolution(DeviceKind::cpu, x, weight, bias, y);
-    if (!Convolutions::can_do(y.dtype(), sizes)) return ReferenceKernels::convolution(x, weight, bias, activation, y);
-    convolutions_.forward(sizes, x, weight, bias, y);
-    // Not the library's ReLU, which would turn a NaN into 0.
-    if (activation == Activation::relu) relu(y, y);
-  }
-
-  void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,
-                             const TensorView& d_bias) const override {
-    const ConvolutionSizes sizes = check_convolution_gradients(DeviceKind::cpu, x, dy, d_weight, d_bias);
-    if (!Convolutions::can_do(x.dtype(), sizes))
-      return ReferenceKernels::convolution_gradients(x, dy, d_weight, d_bias);
-    convolutions_.gradients(sizes, x, dy, d_weight, d_bias);
-  }
-
-  void convolution_input_gradient(const TensorView& dy, const TensorView& weight, const TensorView& dx) const override {
-    const ConvolutionSizes sizes = check_convolution_input_gradient(DeviceKind::cpu, dy, weight, dx);
-    if (!Convolutions::can_do(dx.dtype(), sizes)) return ReferenceKernels::convolution_input_gradient(dy, weight, dx);
-    convolutions_.input_gradient(sizes, dy, weight, dx);
-  }
-
  private:
   Threads threads_;
-  Convolutions convolutions_;
+  OneDnnImageKernels image_;
+  OneDnnSequenceKernels sequence_;
 };
 
 }  // namespace

@@ -7,12 +7,13 @@
 #include <string_view>
 
 #include <lockstep/strategy/variable.hpp>
+#include <lockstep/train/fit.hpp>
 
 namespace lockstep {
 
 /// `KIND:RANK:STEP`: what one rank does in one step (counted from 0). It happens after the backward pass and before the
 /// optimizer's merge_call; a joint model, which computes inside the merge_call, has not begun its passes then.
-struct Fault {
+struct InjectedFault {
   enum class Kind : std::uint8_t {
     throws,       ///< "throw": replica code throws
     exits,        ///< "exit": the process exits with code 0, without a word
@@ -27,10 +28,10 @@ struct Fault {
   std::int64_t step;
 
   /// ConfigError, naming LOCKSTEP_FAULT and what was expected, unless `text` is a fault of one of `ranks` ranks.
-  static Fault parse(std::string_view text, int ranks);
+  static InjectedFault parse(std::string_view text, int ranks);
 
   /// Parses the environment variable LOCKSTEP_FAULT; empty if it is not set.
-  static std::optional<Fault> from_environment(int ranks);
+  static std::optional<InjectedFault> from_environment(int ranks);
 
   /// LOCAL. Injects the fault if this is its rank and its step. If true, return from replica code without merging.
   ///
@@ -42,6 +43,10 @@ struct Fault {
 };
 
 /// "throw", "skip-merge".
-std::string_view name_of(Fault::Kind kind);
+std::string_view name_of(InjectedFault::Kind kind);
+
+/// What `fit` does, with `fault`, if there is one. Announces it in one warning on rank 0.
+FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+                         const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault);
 
 }  // namespace lockstep
