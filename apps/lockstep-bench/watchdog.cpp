@@ -4,10 +4,9 @@
 #include <thread>
 #include <vector>
 
-#include <lockstep/control/phase_table.hpp>
-
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "control/phase_table.hpp"
 
 namespace lockstep::bench {
 namespace {

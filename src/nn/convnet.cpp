@@ -6,7 +6,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/convnet.hpp>
 
-#include "shard_checks.hpp"
+#include "nn/shard_checks.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -2,7 +2,7 @@
 // every batch norm. A single shard goes the same way.
 #include <lockstep/nn/convnet.hpp>
 
-#include "shard_checks.hpp"
+#include "nn/shard_checks.hpp"
 
 namespace lockstep::nn {
 namespace {

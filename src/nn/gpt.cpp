@@ -8,7 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/gpt.hpp>
 
-#include "shard_checks.hpp"
+#include "nn/shard_checks.hpp"
 
 namespace lockstep::nn {
 namespace {

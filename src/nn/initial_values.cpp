@@ -8,7 +8,7 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
-#include "layer_checks.hpp"
+#include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -8,9 +8,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/mlp.hpp>
 
-#include "shard_checks.hpp"
-#include "shard_plan.hpp"
-#include "shard_sums.hpp"
+#include "nn/shard_checks.hpp"
+#include "nn/shard_plan.hpp"
+#include "nn/shard_sums.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -1,4 +1,4 @@
-#include "shard_plan.hpp"
+#include "nn/shard_plan.hpp"
 
 #include <string>
 #include <utility>

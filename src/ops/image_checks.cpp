@@ -1,4 +1,4 @@
-#include "image_checks.hpp"
+#include "ops/image_checks.hpp"
 
 #include <initializer_list>
 
@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "checks.hpp"
+#include "ops/checks.hpp"
 
 namespace lockstep::ops {
 namespace {

@@ -1,10 +1,10 @@
-#include "sequence_checks.hpp"
+#include "ops/sequence_checks.hpp"
 
 #include <initializer_list>
 
 #include <fmt/format.h>
 
-#include "checks.hpp"
+#include "ops/checks.hpp"
 
 namespace lockstep::ops {
 namespace {

@@ -13,6 +13,8 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "tensor/overlap.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -50,12 +52,6 @@ void require_no_duplicates(std::span<const Variable> variables) {
   if (const auto twice = std::ranges::adjacent_find(order, {}, state); twice != order.end())
     throw InvalidArgument{
         fmt::format("apply_gradients: variable {} is given twice; add its gradients up", (*twice)->label())};
-}
-
-bool overlap(const TensorView& a, const TensorView& b) {
-  // std::less orders pointers into different allocations; the operators need not.
-  const std::less<const std::byte*> before;
-  return before(a.data(), b.data() + b.bytes()) && before(b.data(), a.data() + a.bytes());
 }
 
 /// One small message, with integers as integers. It does not include the gradients, because an f64 beside an f64 range

@@ -1,4 +1,4 @@
-#include "convolutions.hpp"
+#include "ops/onednn/convolutions.hpp"
 
 #include <unordered_map>
 
@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "threads.hpp"
+#include "ops/onednn/threads.hpp"
 
 namespace lockstep::ops {
 namespace {

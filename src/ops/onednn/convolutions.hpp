@@ -12,7 +12,7 @@
 
 #include <lockstep/ops/kernels.hpp>
 
-#include "../image_checks.hpp"
+#include "ops/image_checks.hpp"
 
 namespace lockstep::ops {
 

@@ -1,4 +1,4 @@
-#include "gelu.hpp"
+#include "ops/onednn/gelu.hpp"
 
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.hpp>

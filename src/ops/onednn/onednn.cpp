@@ -7,16 +7,16 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "../backends.hpp"
-#include "../checks.hpp"
-#include "../product_tree.hpp"
-#include "../reference/attention.hpp"
-#include "../reference/loops.hpp"
-#include "../reference/reference.hpp"
-#include "../sequence_checks.hpp"
-#include "convolutions.hpp"
-#include "gelu.hpp"
-#include "threads.hpp"
+#include "ops/backends.hpp"
+#include "ops/checks.hpp"
+#include "ops/onednn/convolutions.hpp"
+#include "ops/onednn/gelu.hpp"
+#include "ops/onednn/threads.hpp"
+#include "ops/product_tree.hpp"
+#include "ops/reference/attention.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/reference.hpp"
+#include "ops/sequence_checks.hpp"
 
 namespace lockstep::ops {
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "../checks.hpp"
-#include "../sequence_checks.hpp"
-#include "sequence_loops.hpp"
-#include "typed.hpp"
+#include "ops/checks.hpp"
+#include "ops/reference/sequence_loops.hpp"
+#include "ops/reference/typed.hpp"
+#include "ops/sequence_checks.hpp"
 
 namespace lockstep::ops {
 

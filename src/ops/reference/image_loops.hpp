@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "../image_checks.hpp"
-#include "loops.hpp"
+#include "ops/image_checks.hpp"
+#include "ops/reference/loops.hpp"
 
 namespace lockstep::ops::loops {
 

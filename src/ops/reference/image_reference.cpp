@@ -1,12 +1,12 @@
-#include "image_reference.hpp"
+#include "ops/reference/image_reference.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
 
-#include "image_loops.hpp"
-#include "typed.hpp"
+#include "ops/reference/image_loops.hpp"
+#include "ops/reference/typed.hpp"
 
 namespace lockstep::ops {
 namespace {

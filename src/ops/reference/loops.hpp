@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "../update_rules.hpp"
+#include "ops/update_rules.hpp"
 
 namespace lockstep::ops::loops {
 

@@ -1,14 +1,14 @@
-#include "reference.hpp"
+#include "ops/reference/reference.hpp"
 
 #include <algorithm>
 #include <vector>
 
-#include "../backends.hpp"
-#include "../checks.hpp"
-#include "../product_tree.hpp"
-#include "loops.hpp"
-#include "softmax.hpp"
-#include "typed.hpp"
+#include "ops/backends.hpp"
+#include "ops/checks.hpp"
+#include "ops/product_tree.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/softmax.hpp"
+#include "ops/reference/typed.hpp"
 
 namespace lockstep::ops {
 namespace {

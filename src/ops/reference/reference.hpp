@@ -3,8 +3,8 @@
 
 #include <lockstep/ops/kernels.hpp>
 
-#include "image_reference.hpp"
-#include "sequence_reference.hpp"
+#include "ops/reference/image_reference.hpp"
+#include "ops/reference/sequence_reference.hpp"
 
 namespace lockstep::ops {
 

@@ -1,14 +1,14 @@
-#include "sequence_reference.hpp"
+#include "ops/reference/sequence_reference.hpp"
 
 #include <algorithm>
 #include <span>
 #include <string_view>
 
-#include "../sequence_checks.hpp"
-#include "attention.hpp"
-#include "loops.hpp"
-#include "sequence_loops.hpp"
-#include "typed.hpp"
+#include "ops/reference/attention.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/sequence_loops.hpp"
+#include "ops/reference/typed.hpp"
+#include "ops/sequence_checks.hpp"
 
 namespace lockstep::ops {
 namespace {

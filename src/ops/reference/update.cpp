@@ -3,12 +3,12 @@
 #include <cstddef>
 #include <vector>
 
-#include "../checks.hpp"
-#include "../square_blocks.hpp"
-#include "../update_scalars.hpp"
-#include "loops.hpp"
-#include "reference.hpp"
-#include "typed.hpp"
+#include "ops/checks.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/reference.hpp"
+#include "ops/reference/typed.hpp"
+#include "ops/square_blocks.hpp"
+#include "ops/update_scalars.hpp"
 
 namespace lockstep::ops {
 namespace {
