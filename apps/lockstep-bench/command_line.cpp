@@ -89,7 +89,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
               [&] { line.runtime.allow_shared_gpu = true; });
   add_common(parser, all_reduce, line.json);
 
-  parser.command(MergeCallOptions::name, "Price of a merge_call that does nothing");
+  parser.command(MergeCallOptions::name, "Cost of a merge_call that does nothing");
   parser.option("--merges", "K", fmt::format("merge_calls per run (default {})", merge_call.merges),
                 [&](const std::string& option, const std::string& text) {
                   merge_call.merges = parse_count(option, text, 1, most_iterations);
@@ -118,7 +118,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   add_common(parser, step, line.json);
 
-  parser.command(WatchdogOptions::name, "Price of being watched: a change of phase, and the watchdog's thread");
+  parser.command(WatchdogOptions::name, "Cost of being watched: a change of phase, and the watchdog's thread");
   parser.option("--seconds", "N",
                 fmt::format("How long to measure the thread's CPU time (default {})", watchdog.seconds),
                 [&](const std::string& option, const std::string& text) {

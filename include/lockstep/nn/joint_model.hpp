@@ -30,9 +30,10 @@ class JointModel {
   /// each shard, as Model::train_shard: overwrites gradients[i] and returns its losses. A shard's statistics are its
   /// part of the sums that make up the statistics.
   ///
-  /// The sums are one tree over the shards of all ranks, so the bits are the same on any number of ranks that each hold
-  /// a power-of-two number of shards. InvalidArgument as train_shard, unless there is at least one shard, with one
-  /// place and one gradient buffer for each, and for fewer samples than the shards have.
+  /// The sums are one tree over the shards of all ranks if the strategy reduces in the fixed order. The bits are then
+  /// the same on any number of ranks that each hold a power-of-two number of shards. InvalidArgument as train_shard,
+  /// unless there is at least one shard, with one place and one gradient buffer for each, and for fewer samples than
+  /// the shards have.
   virtual std::vector<ops::CrossEntropy> train_jointly(const JointBatch& batch,
                                                        std::span<const GradientBuffer> gradients,
                                                        DeclaredSums& ranks) = 0;

@@ -46,9 +46,10 @@ struct FitResult {
 /// fixed order, and takes part in one merge_call. A shard is computed in `accumulate` micro-batches, one after the
 /// other, whose gradients are added up. Activations take the memory of one micro-batch; gradients need one more copy.
 /// Another number of micro-batches sums in another order and so gives different low-order bits. The samples of a step
-/// are a function of (seed, step, global batch) alone, and its sums are one tree over the shards. With the same number
-/// of shards, the weights, the losses and everything reported to `observer` except times are therefore the same bytes
-/// on one rank and on any number of ranks that each hold a power-of-two number of shards.
+/// are a function of (seed, step, global batch) alone, and its sums are one tree over the shards if the strategy
+/// reduces in the fixed order (ReductionOptions). With that and the same number of shards, the weights, the losses and
+/// everything reported to `observer` except times are the same bytes on one rank and on any number of ranks that each
+/// hold a power-of-two number of shards.
 ///
 /// The shards of a joint model (nn::Model::joint) are computed together, inside the merge_call. With `accumulate`, each
 /// micro-batch is computed together with those of the same number in all other shards, so the result for a sample
