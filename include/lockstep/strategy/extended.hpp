@@ -257,10 +257,10 @@ class StrategyExtended {
   StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps = 1, NamedValues initial = {},
                                     Here here = Here::current());
 
-  /// COLL, blocking, one agreement. For library code that hands out input. Calls `offer` on this rank, in this
-  /// strategy's scope. Returns true on every rank if any of them has input. MismatchError if they offer different
-  /// things. An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
-  bool agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
+  /// COLL, blocking, one agreement, and one more message if any rank lacks an outline. For library code that hands out
+  /// input. Calls `offer` on this rank, in this strategy's scope. MismatchError if the ranks' offers differ in `what`.
+  /// An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
+  InputAnswer agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
 
   /// LOCAL. No context needed. The strategy that this is part of. This object stays in place when the strategy is
   /// moved.
