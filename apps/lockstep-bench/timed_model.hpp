@@ -9,18 +9,17 @@
 
 namespace lockstep::bench {
 
-/// Does what the other model does, and tells the clock: from its first pass on it is forward or backward, behind the
-/// last pass the optimizer's turn until statistics are absorbed, which `fit` asks of every model, then the end of the
-/// step.
+/// Forwards to another model and tells the clock: forward or backward during its passes, optimizer after the last pass,
+/// and other after statistics are absorbed, which `fit` asks of every model.
 class TimedModel final : public nn::Model, private nn::JointModel {
  public:
-  /// Becomes the observer of the model's passes. Both must outlive it.
+  /// Becomes the observer of the model's passes. Model and clock must outlive it.
   TimedModel(nn::Model& model, PartClock& clock);
   ~TimedModel() override;
 
   std::string_view name() const override { return model_.name(); }
   std::span<const Variable> variables() const override { return model_.variables(); }
-  /// Not timed: `fit` asks for single shards only where it accumulates.
+  /// Not timed: `fit` asks for single shards only when it accumulates.
   ops::CrossEntropy train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
                                 const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <lockstep/control/meeting_point.hpp>
-#include <lockstep/control/phase_table.hpp>
+
+#include "control/phase_table.hpp"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/batch_norm.hpp>
 
-#include "layer_checks.hpp"
+#include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {

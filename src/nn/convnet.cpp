@@ -6,14 +6,14 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/convnet.hpp>
 
-#include "shard_checks.hpp"
+#include "nn/shard_checks.hpp"
 
 namespace lockstep::nn {
 namespace {
 
 constexpr std::int64_t kernel = 3;
 
-/// Positions along an extent of the images, after the first convolution, the second and the pooling.
+/// Positions along an extent of the images: after the first convolution, the second, and the pooling.
 std::int64_t after_first(std::int64_t extent) {
   return extent - kernel + 1;
 }
@@ -28,7 +28,7 @@ std::int64_t pooled_features(const ConvnetOptions& options) {
   return element_count({pooled(options.height), pooled(options.width), options.filters[1]});
 }
 
-/// All layers' sizes are looked at before the first one creates a variable.
+/// Checks all sizes before the first layer creates a variable.
 const ConvnetOptions& checked(const ConvnetOptions& options, const ops::Kernels& kernels) {
   if (options.dtype != DType::f32 && options.dtype != DType::f64)
     throw InvalidArgument{fmt::format("a convnet of {} is not supported; expected f32 or f64", name_of(options.dtype))};

@@ -1,20 +1,20 @@
-// The way through the convnet, layer by layer with all shards side by side: those that are normalised together meet at
-// every batch norm. A shard alone takes the same way.
+// The passes of the convnet, layer by layer with all shards side by side: shards that are normalised together meet at
+// every batch norm. A single shard goes the same way.
 #include <lockstep/nn/convnet.hpp>
 
-#include "shard_checks.hpp"
+#include "nn/shard_checks.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-/// Calls `work` with each shard that has samples. One that has none is +0.0 everywhere, and only the sums over shards
-/// see it.
+/// Calls `work` with each shard that has samples. A shard without samples is +0.0 everywhere, and only the sums over
+/// shards see it.
 void for_each_shard(const auto& pass, auto&& work) {
   for (const auto& shard : pass.shards)
     if (shard.batch.samples > 0) work(shard);
 }
 
-/// The positions and channels of each image as one row: what a dense layer takes.
+/// Each image as one row of its positions and channels, as a dense layer takes it.
 TensorView flattened(const TensorView& images) {
   const std::int64_t rows = images.shape().front();
   return images.reshaped({rows, images.count() / rows});
@@ -30,7 +30,7 @@ std::vector<ops::CrossEntropy> Convnet::train(const Pass& pass) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     const SampleBatch& batch = pass.shards[i].batch;
     if (batch.samples == 0) continue;
-    // In the place of the logits, which nobody needs any more: rows of padding become zero.
+    // Overwrites the logits, which are not needed any more. Rows of padding become zero.
     const TensorView logits = of(pass.shards[i], pass.shards[i].room.logits);
     results[i] = kernels_->softmax_cross_entropy(logits, batch.labels.view(), batch.samples, logits);
   }
@@ -51,7 +51,7 @@ void Convnet::clear_empty_shards(const Pass& pass) const {
 
 void Convnet::forward(const Pass& pass) {
   forward_stage(0, pass, ops::Activation::relu);
-  // ReLU comes behind the pooling: what is the largest of four before it is so after it, and there are fewer.
+  // ReLU comes after the pooling: the largest of four is still the largest after ReLU, and fewer elements are left.
   forward_stage(1, pass, ops::Activation::none);
   for_each_shard(pass, [&](const Shard& shard) { forward_head(shard); });
 }
@@ -75,8 +75,8 @@ void Convnet::forward_stage(std::size_t index, const Pass& pass, ops::Activation
   });
 }
 
-/// The means first, of all shards, and then the squares around them: the squares of the sums less the square of their
-/// sum would be rounded away where the mean is large.
+/// First the means of all shards, then the squares around them. Summing x^2 and subtracting the squared mean would lose
+/// the variance to rounding where the mean is large.
 void Convnet::measure(std::size_t index, const Pass& pass) {
   Stage& stage = stages_[index];
   const BatchNorm& norm = *stage.norm;
@@ -110,7 +110,7 @@ void Convnet::drop(std::size_t layer, const Shard& shard, const TensorView& x) {
     dropout_[layer].forward(*kernels_, *shard.place, x, of(shard, shard.room.masks[layer]), x);
 }
 
-/// From the last layer, whose output has already given way to its gradient, to the first.
+/// From the last layer, whose output has already been overwritten by its gradient, to the first.
 void Convnet::backward(const Pass& pass) {
   for_each_shard(pass, [&](const Shard& shard) { backward_head(shard); });
   backward_stage(1, pass);
@@ -119,10 +119,10 @@ void Convnet::backward(const Pass& pass) {
     stages_[1].convolution.backward_input(*kernels_, d_output_of(1, shard), d_first);
     kernels_->relu_gradient(first, d_first, d_first);
   });
-  backward_stage(0, pass);  // nobody asks for the gradient of the images
+  backward_stage(0, pass);  // nobody needs the gradient of the images
 }
 
-/// What dropout left of ReLU's output is zero where ReLU's was, so it stands for it.
+/// After dropout the output of ReLU is still zero wherever it was before, so it serves for ReLU's gradient.
 void Convnet::backward_head(const Shard& shard) {
   const TensorView d_logits = of(shard, shard.room.logits);
   const TensorView hidden = of(shard, shard.room.hidden), d_hidden = of(shard, shard.room.d_hidden);
@@ -147,8 +147,9 @@ void Convnet::backward_stage(std::size_t index, const Pass& pass) {
   });
 }
 
-/// The gradient of a stage's output gives way to that of its convolution's sums. Each shard keeps its own gradients of
-/// gamma and beta, which add up as those of other variables do: those of all shards are for the input alone.
+/// Overwrites the gradient of a stage's output with that of its convolution's sums. Each shard keeps its own gradients
+/// of gamma and beta, which add up like those of other variables. Only the gradient of the input needs their sum over
+/// all shards.
 void Convnet::backward_norm(std::size_t index, const Pass& pass) {
   Stage& stage = stages_[index];
   const BatchNorm& norm = *stage.norm;
@@ -166,7 +167,7 @@ void Convnet::backward_norm(std::size_t index, const Pass& pass) {
       stage, pass, [&](const Shard& shard) { return shard.gradients->of(norm.beta()); },
       d_parameters.slice(filters, filters));
   sum_over_ranks(pass, d_parameters);
-  // The rows of padding were not among those that the statistics are of: their gradients are zero, and stay so.
+  // Statistics do not include rows of padding. The gradients of those rows are zero and stay so.
   for_each_shard(pass, [&](const Shard& shard) {
     const TensorView d_sums = first_rows(d_output_of(index, shard), shard.batch.samples);
     norm.backward_input(*kernels_, sums_of_samples(index, shard), by, d_sums, d_parameters, d_sums);
@@ -206,7 +207,7 @@ TensorView Convnet::input_of(std::size_t stage, const Shard& shard) const {
   return stage == 0 ? images(shard) : of(shard, shard.room.outputs[0]);
 }
 
-/// Behind the pooling nobody needs the second stage's output any more, so its gradient is in its place.
+/// After the pooling the second stage's output is not needed any more, so its gradient takes its place.
 TensorView Convnet::d_output_of(std::size_t stage, const Shard& shard) const {
   return of(shard, stage == 0 ? shard.room.d_first : shard.room.outputs[1]);
 }

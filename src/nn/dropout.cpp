@@ -9,7 +9,7 @@
 namespace lockstep::nn {
 namespace {
 
-// The layers of a model share a stream: each has 2^48 of its indices, for the elements of a global batch.
+// The layers of a model share a stream. Each has 2^48 of its indices, for the elements of a global batch.
 constexpr int layer_shift = 48;
 constexpr int most_layers = 1 << 15;
 

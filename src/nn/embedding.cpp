@@ -6,7 +6,7 @@
 #include <lockstep/nn/embedding.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
-#include "layer_checks.hpp"
+#include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {

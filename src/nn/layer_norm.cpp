@@ -3,7 +3,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/layer_norm.hpp>
 
-#include "layer_checks.hpp"
+#include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -36,7 +36,7 @@ std::string names_of_kinds() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The number that `text` is, all of it, if it is one and not negative.
+/// All of `text` as a number; empty if it is none, or negative.
 template <class Integer>
 std::optional<Integer> number(std::string_view text) {
   Integer value = 0;
@@ -45,12 +45,12 @@ std::optional<Integer> number(std::string_view text) {
   return value;
 }
 
-/// Flips the highest bit of the mantissa of the first weight from `first` on, and around, that has all of its bits.
-/// Which one that was.
+/// Flips the highest mantissa bit of the first normal weight from `first` on, wrapping around. Returns its index; empty
+/// if no weight is normal.
 template <class T>
 std::optional<std::size_t> flip_from(std::size_t first, std::span<T> weights) {
   using Bits = std::conditional_t<sizeof(T) == sizeof(std::uint64_t), std::uint64_t, std::uint32_t>;
-  constexpr Bits highest = Bits{1} << (std::numeric_limits<T>::digits - 2);  // the bit above it is not kept
+  constexpr Bits highest = Bits{1} << (std::numeric_limits<T>::digits - 2);  // the bit above it is implicit
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const std::size_t index = (first + i) % weights.size();
     if (!std::isnormal(weights[index])) continue;

@@ -29,13 +29,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Samples of a batch of evaluations: a number of their own, because it is part of what the bits depend on, and so the
-/// same for every global batch. 1024 labels, or a sample a shard.
+/// Samples in a batch of evaluations: 1024 labels, or one sample per shard if that is more. The bits depend on it, so
+/// it is the same for every global batch.
 std::int64_t evaluation_batch_of(const SampleSource& source, int shards) {
   return std::min(source.count(), std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
 }
 
-/// The samples of each step, in the order of their epoch.
+/// The samples of each step, in their epoch's order.
 class StepSamples {
  public:
   StepSamples(const BatchSchedule& schedule, std::uint64_t seed) : schedule_{schedule}, seed_{seed} {}
@@ -114,8 +114,8 @@ class Fit {
             strategy_.stream()};
   }
 
-  /// One run of the strategy. The sums over all replicas, in which the number of samples is that of their labels: what
-  /// losses and gradients are divided by.
+  /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels, which losses and
+  /// gradients are divided by.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
@@ -131,15 +131,15 @@ class Fit {
   int rank_;
   BatchSchedule schedule_;
   StepSamples samples_;
-  nn::GradientBuffer sum_;  ///< of the gradients of this rank's shards, in the store, and of their statistics
+  nn::GradientBuffer sum_;  ///< gradients and statistics of this rank's shards, summed, in the store
   Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
   std::int64_t evaluation_batch_;
   RankShards test_shards_;
   nn::LossSum evaluation_loss_;
-  std::optional<Accumulation> accumulation_;       ///< none where a shard is one micro-batch, or the model a joint one
-  std::optional<JointGradients> joint_gradients_;  ///< of a joint model
+  std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
+  std::optional<JointGradients> joint_gradients_;  ///< for a joint model
   bool diverged_ = false;
 };
 
@@ -150,7 +150,7 @@ StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t>
   return {.samples = shards.labels(), .loss = result.loss_sum, .correct = result.correct};
 }
 
-/// Shards outside, micro-batches inside: so the sum of a shard is the same on whichever rank.
+/// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
 StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
   StepSums sums;
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
@@ -169,7 +169,7 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
   return sums;
 }
 
-/// Inside of the step's merge_call, which covers what the ranks add up on the way.
+/// Runs inside the step's merge_call, whose agreement covers what the ranks add up on the way.
 StepSums Fit::apply_joint_gradients(ReplicaContext& context, std::int64_t step, std::span<const std::int64_t> samples) {
   const auto compute = [&](DeclaredSums& ranks) { return joint_gradients_->compute(step, samples, ranks); };
   return optimizer_.apply_gradients(context, gradients_, JointComputation{joint_gradients_->sums(), compute},
@@ -184,7 +184,7 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     if (options_.fault && options_.fault->strike(rank_, index, model_.variables())) return;
     sums = joint_gradients_ ? apply_joint_gradients(context, index, samples)
                             : optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
-    // Those of a step that another rank failed in are of no samples, and no statistics.
+    // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages());
   });
@@ -201,7 +201,7 @@ EvaluationReport Fit::evaluate() {
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
 
-  // This rank's part of each batch, reduced all at once: one merge_call an evaluation.
+  // This rank's part of each batch; all are reduced at once, so an evaluation is one merge_call.
   std::vector<double> losses;
   std::int64_t correct = 0;
   strategy_.run([&](ReplicaContext& context) {

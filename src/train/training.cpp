@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-/// What the chief does with reports; the other ranks have nobody to tell.
+/// The chief's reports; the other ranks report nothing.
 class ChiefObserver final : public Observer {
  public:
   explicit ChiefObserver(const std::filesystem::path& metrics) {
@@ -49,13 +49,13 @@ class NoObserver final : public Observer {
   void on_evaluation(const EvaluationReport&) override {}
 };
 
-/// Eight small products in the place of a large one cost a CPU little and a GPU much.
+/// Eight small products instead of a large one cost a CPU little and a GPU much.
 ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
   if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic) return {ranks, {}};
   return resolve_shards(request, ranks);
 }
 
-/// What a run has where its options do not say. A sample of text has many labels, and a text many samples.
+/// Fills in the defaults. They differ for text, where a sample has many labels and a text has many samples.
 TrainingOptions with_defaults(TrainingOptions options) {
   const bool text = options.model == ModelKind::gpt;
   if (!options.epochs && !options.steps) options.epochs = text ? 1 : 5;
@@ -79,7 +79,7 @@ std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& sched
   return options.steps ? *options.steps : schedule.total_steps(*options.epochs);
 }
 
-/// As many micro-batches as asked for, if a shard has as many samples.
+/// The number of micro-batches asked for. ConfigError if a shard has fewer samples.
 int micro_batches_of(const TrainingOptions& options, const BatchSchedule& schedule, int shards) {
   const std::int64_t batch = schedule.largest_batch(), capacity = shard_capacity(batch, shards);
   if (options.accumulate > capacity || options.accumulate > std::numeric_limits<int>::max())
@@ -101,7 +101,7 @@ FitOptions fit_options_of(const TrainingOptions& options, const SampleSource& tr
           .attest_every = options.attest_every};
 }
 
-/// COLL. What the trained model is asked to write: the chief's work, for which the others wait.
+/// COLL. The text that the trained model is asked to write. The chief generates it; the others wait.
 std::string write_sample(Strategy& strategy, TrainingTask& task, const EvaluationReport& last) {
   std::string text;
   if (strategy.group().rank() != 0) {
@@ -125,7 +125,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   const int rank = strategy.group().rank();
   const int ranks = strategy.num_replicas_in_sync();
 
-  // What may fail on one rank alone fails inside a run, and so on all of them.
+  // Whatever may fail on one rank alone runs inside a run, so that it fails on all.
   std::unique_ptr<TrainingTask> task;
   FitOptions fit_options;
   std::shared_ptr<const ops::Kernels> kernels;

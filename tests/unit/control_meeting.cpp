@@ -7,8 +7,8 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/control/meeting_point.hpp>
-#include <lockstep/control/phase_table.hpp>
 
+#include "control/phase_table.hpp"
 #include "control_meeting_support.hpp"
 
 using namespace lockstep;

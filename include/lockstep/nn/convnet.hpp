@@ -25,21 +25,21 @@ struct ConvnetOptions {
   std::int64_t hidden = 128;                       ///< outputs of the first dense layer
   std::int64_t classes = 10;
   BatchNormKind batch_norm = BatchNormKind::none;  ///< after each convolution
-  double dropout = 0;                              ///< the rate of it after the pooling and after the first dense layer
+  double dropout = 0;                              ///< dropout rate after the pooling and after the first dense layer
   DType dtype = DType::f32;                        ///< f32 or f64
-  std::uint64_t seed = 1;                          ///< of the initial weights, and of dropout
+  std::uint64_t seed = 1;                          ///< seeds the initial weights and dropout
 };
 
-/// Two convolutions of 3 x 3, "conv_0" and "conv_1", with ReLU behind each and max-pooling behind the second, then the
-/// dense layers "dense_0", with ReLU, and "dense_1", and softmax cross-entropy. With batch norm "batch_norm_0" and
-/// "batch_norm_1" stand between a convolution and its ReLU. They normalise each shard by statistics of its own, or, as
-/// a joint model, all shards by those of the whole batch; of samples and not of the padding. An evaluation is
-/// normalised by the moving averages of what the training saw.
+/// Two 3 x 3 convolutions, "conv_0" and "conv_1", each followed by ReLU, and the second by max-pooling too; then the
+/// dense layers "dense_0", with ReLU, and "dense_1", and softmax cross-entropy. Batch norm puts "batch_norm_0" and
+/// "batch_norm_1" between a convolution and its ReLU. They normalise each shard by its own statistics or, as a joint
+/// model, all shards by those of the whole batch. Rows of padding never count. Evaluations normalise by the moving
+/// averages from training.
 class Convnet final : public Model, private JointModel {
  public:
-  /// COLL. Creates its variables, layer by layer. Before that InvalidArgument for images of less than 6 x 6, other
-  /// sizes below 1, a rate outside [0, 1), and a dtype other than f32 and f64; ConfigError for kernels that have none
-  /// for images. `strategy` must outlive it; `kernels` are those of its device.
+  /// COLL. Creates its variables, layer by layer. Before that, InvalidArgument for images smaller than 6 x 6, other
+  /// sizes below 1, a dropout rate outside [0, 1), and a dtype other than f32 and f64; ConfigError for kernels without
+  /// those for images. `strategy` must outlive it; `kernels` are those of its device.
   Convnet(Strategy& strategy, const ConvnetOptions& options, std::shared_ptr<const ops::Kernels> kernels,
           Here here = Here::current());
 
@@ -50,39 +50,38 @@ class Convnet final : public Model, private JointModel {
   JointModel* joint() override { return options_.batch_norm == BatchNormKind::whole_batch ? this : nullptr; }
   ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
 
-  /// Those of its batch norm layers, one after the other.
+  /// Its batch norm layers' statistics, one layer after the other.
   std::int64_t statistics() const override;
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;
   std::vector<SyncOnReadVariable> moving_averages() const override;
 
  private:
-  /// A convolution and what is done to its sums. Without batch norm the tensors are empty.
+  /// A convolution and what follows it. Without batch norm the tensors are empty.
   struct Stage {
     Conv2d convolution;
     FixedOrderAccumulator shard_tree;  ///< of tensors [filters]
     std::optional<BatchNorm> norm = {};
-    std::int64_t first_statistic = 0;  ///< where the norm's are among the model's
-    Tensor statistics = {};            ///< of all samples that are normalised together
+    std::int64_t first_statistic = 0;  ///< where the norm's begin among the model's
+    Tensor statistics = {};            ///< over all samples that are normalised together
     Tensor d_parameters = {};          ///< the gradients of gamma and beta, summed over those samples
   };
 
-  /// Room for the activations of one shard, as large as the largest capacity wanted so far: a step allocates
-  /// nothing.
+  /// Memory for the activations of one shard of the largest capacity so far, so that a step allocates nothing.
   struct Activations {
     std::int64_t capacity = 0;
-    std::array<Tensor, 2> sums;     ///< of each convolution; empty without batch norm
-    std::array<Tensor, 2> outputs;  ///< of each stage
+    std::array<Tensor, 2> sums;     ///< each convolution's; empty without batch norm
+    std::array<Tensor, 2> outputs;  ///< each stage's
     Tensor pooled, hidden, logits;
-    std::array<Tensor, 2> masks;  ///< of pooled and hidden; empty without dropout
+    std::array<Tensor, 2> masks;  ///< for pooled and hidden; empty without dropout
     Tensor d_first, d_pooled, d_hidden;
-    Tensor statistics;  ///< the shard's part of them
+    Tensor statistics;  ///< the shard's part
   };
 
   /// A shard on its way through the network.
   struct Shard {
     const SampleBatch& batch;
     const Activations& room;
-    const ShardPlace* place = nullptr;  ///< null, as the gradients: an evaluation
+    const ShardPlace* place = nullptr;  ///< in evaluation null, as the gradients
     const GradientBuffer* gradients = nullptr;
 
     std::int64_t rows() const { return batch.inputs.shape().front(); }
@@ -91,8 +90,8 @@ class Convnet final : public Model, private JointModel {
   /// Shards that go through the network side by side, layer by layer.
   struct Pass {
     std::vector<Shard> shards;
-    std::int64_t samples = 0;       ///< that are normalised together: of these shards, and of the other ranks'
-    DeclaredSums* ranks = nullptr;  ///< null: there are no others
+    std::int64_t samples = 0;       ///< normalised together: in these shards and those of the other ranks
+    DeclaredSums* ranks = nullptr;  ///< null: no other ranks take part
 
     bool is_training() const { return shards.front().place != nullptr; }
   };
@@ -142,7 +141,7 @@ class Convnet final : public Model, private JointModel {
   std::vector<Dense> dense_;
   std::vector<Dropout> dropout_;
   std::vector<Variable> variables_;
-  std::vector<Activations> activations_;  ///< of as many shards as went side by side so far
+  std::vector<Activations> activations_;  ///< one for each shard that has gone side by side
 };
 
 }  // namespace lockstep::nn

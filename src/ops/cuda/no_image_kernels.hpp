@@ -1,4 +1,4 @@
-// The image kernels of a GPU: there are none yet.
+// Image kernels of a GPU. There are none yet, so each refuses.
 #pragma once
 
 #include <string_view>

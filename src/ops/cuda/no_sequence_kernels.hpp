@@ -1,4 +1,4 @@
-// The sequence kernels of a GPU: there are none yet.
+// Sequence kernels of a GPU. There are none yet, so each refuses.
 #pragma once
 
 #include <string_view>

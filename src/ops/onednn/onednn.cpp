@@ -1,4 +1,4 @@
-// Matrix products, convolutions and GELU of f32 by oneDNN; all else is the reference's.
+// Matrix products, convolutions and GELU of f32 by oneDNN; the reference does the rest.
 #include <algorithm>
 #include <vector>
 
@@ -7,16 +7,16 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "../backends.hpp"
-#include "../checks.hpp"
-#include "../product_tree.hpp"
-#include "../reference/attention.hpp"
-#include "../reference/loops.hpp"
-#include "../reference/reference.hpp"
-#include "../sequence_checks.hpp"
-#include "convolutions.hpp"
-#include "gelu.hpp"
-#include "threads.hpp"
+#include "ops/backends.hpp"
+#include "ops/checks.hpp"
+#include "ops/onednn/convolutions.hpp"
+#include "ops/onednn/gelu.hpp"
+#include "ops/onednn/threads.hpp"
+#include "ops/product_tree.hpp"
+#include "ops/reference/attention.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/reference.hpp"
+#include "ops/sequence_checks.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -25,7 +25,7 @@ char letter(Transpose transpose) {
   return transpose == Transpose::yes ? 'T' : 'N';
 }
 
-/// c = scale * op(a) · op(b) + keep * c, for extents above zero; where `keep` is zero, c is not read.
+/// c = scale * op(a) · op(b) + keep * c, for positive extents. If `keep` is zero, c is not read.
 void multiply_blocks(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
                      const Block<float>& b, Transpose transpose_b, float keep, const Block<float>& c) {
   const dnnl_status_t status = dnnl_sgemm(letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, scale,
@@ -35,28 +35,28 @@ void multiply_blocks(const MatmulSizes& sizes, float scale, const Block<float>& 
                                   sizes.m, sizes.n, sizes.k)};
 }
 
-/// c = scale * op(a) · op(b), for extents above zero.
+/// c = scale * op(a) · op(b), for positive extents.
 void multiply_over(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
                    const Block<float>& b, Transpose transpose_b, const Block<float>& c) {
   multiply_blocks(sizes, scale, a, transpose_a, b, transpose_b, 0, c);
 }
 
-/// The library is not asked about nothing: it need not write a sum over no terms.
+/// The library is not called for nothing: it need not write a sum over no terms.
 bool can_multiply(DType dtype, const MatmulSizes& sizes) {
   return dtype == DType::f32 && sizes.m > 0 && sizes.n > 0 && sizes.k > 0;
 }
 
-/// Some rows of the products of factors, few enough that they and what is added to them stay in the cache.
+/// A block of rows of the products, small enough that it and what is added to it stay in the cache.
 class BlockProducts {
  public:
   explicit BlockProducts(const TensorView& c)
       : c_{data<float>(c)}, rows_of_c_{c.shape()[0]}, columns_{c.shape()[1]}, rows_of_block_{rows_within(columns_)} {}
 
-  /// The first block behind the last one, or none.
+  /// The next block; null after the last.
   float* next() {
     first_ += rows_;
     const std::int64_t left = rows_of_c_ - first_;
-    // No block of a few rows remains at the end: it might be computed in another way.
+    // Avoids a last block of a few rows, which the library might compute in another way.
     rows_ = left < 2 * rows_of_block_ ? left : rows_of_block_;
     return rows_ > 0 ? c_ + first_ * columns_ : nullptr;
   }
@@ -155,7 +155,7 @@ class OneDnnKernels final : public ReferenceKernels {
     const ConvolutionSizes sizes = check_convolution(DeviceKind::cpu, x, weight, bias, y);
     if (!Convolutions::can_do(y.dtype(), sizes)) return ReferenceKernels::convolution(x, weight, bias, activation, y);
     convolutions_.forward(sizes, x, weight, bias, y);
-    // Not by the library, which would turn a NaN into 0.
+    // Not the library's ReLU, which would turn a NaN into 0.
     if (activation == Activation::relu) relu(y, y);
   }
 

@@ -1,10 +1,10 @@
-// The kernels as plain loops: f32 and f64, one thread, one order of every sum.
+// The kernels as plain loops: f32 and f64, one thread, one order for every sum.
 #pragma once
 
 #include <lockstep/ops/kernels.hpp>
 
-#include "image_reference.hpp"
-#include "sequence_reference.hpp"
+#include "ops/reference/image_reference.hpp"
+#include "ops/reference/sequence_reference.hpp"
 
 namespace lockstep::ops {
 

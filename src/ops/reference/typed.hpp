@@ -1,4 +1,4 @@
-// From views to the memory of a C++ type.
+// Views as memory of a C++ type.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 namespace lockstep::ops {
 
-/// Calls `fn` with a value of the C++ type of `dtype`. InvalidArgument for what the checks refuse: all but f32 and f64.
+/// Calls `fn` with a value of the C++ type of `dtype`. InvalidArgument unless it is f32 or f64.
 template <class Fn>
 auto with_type(DType dtype, Fn&& fn) {
   if (dtype == DType::f32) return fn(float{});
