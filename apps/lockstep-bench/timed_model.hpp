@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/joint_model.hpp>
 
 #include "apps/lockstep-bench/part_clock.hpp"
 
@@ -11,7 +11,7 @@ namespace lockstep::bench {
 
 /// Forwards to another model and tells the clock: forward or backward during its passes, optimizer after the last pass,
 /// and other after statistics are absorbed, which `fit` asks of every model.
-class TimedModel final : public nn::Model {
+class TimedModel final : public nn::Model, private nn::JointModel {
  public:
   /// Becomes the observer of the model's passes. Model and clock must outlive it.
   TimedModel(nn::Model& model, PartClock& clock);
@@ -26,12 +26,18 @@ class TimedModel final : public nn::Model {
   }
   ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
                                  const nn::GradientBuffer& sum) override;
+  nn::JointModel* joint() override { return model_.joint() ? this : nullptr; }
   ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
   std::int64_t statistics() const override { return model_.statistics(); }
   std::vector<SyncOnReadVariable> moving_averages() const override { return model_.moving_averages(); }
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;
 
  private:
+  std::vector<std::int64_t> joint_sums() const override { return model_.joint()->joint_sums(); }
+  std::vector<ops::CrossEntropy> train_jointly(const nn::JointBatch& batch,
+                                               std::span<const nn::GradientBuffer> gradients,
+                                               DeclaredSums& ranks) override;
+
   nn::Model& model_;
   PartClock& clock_;
 };

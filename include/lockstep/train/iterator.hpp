@@ -11,6 +11,7 @@
 
 #include <lockstep/input/input_context.hpp>
 #include <lockstep/strategy/strategy.hpp>
+#include <lockstep/train/batch_outline.hpp>
 
 namespace lockstep {
 
@@ -55,23 +56,38 @@ class DistributedIterator {
 
   /// COLL, blocking, one agreement, in cross-replica context. Returns the next batch of each rank. Returns an empty
   /// optional, on all ranks at once, when every rank has reached the end of its data. Until then a rank without data
-  /// gets a default-constructed Batch, and takes part in the step like the others.
+  /// gets a batch without samples, and takes part in the step like the others.
+  ///
+  /// A batch without samples looks like the batch of the lowest rank that has one. Its tensors have the same element
+  /// types, devices and extents, but a first extent of 0; a tensor without extents is 0. Vectors of tensors have the
+  /// same length, and maps the same keys if those are integers, enums or strings. Everything else is
+  /// default-constructed. A step in which a rank lacks a batch costs one more message, unless Batch has neither tensors
+  /// nor such maps.
   ///
   /// An exception of the source is rethrown on its rank and becomes a PeerError on the others. The batches that they
   /// had drawn for that step are lost.
   std::optional<PerReplica<Batch>> next(Here here = Here::current()) {
     std::optional<Batch> own;
-    const bool any = extended_->agree_on_input(
+    const InputAnswer answer = extended_->agree_on_input(
         [&] {
           InputOffer offer;
           if (draw_) own = draw_(offer.what);
           if (!own) draw_ = nullptr;
           offer.any = own.has_value();
+          if constexpr (detail::Outline<Batch>::needed) {
+            if (own) offer.outline = detail::outline_of(*own);
+            offer.lacks_outline = !own;
+          }
           return offer;
         },
         here);
-    if (!any) return std::nullopt;
-    return PerReplica<Batch>{own ? *std::move(own) : Batch{}};
+    if (!answer.any) return std::nullopt;
+    if (own) return PerReplica<Batch>{*std::move(own)};
+    if constexpr (detail::Outline<Batch>::needed) {
+      return PerReplica<Batch>{detail::batch_without_samples<Batch>(answer.outline, extended_->strategy().stream())};
+    } else {
+      return PerReplica<Batch>{Batch{}};
+    }
   }
 
   /// LOCAL, in cross-replica context. Starts over by calling the input function again. If that throws, the next call of

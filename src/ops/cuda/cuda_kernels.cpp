@@ -23,14 +23,12 @@ using detail::native;
 
 constexpr DeviceKind here = DeviceKind::cuda;
 
-/// Calls `body` with the C++ type of `dtype`. The checks have made sure that it is f32 or f64.
+/// Calls `body` with the C++ type of `dtype`. InvalidArgument unless it is f32 or f64.
 template <class Body>
 void with_type(DType dtype, Body&& body) {
-  if (dtype == DType::f32) {
-    body.template operator()<float>();
-  } else {
-    body.template operator()<double>();
-  }
+  if (dtype == DType::f32) return body.template operator()<float>();
+  if (dtype == DType::f64) return body.template operator()<double>();
+  throw InvalidArgument{fmt::format("no kernel computes with {}; expected f32 or f64", name_of(dtype))};
 }
 
 template <class T>
