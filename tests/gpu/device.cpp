@@ -62,9 +62,16 @@ TEST_CASE("a GPU is a cuda device with its number in its name") {
 TEST_CASE("a GPU that is not there cannot be bound, and those that are stay usable") {
   CHECK_THROWS_AS(make_cuda_device(cuda_device_count()), DeviceError);
   CHECK_THROWS_AS(make_cuda_device(-1), DeviceError);
-  CHECK_THROWS_WITH(make_cuda_device(cuda_device_count()),
-                    Catch::StartsWith("cudaSetDevice failed on cuda:") && Catch::Contains(" of rank "));
+  CHECK_THROWS_WITH(make_cuda_device(cuda_device_count()), Catch::StartsWith("cudaSetDevice failed on cuda:0: "));
   CHECK(all_are(slow_count(gpu().stream, gpu().kernels, 3), 3));
+}
+
+TEST_CASE("every GPU has a UUID of its own, and a size") {
+  const auto uuids = cuda_device_uuids();
+  CHECK(uuids.size() == static_cast<std::size_t>(cuda_device_count()));
+  CHECK(std::set<std::string>{uuids.begin(), uuids.end()}.size() == uuids.size());
+  for (const std::string& uuid : uuids) CHECK(uuid.size() == 32);
+  CHECK(memory_bytes(DeviceKind::cuda) > std::uint64_t{1} << 30);
 }
 
 TEST_CASE("memory of a GPU is aligned, its own, and of any size") {

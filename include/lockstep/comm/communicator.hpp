@@ -139,6 +139,6 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&
 /// that NCCL's traffic goes through sockets of this machine. Sets variables of this process's environment, over what
 /// the user has set, and must come before anything else of NCCL and before there are other threads. Without effect in a
 /// build without NCCL.
-void allow_shared_gpu(int rank);
+void allow_shared_gpu();
 
 }  // namespace lockstep

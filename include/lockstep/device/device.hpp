@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -129,11 +130,19 @@ Buffer allocate_host(std::size_t bytes);
 /// GPUs that this process could bind. 0 where the build has no GPU backend, or the machine no driver.
 int cuda_device_count();
 
+/// The UUIDs of those GPUs, in the order of their numbers: 32 hexadecimal digits. A launcher may let each process of a
+/// node see other GPUs, and GPU 0 of one process is then not that of another. DeviceError where a GPU does not answer.
+std::vector<std::string> cuda_device_uuids();
+
 /// Binds GPU `index` of this node for the life of the process; nothing of the process may touch a GPU before.
 /// DeviceError where the build has no GPU backend, or the GPU cannot be used.
 std::unique_ptr<Device> make_cuda_device(int index);
 
 /// Blocks until all work of the process on its device of `kind` is done, then copies from its memory to the host's.
 void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes);
+
+/// All memory of the process's device of `kind`, used or not: the host's, or that of the GPU which the calling thread
+/// has bound.
+std::uint64_t memory_bytes(DeviceKind kind);
 
 }  // namespace lockstep

@@ -22,7 +22,12 @@ struct RuntimeOptions {
   std::string device = "auto";
   /// Of `strategy()`, and of those that `make_strategy` makes without other ones.
   ReductionOptions reductions = {};
-  /// For tests: ranks beyond a node's GPUs share them. They take turns there, and NCCL goes through sockets.
+  /// Why "auto" is the CPU even where there are GPUs, such as "a gpt has no GPU kernels", for the warning that says so.
+  /// Empty if nothing keeps the program from GPUs.
+  std::string needs_cpu;
+  /// For tests: ranks beyond a node's GPUs share them and take turns there. NCCL then goes through sockets, also between
+  /// ranks that have a GPU each. Its settings are variables of the environment, so the runtime sets them first of all; a
+  /// program that has threads by then must not ask for this.
   bool allow_shared_gpu = false;
   /// A rank that is silent, or late for the others, for so long ends the job.
   std::chrono::duration<double> stall_timeout{60};

@@ -75,6 +75,9 @@ struct TrainingResult {
   std::string sample;
 };
 
+/// Whether GPUs have all kernels that `model` needs. The CPU has them for every model.
+bool has_gpu_kernels(ModelKind model);
+
 /// COLL, blocking. Loads the data, makes the model and trains it, with progress on the chief's stderr. ConfigError on
 /// every rank for what is wrong with the options or the data on any; MismatchError where ranks loaded different data.
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);

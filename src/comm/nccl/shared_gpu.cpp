@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 
 #include <fmt/format.h>
 
@@ -11,10 +12,10 @@
 
 namespace lockstep {
 
-std::vector<EnvironmentVariable> shared_gpu_environment(int rank) {
+std::vector<EnvironmentVariable> shared_gpu_environment(std::uint64_t process) {
   return {
-      // NCCL refuses a GPU that it sees twice on one host, so each rank is a host of its own…
-      {"NCCL_HOSTID", fmt::format("lockstep-rank-{}", rank)},
+      // NCCL refuses a GPU that it sees twice on one host, so each process is a host of its own…
+      {"NCCL_HOSTID", fmt::format("lockstep-{:016x}", process)},
       // …and from 2.30 on it may be told that this is meant. Older ones do not know the variable.
       {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
       // Those hosts talk through sockets on the one machine that there is.
@@ -27,8 +28,11 @@ std::vector<EnvironmentVariable> shared_gpu_environment(int rank) {
   };
 }
 
-void allow_shared_gpu(int rank) {
-  for (const auto& [name, value] : shared_gpu_environment(rank)) {
+void allow_shared_gpu() {
+  // The rank is not known before MPI starts, and MPI starts threads.
+  std::random_device random;
+  const std::uint64_t process = std::uint64_t{random()} << 32 | random();
+  for (const auto& [name, value] : shared_gpu_environment(process)) {
     if (::setenv(name.c_str(), value.c_str(), 1) != 0)
       throw CommError{fmt::format("cannot set {}={}: {}", name, value, std::strerror(errno))};
   }
