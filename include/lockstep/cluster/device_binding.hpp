@@ -9,52 +9,54 @@
 
 namespace lockstep {
 
-/// What the user asked for. `automatic` takes GPUs where every node has some, and the CPU otherwise.
+/// What the user asked for. `automatic` means GPUs if every node has some, otherwise the CPU.
 enum class DeviceRequest : std::uint8_t { automatic, cpu, cuda };
 
-/// "auto", "cpu" or "cuda"; ConfigError, listing them, for anything else. `source` is the option that held
+/// Parses "auto", "cpu" or "cuda". Anything else is a ConfigError that lists them. `source` is the option that held
 /// `text`.
 DeviceRequest parse_device_request(std::string_view text, std::string_view source = "--device");
 
 /// "auto", "cpu" or "cuda".
 const char* name_of(DeviceRequest request);
 
-/// What `requested` comes to in a job whose rank r finds `gpus[r]` of them on its node. Ranks reduce together, so they
-/// all use one kind of device: as soon as one finds no GPU, `automatic` is `cpu` for everybody.
+/// Resolves `requested` for a job whose rank r finds `gpus[r]` GPUs on its node. Ranks reduce together, so they all use
+/// one kind of device: if any rank finds no GPU, `automatic` becomes `cpu` for all. Otherwise returns `requested`.
 DeviceRequest settle_request(DeviceRequest requested, std::span<const int> gpus);
 
-/// What a rank is bound to.
+/// The kind of device that a rank is bound to.
 enum class BoundKind : std::uint8_t { cpu, cuda };
 
 /// UUIDs of GPUs, in the order in which CUDA numbers them in a process.
 using VisibleGpus = std::vector<std::string>;
 
+/// A rank's place on its node, and what it asks for.
 struct NodePlace {
   DeviceRequest requested = DeviceRequest::automatic;
   int rank_in_node = 0;
-  /// What each rank of the node sees, in rank order. Launchers may show each rank all GPUs of the node, or only its
-  /// own.
+  /// The GPUs that each rank of the node sees, in rank order. A launcher may show every rank all GPUs of the node, or
+  /// each rank only its own.
   std::vector<VisibleGpus> visible;
-  bool allow_shared_gpu = false;  ///< for tests: if there are not enough GPUs, the ranks go round those they see
+  bool allow_shared_gpu = false;  ///< for tests: if there are too few GPUs, ranks wrap around to the first they see
 };
 
 struct DeviceBinding {
   BoundKind kind = BoundKind::cpu;
-  int index = 0;  ///< of the GPU among those that this rank sees; 0 for the CPU
+  int index = 0;  ///< index of the GPU among those that this rank sees; 0 for the CPU
 
   friend bool operator==(const DeviceBinding&, const DeviceBinding&) = default;
 };
 
-/// One GPU for each rank of the node: the first of those it sees that no rank before it has, in rank order; ranks that
-/// see few of them come first where otherwise some rank would go without. ConfigError on every rank of the node if GPUs
-/// are asked for and a rank sees none, or if there are not enough for all (unless they may be shared): two ranks on one
-/// GPU fail late and badly in NCCL.
+/// The device of this rank: a GPU that it sees, another one for each rank of the node; the CPU if it is requested, or
+/// if `automatic` finds no GPU. Each rank in turn takes the first GPU that is free. If it finds none, a rank before it
+/// moves to another GPU, so a GPU for each is found if there is a way. ConfigError on every rank of the node if GPUs
+/// are requested and a rank sees none, or if there are too few (unless they may be shared): two ranks on one GPU fail
+/// late and badly in NCCL. InvalidArgument for an impossible place.
 DeviceBinding bind_device(const NodePlace& place);
 
-/// Whether two ranks of the node are bound to one GPU.
+/// Whether two ranks of the node are bound to the same GPU. Throws as bind_device does.
 bool shares_gpu(const NodePlace& place);
 
-/// The GPUs that this rank sees and no rank of its node is bound to, ascending.
+/// The GPUs that this rank sees and no rank of its node is bound to, ascending. Throws as bind_device does.
 std::vector<int> unused_gpus(const NodePlace& place);
 
 }  // namespace lockstep

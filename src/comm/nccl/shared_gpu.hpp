@@ -1,4 +1,4 @@
-// What NCCL must be told where several ranks share a GPU.
+// Settings for NCCL when several ranks share a GPU.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ struct EnvironmentVariable {
   friend bool operator==(const EnvironmentVariable&, const EnvironmentVariable&) = default;
 };
 
-/// The variables that let a process share a GPU with others of its node. `process` is a number that no other has.
+/// The variables that let a process share a GPU with others of its node. `process` is a number that no other process
+/// has.
 std::vector<EnvironmentVariable> shared_gpu_environment(std::uint64_t process);
 
 }  // namespace lockstep
