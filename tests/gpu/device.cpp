@@ -91,7 +91,7 @@ TEST_CASE("memory of a GPU is aligned, its own, and of any size") {
   gpu().stream.fill_zero(nothing.data(), 0);
 }
 
-TEST_CASE("bytes go to a GPU, across it and back") {
+TEST_CASE("bytes go to a GPU, across it and back", "[large]") {
   for (const std::size_t count : {std::size_t{1}, std::size_t{4099}, std::size_t{1} << 26}) {
     CAPTURE(count);
     const auto bytes = bytes_from(count, 3);
@@ -128,7 +128,7 @@ TEST_CASE("zeros fill the range that was asked for") {
   CHECK(read(memory) == expected);
 }
 
-TEST_CASE("an event is done when the work before it is") {
+TEST_CASE("an event is done when the work before it is", "[large]") {
   const auto stream = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
   const auto before = stream->record();
@@ -147,7 +147,7 @@ TEST_CASE("an event is done when the work before it is") {
   CHECK(values.elements<float>().back() == 100);
 }
 
-TEST_CASE("a stream that waits for an event finds what was enqueued before it, and the host goes on") {
+TEST_CASE("a stream that waits for an event finds what was enqueued before it, and the host goes on", "[large]") {
   const auto first = gpu().device.make_stream();
   const auto second = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *first);
@@ -165,7 +165,7 @@ TEST_CASE("a stream that waits for an event finds what was enqueued before it, a
   host_stream().wait(*second->record());
 }
 
-TEST_CASE("memory that is given back may be used by what was enqueued before, and is had again after") {
+TEST_CASE("memory that is given back may be used by what was enqueued before, and is had again after", "[large]") {
   const auto stream = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
   constexpr std::int64_t count = 1 << 22;
@@ -192,7 +192,7 @@ TEST_CASE("memory outlives the stream that gave it") {
   CHECK(read(memory) == bytes);
 }
 
-TEST_CASE("reading a GPU's memory waits for every stream") {
+TEST_CASE("reading a GPU's memory waits for every stream", "[large]") {
   const auto stream = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
   CHECK(all_are(slow_count(*stream, *kernels, 1000), 1000));
