@@ -181,7 +181,8 @@ TEST_CASE("checks that the time does not suffice for are not run, and say so") {
   Outcome outcome = bundle.check({"--seconds", "0"});
   CHECK(outcome.exit_code == 2);
   CHECK(outcome.out.find("no check failed, but 18 of 18 were not run: the 0 s were up") != std::string::npos);
-  for (const Json& row : bundle.table()["checks"]) {
+  const Json table = bundle.table();
+  for (const Json& row : table["checks"]) {
     CHECK(row["result"] == "not run");
     CHECK(row["value"] == "not started: the 0 s were up");
   }

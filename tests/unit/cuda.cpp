@@ -128,6 +128,33 @@ cudaError_t launch_reduce_add() {
 
 }  // namespace
 
+// First, because it takes a process that has seen no such failure yet.
+TEST_CASE("a process reports a failure of work on the GPU once, however many buffers go after it") {
+  const bool thrown_before = GENERATE(false, true);
+  test::ChildProcess process{[&] {
+    WithRuntime cuda;
+    const auto stream = make_cuda_device(0)->make_stream();
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 3; ++i) buffers.push_back(stream->allocate(16));
+    cuda.answers = {{"cudaFreeAsync", cudaErrorIllegalAddress}, {"cudaStreamSynchronize", cudaErrorIllegalAddress}};
+    if (thrown_before) {
+      try {
+        stream->synchronize();
+      } catch (const DeviceError&) {
+      }
+    }
+    test::CapturedStderr captured;
+    buffers.clear();
+    const std::string& said = captured.text();
+    const std::string late = "warning: work enqueued earlier on cuda:3 failed: " + illegal_address;
+    const auto first = said.find(late + "; cudaFreeAsync found it\n");
+    const bool once =
+        first != std::string::npos && said.find("work enqueued", first + late.size()) == std::string::npos;
+    return (thrown_before ? said.empty() : once) ? 0 : 1;
+  }};
+  CHECK(process.wait() == 0);
+}
+
 TEST_CASE("a call that failed is named, with its device and, if the process has one, its rank") {
   WithRuntime cuda;
   const std::string reason = "invalid device ordinal (cudaErrorInvalidDevice)";
@@ -192,33 +219,6 @@ TEST_CASE("memory that cannot be given back is a warning, and left to nobody els
   CHECK(said.find("cudaFreeAsync") == said.rfind("cudaFreeAsync"));
   // At the end of the process the driver may be gone before the buffers.
   CHECK(said_by_free(cudaErrorCudartUnloading).empty());
-}
-
-TEST_CASE("a process reports a failure of work on the GPU once, however many buffers go after it") {
-  const bool thrown_before = GENERATE(false, true);
-  // A process that has seen none yet.
-  test::ChildProcess process{[&] {
-    WithRuntime cuda;
-    const auto stream = make_cuda_device(0)->make_stream();
-    std::vector<Buffer> buffers;
-    for (int i = 0; i < 3; ++i) buffers.push_back(stream->allocate(16));
-    cuda.answers = {{"cudaFreeAsync", cudaErrorIllegalAddress}, {"cudaStreamSynchronize", cudaErrorIllegalAddress}};
-    if (thrown_before) {
-      try {
-        stream->synchronize();
-      } catch (const DeviceError&) {
-      }
-    }
-    test::CapturedStderr captured;
-    buffers.clear();
-    const std::string& said = captured.text();
-    const std::string late = "warning: work enqueued earlier on cuda:3 failed: " + illegal_address;
-    const auto first = said.find(late + "; cudaFreeAsync found it\n");
-    const bool once =
-        first != std::string::npos && said.find("work enqueued", first + late.size()) == std::string::npos;
-    return (thrown_before ? said.empty() : once) ? 0 : 1;
-  }};
-  CHECK(process.wait() == 0);
 }
 
 TEST_CASE("a GPU is known by its UUID, and has as much memory as CUDA says") {

@@ -67,10 +67,11 @@ void check_cuda(cudaError_t result, const char* call) {
 }
 
 void warn_cuda(cudaError_t result, const char* call) noexcept {
-  // The process ends, and has lost the driver already: there is nothing left to give back.
-  if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
+  if (result == cudaSuccess) return;
   try {
-    if (!is_late(result) || !late_failure_is_known.exchange(true)) log::warning(describe(result, call));
+    // cudaErrorCudartUnloading: the process is ending, and the driver has taken everything back already.
+    if (result != cudaErrorCudartUnloading && (!is_late(result) || !late_failure_is_known.exchange(true)))
+      log::warning(describe(result, call));
   } catch (...) {  // A destructor has nobody else to tell.
   }
   (void)cudaGetLastError();
