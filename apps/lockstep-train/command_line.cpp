@@ -285,6 +285,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
   of_models.require(training.model);
+  if (!has_gpu_kernels(training.model))
+    line.runtime.needs_cpu = fmt::format("--model {} has no GPU kernels", names_of({training.model}));
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
   return line;
 }

@@ -10,6 +10,8 @@
 #include <lockstep/train/fit.hpp>
 #include <lockstep/train/training.hpp>
 
+#include "train/model_memory.hpp"
+
 namespace lockstep {
 
 /// The data of a run, and the model that its options ask for.
@@ -23,8 +25,8 @@ class TrainingTask {
   /// Equal on two ranks if they loaded the same data.
   virtual std::uint64_t data_digest() const = 0;
 
-  /// LOCAL. ConfigError if the model does not fit these data or, in a run of `fit`, the node's memory.
-  virtual void require_model_fits(const FitOptions& fit) const = 0;
+  /// LOCAL. ConfigError if the model does not fit these data or, in a run of `fit`, does not fit into `room`.
+  virtual void require_model_fits(const FitOptions& fit, const Room& room) const = 0;
 
   /// COLL. Creates the variables of the model, which lives as long as the task.
   virtual nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) = 0;

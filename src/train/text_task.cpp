@@ -13,7 +13,6 @@
 #include <lockstep/nn/generate.hpp>
 #include <lockstep/nn/gpt.hpp>
 
-#include "train/model_memory.hpp"
 #include "train/task.hpp"
 
 namespace lockstep {
@@ -41,7 +40,7 @@ class TextTask final : public TrainingTask {
 
   TrainingSamples samples() const override { return {train_, test_}; }
   std::uint64_t data_digest() const override { return digest(data_); }
-  void require_model_fits(const FitOptions& fit) const override;
+  void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
     return model_.emplace(strategy, gpt(), std::move(kernels));
   }
@@ -65,7 +64,7 @@ class TextTask final : public TrainingTask {
   std::optional<nn::Gpt> model_;
 };
 
-void TextTask::require_model_fits(const FitOptions& fit) const {
+void TextTask::require_model_fits(const FitOptions& fit, const Room& room) const {
   const nn::GptOptions model = gpt();
   const auto layers = static_cast<double>(model.layers), heads = static_cast<double>(model.heads),
              width = static_cast<double>(model.width), context = static_cast<double>(model.context),
@@ -78,7 +77,7 @@ void TextTask::require_model_fits(const FitOptions& fit) const {
   const ModelSize size{
       .weights = (vocabulary + context) * width + layers * 12 * width * width,
       .activations = windows * context * (layers * (16 * width + heads * context) + 12 * width + vocabulary)};
-  require_memory(options_, size,
+  require_memory(options_, size, room,
                  fmt::format("--layers {} --heads {} --embed {} --context {}", model.layers, model.heads, model.width,
                              model.context),
                  "smaller sizes, or fewer samples of a shard at a time (--global-batch, --accumulate)");

@@ -121,6 +121,15 @@ std::string write_sample(Strategy& strategy, TrainingTask& task, const Evaluatio
 
 }  // namespace
 
+bool has_gpu_kernels(ModelKind model) {
+  switch (model) {
+    case ModelKind::mlp: return true;
+    case ModelKind::convnet:
+    case ModelKind::gpt: return false;
+  }
+  return false;
+}
+
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& given) {
   const TrainingOptions options = with_defaults(given);
   const int rank = strategy.group().rank();
@@ -140,7 +149,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     kernels = ops::make_kernels(options.kernels, {options.threads}, strategy.stream());
     task = load_task(options);
     fit_options = fit_options_of(options, task->samples().train, shards.shards);
-    task->require_model_fits(fit_options);
+    task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
     optimizer = make_optimizer(options, fit_options.steps, kernels);
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options.metrics);
   });

@@ -75,6 +75,9 @@ struct TrainingResult {
   std::string sample;
 };
 
+/// Whether GPUs have all the kernels that `model` needs. The CPU has them for every model.
+bool has_gpu_kernels(ModelKind model);
+
 /// COLL, blocking. Loads the data, makes the model and trains it, with progress on the chief's stderr. `device` goes
 /// into the result. ConfigError on a rank with a wrong option or wrong data, PeerError on the others; MismatchError if
 /// the ranks loaded different data or their kernels differ (Kernels::fingerprint).

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
 
 #include "device/cuda/native.hpp"
 
@@ -124,9 +123,9 @@ bool all_nan(const TensorView& view, Stream& stream) {
 
 void check_cublas(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  int device = -1;
-  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
-  throw DeviceError{fmt::format("{} failed on cuda:{} of rank {}: {} ({})", call, device, log::rank(),
+  // The library answers to a late failure with a status of its own.
+  check_cuda(lockstep::detail::late_failure(), call);
+  throw DeviceError{fmt::format("{} failed{}: {} ({})", call, lockstep::detail::device_and_rank(),
                                 cublasLtGetStatusString(status), cublasLtGetStatusName(status))};
 }
 

@@ -1,12 +1,15 @@
 // Softmax cross-entropy in three launches: check that every label is a class; one warp per row; add up the rows' losses
 // in order. The first leaves its verdict in GPU memory, where the other two read it. So nothing is written for a bad
 // label, and the host learns of it with the answer.
+#include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
+
+using lockstep::detail::launch;
 
 constexpr int label_threads = 1024;
 
@@ -113,13 +116,16 @@ __global__ void total_kernel(const SoftmaxRow* row_shares, std::int64_t samples,
 template <class T>
 cudaError_t launch_softmax(const SoftmaxBatch<T>& batch, SoftmaxRow* row_shares, SoftmaxAnswer* answer,
                            cudaStream_t stream) {
-  check_labels_kernel<<<1, label_threads, 0, stream>>>(batch.labels, batch.samples, batch.classes, answer);
-  if (const cudaError_t result = cudaGetLastError(); result != cudaSuccess) return result;
+  if (const cudaError_t result =
+          launch(check_labels_kernel, 1, label_threads, stream, batch.labels, batch.samples, batch.classes, answer);
+      result != cudaSuccess)
+    return result;
   const std::int64_t row_count = batch.d_logits ? batch.rows : batch.samples;
-  rows_kernel<<<blocks_for(row_count, warps), dim3{lanes, warps}, 0, stream>>>(batch, row_shares, answer);
-  if (const cudaError_t result = cudaGetLastError(); result != cudaSuccess) return result;
-  total_kernel<<<1, total_threads, 0, stream>>>(row_shares, batch.samples, answer);
-  return cudaGetLastError();
+  if (const cudaError_t result =
+          launch(rows_kernel<T>, blocks_for(row_count, warps), dim3{lanes, warps}, stream, batch, row_shares, answer);
+      result != cudaSuccess)
+    return result;
+  return launch(total_kernel, 1, total_threads, stream, row_shares, batch.samples, answer);
 }
 
 template cudaError_t launch_softmax<float>(const SoftmaxBatch<float>&, SoftmaxRow*, SoftmaxAnswer*, cudaStream_t);
