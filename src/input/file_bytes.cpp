@@ -23,14 +23,14 @@ constexpr int largest_window_gzip_only = 15 + 16;  // what zlib calls windowBits
 
 FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(buffer_bytes) {
   std::error_code error;
-  // A pipe would be waited for without end.
+  // Opening a pipe could block forever.
   if (!std::filesystem::is_regular_file(path, error))
     fail(error ? fmt::format("cannot be read: {}", error.message()) : "is not a regular file");
   file_.reset(std::fopen(path.c_str(), "rb"));
   if (!file_) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
 
   refill();
-  // No IDX file begins like this, and no text.
+  // No IDX file begins like this, nor does any text.
   packed_ = stream_.avail_in >= std::size(gzip_magic) &&
             std::equal(std::begin(gzip_magic), std::end(gzip_magic), stream_.next_in);
   if (packed_ && inflateInit2(&stream_, largest_window_gzip_only) != Z_OK) throw std::bad_alloc{};
