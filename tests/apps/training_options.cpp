@@ -85,7 +85,6 @@ TEST_CASE("each option of the training changes what is learned") {
                     {"--seed", "2"},
                     {"--momentum", "0.8"},
                     {"--shards", "4"},
-                    {"--global-batch", "60", "--seed", "1"},
                     {"--weight-decay", "0.01"},
                     {"--schedule", "cosine"},
                     {"--warmup-steps", "3"},
