@@ -100,6 +100,7 @@ TEST_CASE("files that are no text of a useful size are refused with what was exp
   const lockstep::test::TemporaryDirectory directory;
   CHECK(refusal(directory.path() / "none", 4) == "does not exist; expected a text file, plain or packed (gzip)");
   CHECK(refusal(directory.path(), 4) == "is not a regular file");
+  CHECK(refusal("/dev/null", 4) == "is not a regular file");
 
   const std::string whole = test::packed(counting(1000));
   CHECK_THAT(refusal(TextFile{whole.substr(0, whole.size() - 9)}.path(), 4), Contains("ends early"));

@@ -93,7 +93,16 @@ TEST_CASE("a fault is KIND:RANK:STEP") {
   CHECK_THROWS_WITH(InjectedFault::parse("flop:0:1", 2),
                     "LOCKSTEP_FAULT 'flop:0:1': there is no such kind; expected KIND:RANK:STEP with KIND one of throw, "
                     "exit, kill, stop, skip-merge, flip, RANK below 2 and STEP from 0");
-  CHECK_THROWS_AS(InjectedFault::parse("flip:2:1", 2), ConfigError);
+  for (const char* text : {"", "kill", "kill:0", "kill:0:", "kill:x:1", "kill:2:1", "kill:-1:1", "kill:0:-1",
+                           "kill:0:99999999999999999999", "kill:0:1:2", "burn:0:1", "Kill:0:1", "flip", "flip:2:0",
+                           "flip:0:-1", "flip:0:1:3"}) {
+    INFO(text);
+    CHECK_THROWS_AS(InjectedFault::parse(text, 2), ConfigError);
+    CHECK_THROWS_WITH(InjectedFault::parse(text, 2),
+                      Catch::StartsWith(std::string{"LOCKSTEP_FAULT '"} + text + "': ") &&
+                          Catch::EndsWith("; expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, "
+                                          "skip-merge, flip, RANK below 2 and STEP from 0"));
+  }
 }
 
 TEST_CASE("a fault strikes on its rank, in its step") {
