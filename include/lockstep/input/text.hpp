@@ -23,8 +23,8 @@ struct TextData {
 
 /// Reads a file of any bytes, plain or packed (gzip), which is known by its first bytes and not by its name. Its last
 /// tenth, rounded down, is `test`, the rest `train`. ConfigError of one line, which names the file, where it is not
-/// there, cannot be read or unpacked, or is too short for a sample in each part; InvalidArgument unless `context` is
-/// positive.
+/// there, cannot be read or unpacked, is too short for a sample in each part, or holds more than 2 GiB; InvalidArgument
+/// unless `context` is positive.
 TextData load_text_data(const std::filesystem::path& path, std::int64_t context);
 
 /// A digest of the bytes and how they are cut: equal on two ranks when they loaded the same data, packed or not.
