@@ -1,7 +1,7 @@
 // Everything a trainer needs.
 //
-// Two words in comments say who calls what. COLL: a collective, which every rank must call, in the same order. LOCAL:
-// one rank may call it alone. README.md has the other words: rank, replica, task, chief, node, shard.
+// Two words in comments say who calls what. COLL: a collective; every rank must call it, in the same order. LOCAL: one
+// rank may call it without the others. README.md has the other words: rank, replica, task, chief, node, shard.
 #pragma once
 
 #include <lockstep/base/digest.hpp>

@@ -6,7 +6,7 @@ ExitCode exit_code_of(const std::exception& error) {
   if (dynamic_cast<const ConfigError*>(&error)) return ExitCode::user_input;
   if (dynamic_cast<const MismatchError*>(&error)) return ExitCode::mismatch;
   if (const auto* peer = dynamic_cast<const PeerError*>(&error)) {
-    // A peer's bad input is the user's input, wherever it was found; any other failure is "a peer failed" here.
+    // A peer's bad input is the user's input, wherever it was found. Any other failure of a peer is `peer_failed` here.
     return peer->cause() == ExitCode::user_input ? ExitCode::user_input : ExitCode::peer_failed;
   }
   if (dynamic_cast<const StallError*>(&error)) return ExitCode::stall;

@@ -10,7 +10,7 @@
 namespace lockstep::log {
 namespace {
 
-// The process's one log. spdlog's own registry would share its default logger with the user's program.
+// The process's only log. spdlog's own registry would share its default logger with the user's program.
 spdlog::logger& logger() {
   static spdlog::logger instance = [] {
     spdlog::logger made{"lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>()};

@@ -34,7 +34,7 @@ RandomStream::RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint6
     : key_{low(seed), high(seed)}, stream_{std::uint64_t{static_cast<std::uint8_t>(purpose)} << 56 | step} {}
 
 std::array<std::uint32_t, 4> RandomStream::block(std::uint64_t index, std::uint32_t attempt) const {
-  // The attempt goes into the key: (seed, attempt 0) is the plain stream, and no counter bits are spent on it.
+  // The attempt goes into the key, so it costs no counter bits, and attempt 0 is the plain stream of the seed.
   return philox4x32({low(index), high(index), low(stream_), high(stream_)}, {key_[0], key_[1] ^ attempt});
 }
 

@@ -16,7 +16,7 @@ bool is_sync_on_read(const Variable& variable) {
   return variable.state().synchronization == VariableSynchronization::on_read;
 }
 
-/// All of them, in the order of their creation. ContextError if one has no memory yet.
+/// All variables, in the order of their creation. ContextError if one has no memory yet.
 std::vector<Variable> variables_of(Strategy& strategy) {
   std::vector<Variable> variables;
   for (const auto& state : strategy.store().variables()) {
@@ -32,8 +32,8 @@ std::vector<Variable> sync_on_read_among(const std::vector<Variable>& variables)
   return found;
 }
 
-/// The variables and the optimizers' state as a file has them. What the sync-on-read variables are as one is in
-/// `combined`, in order.
+/// The variables and the optimizers' state, as entries of a file. `combined` holds the combined values of the
+/// sync-on-read variables, in order.
 std::vector<NamedTensor> named(const std::vector<Variable>& variables, std::span<const Tensor> combined,
                                const VariableStore& store) {
   std::vector<NamedTensor> tensors;
@@ -44,7 +44,7 @@ std::vector<NamedTensor> named(const std::vector<Variable>& variables, std::span
   return tensors;
 }
 
-/// COLL. `work` on the chief, for which the others wait; if it fails there, it fails on all.
+/// COLL. Does `work` on the chief while the others wait. If it fails there, it fails on all.
 template <class Work>
 void on_chief(Strategy& strategy, TagKind kind, const Here& here, Work&& work) {
   constexpr std::string_view done = "the chief is done";

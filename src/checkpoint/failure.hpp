@@ -1,4 +1,4 @@
-// What is wrong with a checkpoint, as one line.
+// Faults of a checkpoint, each in one line.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// CheckpointError "checkpoint PATH: WHAT".
+/// Throws CheckpointError "checkpoint PATH: WHAT".
 [[noreturn]] inline void fail_checkpoint(std::string_view path, std::string_view what) {
   throw CheckpointError{one_line(fmt::format("checkpoint {}: {}", path, what))};
 }

@@ -18,7 +18,7 @@ int open_file(const std::filesystem::path& path, int flags) {
   return ::open(path.c_str(), flags | O_CLOEXEC, as_the_user_allows);
 }
 
-/// Calls a function of the system until no signal comes between.
+/// Repeats a system call until no signal interrupts it.
 template <class Call>
 auto uninterrupted(Call&& call) {
   decltype(call()) result;
@@ -28,7 +28,7 @@ auto uninterrupted(Call&& call) {
   return result;
 }
 
-/// Makes the names in a folder outlive a crash. Some file systems know no such thing, and say EINVAL.
+/// Makes the names in a folder survive a crash. Some file systems cannot, and say EINVAL.
 bool sync_folder(const std::filesystem::path& folder) {
   const Descriptor descriptor{open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY)};
   return descriptor.number() >= 0 && (::fsync(descriptor.number()) == 0 || errno == EINVAL);
@@ -71,7 +71,7 @@ void NewFile::fail(std::string_view doing) const {
 }
 
 ExistingFile::ExistingFile(std::filesystem::path path)
-    // A pipe would be waited for without end.
+    // Without O_NONBLOCK, opening a pipe would block forever.
     : path_{std::move(path)}, descriptor_{open_file(path_, O_RDONLY | O_NONBLOCK)} {
   struct stat status = {};
   if (descriptor_.number() < 0 || ::fstat(descriptor_.number(), &status) != 0)

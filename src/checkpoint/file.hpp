@@ -1,4 +1,4 @@
-// Files that are there whole or not at all.
+// Files that appear as a whole or not at all.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// A descriptor of the system, closed with the object.
+/// A file descriptor, closed with the object.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_{number} {}
@@ -23,8 +23,8 @@ class Descriptor {
   int number_;
 };
 
-/// A file on its way to `path`: written beside it, under the name with ".part" behind it, and moved there by `commit`.
-/// Without that it goes, and what was at `path` stays. Every failure is a CheckpointError.
+/// A file on its way to `path`: written beside it, with ".part" appended to its name, and moved there by `commit`.
+/// Without a commit it is removed, and what was at `path` stays. Every failure is a CheckpointError.
 class NewFile {
  public:
   explicit NewFile(std::filesystem::path path);
@@ -33,7 +33,7 @@ class NewFile {
 
   void write(std::span<const std::byte> bytes);
 
-  /// Returns when the file would outlive a crash of the machine.
+  /// Returns when the file would survive a crash of the machine.
   void commit();
 
  private:
@@ -45,14 +45,14 @@ class NewFile {
   bool committed_ = false;
 };
 
-/// A file that is there. Every failure is a CheckpointError.
+/// A file that exists. Every failure is a CheckpointError.
 class ExistingFile {
  public:
   explicit ExistingFile(std::filesystem::path path);
 
   std::uint64_t size() const { return size_; }
 
-  /// Fills `bytes` from `offset` on; the file must be long enough.
+  /// Fills `bytes` from `offset` on. The file must be long enough.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
 
  private:

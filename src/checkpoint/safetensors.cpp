@@ -37,7 +37,7 @@ constexpr std::array type_names{
     TypeName{DType::u8, "U8"},
 };
 
-/// So that the data, which begins behind the length and the header, is aligned for every type.
+/// The header's length is a multiple of this, so that the data after it is aligned for every type.
 constexpr std::size_t alignment = 8;
 
 std::string_view name_in_file(DType dtype) {
@@ -45,7 +45,7 @@ std::string_view name_in_file(DType dtype) {
       ->name;
 }
 
-/// How much of a header goes into a message.
+/// The part of a header that goes into a message.
 std::string shown(const Json& value) {
   constexpr std::size_t longest = 60;
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
@@ -62,7 +62,7 @@ std::string quoted(const std::string& name, std::string_view source) {
   }
 }
 
-/// One entry of a header as it is read, and what to say of it.
+/// Reads one entry of a header, or says what is wrong with it.
 class EntryReader {
  public:
   EntryReader(std::string_view name, const Json& fields, std::string_view source)
@@ -118,7 +118,7 @@ class EntryReader {
     return given.get<std::vector<std::uint64_t>>();
   }
 
-  /// The bytes are compared by division: a product may overflow.
+  /// Compares the bytes by division, because a product may overflow.
   void require_size(const Entry& entry) const {
     const std::uint64_t bytes = entry.end - entry.begin, element = size_of(entry.dtype);
     std::optional<std::int64_t> count;
@@ -145,14 +145,14 @@ class EntryReader {
 Json parse_json(std::string_view header, std::string_view source) {
   using Event = Json::parse_event_t;
   constexpr int deepest = 2;                // the lists of an entry
-  std::vector<std::set<std::string>> keys;  // of the objects that the parser is in
+  std::vector<std::set<std::string>> keys;  // of the objects that the parser is inside of
   try {
     return Json::parse(header, [&](int depth, Event event, Json& parsed) {
       if ((event == Event::object_start || event == Event::array_start) && depth > deepest)
         fail_checkpoint(source, "its header is nested deeper than that of a file in the safetensors format");
       if (event == Event::object_start) keys.emplace_back();
       if (event == Event::object_end) keys.pop_back();
-      // The parser would silently keep the last.
+      // The parser would silently keep the last one.
       if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)
         fail_checkpoint(source, fmt::format("the key {} is twice in its header; expected it once", shown(parsed)));
       return true;
@@ -167,7 +167,7 @@ bool is_metadata(const Json& value) {
          std::all_of(value.begin(), value.end(), [](const Json& each) { return each.is_string(); });
 }
 
-/// Every byte of the data belongs to one entry. `entries` are in the order of their bytes.
+/// Every byte of the data must belong to exactly one entry. `entries` are in the order of their bytes.
 void require_no_gaps(std::span<const Entry> entries, std::uint64_t data_bytes, std::string_view source) {
   const auto require_next_at = [&](std::uint64_t end, std::uint64_t begin) {
     if (begin > end) fail_checkpoint(source, fmt::format("bytes {} to {} of its data belong to no entry", end, begin));

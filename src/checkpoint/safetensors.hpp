@@ -1,8 +1,8 @@
-// The safetensors format: which tensors a file holds, and where. Pure; files are file.hpp's.
+// The safetensors format: which tensors a file holds, and where. Pure; file.hpp has the files.
 //
 //   8 bytes    the length of the header, little-endian
 //   header     JSON: {"__metadata__": {…}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …},
-//              with spaces behind it, so that the data is aligned
+//              padded with spaces at its end, so that the data is aligned
 //   data       the tensors, little-endian and row-major, without gaps; offsets count from here
 #pragma once
 
@@ -27,28 +27,27 @@ struct Entry {
   std::uint64_t end = 0;
 };
 
-/// "w: f32[2, 3]": how messages call it.
+/// "f32[2, 3]": how messages describe it.
 std::string describe(const Entry& entry);
 
-/// Gives the entries their places, one behind the other: the widest types first, so that each is aligned, and otherwise
-/// in the order they have.
+/// Places the entries one after another: the widest types first, so that each is aligned, and otherwise in their order.
 void lay_out(std::vector<Entry>& entries);
 
-/// What stands before the data, the length included. The names differ; CheckpointError, which names `source`, for one
-/// that is no text in UTF-8, and for the one that the format has for itself.
+/// Everything before the data, including the length. The names must differ. CheckpointError, which names `source`, for
+/// a name that is not UTF-8 text or that the format reserves for itself.
 std::string header_of(std::span<const Entry> entries, std::string_view source);
 
-/// The bytes of the header's length.
+/// The size of the header's length field, in bytes.
 inline constexpr std::uint64_t length_bytes = 8;
 
-/// The format's own limit.
+/// The format's own limit on that length.
 inline constexpr std::uint64_t longest_header = 100'000'000;
 
-/// The length of the header that follows on the file's first bytes.
+/// The length of the header, from the file's first bytes.
 std::uint64_t header_length(std::span<const std::byte, length_bytes> first_bytes);
 
-/// The entries of a header, in the order of their data, of which the file has `data_bytes`. CheckpointError, which
-/// names `source` and the entry, for whatever is wrong with them.
+/// The entries of a header, in the order of their data. The file has `data_bytes` bytes of data. CheckpointError, which
+/// names `source` and the entry, for any fault.
 std::vector<Entry> parse_header(std::string_view header, std::uint64_t data_bytes, std::string_view source);
 
 }  // namespace lockstep::safetensors

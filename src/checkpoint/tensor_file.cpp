@@ -18,7 +18,7 @@ namespace {
 using safetensors::Entry;
 using ByName = std::map<std::string_view, const NamedTensor*>;
 
-/// CheckpointError where two have one name.
+/// CheckpointError if two have one name.
 ByName by_name(std::span<const NamedTensor> tensors, std::string_view source) {
   ByName all;
   for (const NamedTensor& tensor : tensors) {
@@ -33,7 +33,7 @@ ByName by_name(std::span<const NamedTensor> tensors, std::string_view source) {
 
 struct Contents {
   std::vector<Entry> entries;
-  std::uint64_t data;  ///< where that begins in the file
+  std::uint64_t data;  ///< where the data begins in the file
 };
 
 Contents read_header(const ExistingFile& file, std::string_view source) {
@@ -63,7 +63,7 @@ std::string listed(std::span<const std::string_view> names) {
   return fmt::format("'{}'", fmt::join(shown, "', '")) + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-/// One entry for each of `wanted`, of its type and shape, and no other.
+/// Requires one entry for each of `wanted`, with its type and shape, and no other.
 void require_all(const ByName& wanted, std::span<const Entry> entries, std::string_view source) {
   std::map<std::string_view, const Entry*> there;
   for (const Entry& entry : entries) there.emplace(entry.name, &entry);

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Not <cctype>: what a host name may hold does not depend on the locale.
+// Not <cctype>: the characters of a host name do not depend on the locale.
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -37,7 +37,7 @@ std::optional<std::string> normalised_name(std::string_view name) {
   return lower;
 }
 
-/// `text` is what stands between the brackets; a zone ("fe80::1%eth0") is kept as it is.
+/// `text` is the part between the brackets. A zone ("fe80::1%eth0") is kept as it is.
 std::optional<std::string> normalised_ipv6(std::string_view text) {
   const std::size_t zone = text.find('%');
   const std::string digits{text.substr(0, zone)};

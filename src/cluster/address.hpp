@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// What two spellings of the same address have in common (host names in lower case, IPv6 in its shortest
-/// form). None if `text` is not host:port, with a host name, an IPv4 address or an IPv6 address in brackets,
-/// and a port from 1 to 65535 in plain decimal digits. Looks nothing up.
+/// The normal form that all spellings of an address share: host names in lower case, IPv6 in its shortest form. Empty
+/// unless `text` is host:port, where the host is a name, an IPv4 address or a bracketed IPv6 address, and the port is 1
+/// to 65535 in plain decimal digits. Looks nothing up.
 std::optional<std::string> normalised_address(std::string_view text);
 
 }  // namespace lockstep

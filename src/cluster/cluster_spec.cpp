@@ -23,7 +23,7 @@ using spec_json::shown;
 
 using Addresses = std::vector<std::string>;
 
-/// "cluster.worker[2]": where a task's address stands.
+/// "cluster.worker[2]": the key of a task's address.
 std::string key_of(const Task& task) {
   return fmt::format("cluster.{}[{}]", task.type, task.index);
 }
@@ -56,7 +56,7 @@ std::string text_of_address(const Json& entry, const std::string& key, std::stri
   return entry.get<std::string>();
 }
 
-/// The number that `text` is the plain decimal spelling of.
+/// The number that `text` spells in plain decimal, if it does.
 std::optional<int> index_from(std::string_view text) {
   int index = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
@@ -65,7 +65,7 @@ std::optional<int> index_from(std::string_view text) {
 }
 
 Addresses read_sparse_job(const Json& job, const std::string& type, std::string_view source) {
-  // The object's own order is that of text, where 10 comes before 2.
+  // The object orders its keys as text, where 10 comes before 2.
   std::map<int, const Json*> by_index;
   for (const auto& [key, entry] : job.items()) {
     const std::optional<int> index = index_from(key);
@@ -105,7 +105,7 @@ void require_at_most_one(const Addresses& job, const std::string& type, std::str
     throw error_at(source, "cluster." + type, fmt::format("names {} {}s; expected at most one", job.size(), type));
 }
 
-/// No two tasks listen at one place, however it is spelt.
+/// Checks that no two tasks listen at the same place, however it is spelt.
 class AddressBook {
  public:
   explicit AddressBook(std::string_view source) : source_{source} {}
@@ -130,7 +130,7 @@ int read_replicas_per_task(const Json& root, std::string_view source) {
   constexpr std::string_view key = "replicas_per_task";
   const auto value = root.find(key);
   if (value == root.end()) return 1;
-  // The parser calls an integer unsigned exactly when it has no minus sign.
+  // The parser calls an integer unsigned if and only if it has no minus sign.
   if (!value->is_number_unsigned() || value->get<std::uint64_t>() == 0)
     throw error_at(source, key, fmt::format("expected a positive integer, got {}", shown(*value)));
   constexpr int most = std::numeric_limits<int>::max();

@@ -1,4 +1,4 @@
-// Numbers with their noun, for messages.
+// Numbers with their nouns, for messages.
 #pragma once
 
 #include <string>

@@ -25,7 +25,7 @@ std::string read_cluster_spec(const std::filesystem::path& file) {
   std::ifstream in{file, std::ios::binary};
   if (!in) throw fail("cannot be read: " + std::generic_category().message(errno));
 
-  // Not by the file's size: a pipe has none. One byte more than allowed tells a file that is too large.
+  // The file's size would not do: a pipe has none. Reading one byte more than allowed detects a file that is too large.
   std::string bytes(largest_bytes + 1, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (in.bad()) throw fail("cannot be read: " + std::generic_category().message(errno));

@@ -15,7 +15,7 @@ constexpr int deepest = 100;
 
 constexpr std::string_view expected_shape = R"(expected an object like {"cluster": {"worker": ["host:2222"]}})";
 
-/// Follows the parser through the text: which key it is at, and the first key that an object has twice.
+/// Follows the parser through the text: knows the key it is at, and the first key that an object repeats.
 class KeyWatch {
  public:
   void see(Json::parse_event_t event, const Json& parsed) {
@@ -37,7 +37,7 @@ class KeyWatch {
   std::string path() const {
     std::vector<std::string> keys;
     for (const Level& object : objects_) {
-      // Keys go into messages: escaped as JSON, without the quotes.
+      // Keys appear in messages: escaped as in JSON, without the quotes.
       const std::string quoted = shown(object.current);
       keys.push_back(quoted.substr(1, quoted.size() - 2));
     }
@@ -54,7 +54,7 @@ class KeyWatch {
   std::optional<std::string> repeated_;
 };
 
-/// "line 3, column 14" of the byte at `offset`; columns count bytes.
+/// "line 3, column 14", the place of the byte at `offset`. Columns count bytes.
 std::string place_of(std::string_view text, std::size_t offset) {
   const std::string_view before = text.substr(0, offset);
   const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
@@ -86,7 +86,7 @@ Json parse_object(std::string_view text, std::string_view source) {
   Json root;
   try {
     root = Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) {
-      // The parser itself copes, but writing a value into a message recurses into it.
+      // The parser itself can handle any depth, but formatting a value for a message recurses into it.
       const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
       if (opens && depth >= deepest)
         throw ConfigError{fmt::format("{}: nested more than {} levels deep; {}", source, deepest, expected_shape)};
@@ -94,13 +94,13 @@ Json parse_object(std::string_view text, std::string_view source) {
       return true;
     });
   } catch (const Json::parse_error& error) {
-    // The parser counts bytes from 1, and the end of the text as one more.
+    // The parser counts bytes from 1 and counts the end of the text as one more byte.
     const std::size_t offset = error.byte == 0 ? 0 : error.byte - 1;
     if (offset >= text.size())
       throw ConfigError{
           fmt::format("{}: the text ends too early, at {}; {}", source, place_of(text, text.size()), expected_shape)};
     throw ConfigError{fmt::format("{}: not valid JSON at {}; {}", source, place_of(text, offset), expected_shape)};
-  } catch (const Json::out_of_range&) {  // 1e999: well formed, but no number
+  } catch (const Json::out_of_range&) {  // 1e999 is well formed, but not a number
     const std::string key = watch.path();
     if (key.empty()) throw ConfigError{fmt::format("{}: a number is too large; {}", source, expected_shape)};
     throw error_at(source, key, "the number is too large; expected one below 1e308");

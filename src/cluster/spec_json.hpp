@@ -1,4 +1,4 @@
-// JSON that a user wrote: whatever is wrong with it comes out as one line that says where.
+// JSON that a user wrote. Every fault in it becomes one line that says where it is.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace lockstep::spec_json {
 
 using Json = nlohmann::json;
 
-/// The JSON object in `text`. ConfigError if it is empty, ends too early, is malformed (line and column), is
-/// no object, or has an object with the same key twice (of which the library would silently keep the last).
+/// The JSON object in `text`. ConfigError if the text is empty, ends too early, is malformed (giving line and column),
+/// is not an object, or contains an object with a repeated key (the library would silently keep the last).
 Json parse_object(std::string_view text, std::string_view source);
 
-/// `value` as JSON: on one line, control characters escaped, cut where it is long.
+/// `value` as JSON on one line, with control characters escaped, truncated if long.
 std::string shown(const Json& value);
 
 /// "SOURCE: key "KEY": WHAT".

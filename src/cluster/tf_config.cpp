@@ -32,7 +32,7 @@ int read_index(const Json& task, std::string_view source) {
   const auto index = task.find("index");
   if (index == task.end())
     throw error_at(source, "task", R"("index" is missing; expected one like {"type": "worker", "index": 0})");
-  // TensorFlow converts the index, so that launchers may write it as text.
+  // TensorFlow converts the index, so launchers may write it as text.
   const std::string digits = index->is_string()            ? index->get<std::string>()
                              : index->is_number_unsigned() ? index->dump()
                                                            : std::string{};

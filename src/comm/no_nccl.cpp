@@ -1,4 +1,4 @@
-// The NCCL backend of a build without one.
+// Stands in for the NCCL backend in a build without one.
 #include <lockstep/base/error.hpp>
 #include <lockstep/comm/communicator.hpp>
 

@@ -49,7 +49,7 @@ sockaddr_in address_of(std::uint32_t host, std::uint16_t port) {
   return address;
 }
 
-/// This host's addresses; its loopback's only where there are no others.
+/// This host's addresses; the loopback address only if there are no others.
 std::vector<std::uint32_t> host_addresses() {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) throw system_error("getifaddrs");
@@ -67,7 +67,7 @@ std::vector<std::uint32_t> host_addresses() {
   return hosts;
 }
 
-/// A connection on its way to where nobody waits for it.
+/// Starts a connection to a port where nobody listens.
 Descriptor knock(std::uint32_t host, std::uint16_t port) {
   Descriptor descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const sockaddr_in target = address_of(host, port);
@@ -75,7 +75,7 @@ Descriptor knock(std::uint32_t host, std::uint16_t port) {
   return descriptor;
 }
 
-/// Refused or even taken, by the system there: but for want of a way there it would have ended as well.
+/// Whether the host's system refused the connection, or even accepted it. Without a way to the host it ends as well.
 bool was_answered(int descriptor) {
   int error = 0;
   socklen_t length = sizeof error;
@@ -93,9 +93,9 @@ struct Heartbeats::Socket {
 
   Descriptor descriptor;
   std::vector<Target> targets;
-  std::vector<std::uint32_t> heard_from;  ///< by rank; 0 where it was not
+  std::vector<std::uint32_t> heard_from;  ///< by rank; 0 if not heard
 
-  /// What became of datagrams that did not arrive, as their way back told the system.
+  /// Finds out what became of datagrams that did not arrive, from the errors that came back.
   void read_errors() {
     while (true) {
       sockaddr_in target = {};
@@ -117,7 +117,7 @@ struct Heartbeats::Socket {
   }
 
   void refuse(const sockaddr_in& address) {
-    // Only where a rank's own heartbeats come from is it known that the address leads to its host.
+    // An address is known to lead to a rank's host only if that rank's own heartbeats come from it.
     for (Target& target : targets)
       if (target.address.sin_addr.s_addr == address.sin_addr.s_addr && target.address.sin_port == address.sin_port &&
           heard_from[static_cast<std::size_t>(target.rank)] == address.sin_addr.s_addr)
@@ -160,7 +160,7 @@ void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addre
 
 void Heartbeats::send(const PhaseTable& table) {
   const auto row = table.read(rank_);
-  Message message = {};  // with its padding: what leaves the process is ours
+  Message message = {};  // padding too: only our own bytes leave the process
   message.job = job_;
   message.heartbeat = row.heartbeat;
   message.meeting = row.meeting;
@@ -172,7 +172,7 @@ void Heartbeats::send(const PhaseTable& table) {
   message.terminated = row.terminated;
   message.reported = table.reported();
   std::memcpy(message.site, row.last.site, sizeof message.site);
-  // A datagram that cannot be sent is one that does not arrive: the other side draws its conclusions.
+  // A datagram that cannot be sent is one that does not arrive; the other side draws its conclusions.
   for (const Socket::Target& target : socket_->targets)
     (void)::sendto(socket_->descriptor.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL,
                    reinterpret_cast<const sockaddr*>(&target.address), sizeof target.address);
@@ -200,7 +200,7 @@ void Heartbeats::receive(PhaseTable& table) {
     row.last.sequence = message.sequence;
     row.last.depth = message.depth;
     std::memcpy(row.last.site, message.site, sizeof message.site);
-    // Datagrams may overtake each other, and come twice by two ways.
+    // Datagrams may overtake each other, and may arrive twice, by two routes.
     if (row.heartbeat >= table.read(message.rank).heartbeat) table.write(message.rank, row);
     socket_->heard_from[static_cast<std::size_t>(message.rank)] = source.sin_addr.s_addr;
     if (message.reported) (void)table.claim_report();
@@ -216,7 +216,7 @@ bool Heartbeats::host_answers(int rank) const {
   const Address& there = addresses_[static_cast<std::size_t>(rank)];
   std::vector<Descriptor> knocks;
   for (const std::uint32_t host : there.hosts) {
-    // An address that both hosts have, as those of containers' bridges, would lead to ourselves.
+    // An address that both hosts have, such as that of a container bridge, would lead to ourselves.
     const bool ours = std::find(address_.hosts.begin(), address_.hosts.end(), host) != address_.hosts.end();
     if (host != 0 && !ours) knocks.push_back(knock(host, there.port));
   }

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// A signal handler can reach nothing but a global.
+// A signal handler can reach only globals.
 std::atomic<int> event_of_handler{-1};
 
 void on_sigterm(int) {
@@ -28,7 +28,7 @@ void on_sigterm(int) {
   errno = saved;
 }
 
-/// What the objects of a process share, which has one handler for a signal.
+/// Shared by the objects of a process, which has one handler per signal.
 struct Shared {
   std::mutex mutex;
   int objects = 0;
@@ -85,7 +85,7 @@ void KeptSigterm::let_through() const {
 void KeptSigterm::die() const {
   let_through();
   ::kill(::getpid(), SIGTERM);
-  // Delivery is the kernel's business; it does not return here.
+  // The kernel delivers the signal in its own time; it does not return here.
   std::this_thread::sleep_for(std::chrono::seconds{1});
   std::_Exit(128 + SIGTERM);
 }

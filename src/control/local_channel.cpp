@@ -1,3 +1,4 @@
+// The control plane of a group of one rank.
 #include <algorithm>
 
 #include <lockstep/control/channel.hpp>

@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-/// A whole job fails with one code. Where some ranks failed and others did not, those have a failed peer, unless the
-/// failure has a code of its own; where all failed alike, there is nobody to blame but the program.
+/// A whole job fails with one code. If only some ranks failed, the others have a failed peer, unless the failure has a
+/// code of its own. If all failed alike, only the program is to blame.
 ExitCode job_code(ExitCode cause, bool all_failed) {
   return cause == ExitCode::failure && !all_failed ? ExitCode::peer_failed : cause;
 }
@@ -69,7 +69,7 @@ void MeetingPoint::fail(std::exception_ptr exception) {
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   ++sequence_;
   Tag tag = make_tag(TagKind::error, 0);
-  // Not part of what must agree: two ranks that fail have both failed, wherever they are.
+  // Left out of the comparison: two ranks that fail have both failed, wherever they are.
   tag.depth = 0;
   tag.cause = exit_code_of(exception);
   tag.set_text(message_of(exception));
@@ -109,7 +109,7 @@ void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
 }
 
 bool MeetingPoint::leave_job(const Here& here, bool with_verdict) {
-  // Ranks come here from different places, by different ways.
+  // Ranks come here from different places, by different paths.
   depth_ = 0;
   run_ = 0;
   sequence_ = 0;
@@ -130,12 +130,12 @@ bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine, const
 
   std::vector<Tag> tags(static_cast<std::size_t>(channel_->size()), tag);
   if (!agreed) channel_->all_gather(std::as_bytes(std::span{&tag, 1}), std::as_writable_bytes(std::span{tags}));
-  // Ranks that came here from different places count on from the same, or they would never agree again.
+  // Ranks that came here from different places continue from the same counts, or they would never agree again.
   for (const Tag& each : tags) {
     run_ = std::max(run_, each.run);
     sequence_ = std::max(sequence_, each.sequence);
   }
-  // At one place either all ranks have a diagnosis or none has: none stays away from what it says on the channel.
+  // At one place either all ranks have a diagnosis or none has, so no rank is missing from its communication.
   Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge(tags, names_);
   AgreedFailure failure{own, verdict.rank, verdict.code, {}};
   if (verdict.failed) {
@@ -147,7 +147,7 @@ bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine, const
     failure.code = job_code(verdict.code, all_failed);
     failure.line = all_failed || failure.code == ExitCode::user_input ? fmt::format("lockstep: error: {}", text)
                                                                       : fmt::format("lockstep: {}", verdict.sentence);
-    // The failing rank's own exception goes on; where several failed, each has its own.
+    // The failing rank rethrows its own exception; if several failed, each rethrows its own.
     if (!own) failure.exception = std::make_exception_ptr(PeerError{verdict.rank, verdict.sentence, verdict.code});
   } else {
     failure.line = fmt::format("lockstep: {}", verdict.sentence);
@@ -158,7 +158,7 @@ bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine, const
   std::rethrow_exception(failure_->exception);
 }
 
-/// A message longer than a tag holds follows from the rank that has it: every rank sees the length in the tag.
+/// If a message is too long for the tag, its rank broadcasts it: every rank sees the length in the tag.
 std::string MeetingPoint::full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own) {
   constexpr std::uint64_t longest = 4096;
   if (culprit.text_size <= Tag::text_capacity) return std::string{culprit.kept_text()};

@@ -1,3 +1,4 @@
+// The control plane over MPI.
 #include <lockstep/control/channel.hpp>
 
 #include "comm/mpi/mpi_handle.hpp"

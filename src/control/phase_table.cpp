@@ -81,7 +81,7 @@ void PhaseTable::set_terminated() {
 PhaseTable::Snapshot PhaseTable::read(int index) const {
   const Row& row = row_at(index);
   Snapshot snapshot;
-  // The heartbeat first: what is read after it is as new as it, or newer.
+  // The heartbeat first: whatever is read after it is at least as new.
   snapshot.heartbeat = row.heartbeat.load(std::memory_order_acquire);
   snapshot.phase = static_cast<Phase>(row.phase.load(std::memory_order_acquire));
   snapshot.process = row.process.load(std::memory_order_relaxed);

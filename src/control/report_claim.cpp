@@ -18,19 +18,19 @@
 namespace lockstep {
 namespace {
 
-/// The job's, as its launcher names it; nothing where that has no names.
+/// The job's name, from its launcher; none if the launcher sets none.
 std::optional<std::string> name_of_claim() {
   const char* const job = std::getenv("PMIX_NAMESPACE");
   if (!job || !*job) return std::nullopt;
   return fmt::format("lockstep report {} {}", job, ::getppid());
 }
 
-/// Calls bind or connect with the address of that name.
+/// Calls bind or connect with the address for that name.
 template <class Call>
 bool with_address(const std::string& name, Call&& call) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  // The zero that such a name begins with is there already.
+  // The zero byte that begins such a name is already there.
   const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
   std::memcpy(address.sun_path + 1, name.data(), length);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
@@ -47,7 +47,7 @@ bool claim_report(PhaseTable* table) {
   if (table && !table->claim_report()) return false;
   const auto name = name_of_claim();
   if (!name) return true;
-  static Descriptor claim;  // held for as long as the process lives
+  static Descriptor claim;  // held as long as the process lives
   Descriptor socket = make_socket();
   const bool mine =
       with_address(*name, [&](const sockaddr* address, socklen_t size) { return ::bind(socket.get(), address, size); });

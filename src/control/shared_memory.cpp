@@ -1,3 +1,4 @@
+// Memory that the processes of a node share, handed over by a descriptor or a name.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -74,12 +75,12 @@ SharedMemory SharedMemory::open(const Handle& handle, std::size_t bytes) {
     descriptor = ::shm_open(handle.name, O_RDWR, 0);
     if (descriptor < 0) fail(fmt::format("shm_open {}", handle.name), descriptor);
   } else {
-    // A process may open another's descriptors by way of /proc where it may look into it at all: the same user's.
+    // A process may open the descriptors of another one through /proc if it may access it at all: the same user's.
     const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
     descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (descriptor < 0) fail(path, descriptor);
   }
-  // Its size first: to read beyond the end of a smaller file is a signal, not an error.
+  // Check the size first: reading beyond the end of a smaller file is a signal, not an error.
   if (::lseek(descriptor, 0, SEEK_END) != static_cast<off_t>(bytes)) {
     ::close(descriptor);
     throw CommError{"the shared memory handed over is not of the size agreed on"};

@@ -19,7 +19,7 @@ bool is_control(unsigned char c) {
   return c < 0x20 || c == 0x7f;
 }
 
-/// At most `capacity` bytes of `text`; a character of several bytes (UTF-8) is kept whole or not at all.
+/// At most `capacity` bytes of `text`; a multi-byte character (UTF-8) is kept whole or not at all.
 std::string_view cut(std::string_view text, std::size_t capacity) {
   std::size_t end = std::min(text.size(), capacity);
   const auto inside_character = [&] { return (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80; };

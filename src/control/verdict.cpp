@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-/// What the sentence says of a tag beyond its kind, place and site: only what tells it from another that reads alike.
+/// What the sentence says of a tag besides its kind, place and site: only what distinguishes it from one that reads
+/// alike.
 struct Details {
   bool strategy = false, run = false, depth = false, text = false;
 };
@@ -37,14 +38,14 @@ std::vector<Group> group_by_place(std::span<const Tag> tags) {
   return groups;
 }
 
-/// The group to blame before the others.
+/// Whether `a` is to blame rather than `b`.
 bool blamed_before(const Group& a, const Group& b) {
   if (a.ranks.size() != b.ranks.size()) return a.ranks.size() < b.ranks.size();
   if (a.left_early() != b.left_early()) return a.left_early();
   return a.ranks.front() > b.ranks.front();
 }
 
-/// What was kept of the text; where that is not all of it, enough to tell it from another that begins alike.
+/// The part of the text that was kept; if that is not all, also enough to distinguish it from one that begins alike.
 std::string shown_text(const Tag& tag) {
   if (tag.text_size == 0) return "nothing";
   if (tag.text_size <= Tag::text_capacity) return std::string{tag.kept_text()};
@@ -120,7 +121,7 @@ Verdict judge(std::span<const Tag> tags, std::span<const std::string> names) {
   const Group& blamed = groups.front();
   const auto rank = static_cast<std::size_t>(blamed.ranks.front());
 
-  // The sentence begins with the rank to blame by its full name, even where it is one of a group.
+  // The sentence begins with the full name of the rank to blame, even if that is one of a group.
   std::string sentence = detail::named_by_first(blamed.ranks, names) + ' ' + predicate(blamed);
   for (std::size_t g = 1; g < groups.size(); ++g)
     sentence += fmt::format("; {} {}", subject(groups[g], names), predicate(groups[g]));

@@ -35,10 +35,10 @@ class Watchdog::Thread {
         heartbeats_{heartbeats},
         stop_{::eventfd(0, EFD_CLOEXEC)} {
     options_.tick = std::min(options_.tick, options_.stall_timeout / 10);
-    // "Never" is a timeout too: it is more ticks than a counter holds.
+    // A timeout may mean "never": more ticks than a counter holds.
     const double ticks = options_.stall_timeout / options_.tick;
     stall_ticks_ = ticks < 1e18 ? static_cast<std::uint64_t>(ticks) + 1 : std::numeric_limits<std::uint64_t>::max();
-    // The more nodes, the more each beat costs; it must not get rarer than what it has to prove.
+    // Beats cost more with more nodes, so they get rarer, but not too rare for the timeout that they serve.
     if (heartbeats_)
       ticks_a_heartbeat_ = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(heartbeats_->nodes().nodes()) / 8, 2,
                                                      std::max<std::uint64_t>(2, stall_ticks_ / 10));
@@ -52,7 +52,7 @@ class Watchdog::Thread {
     const std::uint64_t one = 1;
     (void)!::write(stop_.get(), &one, sizeof one);
     thread_.join();
-    // It came while the thread was on its way out, and ends this process when nobody keeps it any more.
+    // SIGTERM came while the thread was stopping. It ends this process when nobody holds it back any more.
     if (sigterm_.has_come()) table_.set_terminated();
   }
 
@@ -66,30 +66,30 @@ class Watchdog::Thread {
  private:
   using Seconds = std::chrono::duration<double>;
 
-  // mpirun that is told to end tells every rank, one after the other. A rank that SIGTERM ended is therefore nobody's
-  // fault unless the others have heard nothing for so long; mpirun's own reaction to a dead rank takes a second.
+  // When mpirun is told to end, it tells every rank, one after the other. So a rank ended by SIGTERM is nobody's fault
+  // until the others have heard nothing for this long; mpirun itself takes a second to react to a dead rank.
   static constexpr Seconds terminate_spread{0.3};
-  // How long a rank that was told to end waits for the silence of one on another node to mean something. mpirun kills
-  // it a second after it told it.
+  // How long a rank that was told to end waits until the silence of a rank on another node means something. mpirun
+  // kills it a second after telling it.
   static constexpr Seconds last_look{0.8};
-  // Each node with lower ranks that are alive gets so long to report first.
+  // How long each node with lower ranks alive has to report first.
   static constexpr Seconds turn{0.5};
-  // Neighbours beat every tick, but not at the same moment, and a busy machine keeps a thread waiting.
+  // Neighbours beat every tick, but not at the same moment, and a busy machine delays threads.
   static constexpr std::uint64_t ticks_of_a_silent_carrier = 4;
 
   struct Peer {
-    Descriptor process;      ///< readable once the process has ended; -1 for ourselves, or where the kernel has none
+    Descriptor process;      ///< readable once the process has ended; -1 for this process, or without pidfd
     bool elsewhere = false;  ///< on another node
     std::uint64_t heartbeat = 0;
     std::uint64_t silent_ticks = 0;
-    std::uint64_t terminated_ticks = 0;  ///< since it was seen to have ended by SIGTERM
-    std::uint64_t refused_ticks = 0;     ///< since its host said that it is not there
+    std::uint64_t terminated_ticks = 0;  ///< since it was found to be ended by SIGTERM
+    std::uint64_t refused_ticks = 0;     ///< since its host said that it is gone
   };
 
   struct Finding {
     enum class Evidence {
-      kernel,   ///< only this node's ranks can see it
-      silence,  ///< every node sees it, some sooner
+      kernel,   ///< seen by this node's ranks only
+      silence,  ///< seen by every node, by some sooner
     };
     std::string sentence;
     ExitCode code;
@@ -103,7 +103,7 @@ class Watchdog::Thread {
     const std::int32_t process = table_.read(row).process;
     if (row == table_.row() || process == 0) return peer;
     auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
-    // It was there when it filled its row.
+    // It existed when it filled its row, so it has ended since.
     if (descriptor < 0 && errno == ESRCH) descriptor = ::eventfd(1, EFD_CLOEXEC);
     if (descriptor < 0)
       log::debug(fmt::format("no pidfd for {}: {}; its end shows by its silence", name(row), std::strerror(errno)));
@@ -131,19 +131,19 @@ class Watchdog::Thread {
 
   Wake wait_for_tick() {
     for (int row = 0; row < table_.rows(); ++row) {
-      // Negative descriptors are skipped by poll. A process that left the job properly stays readable for ever.
+      // poll skips negative descriptors. A process that left the job properly would stay readable for ever.
       const int descriptor = peer(row).process.get();
       if (descriptor < 0) continue;
       const auto seen = table_.read(row);
       const bool left = seen.phase == Phase::leaving || seen.terminated;
       waits_[static_cast<std::size_t>(row) + 2].fd = left ? -1 : descriptor;
     }
-    // Once it was told, the rest of its time passes in ticks.
+    // Once this rank was told to end, its remaining time passes in ticks.
     waits_[1].fd = told_to_end_ ? -1 : sigterm_.descriptor();
     const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(options_.tick);
     for (pollfd& wait : waits_) wait.revents = 0;
     ::poll(waits_.data(), waits_.size(), std::max(1, static_cast<int>(tick.count())));
-    // SIGTERM first: what it has to say would be lost on the way out.
+    // SIGTERM first: on the way out, its message would be lost.
     if (waits_[1].revents) return Wake::terminate;
     if (waits_[0].revents) return Wake::stop;
     return Wake::tick;
@@ -156,7 +156,7 @@ class Watchdog::Thread {
     if (told_to_end_) ++told_ticks_;
     table_.beat();
     if (!heartbeats_) return;
-    // Only this node can see how a rank ends. The others must hear of it before.
+    // Only this node can see how a rank ends, so the others must hear of it before.
     if (told_to_end_) table_.set_terminated();
     if (heartbeat == Heartbeat::now || ticks_ % ticks_a_heartbeat_ == 0) heartbeats_->send(table_);
     heartbeats_->receive(table_);
@@ -169,12 +169,12 @@ class Watchdog::Thread {
     return peer.process.get() >= 0 && ::poll(&wait, 1, 0) > 0;
   }
 
-  /// What is wrong with the lowest row that something is wrong with.
+  /// What is wrong with the lowest row that has a problem.
   std::optional<Finding> look_around() {
     const auto mine = table_.read(table_.row());
     waited_ticks_ = mine.phase == Phase::meeting && mine.meeting == waited_meeting_ ? waited_ticks_ + 1 : 0;
     waited_meeting_ = mine.meeting;
-    // Every rank has agreed to leave: from here on they may go.
+    // Every rank has agreed to leave, and may go from here on.
     if (mine.phase == Phase::leaving) return std::nullopt;
     for (int row = 0; row < table_.rows(); ++row) {
       if (row == table_.row()) continue;
@@ -185,7 +185,7 @@ class Watchdog::Thread {
 
   std::optional<Finding> look_at(int row) {
     Peer& peer = this->peer(row);
-    // The phase after the process: one that left properly said so before it ended.
+    // Read the phase after the process: a rank that left properly said so before it ended.
     const bool ended = has_ended(peer);
     const auto seen = table_.read(row);
     if (seen.phase == Phase::leaving || seen.phase == Phase::absent) return std::nullopt;
@@ -200,7 +200,7 @@ class Watchdog::Thread {
     if (auto finding = look_for_death(row, seen)) return finding;
     if (seen.terminated && peer.elsewhere) return std::nullopt;
     if (peer.silent_ticks >= stall_ticks_) return stopped_or_out_of_reach(row, seen);
-    // That it runs is said on a fresh beat only: a rank that stopped on its way is both silent and late.
+    // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
     const bool runs = peer.silent_ticks == 0;
     if (runs && waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
       return Finding{
@@ -212,7 +212,7 @@ class Watchdog::Thread {
 
   std::uint64_t ticks_in(Seconds time) const { return static_cast<std::uint64_t>(time / options_.tick) + 1; }
 
-  /// Whether whoever hears this row's heartbeats is alive and shows them.
+  /// Whether the rank that hears this row's heartbeats is alive and shows them.
   bool is_heard(int row) {
     if (!peer(row).elsewhere) return true;
     const NodeMap& nodes = heartbeats_->nodes();
@@ -222,11 +222,11 @@ class Watchdog::Thread {
     return peer(carrier).silent_ticks <= ticks_of_a_silent_carrier && seen.phase != Phase::leaving && !seen.terminated;
   }
 
-  /// A rank whose end the kernel does not show here: its silence must do, where there is a reason to think of one.
+  /// A rank whose end the kernel does not show here. Its silence must do, if there is a reason to suspect its end.
   std::optional<Finding> look_for_death(int row, const PhaseTable::Snapshot& seen) {
     Peer& peer = this->peer(row);
     if (peer.process.get() >= 0) return std::nullopt;
-    // Its neighbours know it from their kernel, and sooner; where it has none, this is all.
+    // Its neighbours learn of it sooner, from their kernel. If it has none, this is the only sign.
     if (peer.elsewhere && heartbeats_->was_refused(row)) ++peer.refused_ticks;
     if (peer.refused_ticks > ticks_in(terminate_spread) && !seen.terminated)
       return Finding{fmt::format("{} is gone: its process ended; it {}", name(row), describe(seen)),
@@ -248,7 +248,7 @@ class Watchdog::Thread {
     if (!peer(row).elsewhere || is_alive(heartbeats_->nodes().node_of(row)) || heartbeats_->host_answers(row))
       return {fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
               ExitCode::stall};
-    // All fall silent together, but their heartbeats were not sent at the same moment.
+    // All fall silent together, but they did not send their last heartbeats at the same moment.
     const int lowest = lowest_there(heartbeats_->nodes().node_of(row));
     return {fmt::format("{} cannot be reached: no sign of life from any rank of its host for {:g} s; it {}",
                         name(lowest), seconds, describe(table_.read(lowest))),
@@ -263,7 +263,7 @@ class Watchdog::Thread {
     return heartbeats_->nodes().ranks_on(node).front();
   }
 
-  /// Whether some rank of the node gives signs of life: the ranks of one that is out of reach fall silent together.
+  /// Whether any rank of the node shows signs of life: the ranks of a node that is out of reach fall silent together.
   bool is_alive(int node) {
     if (node == heartbeats_->nodes().node_of(table_.row())) return true;
     for (const int row : heartbeats_->nodes().ranks_on(node)) {
@@ -274,7 +274,7 @@ class Watchdog::Thread {
     return false;
   }
 
-  /// Everyone has come, and yet the agreement does not end.
+  /// Every rank has come, and yet the agreement does not end.
   std::optional<Finding> look_at_own_wait() {
     if (!heartbeats_ || waited_ticks_ < stall_ticks_) return std::nullopt;
     for (int row = 0; row < table_.rows(); ++row) {
@@ -295,11 +295,11 @@ class Watchdog::Thread {
       const std::string line = fmt::format("lockstep: {}\n", finding.sentence);
       (void)!::write(STDERR_FILENO, line.data(), line.size());
     }
-    // Said or about to be said by another: from here on SIGTERM may end this process at once.
+    // The report is printed, or another rank is about to print it: from here on SIGTERM may end this process at once.
     sigterm_.let_through();
-    // A rank that died is mpirun's to report as well: its exit code tells more than ours, so it gets the time to end
-    // the job. Whoever did not print gives the line the same time to get out; to mpirun on another node it goes by way
-    // of a daemon. Where not everyone can be told, each ends what it can, and in its own time.
+    // mpirun also reports a rank that died, and its exit code says more than ours, so it gets time to end the job. A
+    // rank that did not print waits as long, until the line is out; to mpirun on another node it travels through a
+    // daemon. If not everyone can be told, each ends what it can, in its own time.
     const bool for_mpirun = finding.code == ExitCode::peer_failed || !printing;
     const Seconds on_its_way{heartbeats_ ? 0.2 : 0.0};
     pass(for_mpirun && finding.reach == Reach::whole_job ? Seconds{3} : on_its_way);
@@ -307,7 +307,7 @@ class Watchdog::Thread {
     if (told_to_end_) die_of_sigterm();
   }
 
-  /// All nodes find out what silence tells at about the same time. That of the lowest rank alive speaks, and says so in
+  /// All nodes notice a silence at about the same time. The node of the lowest rank alive reports it, and says so in
   /// its heartbeats.
   void wait_for_turn() {
     if (!heartbeats_) return;
@@ -316,7 +316,7 @@ class Watchdog::Thread {
     for (std::uint64_t tick = before * ticks_in(turn); tick > 0 && !table_.reported(); --tick) pass(options_.tick);
   }
 
-  /// Time that passes while this rank still gives signs of life.
+  /// Lets time pass while this rank still shows signs of life.
   void pass(Seconds time) {
     for (std::uint64_t tick = 0; static_cast<double>(tick) * options_.tick < time; ++tick) {
       beat(Heartbeat::now);
@@ -342,7 +342,7 @@ class Watchdog::Thread {
   bool told_to_end_ = false;  ///< by SIGTERM
   std::uint64_t told_ticks_ = 0;
   std::vector<Peer> peers_;
-  std::vector<pollfd> waits_;  ///< for the end of this thread, SIGTERM, and each row's process
+  std::vector<pollfd> waits_;  ///< for the stop of this thread, SIGTERM, and each row's process
   Descriptor stop_;
   KeptSigterm sigterm_;
   std::thread thread_;

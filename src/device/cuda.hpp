@@ -1,11 +1,11 @@
-// The seam between the device layer and its GPU backend. Which file answers is Meson's choice.
+// The seam between the device layer and its GPU backend. Meson chooses which file implements it.
 #pragma once
 
 #include <cstddef>
 
 namespace lockstep::detail {
 
-/// read_device for GPU memory. DeviceError where the build has no GPU backend.
+/// read_device for GPU memory. DeviceError if the build has no GPU backend.
 void read_cuda_device(void* to, const void* from, std::size_t bytes);
 
 }  // namespace lockstep::detail

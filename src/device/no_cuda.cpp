@@ -1,4 +1,4 @@
-// The GPU backend of a build without one.
+// Stands in for the GPU backend in a build without one.
 #include <lockstep/base/error.hpp>
 #include <lockstep/device/device.hpp>
 

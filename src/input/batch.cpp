@@ -28,7 +28,7 @@ void fill_labels(const ImageSet& images, std::span<const std::int64_t> sample_in
   std::fill(row, rows.end(), 0);
 }
 
-/// `labels` is the shape that the labels of a batch of these inputs have.
+/// `labels` is the shape of the labels in a batch of these inputs.
 void require_shapes(const SampleBatch& batch, std::string_view maker, const Shape& labels) {
   if (batch.inputs.shape().size() != 2 || batch.labels.shape() != labels)
     throw InvalidArgument{fmt::format("a batch of inputs {} and labels {} was not made by {}",
@@ -67,7 +67,7 @@ void require_fit(const TextSet& text, std::span<const std::int64_t> sample_indic
   require_samples(sample_indices, text.count(), shape[0]);
 }
 
-/// The bytes from `offset` on of each sample, as numbers.
+/// Writes the bytes from `offset` on of each sample, as numbers.
 void fill_bytes(const TextSet& text, std::span<const std::int64_t> sample_indices, std::int64_t offset,
                 std::span<std::int32_t> rows) {
   auto row = rows.begin();
@@ -76,7 +76,7 @@ void fill_bytes(const TextSet& text, std::span<const std::int64_t> sample_indice
   std::fill(row, rows.end(), 0);
 }
 
-/// Rows [first, first + rows) of a tensor, in its memory.
+/// Rows [first, first + rows) of a tensor, sharing its memory.
 Tensor rows_of(const Tensor& whole, std::int64_t first, std::int64_t rows) {
   Shape shape = whole.shape();
   const std::int64_t row = shape[0] == 0 ? 0 : whole.count() / shape[0];

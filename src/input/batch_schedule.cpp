@@ -22,7 +22,7 @@ std::int64_t BatchSchedule::largest_batch() const {
 ScheduledBatch BatchSchedule::batch(std::int64_t step) const {
   if (step < 0) throw InvalidArgument{fmt::format("step {} has no batch; steps count from 0", step)};
   const std::int64_t step_in_epoch = step % steps_per_epoch_;
-  const std::int64_t first = step_in_epoch * global_batch_;  // less than samples_, so it cannot overflow
+  const std::int64_t first = step_in_epoch * global_batch_;  // less than samples_, so this cannot overflow
   return {.epoch = step / steps_per_epoch_,
           .positions = {first, first + std::min(global_batch_, samples_ - first)},
           .ends_epoch = step_in_epoch == steps_per_epoch_ - 1};

@@ -37,7 +37,7 @@ std::uint64_t count_bytes(const std::filesystem::path& path, std::uint64_t limit
 
 FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(buffer_bytes) {
   std::error_code error;
-  // A pipe would be waited for without end.
+  // Opening a pipe could block forever.
   if (!std::filesystem::is_regular_file(path, error))
     fail(error ? fmt::format("cannot be read: {}", error.message()) : "is not a regular file");
   file_size_ = std::filesystem::file_size(path, error);
@@ -46,7 +46,7 @@ FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(b
   if (!file_) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
 
   refill();
-  // No IDX file begins like this, and no text.
+  // No IDX file begins like this, nor does any text.
   packed_ = stream_.avail_in >= std::size(gzip_magic) &&
             std::equal(std::begin(gzip_magic), std::end(gzip_magic), stream_.next_in);
   if (packed_ && inflateInit2(&stream_, largest_window_gzip_only) != Z_OK) throw std::bad_alloc{};

@@ -1,4 +1,4 @@
-// The bytes of a file in order, unpacked where the file is gzip.
+// The bytes of a file in order, unpacked if the file is gzip.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,17 @@
 
 namespace lockstep {
 
-/// Reads through zlib's inflate rather than its gzread, which takes no offence at bytes after the packed
-/// data.
+/// Reads through zlib's inflate rather than its gzread, which ignores bytes after the packed data.
 class FileBytes {
  public:
-  /// ConfigError where the file cannot be opened.
+  /// ConfigError if the file cannot be opened.
   explicit FileBytes(const std::filesystem::path& path);
   FileBytes(const FileBytes&) = delete;
   ~FileBytes();
 
-  /// The next bytes; fewer than asked for only at the end. Packed data is checked when its end is read, so a
-  /// reader asks for one byte more than it expects. ConfigError where the file cannot be read, or its packed
-  /// data is cut short, fails its checksum or is followed by something else.
+  /// Reads the next bytes; fewer than `to` holds only at the end. Packed data is checked when its end is read, so a
+  /// reader asks for one byte more than it expects. ConfigError if the file cannot be read, or if its packed data is
+  /// cut short, fails its checksum or is followed by something else.
   std::size_t read(std::span<std::uint8_t> to);
 
   bool packed() const { return packed_; }
@@ -42,11 +41,11 @@ class FileBytes {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
-  /// Reads more of the file into the spent input buffer; leaves it empty at the end of the file.
+  /// Reads more of the file into the consumed input buffer. Leaves it empty at the end of the file.
   void refill();
   std::size_t read_plain(std::span<std::uint8_t> to);
   std::size_t read_packed(std::span<std::uint8_t> to);
-  /// After the end of one piece of packed data: the file may end, or go on with another piece.
+  /// Called after one piece of packed data: the file ends, or another piece follows.
   void end_or_next_piece();
   [[noreturn]] void fail(const std::string& what) const;
 

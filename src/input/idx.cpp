@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t largest_content = std::uint64_t{1} << 40;
 constexpr std::size_t chunk_bytes = 1 << 20;
 
-/// The IDX files read here: what their first four bytes must be, and how many extents follow.
+/// A kind of IDX file read here: its first four bytes, and how many extents follow.
 struct Format {
   std::uint32_t magic;
   std::size_t dimensions;
@@ -52,8 +52,7 @@ std::string_view element_name(std::uint32_t type) {
   }
 }
 
-/// What a file that begins with `magic` is: two zero bytes, the type of the elements, the number of
-/// dimensions.
+/// Describes a file that begins with `magic`: two zero bytes, the type of the elements, the number of dimensions.
 std::string describe_magic(std::uint32_t magic) {
   if (magic >> 16 != 0) return fmt::format("0x{:08x} (not IDX)", magic);
   const std::uint32_t type = magic >> 8, dimensions = magic & 0xff;
@@ -80,7 +79,7 @@ std::vector<std::int64_t> read_extents(const fs::path& path, FileBytes& file, co
   const std::size_t header_bytes = 4 + 4 * format.dimensions;
   const std::size_t found = file.read({header.data(), header_bytes});
   if (found == 0) fail(path, fmt::format("is empty; expected an IDX file of {}", format.holds));
-  // A file of another kind is told so even if it is too short for this kind's header.
+  // A file of another kind gets this message even if it is too short for this kind's header.
   if (found >= 4 && big_endian(header.data()) != format.magic)
     fail(path, fmt::format("wrong magic number {}; expected {}", describe_magic(big_endian(header.data())),
                            describe_magic(format.magic)));
@@ -120,7 +119,7 @@ Idx read_idx(const fs::path& path, const Format& format) {
     fail(path, fmt::format("truncated: expected {}, found {}{}", announced(), at_most, found));
   };
 
-  // A header that lies costs an error message, not its claim in memory.
+  // A header that lies costs an error message, not the memory it claims.
   if (header_bytes + expected > file.most_bytes()) fail_truncated(file.packed() ? "at most " : "", file.most_bytes());
   idx.bytes = file.room_for(expected);
   // Piece by piece: packed data may end early.
@@ -176,7 +175,7 @@ ImageSet read_set(const Files& files, std::int64_t classes) {
 }
 
 void update(Digest& digest, const ImageSet& set) {
-  // Sizes first, so that the same bytes under another shape are another digest.
+  // Sizes first, so that the same bytes in another shape have a different digest.
   for (const std::int64_t size : {set.count(), set.rows, set.columns}) {
     std::array<std::uint8_t, 8> bytes;
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(size >> (8 * i));
@@ -194,7 +193,7 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) fail(directory, "is not a directory; expected one of IDX files (--data)");
 
-  // All names before any content: a missing test set is found before the training set is read.
+  // Looks for all files before reading any, so a missing test set is reported before the training set is read.
   const Files train = find_files(directory, "train"), test = find_files(directory, "t10k");
   ImageData data{read_set(train, classes), read_set(test, classes)};
   if (data.test.rows != data.train.rows || data.test.columns != data.train.columns)

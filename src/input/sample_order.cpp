@@ -17,8 +17,8 @@ std::vector<std::int64_t> sample_order(std::int64_t count, std::uint64_t seed, s
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
 
-  // Fisher and Yates: from the back, each position takes one of those not yet taken, itself included. The
-  // position is the index of its random number, so no draw depends on how many were made before it.
+  // Fisher-Yates: from the back, each position takes one of those not yet taken, itself included. The position is the
+  // index of its random number, so no draw depends on how many came before it.
   const RandomStream random{seed, RandomPurpose::sample_order, static_cast<std::uint64_t>(epoch)};
   for (std::size_t position = order.size(); position-- > 1;)
     std::swap(order[position], order[random.below(position + 1, position)]);

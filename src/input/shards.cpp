@@ -16,7 +16,7 @@ constexpr bool is_power_of_two(int number) {
 }
 
 bool fits(int shards, int ranks) {
-  // One shard a rank needs no tree that every world size shares, so it may be any number.
+  // With one shard per rank, the tree need not be the same at every world size, so any number will do.
   if (shards == ranks) return true;
   return is_power_of_two(shards) && shards <= max_shards && shards % ranks == 0;
 }

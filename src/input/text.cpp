@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint64_t largest_text = std::uint64_t{2} << 30;
-constexpr std::int64_t parts = 10;  // one of them for the test
+constexpr std::int64_t parts = 10;  // one of which is the test part
 
 [[noreturn]] void fail(const std::filesystem::path& path, std::string_view what) {
   throw ConfigError{fmt::format("{}: {}", path.string(), what)};
@@ -29,7 +29,7 @@ std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
 }
 
 void update(Digest& digest, const TextSet& set) {
-  // Sizes first, so that the same bytes cut in another way are another digest.
+  // Sizes first, so that the same bytes cut in another way have a different digest.
   digest.update(fmt::format("{} bytes in samples of {}:", set.bytes.size(), set.context))
       .update(std::as_bytes(std::span{set.bytes}));
 }

@@ -11,7 +11,7 @@
 namespace lockstep::detail {
 namespace {
 
-// Small enough that a block of every level of the tree stays in the first-level cache.
+// Small enough that a block of every level of the tree stays in the L1 cache.
 constexpr std::int64_t block = 512;
 
 template <class T>
@@ -43,7 +43,7 @@ void tree(const T* pieces, std::int64_t stride, int first, int last, std::int64_
   add_elements(sum, right.data(), count);
 }
 
-/// The tree of up to a block of elements.
+/// The tree for at most one block of elements.
 template <class T>
 void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, T* sum) {
   if constexpr (std::is_same_v<T, sum_t<T>>) {

@@ -1,4 +1,4 @@
-// The few operations on elements that reductions are made of, on memory of the host and of GPUs.
+// The few element-wise operations of reductions, on host and GPU memory.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace lockstep::detail {
 
-/// Pieces of one shape and type, `stride` elements from the begin of one to that of the next.
+/// Pieces of one shape and type. From the beginning of one to the next are `stride` elements.
 struct Pieces {
   TensorView first;
   std::int64_t stride;
   int count;
 };
 
-/// All of these enqueue on `stream` what they do, and take memory of its device. What they compute for f16 and bf16
-/// they compute in f32, and round once.
+/// All of these enqueue their work on `stream` and take memory of its device. For f16 and bf16 they compute in f32 and
+/// round once.
 
-/// sum = the pieces added up in the order of fixed_order_sum, divided by `divisor`, which is 1 for integers. `sum` is
-/// of the shape and type of a piece, and overlaps none.
+/// sum = the pieces, summed in the order of fixed_order_sum and divided by `divisor`, which is 1 for integers. `sum`
+/// has the shape and type of a piece and overlaps none.
 void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
 
 /// sum += x. Same count and type.

@@ -1,3 +1,4 @@
+// Reductions in the backend's own order.
 #include <lockstep/reduce/cross_device_ops.hpp>
 
 #include "reduce/arithmetic.hpp"
@@ -27,7 +28,7 @@ class BackendOrderOps final : public detail::FlatOps {
   }
 
  private:
-  /// No backend of the host adds up 16-bit floats.
+  /// No host backend sums 16-bit floats.
   static bool backend_sums(const TensorView& flat) {
     return flat.device() != DeviceKind::cpu || !is_16_bit_float(flat.dtype());
   }

@@ -1,4 +1,4 @@
-// From a dtype known at run time to an element type known at compile time, and what its sums are.
+// From a dtype known at run time to an element type known at compile time, and how elements of that type are summed.
 #pragma once
 
 #include <type_traits>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// Calls `body.template operator()<T>()` for the element type of `dtype`. InvalidArgument for what is none.
+/// Calls `body.template operator()<T>()` for the element type of `dtype`. InvalidArgument if `dtype` is not a DType.
 template <class Body>
 void with_element_type(DType dtype, Body&& body) {
   switch (dtype) {
@@ -29,7 +29,7 @@ inline bool is_16_bit_float(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16;
 }
 
-/// What T is added up in: a sum of 16-bit floats is rounded once, at its end.
+/// The type in which T is summed: a sum of 16-bit floats is rounded once, at its end.
 template <class T>
 using sum_t = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 

@@ -40,14 +40,13 @@ TensorView FixedOrderAccumulator::next() {
 void FixedOrderAccumulator::push() {
   next();
   partials_[used_++].parts = 1;
-  // As a binary counter carries: two neighbours of one size become one of twice the size, left onto right kept in
-  // order.
+  // As a binary counter carries: two neighbours of equal size become one of twice the size, in order.
   while (used_ >= 2 && partials_[used_ - 2].parts == partials_[used_ - 1].parts) join_last_two();
 }
 
 void FixedOrderAccumulator::finish(const TensorView& sum) {
   if (used_ == 0) throw InvalidArgument{"a sum of no parts has no elements to give"};
-  // What is left are the aligned runs of a number of parts that is no power of two: the tree joins them from the right.
+  // If the number of parts is not a power of two, several aligned runs are left; the tree joins them from the right.
   while (used_ >= 2) join_last_two();
   const TensorView flat = sum.reshaped({count_});
   if (flat.data() != partials_[0].value.data()) copy(partials_[0].value, flat, *stream_);

@@ -1,3 +1,4 @@
+// Reductions in the fixed order: slices that the ranks sum and hand back, or small tensors whole.
 #include <algorithm>
 #include <variant>
 #include <vector>
@@ -10,15 +11,15 @@
 namespace lockstep {
 namespace {
 
-// What is exchanged at once: small enough to stay in the cache between the sum and its return, large enough that a
-// message's start-up does not count, and far below what MPI can address.
+// How much is exchanged at once: little enough to stay in the cache between the sum and its return, enough to hide a
+// message's latency, and far less than MPI can address.
 constexpr std::int64_t bucket_bytes = 4 << 20;
 
-// Up to here the ranks exchange their tensors whole: one message instead of two, and one for all types together.
+// Up to this size the ranks exchange whole tensors: one message instead of two, and one for all types together.
 constexpr std::int64_t whole_bytes = 64 << 10;
 
 std::int64_t padded(std::size_t bytes) {
-  constexpr std::size_t alignment = 16;  // of every element type
+  constexpr std::size_t alignment = 16;  // suits every element type
   return static_cast<std::int64_t>((bytes + alignment - 1) / alignment * alignment);
 }
 
@@ -55,7 +56,7 @@ class FixedOrderOps final : public detail::FlatOps {
   }
 
  private:
-  /// Where nobody asked for another packing, what is small enough is one message for all types together.
+  /// With the default packing, small tensors travel as one message for all types.
   bool is_one_message(std::span<const TensorView> tensors) {
     const auto* const packs = std::get_if<IntoPacks>(&packing());
     return packs && packs->num_packs == 1 && travels_whole(tensors);
@@ -80,8 +81,8 @@ class FixedOrderOps final : public detail::FlatOps {
     });
   }
 
-  /// Each rank lays its tensors down in its piece; `collect` brings the pieces together, and says whether they are of
-  /// use on this rank, which then adds them up itself. The same tree, so the same bits as by slices.
+  /// Each rank copies its tensors into its piece. `collect` brings the pieces together and returns whether this rank
+  /// needs the result; if so, it sums the pieces itself. The tree, and so the bits, are the same as with slices.
   template <class Collect>
   void sum_whole(ReduceOp op, std::span<const TensorView> tensors, Collect&& collect) {
     const int ranks = communicator().size();
@@ -105,7 +106,7 @@ class FixedOrderOps final : public detail::FlatOps {
     }
   }
 
-  /// Each rank ends with its slice of every bucket summed over the ranks; `collect` then brings the slices together.
+  /// Each rank sums its slice of every bucket over the ranks; `collect` then brings the slices together.
   template <class Collect>
   void sum_in_buckets(ReduceOp op, const TensorView& flat, Collect&& collect) {
     const int ranks = communicator().size();

@@ -9,7 +9,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// The parts as one piece of memory, if that is how they lie.
+/// The parts as one piece of memory, if they are contiguous.
 std::optional<TensorView> contiguous(std::span<const TensorView> parts) {
   std::int64_t count = 0;
   const std::byte* end = parts.front().data();
@@ -50,7 +50,7 @@ void FlatOps::broadcast(std::span<const TensorView> tensors, int root) {
   for_each_message(tensors, [&](const TensorView& flat) { communicator_.broadcast(flat, root).wait(); });
 }
 
-/// Calls `body` once a message, with its tensors as one flat view, and brings what `body` made of it back.
+/// Calls `body` once per message, with its tensors as one flat view, and copies the result back if needed.
 template <class Body>
 void FlatOps::for_each_message(std::span<const TensorView> tensors, Body&& body) {
   std::vector<DType> seen;

@@ -1,25 +1,25 @@
-// What all reductions share: from a list of tensors to few flat pieces of memory, and back.
+// What all reductions share: turning a list of tensors into a few flat pieces of memory, and back.
 #pragma once
 
 #include <lockstep/reduce/cross_device_ops.hpp>
 
 namespace lockstep::detail {
 
-/// Memory that grows to the most that was asked for and stays: no allocation in a training step.
+/// Memory that grows to the largest size asked for and stays: a training step allocates nothing.
 class Scratch {
  public:
-  /// Uninitialised, and good until the next call.
+  /// Uninitialised; valid until the next call.
   TensorView take(Communicator& communicator, DType dtype, std::int64_t count);
 
  private:
   Buffer buffer_;
 };
 
-/// Makes messages of tensors as `packing` has it. What lies next to each other in memory is handed on as it is, the
-/// rest as a packed copy, one call a message.
+/// Makes messages of tensors as `packing` says. Tensors that are adjacent in memory are passed on in place, others as a
+/// packed copy: one call per message.
 class FlatOps : public CrossDeviceOps {
  public:
-  /// Tensors are in memory of the device that `communicator` serves. It must outlive the result.
+  /// Tensors are in memory of the device that `communicator` serves. It must outlive this object.
   FlatOps(Communicator& communicator, Packing packing) : communicator_{communicator}, packing_{packing} {}
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override;
@@ -34,10 +34,10 @@ class FlatOps : public CrossDeviceOps {
   Stream& stream() { return communicator_.stream(); }
   const Packing& packing() const { return packing_; }
 
-  /// What `op` divides a sum over the ranks by.
+  /// What a sum over the ranks is divided by for `op`.
   int divisor(ReduceOp op) const { return op == ReduceOp::mean ? communicator_.size() : 1; }
 
-  /// In place; on every rank, or on `root` alone.
+  /// In place: on every rank, or on `root` only.
   virtual void reduce(ReduceOp op, const TensorView& flat) = 0;
   virtual void reduce_to(ReduceOp op, const TensorView& flat, int root) = 0;
 

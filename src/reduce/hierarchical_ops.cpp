@@ -1,3 +1,4 @@
+// Reductions within nodes, among their first ranks, and back.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -15,14 +16,14 @@
 namespace lockstep {
 namespace {
 
-/// Where a rank is: nodes count in the order of their first ranks, and so do the ranks of a node.
+/// A rank's position. Nodes are numbered in the order of their first ranks, and the ranks of a node in rank order.
 struct Place {
   int node;
   int within;
 };
 
 std::vector<Place> places_of(std::span<const int> node_of_rank) {
-  std::map<int, Place> next;  // by the caller's number of a node: where its next rank goes
+  std::map<int, Place> next;  // by the caller's number of a node: the position of its next rank
   std::vector<Place> places;
   for (const int node : node_of_rank) {
     Place& place = next.try_emplace(node, Place{static_cast<int>(next.size()), 0}).first->second;
@@ -45,8 +46,8 @@ void round(const TensorView& from, const TensorView& to) {
   to.dtype() == DType::f16 ? convert_elements<float, Half>(from, to) : convert_elements<float, BFloat16>(from, to);
 }
 
-/// 16-bit floats as f32 while they are added up, so that their sum over all nodes is rounded once; the rest as they
-/// are.
+/// Holds 16-bit floats as f32 while they are summed, so that their sum over all nodes is rounded once. Other types stay
+/// as they are.
 class Summands {
  public:
   explicit Summands(std::span<const TensorView> tensors) : tensors_{tensors}, views_(tensors.begin(), tensors.end()) {
@@ -108,7 +109,7 @@ class HierarchicalOps final : public CrossDeviceOps {
     if (mine_.node != from.node) node_->broadcast(tensors, 0);
   }
 
-  // Rows are not added up: nothing of them is the same for a whole node.
+  // Rows are concatenated, not summed, so there is nothing to combine within a node.
   void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override { flat_->all_reduce(op, slices); }
   void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) override {
     flat_->reduce_to_one(op, slices, root);
@@ -119,7 +120,8 @@ class HierarchicalOps final : public CrossDeviceOps {
   bool leads() const { return mine_.within == 0; }
   const Place& place_of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
 
-  /// The sum of a node, on its leader; `among_leaders` adds them up, and says whether the result is of use on this one.
+  /// Sums within the node, on its leader. `among_leaders` then sums over the leaders and returns whether this one needs
+  /// the result.
   template <class AmongLeaders>
   void sum_over_nodes(ReduceOp op, std::span<const TensorView> tensors, AmongLeaders&& among_leaders) {
     const Summands summands{tensors};
@@ -134,7 +136,7 @@ class HierarchicalOps final : public CrossDeviceOps {
   std::vector<Place> places_;
   Place mine_;
   std::unique_ptr<Communicator> node_plane_, leader_plane_;
-  std::unique_ptr<CrossDeviceOps> flat_, node_, leaders_;  ///< `leaders_` on leaders alone
+  std::unique_ptr<CrossDeviceOps> flat_, node_, leaders_;  ///< `leaders_` on leaders only
 };
 
 }  // namespace

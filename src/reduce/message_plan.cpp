@@ -13,7 +13,7 @@ Messages plan(const IntoPacks& packs, std::span<const std::int64_t> counts, std:
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   Messages messages;
   std::size_t tensor = 0;
-  std::int64_t taken = 0;  // of that tensor
+  std::int64_t taken = 0;  // of `tensor`
   for (int pack = 0; pack < packs.num_packs; ++pack) {
     const std::int64_t even = total / packs.num_packs;
     std::int64_t left = pack + 1 < packs.num_packs ? even : total - even * (packs.num_packs - 1);
@@ -35,7 +35,7 @@ Messages plan(const IntoPacks& packs, std::span<const std::int64_t> counts, std:
 
 Messages plan(const GroupSmall& group, std::span<const std::int64_t> counts, std::size_t element_bytes) {
   Messages messages;
-  int grouped = 0;  // in the last message, of which more may become part; 0 where it is a large tensor
+  int grouped = 0;  // tensors in the last message, if that can take more; 0 if it is a large tensor
   for (std::size_t tensor = 0; tensor < counts.size(); ++tensor) {
     if (counts[tensor] == 0) continue;
     const bool small = counts[tensor] <= group.small_tensor_bytes / static_cast<std::int64_t>(element_bytes);

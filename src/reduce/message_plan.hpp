@@ -9,7 +9,7 @@
 
 namespace lockstep::detail {
 
-/// Elements [first, first + count) of one of the tensors.
+/// Elements [first, first + count) of one tensor.
 struct Run {
   std::size_t tensor;
   std::int64_t first;
@@ -18,9 +18,9 @@ struct Run {
   bool operator==(const Run&) const = default;
 };
 
-/// Each message as the runs that it is made of. `counts` are the tensors' numbers of elements, `element_bytes` is the
-/// same for all. Every element travels once, in order; tensors without elements are in no message, and there is no
-/// message without elements. Pure, so all ranks plan alike.
+/// Each message as a list of runs. `counts` are the tensors' numbers of elements, all of `element_bytes` each. Every
+/// element travels once, in order. Tensors without elements are in no message, and no message is empty. Pure, so all
+/// ranks make the same plan.
 std::vector<std::vector<Run>> plan_messages(const Packing& packing, std::span<const std::int64_t> counts,
                                             std::size_t element_bytes);
 

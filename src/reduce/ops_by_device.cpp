@@ -1,3 +1,4 @@
+// Reductions that send host tensors and GPU tensors to different planes.
 #include <utility>
 #include <vector>
 
@@ -35,7 +36,7 @@ class OpsByDevice final : public CrossDeviceOps {
   }
 
  private:
-  /// The host's first, and done when the GPU's begin: MPI and NCCL never move tensors at the same time.
+  /// The host's first, complete before the GPU's begin: MPI and NCCL never move tensors at the same time.
   template <class Body>
   void by_device(std::span<const TensorView> tensors, Body&& body) {
     for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {

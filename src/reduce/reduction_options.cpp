@@ -17,7 +17,7 @@ struct Overloaded : Body... {
 template <class... Body>
 Overloaded(Body...) -> Overloaded<Body...>;
 
-/// The numbers of neighbouring ranks on one node: 2, 2 for nodes 0, 0, 1, 1.
+/// The lengths of the runs of neighbouring ranks on one node: 2, 2 for nodes 0, 0, 1, 1.
 std::vector<std::size_t> runs_of(std::span<const int> node_of_rank) {
   std::vector<std::size_t> runs;
   for (std::size_t rank = 0; rank < node_of_rank.size(); ++rank) {

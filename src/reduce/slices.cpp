@@ -1,4 +1,4 @@
-// Slices: every rank's rows, one rank's behind the other's.
+// Slices: all ranks' rows, concatenated in rank order.
 #include <algorithm>
 #include <vector>
 
@@ -22,7 +22,7 @@ Shape with_rows(const IndexedSlices& slices, std::int64_t rows) {
   return shape;
 }
 
-/// COLL. How many rows each rank has, rank by rank: [rank][slices].
+/// COLL. The number of rows that each rank has, as [rank][slices].
 std::vector<std::vector<std::int64_t>> exchange_rows(Communicator& communicator, std::span<const IndexedSlices> all) {
   const auto ranks = static_cast<std::size_t>(communicator.size());
   const auto count = static_cast<std::int64_t>(all.size());
@@ -40,14 +40,14 @@ std::vector<std::vector<std::int64_t>> exchange_rows(Communicator& communicator,
   return rows;
 }
 
-/// Where each rank's rows begin among all.
+/// Where each rank's rows begin in the concatenation.
 std::vector<std::int64_t> row_bounds(const std::vector<std::vector<std::int64_t>>& rows, std::size_t slices) {
   std::vector<std::int64_t> bounds{0};
   for (const auto& of_rank : rows) bounds.push_back(bounds.back() + of_rank[slices]);
   return bounds;
 }
 
-/// A tensor for all ranks' rows, with this rank's in their place. `collect(flat, bounds)` brings the others.
+/// A tensor for all ranks' rows, with this rank's in place. `collect(flat, bounds)` brings the others.
 template <class Collect>
 Tensor concatenate(Communicator& communicator, const Tensor& mine, const Shape& shape,
                    std::span<const std::int64_t> row_bounds, Collect&& collect) {
@@ -68,7 +68,7 @@ void gather_rows(Communicator& communicator, std::span<IndexedSlices> all, Colle
   const auto rows = exchange_rows(communicator, all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto bounds = row_bounds(rows, i);
-    if (bounds.back() == 0) continue;  // nobody has any: known on every rank
+    if (bounds.back() == 0) continue;  // no rank has rows, and every rank knows it
     all[i].values = concatenate(communicator, all[i].values, with_rows(all[i], bounds.back()), bounds, collect);
     all[i].indices = concatenate(communicator, all[i].indices, {bounds.back()}, bounds, collect);
   }

@@ -1,3 +1,4 @@
+// Reductions on one rank, by the fixed tree or by a function of the program.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -10,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Of all ranks' elements that are combined at once: what the one rank needs memory for.
+// The elements of all ranks that are combined at once: how much memory the one rank needs.
 constexpr std::int64_t gathered_bytes = 4 << 20;
 
 class ToOneRankOps final : public detail::FlatOps {

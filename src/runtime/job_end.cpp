@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// A terminate handler can reach nothing but a global.
+// A terminate handler can reach only globals.
 std::atomic<JobEnd*> current{nullptr};
 
 }  // namespace
@@ -51,7 +51,7 @@ void JobEnd::leave() noexcept {
   for (bool all_here = false; !all_here;) {
     const auto last = meeting_.failure();
     try {
-      // Replica 0 may have made light of the verdict that another one leaves with: nothing came after it.
+      // Replica 0 may have ignored the verdict that another rank leaves with, if nothing came after it.
       const bool because_of_last = meeting_.leave_job(Here::current(), said_);
       if (because_of_last && last) say(*last);
       all_here = true;
@@ -68,7 +68,7 @@ void JobEnd::alone(const std::string& what, ExitCode cause) {
     print_line(single || cause == ExitCode::user_input ? fmt::format("lockstep: error: {}", what)
                                                        : fmt::format("lockstep: {} failed: {}", name_, what));
   } else {
-    std::this_thread::sleep_for(std::chrono::seconds{1});  // Whoever prints ends the job, us included.
+    std::this_thread::sleep_for(std::chrono::seconds{1});  // Whoever prints ends the job, including this rank.
   }
   const ExitCode code = cause == ExitCode::failure && !single ? ExitCode::peer_failed : cause;
   group_.abort();
@@ -78,11 +78,11 @@ void JobEnd::alone(const std::string& what, ExitCode cause) {
 void JobEnd::on_terminate() {
   JobEnd* const end = current.exchange(nullptr);
   const std::exception_ptr exception = std::current_exception();
-  // A second failure on the way out, or none of ours: the default is the best that is left.
+  // This is a second failure on the way out, or not an exception: the default handler is the best that is left.
   if (!end || !exception) std::abort();
   const ExitCode code = end->after(exception);
   end->leave();
-  // The stack still stands, so nothing is destroyed; MPI ends here, in order, with the other ranks.
+  // The stack is not unwound, so nothing is destroyed. MPI ends here, in order, with the other ranks.
   MPI_Finalize();
   std::_Exit(static_cast<int>(code));
 }

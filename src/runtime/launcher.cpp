@@ -25,7 +25,8 @@ Launcher launcher(pid_t process) {
   return Launcher::unknown;
 }
 
-/// The shared memory of MPI that this process has mapped. It has names, which MPI's end would take away, or mpirun.
+/// Removes the shared memory of MPI that this process has mapped. It has names, which the end of MPI or mpirun would
+/// remove.
 void remove_segments() {
   std::ifstream maps{"/proc/self/maps"};
   for (std::string line; std::getline(maps, line);) {
@@ -40,17 +41,17 @@ void remove_segments() {
 void end_this_side(ExitCode code, Reach reach, int place) {
   const pid_t parent = ::getppid();
   const Launcher kind = launcher(parent);
-  // It passes SIGTERM on to us, and we are not done.
+  // The launcher passes SIGTERM on to us, and we are not done.
   std::signal(SIGTERM, SIG_IGN);
-  // mpirun that looks after its connections (README.md says how to make it) finds out by itself, and then it ends this
-  // side in order. A daemon that mpirun cannot reach any more need not be waited for: it cleans up when it is told to.
+  // An mpirun that watches its connections (README.md says how to make it) notices by itself and ends this side in
+  // order. A daemon that mpirun can no longer reach need not be waited for: it cleans up when told to.
   if (kind != Launcher::daemon || reach != Reach::cut_off) std::this_thread::sleep_for(2500ms);
   remove_segments();
-  // One rank of the node is enough, unless that one is the trouble.
+  // One rank of the node is enough, unless it is the one in trouble.
   std::this_thread::sleep_for(place * 2s);
   if (::getppid() == parent && kind != Launcher::unknown) ::kill(parent, SIGTERM);
-  // At the first, mpirun ends the job in order, if it can tell the other side; at the second it gives up. It kills us
-  // in between, a second after it told us.
+  // At the first SIGTERM mpirun ends the job in order, if it can tell the other side; at the second it gives up. In
+  // between, a second after telling us, it kills us.
   std::this_thread::sleep_for(900ms);
   if (::getppid() == parent && kind == Launcher::mpirun) ::kill(parent, SIGTERM);
   std::this_thread::sleep_for(2s);

@@ -7,10 +7,10 @@
 namespace lockstep {
 
 /// Ends what can be ended from this side of a broken network: the ranks of this node and their launcher, which would
-/// wait for the other side for minutes. Does not return. `place` is this rank's among those of its node.
+/// wait for the other side for minutes. Does not return. `place` is this rank's position among those of its node.
 [[noreturn]] void end_this_side(ExitCode code, Reach reach, int place);
 
-/// Ends this process only, whose launcher is gone, and what MPI would have cleaned up.
+/// Ends only this process, whose launcher is gone, and removes what MPI would have cleaned up.
 [[noreturn]] void end_without_launcher(ExitCode code);
 
 }  // namespace lockstep

@@ -31,7 +31,7 @@ MpiSession::~MpiSession() {
   if (owned_) MPI_Finalize();
   if (!phases_) return;
   phases_->count_finished();
-  // Not for ever: the watch ends this process.
+  // Not for ever: the watch would end this process.
   while (!have_all_finished()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
 }
 
@@ -51,7 +51,7 @@ void MpiSession::abort_job(int code) {
   int finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
-  // MPI_Abort waits for mpirun's answer, or for its daemon's, and that may be stuck itself.
+  // MPI_Abort waits for an answer of mpirun or its daemon, which may be stuck itself.
   std::thread{[code] {
     std::this_thread::sleep_for(std::chrono::seconds{5});
     std::_Exit(code);

@@ -12,24 +12,24 @@
 
 namespace lockstep {
 
-/// Initialises MPI, unless the program has done so itself, and then ends it too.
+/// Initialises MPI and ends it. If the program has initialised MPI itself, does neither.
 class MpiSession {
  public:
-  /// CommError if this MPI cannot be called from several threads at once: the watchdog does.
-  /// MPI may take `patience` to start, and to end.
+  /// CommError if this MPI cannot be called from several threads at once, which the watchdog does. MPI gets `patience`
+  /// to start, and again to end.
   MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience);
   MpiSession(const MpiSession&) = delete;
   ~MpiSession();
 
-  /// Someone else looks after the ranks from here on.
+  /// From here on something else watches the ranks.
   void started() { watch_.reset(); }
 
-  /// Nobody does any more, until MPI has ended on all ranks of this node: one that stops in its end when the others are
-  /// gone would never be found. They meet in the table, where there is one.
+  /// From here on nothing else watches the ranks, until MPI has ended on all ranks of this node: if one stopped while
+  /// ending after the others are gone, nobody would find it. If there is a table, they meet there.
   void ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node);
 
-  /// Ends every rank of the job with `code`; this one also where mpirun does not answer. Any thread may call it. Does
-  /// not return.
+  /// Ends every rank of the job with `code`, and this one even if mpirun does not answer. May be called from any
+  /// thread. Does not return.
   [[noreturn]] static void abort_job(int code);
 
  private:
@@ -38,7 +38,7 @@ class MpiSession {
   std::chrono::duration<double> patience_;
   std::optional<PhaseTable> phases_;
   std::set<int> ranks_on_node_;
-  std::optional<SiblingWatch> watch_;  ///< uses the above
+  std::optional<SiblingWatch> watch_;  ///< uses the members above
   bool owned_ = false;
 };
 

@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-/// COLL over the node. The first rank makes the memory by `create`, the others open it. Nothing unless all of them
-/// could.
+/// COLL over the node. The first rank makes the memory by `create`, and the others open it. Returns nothing unless all
+/// of them succeed.
 std::optional<SharedMemory> share_memory(const MpiComm& node, std::size_t bytes, SharedMemory (*create)(std::size_t)) {
   std::optional<SharedMemory> memory;
   SharedMemory::Handle handle;
@@ -41,14 +41,14 @@ std::optional<SharedMemory> share_memory(const MpiComm& node, std::size_t bytes,
   return memory;
 }
 
-/// COLL over the job: whether it is so on every rank.
+/// COLL over the job. Whether `here` is true on every rank.
 bool everywhere(const MpiComm& world, bool here) {
   int all = here ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, world.get()), "MPI_Allreduce");
   return all != 0;
 }
 
-/// COLL over the job. Sends heartbeats until every rank has heard all that it is to hear, or one has given up.
+/// COLL over the job. Sends heartbeats until every rank has heard all that it should, or one has given up.
 bool get_through(const MpiComm& world, Heartbeats& heartbeats, PhaseTable& table) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{1};
   const auto exchange = [&] {
@@ -60,7 +60,7 @@ bool get_through(const MpiComm& world, Heartbeats& heartbeats, PhaseTable& table
   int heard = heartbeats.heard_all(table) ? 1 : 0;
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Iallreduce(MPI_IN_PLACE, &heard, 1, MPI_INT, MPI_MIN, world.get(), &request), "MPI_Iallreduce");
-  // A datagram may have got lost on its way to a rank that still waits for it.
+  // A datagram to a rank that still waits for it may have been lost.
   for (int done = 0; done == 0;) {
     exchange();
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -68,7 +68,7 @@ bool get_through(const MpiComm& world, Heartbeats& heartbeats, PhaseTable& table
   return heard != 0;
 }
 
-/// COLL over the job, which has several nodes. Nothing unless every rank has them.
+/// COLL over the job, which has several nodes. Null unless every rank has heartbeats.
 std::unique_ptr<Heartbeats> start_heartbeats(const MpiComm& world, const NodeMap& nodes, PhaseTable* table) {
   std::unique_ptr<Heartbeats> heartbeats;
   try {
@@ -85,7 +85,7 @@ std::unique_ptr<Heartbeats> start_heartbeats(const MpiComm& world, const NodeMap
             "MPI_Allgather");
   heartbeats->connect(nodes, world.rank(), addresses, job);
   if (get_through(world, *heartbeats, *table)) return heartbeats;
-  // Who was heard will not be heard again, and that is no silence.
+  // Ranks that were heard will not be heard again; that must not count as silence.
   for (int rank = 0; rank < nodes.ranks(); ++rank)
     if (!nodes.same_node(rank, world.rank())) table->write(rank, PhaseTable::Snapshot{});
   return nullptr;
@@ -109,7 +109,8 @@ Node find_node() {
   auto processes = PhaseTable::Processes::known;
   auto memory = share_memory(shared, bytes, SharedMemory::create);
   if (!memory) {
-    // Processes that cannot look into each other may also not know each other by number: containers of their own.
+    // Processes that cannot access each other may not know each other's process numbers either: each in its own
+    // container.
     processes = PhaseTable::Processes::unknown;
     memory = share_memory(shared, bytes, SharedMemory::create_named);
   }

@@ -1,4 +1,4 @@
-// The ranks of a job by node.
+// The nodes of a job and their ranks.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,14 @@ namespace lockstep {
 /// The ranks that share this rank's memory, and what they see of the job.
 struct Node {
   std::vector<int> ranks;                  ///< ascending
-  std::vector<int> of_rank;                ///< of every rank of the job: the first rank of its node
-  int place = 0;                           ///< of this rank among them
-  std::optional<PhaseTable> phases;        ///< a row for each rank of the job; none where the system shares no memory
-  std::unique_ptr<Heartbeats> heartbeats;  ///< none where the job has one node, or datagrams do not get through
+  std::vector<int> of_rank;                ///< for every rank of the job, the first rank of its node
+  int place = 0;                           ///< of this rank among `ranks`
+  std::optional<PhaseTable> phases;        ///< a row for each rank of the job; empty if the system shares no memory
+  std::unique_ptr<Heartbeats> heartbeats;  ///< null if the job has one node, or if datagrams do not get through
 };
 
-/// COLL over the job. The rows of the node's ranks are filled when it returns, and with heartbeats those of all. Where
-/// there should be some and are none, rank 0 says so.
+/// COLL over the job. When it returns, the rows of the node's ranks are filled and, with heartbeats, those of all
+/// ranks. If heartbeats are needed but do not get through, rank 0 logs it.
 Node find_node();
 
 /// This operating-system host's name.

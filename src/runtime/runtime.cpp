@@ -67,11 +67,11 @@ std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
 
 }  // namespace
 
-/// Members in the order of acquisition; they go in reverse.
+/// Members in order of acquisition; they are destroyed in reverse.
 struct Runtime::Impl {
-  KeptSigterm sigterm;  ///< for those who watch in turn
+  KeptSigterm sigterm;  ///< held through all watches, which take turns
   MpiSession session;
-  std::unique_ptr<Device> device;  ///< bound later; what the group holds of it goes first
+  std::unique_ptr<Device> device;  ///< bound later; the group, which uses it, is destroyed first
   std::unique_ptr<ReplicaGroup> group;
   JobEnd end;
   RuntimeOptions options;
@@ -100,7 +100,8 @@ struct Runtime::Impl {
   MeetingPoint& meeting() { return group->meeting(); }
   ControlChannel& channel() { return group->meeting().channel(); }
 
-  /// COLL. `step` on every rank; if it fails on one, it fails on all. Collectives in it must fail on all or none.
+  /// COLL. Runs `step` on every rank; if it fails on one, it fails on all. Its own collectives must fail on all ranks
+  /// or none.
   template <class Step>
   void together(const char* name, Step&& step, Here here = Here::current()) {
     try {
@@ -141,7 +142,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   compare_options();
   read_cluster();
   bind();
-  // From here on sentences name task and host.
+  // From here on messages name task and host.
   watchdog.reset();
   watch();
   strategy.emplace(*group, options.reductions);
@@ -186,7 +187,7 @@ void Runtime::Impl::read_cluster() {
   text = broadcast_text(channel(), std::move(text));
   const auto hosts = gather_texts(channel(), host_name());
 
-  std::optional<TfConfig> own;  // what this rank's own environment says it is
+  std::optional<TfConfig> own;  // what this rank's own environment says
   together("parsing the cluster spec", [&] {
     if (!options.cluster_spec.empty()) {
       ranks.emplace(ClusterSpec::parse(text, options.cluster_spec.string()), group->size());
@@ -242,7 +243,7 @@ void Runtime::Impl::bind() {
   if (device->kind() == DeviceKind::cuda) add_device_plane(place);
 }
 
-/// COLL. One kind of device for all ranks, from what each of them found.
+/// COLL. Chooses one kind of device for all ranks from what each of them found.
 void Runtime::Impl::settle(NodePlace& place) {
   std::vector<int> gpus;
   for (const std::string& each : gather_texts(channel(), std::to_string(place.gpus_on_node)))
@@ -287,7 +288,7 @@ Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
 
 Runtime::~Runtime() {
   if (std::uncaught_exceptions() <= impl_->exceptions_before) return;
-  // Unwinding: what it is cannot be seen from a destructor, only whether all ranks know of it.
+  // During unwinding a destructor cannot see the exception, only whether all ranks know of it.
   if (const auto& failure = impl_->meeting().failure()) {
     impl_->end.after(failure->exception);
   } else {
@@ -326,8 +327,8 @@ std::chrono::nanoseconds Runtime::watchdog_cpu_time() const {
   return impl_->watchdog ? impl_->watchdog->cpu_time() : std::chrono::nanoseconds{0};
 }
 
-/// Of run_program, from MPI's start to its end. `wrong` with the options is said once for the job, so not before the
-/// ranks know each other.
+/// The part of run_program from the start of MPI to its end. `wrong`, an error in the options, is reported once for the
+/// job, so only after the ranks know each other.
 int Runtime::run(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
                  const std::function<void(Runtime&)>& body) {
   std::unique_ptr<Impl> impl;
@@ -358,7 +359,7 @@ int Runtime::run(int& argc, char**& argv, const RuntimeOptions& options, const s
 
 int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                 const std::function<void(Runtime&)>& body) {
-  // From the beginning: a rank that ends as soon as it is told to could be taken for the reason.
+  // From the very beginning: a rank that ends as soon as it is told to could be taken for the cause.
   const KeptSigterm sigterm;
   RuntimeOptions made;
   std::exception_ptr wrong;

@@ -27,9 +27,11 @@ constexpr Seconds tick{0.05};
 constexpr Seconds gap{0.5};
 constexpr Seconds between_looks{0.25};
 constexpr Seconds between_last_looks{0.01};
-// A rank of another node, where this one sees nothing: a slow start is likelier than the end of a node.
+// How much longer to wait for a rank of another node, which this one cannot see: a slow start is likelier than the end
+// of a node.
 constexpr Seconds without_evidence{20};
-// Who reports ends the job, and is the next to be missed: the others get so long to see that a line is on its way.
+// The rank that reports ends the job and is then missing itself. The others get this long to see that a line is on its
+// way.
 constexpr Seconds until_all_have_seen{0.7};
 // mpirun tells one rank after the other to end, and they look at each other then.
 constexpr Seconds until_all_have_looked{0.5};
@@ -59,7 +61,7 @@ SiblingWatch::~SiblingWatch() {
 }
 
 void SiblingWatch::watch() {
-  // What is seen once may be a process that is just beginning, or one that is stopped for a moment.
+  // A single look may catch a process that is just starting, or that is stopped for a moment.
   std::optional<Trouble> before;
   Seconds next_look = options_.patience;
   while (true) {
@@ -78,10 +80,10 @@ void SiblingWatch::watch() {
   }
 }
 
-/// In ticks, as the watchdog: a job that is suspended as a whole is not late.
+/// Counts ticks, like the watchdog: a job that is suspended as a whole is not late.
 void SiblingWatch::count_tick() {
   waited_ += tick;
-  // mpirun's daemon that loses mpirun ends at once, and may leave us behind.
+  // A daemon that loses mpirun ends at once, and may leave us behind.
   if (::getppid() != launcher_) end_without_launcher(ExitCode::stall);
   reported_ = reported_ || report_is_claimed();
 }
@@ -97,7 +99,7 @@ SiblingWatch::Wake SiblingWatch::wait() {
   ::poll(waits, std::size(waits), static_cast<int>(tick / std::chrono::milliseconds{1}));
   // This process was stopped itself, and may be told to end because of that.
   if (std::chrono::steady_clock::now() - before > gap) seen_.clear();
-  // SIGTERM first: what it has to say would be lost on the way out.
+  // SIGTERM first: on the way out, its message would be lost.
   if (waits[0].revents) return Wake::sigterm;
   return waits[1].revents ? Wake::stop : Wake::tick;
 }
@@ -106,7 +108,7 @@ bool SiblingWatch::is_impatient_since(Seconds waited) const {
   return options_.patience.count() > 0 && waited >= options_.patience;
 }
 
-/// The lowest rank that is not there, or has stopped.
+/// The lowest rank that is missing or has stopped.
 std::optional<SiblingWatch::Trouble> SiblingWatch::look() const {
   const SiblingView view = look_at_siblings();
   std::set<int> expected = ranks_if_all_are_here();
@@ -116,14 +118,14 @@ std::optional<SiblingWatch::Trouble> SiblingWatch::look() const {
   return stopped == view.processes.end() ? std::nullopt : std::optional{Trouble{stopped->rank, How::stopped}};
 }
 
-/// mpirun tells the ranks to end when it has seen the end of one, or is told so itself. In the first case that one is
-/// not there any more. Another may have gone as soon as it was told; but then its end still shows, or two are missing.
+/// mpirun tells the ranks to end when it has seen one of them end, or when it is told so itself. In the first case that
+/// rank is missing. Another may have ended as soon as it was told; but then its end still shows, or two are missing.
 std::optional<int> SiblingWatch::whose_end() const {
   if (!launched_ || options_.may_be_gone()) return std::nullopt;
   const SiblingView view = look_at_siblings();
   const auto missing = view.missing(seen_);
   if (missing.size() != 1 || view.nameless > 0) return std::nullopt;
-  // It may have ended because of one that has stopped.
+  // The missing rank may have ended because of one that has stopped.
   if (std::ranges::any_of(view.processes, &SiblingView::Process::stopped)) return std::nullopt;
   return missing.front();
 }
@@ -138,7 +140,7 @@ void SiblingWatch::end_for(const Trouble& trouble) const {
   const bool mine =
       report(fmt::format("replica {} {}: {}", trouble.rank, trouble.how == How::stopped ? "has stopped" : "is gone",
                          waited_for(options_.patience, options_.doing)));
-  // Whoever ends first ends the job.
+  // Whichever rank ends first ends the job.
   sigterm_.let_through();
   sleep(mine ? until_all_have_seen : Seconds{3});
   std::_Exit(static_cast<int>(ExitCode::stall));

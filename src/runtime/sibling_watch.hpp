@@ -17,19 +17,19 @@
 
 namespace lockstep {
 
-/// Ends this process, and with it the job, unless it is gone before: MPI waits for a rank that does not come. After
-/// `patience` the system's list of processes says which of those that mpirun started on this node has stopped, or is
-/// not there. Where it says nothing, a rank of another node is waited for much longer. Where mpirun tells this process
-/// to end, the same list says whose end made it do so, if it was one rank's alone. Without mpirun there is nothing to
-/// watch.
+/// Ends this process, and with it the job, unless this object is destroyed first: MPI waits for a rank that does not
+/// come. After `patience` the system's list of processes says which rank that mpirun started on this node has stopped
+/// or is missing. If the list shows nothing, the watch waits much longer for a rank of another node. If mpirun tells
+/// this process to end, the same list says which rank's end was the cause, if it was only one's. Without mpirun there
+/// is nothing to watch.
 class SiblingWatch {
  public:
   struct Options {
     std::string doing;                       ///< as in "while the job was starting"
-    std::chrono::duration<double> patience;  ///< none where it is not positive: that is still to be refused
-    std::set<int> known;                     ///< ranks of this node that are known to have been there
-    PhaseTable* table = nullptr;             ///< where the report is claimed too
-    /// Whether the others may be gone by now.
+    std::chrono::duration<double> patience;  ///< if not positive, unlimited: the options are refused later
+    std::set<int> known;                     ///< ranks known to have been on this node
+    PhaseTable* table = nullptr;             ///< where else the report is claimed
+    /// Whether the other ranks may be gone by now.
     std::function<bool()> may_be_gone = [] { return false; };
   };
 
@@ -64,15 +64,15 @@ class SiblingWatch {
   pid_t launcher_ = ::getppid();
   bool reported_ = false;  ///< by another rank
   Seconds waited_{0};
-  std::set<int> seen_;  ///< ranks that were there, with no gap in this watch since
+  std::set<int> seen_;  ///< ranks seen since this watch's last gap
   KeptSigterm sigterm_;
   Descriptor stop_;
   std::thread thread_;
 };
 
-/// When MPI has ended on every rank of this node: the lowest of them waits for the others' processes to be gone, but
-/// not for longer than `patience`. mpirun waits for one that stops on its last way for ever; it is named, and the job
-/// ended.
+/// Call it once MPI has ended on every rank of this node. The lowest of them waits for the others' processes to be
+/// gone, but no longer than `patience`. mpirun would wait for ever for a process that stops on its way out; this names
+/// it and ends the job.
 void see_siblings_off(std::chrono::duration<double> patience, const KeptSigterm& sigterm);
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-/// By the variables that launchers set.
+/// From the variables that launchers set.
 std::optional<int> rank_in(const std::string& variable) {
   for (const char* name : {"OMPI_COMM_WORLD_RANK=", "PMI_RANK="})
     if (variable.starts_with(name)) return std::atoi(variable.c_str() + variable.find('=') + 1);
@@ -31,7 +31,8 @@ std::optional<pid_t> process_number(const std::string& name) {
   return std::atoi(name.c_str());
 }
 
-/// Those that `parent` started. A kernel that keeps no lists of them leaves every process to be asked for its parent.
+/// The processes that `parent` started. If the kernel keeps no list of them, all processes: each must be asked for its
+/// parent.
 std::vector<pid_t> candidates(pid_t parent) {
   std::vector<pid_t> found;
   std::error_code ignored;
@@ -45,7 +46,7 @@ std::vector<pid_t> candidates(pid_t parent) {
   return found;
 }
 
-/// What "/proc/12/stat" says: "12 (a name) T 10 …", where the name may hold anything.
+/// The fields of "/proc/12/stat": "12 (a name) T 10 …". The name may hold any characters.
 struct Status {
   std::string name;
   char state = 0;

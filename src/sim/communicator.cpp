@@ -16,7 +16,7 @@
 namespace lockstep::sim {
 namespace {
 
-/// No number that a sum could use by mistake: a NaN in floating-point types.
+/// A byte that no sum can use by mistake: it makes a NaN in floating-point types.
 constexpr int poison = 0xff;
 
 Bytes bytes_of(const TensorView& view) {
@@ -32,7 +32,7 @@ std::string describe_slices(const TensorView& view, SliceBounds bounds) {
                                                           to_hex(digest_of(std::as_bytes(bounds)))));
 }
 
-/// As MPI, which has no such numbers.
+/// As MPI, which has no 16-bit floating-point numbers.
 void require_summable(const TensorView& tensor) {
   if (is_16_bit_float(tensor.dtype()))
     throw InvalidArgument{fmt::format("the simulated backend cannot add up tensors of {}", name_of(tensor.dtype()))};
@@ -162,14 +162,14 @@ class SimCommunicator final : public Communicator {
     OnFinish on_finish_;
   };
 
-  /// `mine` goes out when the call does, and what comes in is written when the work is waited for: neither a moment
-  /// earlier nor later than any backend could.
+  /// Sends `mine` at the call, and writes what comes in when the work is waited for: the earliest and the latest moment
+  /// that any backend may choose.
   Work start(const std::string& what, const TensorView& mine, Needs needs, OnFinish on_finish) {
     const auto number = plane_.start(job_rank(rank_), what, bytes_of(mine));
     return Work{std::make_unique<Pending>(*this, what, mine, number, needs, std::move(on_finish))};
   }
 
-  /// Of a rank of this group.
+  /// The job's number of a rank of this group.
   int job_rank(int rank) const { return plane_.members()[static_cast<std::size_t>(rank)]; }
 
   static TensorView nothing_of(const TensorView& tensor) { return tensor.reshaped({tensor.count()}).slice(0, 0); }
@@ -186,7 +186,7 @@ class SimCommunicator final : public Communicator {
     return whole.reshaped({whole.count()}).slice(first, count);
   }
 
-  /// From the element `first` on of what `from` brought, as many as `to` has.
+  /// Copies what `from` brought, from the element `first` on, as much as fits into `to`.
   void take(std::uint64_t number, int from, std::int64_t first, const TensorView& to) const {
     if (to.bytes() == 0) return;
     const auto offset = static_cast<std::size_t>(first) * size_of(to.dtype());
@@ -200,7 +200,7 @@ class SimCommunicator final : public Communicator {
     };
   }
 
-  /// In an order of the backend's choosing: each collective begins with another rank.
+  /// Adds up in an order of the backend's choosing: each collective begins with another rank.
   void sum(std::uint64_t number, const TensorView& tensor) const {
     with_element_type(tensor.dtype(), [&]<class T>() {
       const auto sums = tensor.reshaped({tensor.count()}).elements<T>();

@@ -1,11 +1,11 @@
-// Which simulated rank this thread is.
+// Knows which simulated rank this thread is.
 #pragma once
 
 namespace lockstep::sim {
 
 class Job;
 
-/// Says so for as long as it lives.
+/// Makes this thread a rank of `job` for as long as it lives.
 class Current {
  public:
   Current(Job& job, int rank);

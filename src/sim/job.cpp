@@ -82,7 +82,7 @@ void Job::run() {
   for (const Fault& fault : options_.faults)
     if (fault.time != Fault::no_time) scheduler_.call(fault.time, [this, &fault] { strike(fault); });
   scheduler_.run([this](int rank) { play(rank); });
-  // One that nobody was left to notice.
+  // A fault that no rank was left to notice.
   if (!over_ && !blows_.empty()) notice(blows_.front());
 
   std::exception_ptr failure;
@@ -107,7 +107,7 @@ void Job::run() {
   std::rethrow_exception(failure);
 }
 
-/// A rank from its begin to its end.
+/// A rank, from its beginning to its end.
 void Job::play(int rank) {
   const Current current{*this, rank};
   try {
@@ -119,7 +119,7 @@ void Job::play(int rank) {
   }
 }
 
-/// As Runtime and run_program have it. Throws if the job is over.
+/// Does what Runtime and run_program do. Throws if the job is over.
 void Job::take_part(int rank) {
   ReplicaGroup group{make_communicator(data_, rank), make_channel(control_, rank, options_.ranks), names_,
                      [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); }};
@@ -186,7 +186,7 @@ Time Job::draw_latency() {
   return Time{static_cast<Time::rep>(scheduler_.draw(longest * factor + 1))};
 }
 
-/// What every scheduling point begins with.
+/// The beginning of every scheduling point.
 void Job::pass(int rank) {
   if (scheduler_.is_unwinding(rank)) throw Unwind{};
   throw_if_over(rank);
@@ -194,13 +194,13 @@ void Job::pass(int rank) {
   for (const Fault& fault : options_.faults) {
     if (fault.rank != rank || fault.point != point) continue;
     strike(fault);
-    scheduler_.pause(rank);  // for good
+    scheduler_.pause(rank);  // forever
   }
 }
 
 void Job::point(int rank, std::string_view what) {
   pass(rank);
-  // Now and then it takes its time to get there, while the messages of others travel.
+  // Now and then it takes some time to get there, while messages of others travel.
   if (scheduler_.draw(4) == 0) {
     scheduler_.wake(rank, later(now(), draw_latency()));
     scheduler_.wait(rank);
@@ -237,7 +237,7 @@ void Job::strike(const Fault& fault) {
   scheduler_.call(blows_.back().noticed, [this, blow = blows_.back()] { notice(blow); });
 }
 
-/// What a watchdog says of a rank that is gone, or has stopped.
+/// Ends the job as a watchdog does for a rank that is gone or has stopped.
 void Job::notice(const Blow& blow) {
   const int rank = blow.fault.rank;
   std::string text;
@@ -253,7 +253,7 @@ void Job::notice(const Blow& blow) {
   }
 }
 
-/// Finds the rank that runs, but is not where others have waited for it too long.
+/// Finds a rank that runs, but that others have waited for too long.
 void Job::before(Time next) {
   if (over_ || next < options_.stall_timeout) return;
   for (int waiting = 0; waiting < options_.ranks; ++waiting) {
@@ -301,7 +301,7 @@ std::string Job::was(int rank) const {
 }
 
 /// "replica 2 (worker:2, host sim) is in all_gather of f32[12]; replicas 0, 1, 3 have finished the step": the ranks
-/// that wait or have left, those to blame first, as in a verdict.
+/// that wait or have left, with those to blame first, as in a verdict.
 std::string Job::who_is_where() const {
   struct Group {
     std::vector<int> ranks;

@@ -1,5 +1,5 @@
-// A simulated job: its ranks, its faults, and what it ends with. Stands where mpirun, the phase table and the watchdogs
-// stand in a real one.
+// A simulated job: its ranks, its faults, and how it ends. It takes the place of mpirun, the phase table and the
+// watchdogs of a real job.
 #pragma once
 
 #include <exception>
@@ -21,17 +21,17 @@ namespace lockstep::sim {
 
 class Job final : private Scheduler::Overseer {
  public:
-  /// InvalidArgument for options that make no sense.
+  /// InvalidArgument for invalid options.
   Job(Options options, std::function<void(Strategy&, int)> body);
 
-  /// Throws what the job failed with.
+  /// Runs the job, and throws what it failed with.
   void run();
 
-  /// For rank `rank`, which runs. Each throws what the job ended with, once it has.
+  /// The following are for rank `rank`, which runs. Each throws what the job ended with, once it has ended.
 
   /// A scheduling point.
   void point(int rank, std::string_view what);
-  /// One that ends when somebody has said `wake`.
+  /// A scheduling point that ends after a `wake`.
   void wait(int rank, std::string_view what);
   void sleep(int rank, Time length);
 
@@ -42,13 +42,13 @@ class Job final : private Scheduler::Overseer {
   const std::string& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   std::uint64_t seed() const { return options_.seed; }
 
-  /// The plane of `members`, which split off from `from` together, in its `number`-th split.
+  /// The plane of `members`, which split off from `from` together in its `number`-th split.
   Plane& split(const Plane& from, std::uint64_t number, const std::vector<int>& members);
 
-  /// Whether a rank is on its way out: its job is over, or it was parked.
+  /// Whether a rank is on its way out: its job is over, or the rank was parked.
   bool is_leaving(int rank) const { return over_ || scheduler_.is_unwinding(rank); }
 
-  /// The job is over, with the same exception for every rank. Throws it.
+  /// Ends the job with the same exception for every rank, and throws it.
   template <class E>
   [[noreturn]] void end(E error) {
     std::string text = error.what();
@@ -56,19 +56,19 @@ class Job final : private Scheduler::Overseer {
     std::rethrow_exception(over_->exception);
   }
 
-  /// The job is over, unless it was, because of an exception that only `rank` knows of: a PeerError for the others.
-  /// Throws what it ended with.
+  /// Ends the job, unless it is over, because of an exception that only `rank` knows of; the others get a PeerError.
+  /// Throws what the job ended with.
   [[noreturn]] void end_by(int rank, const std::exception_ptr& exception);
 
  private:
   struct Rank {
     std::uint64_t points = 0;
-    std::optional<Time> meets_since;        ///< where it waits in an agreement
-    const MeetingPoint* meeting = nullptr;  ///< while there is one
-    std::exception_ptr outcome;             ///< what left `body`, or its end
+    std::optional<Time> meets_since;        ///< set while it waits in an agreement
+    const MeetingPoint* meeting = nullptr;  ///< null before it exists, and after
+    std::exception_ptr outcome;             ///< the first exception that left `body` or the end of the job
   };
 
-  /// A fault that came true.
+  /// A fault that took effect.
   struct Blow {
     Fault fault;
     Time noticed;
@@ -77,7 +77,7 @@ class Job final : private Scheduler::Overseer {
 
   struct End {
     std::exception_ptr exception;
-    std::exception_ptr for_others;  ///< where `culprit` alone throws `exception`
+    std::exception_ptr for_others;  ///< set if only `culprit` throws `exception`
     int culprit = -1;
     std::string text;
   };

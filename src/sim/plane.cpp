@@ -39,7 +39,7 @@ std::uint64_t Plane::start(int rank, std::string what, Bytes bytes) {
   return number;
 }
 
-/// When what the waiter needs is with it; nothing as long as some of it has not been sent.
+/// The time when the waiter has all that it needs; empty while some of it has not been sent.
 std::optional<Time> Plane::complete_at(const Collective& collective, const Waiter& waiter) {
   switch (waiter.needs.from) {
     case Needs::From::nobody: return job_.now();
@@ -53,7 +53,7 @@ std::optional<Time> Plane::complete_at(const Collective& collective, const Waite
   Time last{0};
   for (const auto& arrival : collective.arrivals)
     if (arrival) last = std::max(last, arrival->here);
-  // The last message of a collective reaches the ranks one after the other.
+  // The last message of a collective reaches the ranks one after another.
   return last + job_.draw_latency();
 }
 

@@ -1,4 +1,5 @@
-// Where the ranks of a simulated job meet: for each collective of a plane, who brought what, and when it gets to whom.
+// The meeting place of a simulated job's ranks: for each collective of a plane, who brought what, and when it reaches
+// whom.
 #pragma once
 
 #include <cstddef>
@@ -20,39 +21,39 @@ using Bytes = std::vector<std::byte>;
 struct Needs {
   enum class From { everyone, one, nobody };
   From from = From::everyone;
-  int rank = 0;  ///< with `one`
+  int rank = 0;  ///< for `one`
 };
 
-/// One sequence of collectives, as a communicator has. The n-th of one rank is the n-th of every other: ranks that
-/// bring different ones to it are found when the second comes.
+/// One sequence of collectives, as a communicator has. The n-th collective of one rank is the n-th of every other. If
+/// ranks bring different ones to it, the second to come detects it.
 class Plane {
  public:
-  /// `name` for messages: "control", "data". `members` are the ranks that take part, ascending.
+  /// `name` is for messages: "control", "data". `members` are the ranks that take part, ascending.
   Plane(Job& job, std::string name, std::vector<int> members);
 
   Job& job() { return job_; }
   const std::vector<int>& members() const { return members_; }
 
-  /// A scheduling point; then `rank` starts its next collective, with `bytes` for the others. `what` says all that the
-  /// ranks must have in common: "all_gather of f32[12]". Returns the number of the collective.
+  /// A scheduling point. Then `rank` starts its next collective, with `bytes` for the others. `what` states all that
+  /// the ranks must have in common: "all_gather of f32[12]". Returns the number of the collective.
   std::uint64_t start(int rank, std::string what, Bytes bytes);
 
-  /// A scheduling point if it has to wait: until what `rank` needs from the others is there.
+  /// Waits until what `rank` needs from the others is there. A scheduling point if it has to wait.
   void finish(int rank, std::uint64_t collective, Needs needs);
 
   /// What `from` brought to a collective that this rank has finished but not left.
   const Bytes& brought(std::uint64_t collective, int from) const;
 
-  /// `rank` is done with it, and looks at nothing of it any more.
+  /// Ends the part of `rank` in the collective. It reads nothing of it any more.
   void leave(int rank, std::uint64_t collective);
 
-  /// The collective that a rank has begun and not left, the last of them: "all_gather of f32[12]". Empty for none.
+  /// The last collective that `rank` has begun and not left: "all_gather of f32[12]". Empty if there is none.
   const std::string& inside(int rank) const { return inside_[static_cast<std::size_t>(rank)]; }
 
  private:
   struct Arrival {
     Bytes bytes;
-    Time here;  ///< when it gets to the others
+    Time here;  ///< when it reaches the others
   };
   struct Waiter {
     int rank;
@@ -60,7 +61,7 @@ class Plane {
   };
   struct Collective {
     std::string what;
-    int first = 0;  ///< who said so
+    int first = 0;  ///< the rank that started it first
     std::vector<std::optional<Arrival>> arrivals;
     std::vector<Waiter> waiters;
     int arrived = 0;
@@ -77,7 +78,7 @@ class Plane {
   std::vector<std::uint64_t> next_;  ///< of each rank of the job
   std::vector<std::string> inside_;  ///< of each rank of the job
   std::deque<Collective> under_way_;
-  std::uint64_t first_ = 0;  ///< the number of the first of them
+  std::uint64_t first_ = 0;  ///< the number of the first of `under_way_`
 };
 
 }  // namespace lockstep::sim

@@ -13,9 +13,9 @@ namespace lockstep::sim {
 /// `plane` must outlive the result.
 std::unique_ptr<ControlChannel> make_channel(Plane& plane, int rank, int size);
 
-/// On host memory. Besides what every communicator does it looks for mistakes that a real one would forgive: a tensor
-/// that is written to before `wait` (CommError), the use of memory nobody wrote (it holds NaNs), and of what `reduce`
-/// leaves where it is of no use. `rank` is the job's.
+/// A communicator on host memory. It also detects mistakes that a real backend would forgive: writing to a tensor
+/// before `wait` (CommError), and using memory that nobody wrote (it holds NaNs), including what `reduce` leaves on
+/// ranks other than the root. `rank` is the job's number.
 std::unique_ptr<Communicator> make_communicator(Plane& plane, int rank);
 
 }  // namespace lockstep::sim

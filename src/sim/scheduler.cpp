@@ -30,11 +30,11 @@ void Scheduler::thread_of(int rank, const std::function<void(int)>& body) {
   } catch (const Unwind&) {
   }
   self.state = State::ended;
-  // Not choose() for a rank that is unwound: whoever unwinds it waits for just this.
+  // Not choose() for a rank that is unwound: `unwind` waits for exactly this.
   (self.unwinding ? outside_ : choose()).give();
 }
 
-/// Every thread that has not ended waits for its baton: it gets it to leave.
+/// Every thread that has not ended waits for its baton. It gets the baton in order to leave.
 void Scheduler::unwind() {
   for (const auto& rank : ranks_) {
     if (!rank->thread.joinable()) continue;
@@ -67,13 +67,13 @@ Baton& Scheduler::choose() {
   return rank.baton;
 }
 
-/// To the next event. False where none of those to come wakes a rank.
+/// Moves the clock to the next event. False if no coming event wakes a rank.
 bool Scheduler::move_clock() {
   if (to_be_woken_ == 0) return false;
   const auto stale = [&](const Event& event) { return event.rank >= 0 && of(event.rank).wake != event.order; };
   while (stale(events_.top())) events_.pop();
   overseer_.before(events_.top().time);
-  if (!ready_.empty()) return true;  // it saw a reason for them to go on earlier
+  if (!ready_.empty()) return true;  // the overseer found a reason for them to continue earlier
   const Event event = events_.top();
   events_.pop();
   move_to(event.time);

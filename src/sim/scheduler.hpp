@@ -1,4 +1,4 @@
-// Who runs, and what time it is. Knows threads, a clock and a seed; nothing of collectives.
+// Decides who runs, and what time it is. Knows threads, a clock and a seed, but no collectives.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 
 namespace lockstep::sim {
 
-/// Ends a thread whose rank is parked. No std::exception: nobody catches it by mistake and goes on.
+/// Ends a thread whose rank is parked. It is not a std::exception, so nobody catches it by mistake and continues.
 struct Unwind {};
 
-/// Whoever holds it runs. Each thread waits for its own.
+/// The thread that holds its baton runs. Each thread waits for its own.
 class Baton {
  public:
   void give() {
@@ -39,26 +39,26 @@ class Baton {
   bool here_ = false;
 };
 
-/// One thread a rank, one of which runs. All methods but `run` are for the thread that runs, and none of them locks
-/// anything: the batons put all that happens in one order.
+/// One thread per rank, one of which runs at a time. All methods but `run` are for the thread that runs. None of them
+/// locks anything: the batons put everything in one order.
 class Scheduler {
  public:
-  /// Is asked, by whichever thread runs, where the ranks do not go on by themselves.
+  /// Called by the running thread when the ranks cannot continue by themselves.
   class Overseer {
    public:
     virtual ~Overseer() = default;
 
-    /// The clock is about to move on to `next`, because all ranks wait.
+    /// Called before the clock moves on to `next`, because all ranks wait.
     virtual void before(Time next) = 0;
 
-    /// All ranks wait and nothing that is under way would wake one. Must park one or wake one.
+    /// Called when all ranks wait and nothing to come would wake one. Must park a rank or wake one.
     virtual void stuck() = 0;
   };
 
   Scheduler(int ranks, std::uint64_t seed, Overseer& overseer);
 
-  /// Calls `body(rank)`, which must not throw anything but Unwind, on every rank. Returns when every thread has ended:
-  /// those of parked ranks are unwound, one after the other, when the others are done. At most once.
+  /// Calls `body(rank)`, which must throw nothing but Unwind, on every rank. Returns when every thread has ended.
+  /// Threads of parked ranks are unwound, one after another, when the others are done. At most once.
   void run(const std::function<void(int rank)>& body);
 
   /// Uniform in [0, bound).
@@ -69,22 +69,22 @@ class Scheduler {
 
   /// Lets others run.
   void pause(int rank);
-  /// Lets others run until somebody has said `wake`. Unwind where this rank was parked instead.
+  /// Lets others run until somebody calls `wake`. Throws Unwind if this rank was parked instead.
   void wait(int rank);
 
-  /// `rank`, which waits or is about to, goes on at `at`, or now if that is in the past. Without effect on one that
-  /// never goes on.
+  /// Makes `rank`, which waits or is about to, continue at `at`, or now if that is in the past. No effect on a rank
+  /// that was parked or has ended.
   void wake(int rank, Time at);
-  /// Every rank that waits goes on now, and no call is made any more.
+  /// Makes every rank that waits continue now, and drops all calls to come.
   void wake_all();
-  /// `rank` never goes on.
+  /// Stops `rank` for good.
   void park(int rank);
   /// Neither parked nor ended.
   bool is_live(int rank) const { return of(rank).state != State::parked && of(rank).state != State::ended; }
   bool is_parked(int rank) const { return of(rank).state == State::parked; }
   bool is_unwinding(int rank) const { return of(rank).unwinding; }
 
-  /// Calls `act` when the clock gets there, if it does.
+  /// Calls `act` when the clock reaches `at`, if it does.
   void call(Time at, std::function<void()> act);
 
  private:
@@ -93,15 +93,15 @@ class Scheduler {
   struct Rank {
     State state = State::ready;
     bool unwinding = false;
-    std::uint64_t wake = 0;  ///< the event that will; 0 for none
+    std::uint64_t wake = 0;  ///< the event that wakes it; 0 for none
     Baton baton;
     std::thread thread;
   };
 
   struct Event {
     Time time;
-    std::uint64_t order;  ///< from 1, as they were made
-    int rank;             ///< to wake; -1 for a call
+    std::uint64_t order;  ///< from 1, in the order of creation
+    int rank;             ///< the rank to wake; -1 for a call
     std::function<void()> act;
   };
   struct Later {
@@ -114,9 +114,9 @@ class Scheduler {
   const Rank& of(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
   void make_ready(int rank);
   void thread_of(int rank, const std::function<void(int)>& body);
-  /// Gives up the turn of the thread with this baton, and takes it back some time later.
+  /// Gives up the turn of the thread with this baton, and gets it back some time later.
   void hand_over(Baton& mine);
-  /// The baton of who runs next.
+  /// The baton of the rank to run next.
   Baton& choose();
   bool move_clock();
   void unwind();
@@ -128,10 +128,10 @@ class Scheduler {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<int> ready_;
   int waiting_ = 0;
-  int to_be_woken_ = 0;  ///< of those that wait: those with an event that wakes them
+  int to_be_woken_ = 0;  ///< of the ranks that wait, those with an event that wakes them
   std::priority_queue<Event, std::vector<Event>, Later> events_;
   std::uint64_t events_made_ = 0;
-  Baton outside_;  ///< of the thread that called run
+  Baton outside_;  ///< the baton of the thread that called `run`
 };
 
 }  // namespace lockstep::sim

@@ -19,7 +19,8 @@ const Current& require_current(const char* function) {
   return *current;
 }
 
-/// Where a destructor waits while an exception takes its rank out of the job, the next one would be the end of us all.
+/// True if an exception is taking the rank out of the job. If a destructor waited then, a second exception would
+/// terminate the process.
 bool is_leaving(const Current& rank) {
   return std::uncaught_exceptions() > 0 && rank.job.is_leaving(rank.rank);
 }

@@ -13,13 +13,13 @@
 namespace lockstep::detail {
 namespace {
 
-/// Replicas that hold the same, ascending.
+/// Replicas that hold the same digest, ascending.
 struct Holders {
   std::uint64_t digest;
   std::vector<int> replicas;
 };
 
-/// In the order of their lowest replica.
+/// Ordered by their lowest replica.
 std::vector<Holders> holders_of(const DriftedValue& value) {
   std::vector<Holders> all;
   for (std::size_t replica = 0; replica < value.digests.size(); ++replica) {
@@ -31,7 +31,7 @@ std::vector<Holders> holders_of(const DriftedValue& value) {
   return all;
 }
 
-/// The replicas outside of the majority, ascending; none where there is no majority.
+/// The replicas outside the majority, ascending; empty if there is no majority.
 std::vector<int> outside_of_majority(std::span<const Holders> holders, std::size_t replicas) {
   const auto majority = std::find_if(holders.begin(), holders.end(),
                                      [&](const Holders& each) { return 2 * each.replicas.size() > replicas; });

@@ -1,4 +1,4 @@
-// Finding replicas that drifted: digests of what should be equal, and the sentence where it is not.
+// Finding replicas that drifted: digests of what should be equal, and the sentence if it is not.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace lockstep::detail {
 
-/// What the replicas of a store hold alike, as digests: its sealed mirrored variables in the order of their creation,
-/// the sync-on-read variables that are said to be `alike`, and the optimizers' state.
+/// Digests of what the replicas of a store hold alike: its sealed mirrored variables in order of creation, the
+/// sync-on-read variables in `alike`, and the optimizers' state.
 class Attestation {
  public:
-  /// LOCAL. Waits for all work of the variables' device. ContextError for a variable that is not the store's or has no
+  /// LOCAL. Waits for all work on the variables' device. ContextError for a variable that is not the store's or has no
   /// memory.
   Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike);
 
-  /// What is compared: "variable 'w', optimizer state 'w@momentum'". For the text of an agreement, so that ranks that
-  /// compare other things than others are found before their digests are.
+  /// What is compared: "variable 'w', optimizer state 'w@momentum'". As the text of an agreement, it finds ranks that
+  /// compare different things before their digests are compared.
   std::string text() const;
 
-  /// For an agreement in which this object is alive; with the same `text()` on every rank.
+  /// For an agreement during which this object lives, with the same `text()` on every rank.
   Comparison comparison() const;
 
  private:
@@ -35,10 +35,10 @@ class Attestation {
   std::vector<std::uint64_t> digests_;
 };
 
-/// Who differs, and in what: the first value on which the replicas do not agree. `values` are the names of all,
-/// `digests` those of replica 0 for each, then of replica 1, …; `replicas[r]` is "replica r (task, host h)". At least
-/// two replicas differ. To blame are those outside of the majority; where there is none, the sentence says who holds
-/// what, and the verdict names replica 0. Its exception is a DriftError.
+/// Who differs, and in what: the first value on which the replicas do not agree. `values` names all values; `digests`
+/// holds those of replica 0 for each, then those of replica 1, and so on; `replicas[r]` is "replica r (task, host h)".
+/// At least two replicas must differ. Those outside the majority are to blame. Without a majority, the sentence says
+/// who holds what, and the verdict names replica 0. Its exception is a DriftError.
 Verdict judge_drift(std::span<const std::string> values, std::span<const std::uint64_t> digests,
                     std::span<const std::string> replicas);
 

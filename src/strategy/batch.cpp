@@ -6,7 +6,8 @@
 namespace lockstep::detail {
 namespace {
 
-/// Tensors of the host and of a GPU travel on different planes, where ranks that bring both would wait for each other.
+/// Host and GPU tensors travel on different planes: ranks that disagree on the plane would wait for each other for
+/// ever.
 std::string_view place_of(DeviceKind device) {
   return device == DeviceKind::cpu ? "" : " on a GPU";
 }
@@ -65,7 +66,7 @@ void Batch::broadcast(CrossDeviceOps& reductions, int root) {
   for_both([&](auto some) { reductions.broadcast(some, root); });
 }
 
-/// Calls `collective` for the dense leaves, and for the slices, which it replaces.
+/// Calls `collective` once for the dense leaves and once for the slices, which it replaces.
 template <class Collective>
 void Batch::for_both(Collective&& collective) {
   if (!views_.empty()) collective(std::span<const TensorView>{views_});

@@ -11,18 +11,18 @@
 
 namespace lockstep::detail {
 
-/// For work on `tensor`: the host's stream for one of the host, else `of_device`.
+/// The stream for work on `tensor`: the host's for a host tensor, else `of_device`.
 Stream& stream_for(const Tensor& tensor, Stream& of_device);
 
 /// Dense leaves are reduced together, and so are the slices.
 class Batch {
  public:
-  /// Replaces `leaves` by copies on the same device, which it will reduce in place; they must outlive it. `stream` is
-  /// that of the rank's device. InvalidArgument if `op` is not defined for one of them.
+  /// Replaces `leaves` by copies on the same device, which it reduces in place; they must outlive it. `stream` is that
+  /// of the rank's device. InvalidArgument if `op` is not defined for a leaf.
   Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream);
 
-  /// "reduce_to: sum of f32[3], i64[], slices f32[…, 2] of [10, 2]", and behind it what else is known of it. The
-  /// numbers of rows may differ by rank, so they are no part of it.
+  /// "reduce_to: sum of f32[3], i64[], slices f32[…, 2] of [10, 2]", followed by `more`. The numbers of rows may differ
+  /// by rank, so the text leaves them out.
   std::string text(std::string_view method, std::string_view more = {}) const;
 
   void all_reduce(CrossDeviceOps& reductions);

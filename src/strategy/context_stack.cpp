@@ -23,7 +23,7 @@ std::string mixing(const Strategy& current, const Strategy& wanted) {
   return fmt::format("Mixing different Strategy objects: {} is not {}", current.name(), wanted.name());
 }
 
-/// Null for a context kept from a run that is over: nothing of it but its address may be looked at.
+/// Null for a context kept from a run that is over, of which only the address may be used.
 const Strategy* strategy_of(const ReplicaContext& context) {
   if (is_default(context)) return &context.strategy();
   const auto frame = std::ranges::find(stack(), &context, &Frame::replica);
@@ -75,7 +75,7 @@ void require_current(const ReplicaContext& context) {
 }  // namespace detail
 
 Scope::Scope(Strategy& strategy) {
-  // The default strategy's contexts are no strategy's: any scope may begin there.
+  // The default strategy's contexts belong to no strategy, so any scope may begin there.
   if (has_strategy()) {
     if (detail::is_default(strategy)) throw ContextError{"Must not nest Strategy scopes."};
     detail::require_cross_replica(strategy);

@@ -1,4 +1,4 @@
-// The thread's stack of contexts, and the checks of who may call what where.
+// The thread's stack of contexts, and the checks of what may be called where.
 #pragma once
 
 #include <lockstep/strategy/context.hpp>
@@ -10,7 +10,7 @@ enum class Mode { cross_replica, replica, update };
 
 struct Frame {
   Mode mode;
-  const StrategyExtended* extended;   ///< the strategy's own: it stays where it is when that is moved
+  const StrategyExtended* extended;   ///< of the strategy: stays in place when that is moved
   ReplicaContext* replica = nullptr;  ///< in Mode::replica
 
   Strategy& strategy() const { return extended->strategy(); }
@@ -28,11 +28,11 @@ class PushedFrame {
   ~PushedFrame() { pop(); }
 };
 
-/// The innermost frame; null in the default context.
+/// The innermost frame, or null in the default context.
 const Frame* current_frame();
 
-/// ContextError unless `strategy`'s methods for cross-replica context may be called here: in its cross-replica context,
-/// or in the default one.
+/// ContextError unless `strategy`'s cross-replica methods may be called here: in its cross-replica context, or in the
+/// default context.
 void require_cross_replica(const Strategy& strategy);
 
 /// ContextError unless `context` is the current replica context.
@@ -41,7 +41,7 @@ void require_current(const ReplicaContext& context);
 /// ContextError in another strategy's context.
 void require_not_another(const Strategy& strategy);
 
-/// ContextError unless `strategy` is the current one, in whatever context of its own.
+/// ContextError unless `strategy` is the current one, in any of its contexts.
 void require_scope(const Strategy& strategy);
 
 }  // namespace lockstep::detail

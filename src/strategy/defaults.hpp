@@ -1,4 +1,5 @@
-// What the default context offers: a strategy and its replica context, one of each a thread, as the context is.
+// What the default context offers: a strategy and its replica context. Each thread has its own, like its stack of
+// contexts.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 
 namespace lockstep::detail {
 
-/// Made when first asked for, and never moved.
+/// Made on first use, and never moved.
 struct Defaults {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};

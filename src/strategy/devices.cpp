@@ -1,4 +1,4 @@
-// The names of devices: a table that is made when the job starts, and asked for locally from then on.
+// The names of devices: a table made when the job starts and read locally from then on.
 #include <algorithm>
 
 #include <fmt/format.h>

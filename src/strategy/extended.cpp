@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-/// A component of a sync-on-read variable on its way to what the variable is read as.
+/// Turns one rank's component of a sync-on-read variable into the value that the variable reads as.
 class ComponentRead {
  public:
   /// `component` is one leaf, which becomes the value.

@@ -1,4 +1,4 @@
-// Reducing what `map` gave.
+// Reducing the results of `map`.
 #include <limits>
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ const Tensor& dense(const detail::Leaf& leaf) {
   throw InvalidArgument{"what a map gives is added up item by item, which slices cannot be: give it dense tensors"};
 }
 
-/// Item by item, in their order.
+/// Sums item by item, in order.
 std::vector<detail::Leaf> sum_of(std::span<const std::vector<detail::Leaf>> items, Stream& of_device) {
   std::vector<detail::Leaf> sums;
   for (const detail::Leaf& leaf : items.front())
@@ -71,7 +71,7 @@ StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<
   Leaves sums = sum_of(of_items, strategy_->stream());
   detail::Batch batch{ReduceOp::sum, sums, strategy_->stream()};
   const std::string method = destination ? fmt::format("reduce_to replica {}", destination->id) : "reduce_to";
-  // The number of items is agreed on, so it needs no reduction.
+  // The ranks agree on the number of items, so it needs no reduction.
   strategy_->agree(TagKind::reduce, here,
                    batch.text(method, fmt::format("{} for the {} over {} items", more, name_of(op), items)));
   if (destination) {

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-/// "lockstep::Mirrored<double>", as the source has it.
+/// "lockstep::Mirrored<double>", as in the source.
 std::string text_of(const std::type_info& type) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> name{abi::__cxa_demangle(type.name(), nullptr, nullptr, &status),

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-/// Reductions whose failure nobody can catch, with what the program has put around them.
+/// Reductions whose failure ends the job, inside what the program has put around them.
 class GuardedOps final : public CrossDeviceOps {
  public:
   GuardedOps(std::unique_ptr<CrossDeviceOps> ops, AroundCollective around, ReplicaGroup::EndJob end_job)

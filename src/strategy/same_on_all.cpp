@@ -16,7 +16,7 @@ std::string comparable_text(long long value) {
   return fmt::format("{}", value);
 }
 std::string comparable_text(std::string_view value) {
-  // A quote inside would make two texts read as one; what is no plain character would not be shown as it is.
+  // A quote inside could make two texts read alike, and a control character would not be shown as it is.
   const bool plain = std::all_of(value.begin(), value.end(), [](unsigned char c) { return c >= ' ' && c != '\''; });
   return plain && value.size() < 100 ? fmt::format("'{}'", value) : comparable_digest("text", digest_of(value));
 }

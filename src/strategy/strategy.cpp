@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-/// The method makes variables of one kind, and takes options that leave it to the method or name just that.
+/// The method makes one kind of variable; the options must name that kind or leave it to the method.
 void require_synchronization(const VariableOptions& options, VariableSynchronization made, const char* kind) {
   if (options.synchronization == VariableSynchronization::automatic || options.synchronization == made) return;
   switch (options.synchronization) {
@@ -145,7 +145,7 @@ void Strategy::seal(Here here) {
   } catch (...) {
     core_->group.meeting().fail(std::current_exception());
   }
-  // A rank without the memory is no longer to be waited for in the broadcast.
+  // Before the broadcast, where the others would wait for a rank without memory.
   agree(TagKind::seal, here, "memory");
   if (!values.empty()) core_->reductions->broadcast(values, 0);
 }

@@ -7,7 +7,7 @@ namespace lockstep {
 
 namespace detail {
 
-/// The strategy that made the variable. ContextError when it is gone.
+/// The strategy that made the variable. ContextError if it is gone.
 Strategy& strategy_of(const Variable& variable);
 
 }  // namespace detail
@@ -18,7 +18,7 @@ struct Strategy::Core {
   int id;
   VariableStore store;
   StrategyExtended extended;
-  std::shared_ptr<Strategy*> self;  ///< what variables know of their strategy
+  std::shared_ptr<Strategy*> self;  ///< how variables find their strategy
 
   Core(ReplicaGroup& its_group, const ReductionOptions& options, Strategy& handle)
       : group{its_group},

@@ -21,8 +21,8 @@ ReduceOp reduce_op(VariableAggregation aggregation) {
   return aggregation == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum;
 }
 
-/// The part of `value` that this rank's component takes, so that the sum of all is `value`. Of integers the first
-/// replicas take what is left over.
+/// The part of `value` that this rank's component takes, so that all parts add up to `value`. For integers the first
+/// replicas take the remainder.
 template <class T>
 T part_of(T value, const ReplicaGroup& group) {
   if constexpr (std::is_integral_v<T>) {
@@ -55,7 +55,7 @@ void apply_on_host(Assignment assignment, const TensorView& value, const TensorV
   });
 }
 
-/// Arithmetic on variables is the host's, wherever they live: it is no part of a training step.
+/// Arithmetic on variables runs on the host, wherever they live: it is not part of a training step.
 void apply(Assignment assignment, const Tensor& value, const Variable& component) {
   const TensorView target = component.local();
   if (target.device() == DeviceKind::cpu && value.device() == DeviceKind::cpu)
@@ -67,7 +67,7 @@ void apply(Assignment assignment, const Tensor& value, const Variable& component
   copy(result.view(), target, stream);
 }
 
-/// In replica context: the replicas' values become one, in one merge_call.
+/// In replica context: one merge_call makes one value of the replicas'.
 void assign_in_replica(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
   const VariableAggregation aggregation = variable.state().aggregation;
   if (aggregation == VariableAggregation::none)
@@ -91,10 +91,10 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
         extended.update(
             variable, [&](const Variable& component, const Tensor& one) { apply(assignment, one, component); }, merged);
       },
-      args(variable, value), here);  // the variable is part of what the ranks agree on
+      args(variable, value), here);  // the ranks agree on the variable too
 }
 
-/// A sync-on-read variable in cross-replica context: every rank sets its component, so that a read gives `value`.
+/// A sync-on-read variable in cross-replica context: every rank sets its component so that a read returns `value`.
 void assign_all_components(const Variable& variable, Assignment assignment, const Tensor& value) {
   if (assignment != Assignment::set)
     throw ContextError{fmt::format(

@@ -135,7 +135,7 @@ std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables
   const auto segment_index = [&](const VariableState* variable) {
     return std::find(segments_.begin(), segments_.end(), variable->segment) - segments_.begin();
   };
-  // The end as well: a variable without elements stands before the one that begins where it does.
+  // The count too: a variable without elements comes before the one that begins at the same offset.
   const auto place = [&](const VariableState* variable) {
     return std::tuple{segment_index(variable), variable->offset, element_count(variable->shape)};
   };

@@ -1,4 +1,4 @@
-// The elements of a tensor as a digest, wherever they are.
+// Digests of a tensor's elements, on any device.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace lockstep::detail {
 
-/// Of the bytes, in the order of memory. On a GPU it waits for the work enqueued before.
+/// The digest of the elements' bytes, in memory order. For a GPU, waits for the work enqueued before.
 std::uint64_t digest_of_elements(const TensorView& tensor);
 
 }  // namespace lockstep::detail

@@ -1,5 +1,5 @@
 // A replica context that replica code copies, to have it when its run is over.
-// expect: it is one run's, and goes with it
+// expect: it belongs to one run and ends with it
 #include <lockstep/lockstep.hpp>
 
 using namespace lockstep;

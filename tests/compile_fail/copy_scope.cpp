@@ -1,5 +1,5 @@
 // A scope that outlives the block it was opened in.
-// expect: it ends where it stands: contexts nest like blocks
+// expect: a scope ends with its block: contexts nest
 #include <lockstep/lockstep.hpp>
 
 using namespace lockstep;

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <csignal>
 
-#define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include "faults/running_job.hpp"
 #include "support/hosts.hpp"
+#include "support/run_tests.hpp"
 
 using namespace lockstep::test;
 using namespace std::chrono_literals;
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
     fmt::print("skipped: this machine cannot play several hosts: {}\n", *reason);
     return 77;
   }
-  return Catch::Session{}.run(argc, argv);
+  return run_tests(argc, argv);
 }
 
 TEST_CASE("a job on two hosts ends with the bits of one on one host, and the hosts hear each other") {

@@ -1,10 +1,8 @@
 // Catch2's main for tests on a GPU.
-#define CATCH_CONFIG_RUNNER
 #include <cstdio>
 
-#include <catch2/catch.hpp>
-
 #include "gpu_support.hpp"
+#include "support/run_tests.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -31,5 +29,5 @@ int main(int argc, char** argv) {
   const auto reference = ops::make_kernels(ops::KernelChoice::reference);
   test::Gpu gpu{.device = *device, .stream = *stream, .kernels = *kernels, .reference = *reference};
   test::current = &gpu;
-  return Catch::Session{}.run(argc, argv);
+  return test::run_tests(argc, argv);
 }

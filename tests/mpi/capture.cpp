@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 #include "support/simulated_gpu.hpp"
 
 using namespace lockstep;

@@ -7,18 +7,10 @@
 #include <lockstep/reduce/cross_device_ops.hpp>
 
 #include "../unit/reduce_support.hpp"
-#include "support/mpi_main.hpp"
+#include "support/ranks.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
-
-namespace {
-
-int rank() {
-  return runtime().rank();
-}
-
-}  // namespace
 
 TEST_CASE("ranks of one group are a communicator, in the order that they had") {
   REQUIRE(runtime().size() == 4);

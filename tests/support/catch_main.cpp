@@ -1,3 +1,6 @@
-// Catch2's main for tests without MPI, compiled once.
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
+// The main of tests without MPI.
+#include "support/run_tests.hpp"
+
+int main(int argc, char** argv) {
+  return lockstep::test::run_tests(argc, argv);
+}

@@ -1,16 +1,16 @@
-// Catch2's main for tests under mpirun: every rank runs every test, and the program fails if one of them did.
-#define CATCH_CONFIG_RUNNER
-#include "support/mpi_main.hpp"
-
+// The main of tests under mpirun: every rank runs every test, and the program fails if one of them did.
 #include <cstdio>
 #include <cstdlib>
 
-#include <catch2/catch.hpp>
+#include <lockstep/runtime/runtime.hpp>
+
+#include "support/ranks.hpp"
+#include "support/run_tests.hpp"
 
 namespace lockstep::test {
 namespace {
 
-Runtime* current = nullptr;
+RankRuntime* current = nullptr;
 
 int expected_ranks() {
   const char* const text = std::getenv("LOCKSTEP_TEST_RANKS");
@@ -29,8 +29,12 @@ constexpr int skipped = 77;
 
 }  // namespace
 
-Runtime& runtime() {
+RankRuntime& runtime() {
   return *current;
+}
+
+void on_each_rank(void (*body)()) {
+  body();
 }
 
 }  // namespace lockstep::test
@@ -45,11 +49,9 @@ int main(int argc, char** argv) {
   const int code = run_program(argc, argv, test::options, [&](Runtime& runtime) {
     if (runtime.size() != test::expected_ranks())
       throw ConfigError{"LOCKSTEP_TEST_RANKS: this test runs under mpirun with as many ranks as that says"};
-    test::current = &runtime;
-    Catch::Session session;
-    // One rank speaks for all, unless it has nothing to say about what failed elsewhere.
-    if (const int usage = session.applyCommandLine(argc, argv); usage != 0) throw ConfigError{"the test's options"};
-    const int mine = session.run() == 0 ? 0 : 1;
+    test::RankRuntime of_rank{runtime.strategy()};
+    test::current = &of_rank;
+    const int mine = test::run_tests(argc, argv) == 0 ? 0 : 1;
     failed = runtime.strategy().reduce(ReduceOp::sum, PerReplica<int>{mine});
   });
   return code != 0 ? code : failed ? 1 : 0;

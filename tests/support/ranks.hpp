@@ -1,5 +1,5 @@
-// What the suites of tests/mpi say of their ranks. Under mpirun and on simulated ranks alike: support/mpi_main.hpp is
-// the one of the program that is compiled.
+// What the suites of tests/mpi have at hand on each rank. They are compiled once and linked with either runner:
+// support/mpi_main.cpp, for ranks under mpirun, or sim/sim_main.cpp, for simulated ranks.
 #pragma once
 
 #include <string>
@@ -9,9 +9,31 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "support/mpi_main.hpp"
-
 namespace lockstep::test {
+
+/// What the tests use of a Runtime.
+class RankRuntime {
+ public:
+  explicit RankRuntime(Strategy& strategy) : strategy_{strategy} {}
+
+  Strategy& strategy() { return strategy_; }
+  Strategy make_strategy(Here here = Here::current()) { return make_strategy({}, here); }
+  Strategy make_strategy(const ReductionOptions& reductions, Here here = Here::current()) {
+    return lockstep::make_strategy(strategy_.group(), reductions, here);
+  }
+  int rank() const { return strategy_.group().rank(); }
+  int size() const { return strategy_.group().size(); }
+  bool is_chief() const { return rank() == 0; }
+
+ private:
+  Strategy& strategy_;
+};
+
+/// The runtime of this rank.
+RankRuntime& runtime();
+
+/// Runs the body of a test on this rank, or on every rank of jobs that it starts.
+void on_each_rank(void (*body)());
 
 inline int ranks() {
   return runtime().size();
@@ -54,3 +76,14 @@ inline void expect_in_step() {
 }
 
 }  // namespace lockstep::test
+
+// Each TEST_CASE of a suite runs as its runner says.
+#define LOCKSTEP_TEST_ON_EACH_RANK(body, ...) \
+  static void body();                         \
+  INTERNAL_CATCH_TESTCASE(__VA_ARGS__) {      \
+    ::lockstep::test::on_each_rank(&body);    \
+  }                                           \
+  static void body()
+
+#undef TEST_CASE
+#define TEST_CASE(...) LOCKSTEP_TEST_ON_EACH_RANK(INTERNAL_CATCH_UNIQUE_NAME(on_ranks), __VA_ARGS__)

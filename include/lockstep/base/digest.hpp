@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// Digests bytes as they come: the result depends on their sequence, not on how it was cut into updates.
+/// Digests bytes incrementally. The result depends on their sequence, not on how it was split into updates.
 class Digest {
  public:
   Digest();
@@ -21,6 +21,7 @@ class Digest {
   Digest& update(std::span<const std::byte> bytes);
   Digest& update(std::string_view text) { return update(std::as_bytes(std::span{text})); }
 
+  /// The digest of all bytes so far. More updates may follow.
   std::uint64_t value() const;
 
  private:

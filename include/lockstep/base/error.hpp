@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-/// What a program of this library ends with. 2 and up say who has to act: the user, or whoever runs the cluster.
+/// The exit code of a program that uses this library. Codes from 2 on tell who must act: the user, or whoever runs the
+/// cluster.
 enum class ExitCode : int {
   done = 0,
   failure = 1,
@@ -19,31 +20,31 @@ enum class ExitCode : int {
   checkpoint = 7,
 };
 
-/// Base of everything the library throws on purpose.
+/// Base class of every exception that the library throws on purpose.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The user's files and flags. The message names the file or flag, the key and what was expected.
+/// The user's files or flags are wrong. The message names the file or flag, the key, and what was expected.
 class ConfigError : public Error {
  public:
   using Error::Error;
 };
 
-/// The right method in the wrong context (replica, cross-replica, none, another strategy's).
+/// A method was called in the wrong context (replica, cross-replica, none, or another strategy's).
 class ContextError : public Error {
  public:
   using Error::Error;
 };
 
-/// An argument outside a method's contract.
+/// An argument violates a method's contract.
 class InvalidArgument : public Error {
  public:
   using Error::Error;
 };
 
-/// The ranks disagree on what to do next. Thrown on every rank with the same message, which says who is where.
+/// The ranks disagree on what to do next. Thrown on every rank with the same message, which says where each rank is.
 class MismatchError : public Error {
  public:
   using Error::Error;
@@ -55,13 +56,13 @@ class StallError : public Error {
   using Error::Error;
 };
 
-/// An MPI or NCCL call failed; carries the call's own text.
+/// An MPI or NCCL call failed. The message carries the library's own text.
 class CommError : public Error {
  public:
   using Error::Error;
 };
 
-/// A device call failed, or the device asked for is not there.
+/// A device call failed, or the requested device is not there.
 class DeviceError : public Error {
  public:
   using Error::Error;
@@ -79,10 +80,10 @@ class AttestationError : public Error {
   using Error::Error;
 };
 
-/// Another rank failed. `what()` carries that rank's own words.
+/// Another rank, `rank()`, failed. `what()` carries that rank's own words.
 class PeerError : public Error {
  public:
-  /// `cause` is the exit code that the failing rank's own exception stands for.
+  /// `cause` is the exit code for the failing rank's own exception.
   PeerError(int rank, const std::string& what, ExitCode cause = ExitCode::peer_failed)
       : Error{what}, rank_{rank}, cause_{cause} {}
 
@@ -94,8 +95,10 @@ class PeerError : public Error {
   ExitCode cause_;
 };
 
-/// The exit code that `error` stands for; `ExitCode::failure` for types that are not ours.
+/// The exit code for `error`; `ExitCode::failure` for types without a code of their own. A PeerError gives `user_input`
+/// if that is its cause, otherwise `peer_failed`.
 ExitCode exit_code_of(const std::exception& error);
+/// `exception` must not be null.
 ExitCode exit_code_of(const std::exception_ptr& exception);
 
 }  // namespace lockstep

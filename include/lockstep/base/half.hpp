@@ -1,4 +1,5 @@
-// Floating-point numbers of 16 bits, as tensors hold them. Arithmetic goes by way of float, which has a value for each.
+// 16-bit floating-point numbers, as tensors store them. Arithmetic goes through float, which represents each of them
+// exactly.
 #pragma once
 
 #include <bit>
@@ -12,14 +13,14 @@ struct Half {
 
   Half() = default;
 
-  /// Rounded to nearest, ties to even. A NaN stays a NaN, and is a quiet one.
+  /// Rounds to nearest, ties to even. A NaN becomes a quiet NaN.
   constexpr explicit Half(float value) : bits{rounded(std::bit_cast<std::uint32_t>(value))} {}
 
   /// Exact.
   constexpr operator float() const {
     const auto sign = (bits & 0x8000u) << 16;
     const auto magnitude = bits & 0x7fffu;
-    if (magnitude < 0x0400) {  // subnormal: so many steps of 2^-24
+    if (magnitude < 0x0400) {  // subnormal: a multiple of 2^-24
       const float value = std::bit_cast<float>(float_bits_of_2_to_minus_14 | magnitude << 13) - 0x1p-14f;
       return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
     }
@@ -36,7 +37,7 @@ struct Half {
     const auto rounded_magnitude = [&]() -> std::uint32_t {
       if (magnitude > 0x7f80'0000u) return 0x7e00u | (magnitude >> 13 & 0x03ffu);
       if (magnitude >= std::bit_cast<std::uint32_t>(65520.f)) return 0x7c00u;
-      if (magnitude < float_bits_of_2_to_minus_14)  // the addition rounds to steps of 2^-24
+      if (magnitude < float_bits_of_2_to_minus_14)  // the addition rounds to a multiple of 2^-24
         return std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + .5f) - std::bit_cast<std::uint32_t>(.5f);
       return (magnitude + 0x0fffu + (magnitude >> 13 & 1u) - ((127u - 15u) << 23)) >> 13;
     };
@@ -50,7 +51,7 @@ struct BFloat16 {
 
   BFloat16() = default;
 
-  /// Rounded to nearest, ties to even. A NaN stays a NaN, and is a quiet one.
+  /// Rounds to nearest, ties to even. A NaN becomes a quiet NaN.
   constexpr explicit BFloat16(float value) : bits{rounded(std::bit_cast<std::uint32_t>(value))} {}
 
   /// Exact.

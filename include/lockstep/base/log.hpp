@@ -1,5 +1,5 @@
-// The log: diagnostics on stderr, each line tagged with its rank ("[rank 2] …"). Failures of the job are not log
-// lines: they are printed once per job by the runtime, and start with "lockstep: ".
+// The log: diagnostics on stderr, each line tagged with its rank ("[rank 2] …"). Failures of the job are not log lines:
+// the runtime prints them once per job, starting with "lockstep: ".
 #pragma once
 
 #include <string_view>
@@ -8,18 +8,19 @@ namespace lockstep::log {
 
 enum class Level { trace, debug, info, warning, error, off };
 
-/// Called once, when the rank is known. Before it, lines carry no rank.
+/// Tags all later lines with `rank`. Called once, when the rank is known; until then lines carry no rank.
 void set_rank(int rank);
 
-/// What set_rank was given; -1 before. For messages of layers that know no ranks.
+/// The rank given to set_rank, or -1 before that. For messages from layers that do not know ranks.
 int rank();
 
-/// Lines below `level` are not printed. The default is `info`.
+/// Suppresses lines below `level`. The default is `info`.
 void set_level(Level level);
 
-/// "trace", "debug", "info", "warning", "error" or "off"; ConfigError that lists them for anything else.
+/// Parses "trace", "debug", "info", "warning", "error" or "off". Anything else is a ConfigError that lists them.
 Level parse_level(std::string_view name);
 
+/// Print one line at their level. LOCAL, from any thread.
 void debug(std::string_view line);
 void info(std::string_view line);
 void warning(std::string_view line);

@@ -1,5 +1,5 @@
-// Random numbers that are a function of what they are for, never of who asks: Philox4x32-10, a counter-based
-// generator (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// Random numbers as a pure function of their purpose and index, independent of which rank asks: Philox4x32-10, a
+// counter-based generator (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 #pragma once
 
 #include <array>
@@ -22,24 +22,25 @@ enum class RandomPurpose : std::uint8_t {
 /// Philox4x32-10 itself: 128 random bits for a 128-bit counter under a 64-bit key.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
-/// The random numbers of one (seed, purpose, step): a pure function of the global index. The same on every rank.
+/// The random numbers of one (seed, purpose, step), as a pure function of a global index. The same on every rank.
 class RandomStream {
  public:
-  /// `step` numbers the streams of one purpose: by epoch, by step, by the ordinal of a variable. Below 2^56.
+  /// `step` numbers the streams of one purpose: by epoch, by step, or by a variable's ordinal. It must be below 2^56.
   RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t step);
 
   /// 64 uniform random bits for `index`.
   std::uint64_t bits(std::uint64_t index) const;
 
-  /// Uniform in [0, 1), a multiple of 2^-24: exact in float, so the same number at every precision.
+  /// Uniform in [0, 1). A multiple of 2^-24, so it is exact in float and the same number at every precision.
   double uniform(std::uint64_t index) const;
 
-  /// 32 uniform random bits for each of the indices from `first` on, four for the work of one by `bits`: word k is word
-  /// k mod 4 of the block that `bits` takes its own from for the index k / 4. So a stream is read in one of both ways.
+  /// Fills `out` with 32 uniform random bits for each index from `first` on. Word k is word k mod 4 of the block that
+  /// `bits` uses for the index k / 4, so four words cost as much as one call of `bits`. Read a stream with `words` or
+  /// with the other methods, not with both.
   void words(std::uint64_t first, std::span<std::uint32_t> out) const;
 
-  /// Uniform in [0, bound), without bias (Lemire: "Fast random integer generation in an interval", 2019, with the
-  /// rejected draws taken from further counters of the same index). `bound` is positive.
+  /// Uniform in [0, bound), without bias (Lemire: "Fast random integer generation in an interval", 2019, with rejected
+  /// draws replaced from further counters of the same index). `bound` must be positive.
   std::uint64_t below(std::uint64_t bound, std::uint64_t index) const;
 
  private:

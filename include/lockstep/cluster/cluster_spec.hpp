@@ -1,4 +1,4 @@
-// The cluster spec: which tasks a job has, at which addresses, and how many replicas each runs.
+// The cluster spec: which tasks a job has, at which addresses, and how many replicas each task runs.
 #pragma once
 
 #include <filesystem>
@@ -19,11 +19,11 @@ struct Task {
 /// "worker:3".
 std::string to_string(const Task& task);
 
-/// The bytes of a cluster-spec file: what rank 0 reads and broadcasts, so that all ranks parse the same.
-/// ConfigError, naming the file, if it is missing, a directory, empty, unreadable or larger than 16 MiB.
+/// The bytes of a cluster-spec file. LOCAL: rank 0 reads the file and broadcasts the bytes, so that all ranks parse the
+/// same text. ConfigError, naming the file, if it is missing, a directory, empty, unreadable or larger than 16 MiB.
 std::string read_cluster_spec(const std::filesystem::path& file);
 
-/// A checked cluster spec. Its chief and workers are ranks; an evaluator is checked, but is none and is not
+/// A checked cluster spec. Its chief and workers are ranks. An evaluator is checked, but is not a rank and is not
 /// counted.
 ///
 /// The text is JSON in the shape of TF_CONFIG:
@@ -31,21 +31,23 @@ std::string read_cluster_spec(const std::filesystem::path& file);
 ///     {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"]}, "replicas_per_task": 4}
 ///
 /// The tasks of a type are a list of addresses, or an object from index to address whose indices are exactly 0 to n-1.
-/// At most one chief and one evaluator; no address twice; `replicas_per_task` is 1 unless given. TF_CONFIG's other keys
-/// (environment, rpc_layer, session_master, task) are accepted and not used; any other key is an error.
+/// There is at least one chief or worker, at most one chief and at most one evaluator. No address occurs twice.
+/// `replicas_per_task` defaults to 1. TF_CONFIG's other keys (environment, rpc_layer, session_master, task) are
+/// accepted and ignored; any other key is an error.
 class ClusterSpec {
  public:
-  /// ConfigError in one line that starts with `source` (a file's name, "TF_CONFIG") and names the key and
-  /// what was expected there.
+  /// Throws a one-line ConfigError that starts with `source` (a file's name, "TF_CONFIG") and names the key and what
+  /// was expected there.
   static ClusterSpec parse(std::string_view json, std::string_view source = "cluster spec");
 
-  /// read_cluster_spec and parse.
+  /// Reads the file with read_cluster_spec, then parses it.
   static ClusterSpec from_file(const std::filesystem::path& file);
 
-  /// What a job without a spec is: worker 0 to ranks-1, one replica each. The addresses are placeholders.
+  /// The spec of a job without one: workers 0 to ranks-1, one replica each. The addresses are placeholders.
+  /// InvalidArgument unless `ranks` is positive.
   static ClusterSpec one_task_per_rank(int ranks);
 
-  /// The chief, if there is one, then the workers by number. No evaluator.
+  /// The chief, if any, then the workers by number. No evaluator.
   std::vector<Task> tasks() const;
 
   bool has_chief() const { return !chiefs_.empty(); }
@@ -54,19 +56,21 @@ class ClusterSpec {
   int num_tasks() const { return static_cast<int>(chiefs_.size() + workers_.size()); }
   int replicas_per_task() const { return replicas_per_task_; }
 
-  /// Tasks times replicas per task: the ranks that the job must have.
+  /// The number of ranks that the job must have: tasks times replicas per task.
   int world_size() const { return num_tasks() * replicas_per_task_; }
 
-  /// As written in the spec. Any task of the spec, an evaluator too; InvalidArgument for one it does not
-  /// have.
+  /// The address of `task`, as written in the spec. Any task of the spec will do, including an evaluator;
+  /// InvalidArgument for a task that the spec does not have.
   const std::string& address(const Task& task) const;
 
+  /// Includes evaluators.
   bool contains(const Task& task) const;
 
-  /// Where the spec came from: the first word of every message about it.
+  /// Where the spec came from. Every message about it starts with this.
   const std::string& source() const { return source_; }
 
-  /// One text for all specs that mean the same, whatever their layout: what ranks compare. It parses again.
+  /// The spec as text, for comparison between ranks: the same for all specs with the same tasks, addresses (as written)
+  /// and replicas, whatever their layout. It can be parsed again.
   std::string canonical() const;
 
  private:

@@ -11,32 +11,32 @@
 
 namespace lockstep {
 
-/// Ranks in order: the chief, then the workers by number, and inside a task by replica. Replica id = rank.
+/// Numbers the ranks: the chief first, then the workers by number, and within a task by replica. Replica id = rank.
 /// Methods that take a rank, task or replica outside the job throw InvalidArgument.
 class RankMap {
  public:
-  /// ConfigError with both sides if the spec does not make exactly `world_size` ranks.
+  /// ConfigError, giving both numbers, if the spec does not make exactly `world_size` ranks.
   RankMap(ClusterSpec spec, int world_size);
 
   int size() const { return spec_.world_size(); }
   const ClusterSpec& spec() const { return spec_; }
 
-  /// The first replica of chief:0, or of worker:0 where the spec names no chief.
+  /// The first replica of chief:0, or of worker:0 if the spec names no chief.
   static constexpr int chief_rank() { return 0; }
 
   const Task& task_of(int rank) const;
   int replica_in_task(int rank) const;
   int rank_of(const Task& task, int replica) const;
 
-  /// "/job:worker/task:1/device:GPU:0". A GPU is counted inside its task; the CPU is one device, CPU:0, which
-  /// the replicas of a task share.
+  /// "/job:worker/task:1/device:GPU:0". GPUs are numbered within their task. The CPU is one device, CPU:0, which all
+  /// replicas of a task share.
   std::string device_name(int rank, BoundKind kind) const;
 
-  /// "replica 2 (worker:1, host b)": how every sentence about a replica begins.
+  /// "replica 2 (worker:1, host b)": the beginning of every sentence about a replica.
   std::string describe_replica(int rank, std::string_view host) const;
 
-  /// `host_of_rank` has one entry per rank. ConfigError, naming the task and two of its hosts, if a task is
-  /// spread over nodes.
+  /// `host_of_rank` has one entry per rank. ConfigError, naming the task and two of its hosts, if a task spans several
+  /// nodes.
   void require_tasks_on_one_node(std::span<const std::string> host_of_rank) const;
 
  private:

@@ -1,4 +1,4 @@
-// TF_CONFIG: a cluster spec, and possibly the task that the process was meant to be.
+// TF_CONFIG: a cluster spec and, optionally, the task that the process was meant to be.
 #pragma once
 
 #include <optional>
@@ -12,16 +12,16 @@ namespace lockstep {
 
 struct TfConfig {
   ClusterSpec cluster;
-  std::optional<Task> task;  ///< none where the text has no "task", or an empty one
+  std::optional<Task> task;  ///< empty if the text has no "task", or an empty one
 };
 
-/// ConfigError as ClusterSpec::parse, and where "task" is malformed or not in the cluster. As in TensorFlow,
-/// the task's index may be a number or its digits in a string.
+/// ConfigError as for ClusterSpec::parse, and if "task" is malformed or not in the cluster. As in TensorFlow, the
+/// task's index may be a number or a string of digits.
 TfConfig parse_tf_config(std::string_view json, std::string_view source = "TF_CONFIG");
 
-/// `task_of_rank` has what each rank's own TF_CONFIG says, one entry per rank. A task that is the same on all
-/// ranks was exported to all of them (mpirun -x) and means nothing; otherwise every rank that has one must be
-/// that task: ConfigError, naming the first rank that is not.
+/// `task_of_rank` has one entry per rank: the task in that rank's own TF_CONFIG. A task that is the same on all ranks
+/// was exported to all of them (mpirun -x) and means nothing. Otherwise every rank that has a task must be that task;
+/// ConfigError, naming the first rank that is not.
 void require_tasks_match_ranks(std::span<const std::optional<Task>> task_of_rank, const RankMap& ranks);
 
 }  // namespace lockstep

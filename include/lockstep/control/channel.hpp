@@ -1,4 +1,4 @@
-// How control messages travel. Host memory, blocking, never shared with the data plane.
+// How control messages travel: in host memory, blocking, and never on the data plane.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// The control plane of a group of ranks. Every method but rank and size is collective and blocking.
+/// The control plane of a group of ranks. Every method except rank and size is COLL and blocking.
 class ControlChannel {
  public:
   virtual ~ControlChannel() = default;
@@ -17,21 +17,21 @@ class ControlChannel {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// The larger of each word over all ranks. The one call of an agreement; everything else is for disagreements and
-  /// for starting.
+  /// The maximum of each word over all ranks. An agreement is this one call; the other methods are for disagreements
+  /// and for start-up.
   virtual std::array<std::uint64_t, 2> max(std::array<std::uint64_t, 2> words) = 0;
 
-  /// `all` gets everyone's `mine` in rank order; all are of one size.
+  /// Fills `all` with every rank's `mine`, in rank order. All are of one size.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  /// `bytes` of `root` overwrite everyone's.
+  /// `root`'s bytes overwrite every rank's.
   virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
 };
 
-/// One rank.
+/// A group of one rank.
 std::unique_ptr<ControlChannel> make_local_channel();
 
-/// All ranks of the job, on a communicator of its own. Collective over the job; MPI must run for as long as it lives.
+/// COLL over the job. All ranks of the job, on a communicator of its own. MPI must run as long as the channel lives.
 std::unique_ptr<ControlChannel> make_mpi_channel();
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What the ranks of one node learn about those of others: a datagram now and then, with the sender's row of the phase
-// table in it. Not over MPI: nothing here may wait, slow a collective down, or fail with the thing that it watches.
+// What the ranks of one node learn about the ranks of others: an occasional datagram with the sender's row of the phase
+// table. It does not use MPI: nothing here may wait, slow a collective down, or fail together with what it watches.
 #pragma once
 
 #include <array>
@@ -13,46 +13,46 @@
 
 namespace lockstep {
 
-/// The heartbeats of one rank: its own go to one rank of every other node, and it hears those of some ranks of others
-/// (NodeMap::carrier), whose rows it writes. All methods are LOCAL, and none but host_answers waits for anything.
+/// The heartbeats of one rank. It sends its own to one rank of every other node, hears those of some ranks of other
+/// nodes (NodeMap::carrier), and writes their rows. All methods are LOCAL, and only host_answers waits.
 class Heartbeats {
  public:
-  /// Where a rank hears: the UDP port of its socket and the IPv4 addresses of its host. Plain bytes, to be exchanged.
+  /// Where a rank listens: the UDP port of its socket and the IPv4 addresses of its host. Plain bytes, to be exchanged.
   struct Address {
     static constexpr std::size_t most_hosts = 6;
-    std::array<std::uint32_t, most_hosts> hosts{};  ///< in network byte order; 0 where there are fewer
+    std::array<std::uint32_t, most_hosts> hosts{};  ///< in network byte order; unused ones are 0
     std::uint16_t port = 0;                         ///< in network byte order
   };
 
-  /// Opens the socket. CommError where the system has none to give.
+  /// Opens the socket. CommError if the system refuses.
   Heartbeats();
   Heartbeats(const Heartbeats&) = delete;
   ~Heartbeats();
 
   const Address& address() const { return address_; }
 
-  /// `addresses` are all ranks'. `job` is the same number on every rank and unlike other jobs': what does not carry it
-  /// is ignored.
+  /// `addresses` are those of all ranks. `job` is the same number on every rank and differs from other jobs'; datagrams
+  /// with another number are ignored.
   void connect(NodeMap nodes, int rank, std::span<const Address> addresses, std::uint64_t job);
 
   const NodeMap& nodes() const { return *nodes_; }
 
-  /// Sends this rank's row. To every address of each host: which one leads there is the network's business.
+  /// Sends this rank's row to every address of each host: which of them leads there is up to the network.
   void send(const PhaseTable& table);
 
-  /// Writes what has come since into the rows that it is about. Where another node says that the failure has been
-  /// reported, that is noted in the table.
+  /// Writes the rows that have arrived since the last call. If another node says that the failure has been reported,
+  /// notes that in the table.
   void receive(PhaseTable& table);
 
-  /// Whether the system of a rank's host said that nobody is there to get what this rank sends it: its process ended.
-  /// Only of a rank that was heard before.
+  /// Whether the host of `rank` has said that nobody receives what this rank sends there: that rank's process has
+  /// ended. Only for a rank that was heard before.
   bool was_refused(int rank) const;
 
-  /// Whether the host of a rank of another node answers, though its ranks may not: its system refuses a connection that
-  /// nobody there waits for. Takes up to a third of a second where it does not.
+  /// Whether the host of a rank of another node answers, even if its ranks do not: its system refuses a connection that
+  /// nobody there waits for. If it does not answer, this takes up to a third of a second.
   bool host_answers(int rank) const;
 
-  /// Whether each rank that this one is to hear has been heard.
+  /// Whether every rank that this one is to hear has been heard.
   bool heard_all(const PhaseTable& table) const;
 
  private:

@@ -1,5 +1,5 @@
-// The one place where ranks meet: before any of them starts a collective, all of them agree that each is about to start
-// the same one. Disagreement and failure become the same verdict on every rank.
+// The one place where ranks meet: before any rank starts a collective, all of them agree that each is about to start
+// the same one. Every rank gets the same verdict on a disagreement or a failure.
 #pragma once
 
 #include <cstdint>
@@ -23,33 +23,33 @@ class PhaseTable;
 /// A failure that every rank knows of.
 struct AgreedFailure {
   std::exception_ptr exception;       ///< what this rank throws
-  int rank = 0;                       ///< to blame
-  ExitCode code = ExitCode::failure;  ///< for the job: the same on every rank
-  std::string line;                   ///< for stderr, once per job: the same on every rank
+  int rank = 0;                       ///< the rank to blame
+  ExitCode code = ExitCode::failure;  ///< the job's exit code; the same on every rank
+  std::string line;                   ///< for stderr, once per job; the same on every rank
 };
 
-/// What the ranks find out where nothing but what they compare differs: called on every rank, it may talk over the
-/// channel, and must come to the same verdict everywhere. `names[r]` is how messages call rank r.
+/// Finds out more if the ranks differ only in what they compare. It is called on every rank, may communicate over the
+/// channel, and must return the same verdict everywhere. `names[r]` is how messages call rank r.
 using Diagnosis = std::function<Verdict(ControlChannel& channel, std::span<const std::string> names)>;
 
-/// What a rank holds that the others are to hold too, as a digest that is not 0. 0: nothing is compared.
+/// What a rank holds and expects the others to hold, as a digest. A digest of 0 means that nothing is compared.
 struct Comparison {
   std::uint64_t digest = 0;
   Diagnosis diagnose = {};
 };
 
-/// All agreements of a process, whichever strategy asks, are one sequence on one channel.
+/// All agreements of a process, whichever strategy asks, form one sequence on one channel.
 ///
-/// An agreement costs one blocking all-reduce of 16 bytes: the tags agree exactly when max(h) = ~max(~h) for their
-/// digests h. Only when they do not, the tags themselves are gathered and judged. A digest's lowest bit is free, and
-/// the larger of it over all ranks is the answer of `agree_any`.
+/// An agreement costs one blocking all-reduce of 16 bytes: the tags agree exactly if max(h) = ~max(~h) for their
+/// digests h. Only if they do not are the tags themselves gathered and judged. The lowest bit of a digest is free; its
+/// maximum over all ranks is the answer of `agree_any`.
 ///
 /// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
-/// that swallowed it cannot leave the others waiting. The next outermost run starts afresh, and so does what comes
-/// outside of runs: whatever a rank had skipped, the ranks are in step again once each of them has the verdict.
+/// that swallowed it cannot leave the others waiting. The next outermost run starts afresh, and so does every agreement
+/// outside runs: whatever a rank had skipped, the ranks are in step again once each of them has the verdict.
 class MeetingPoint {
  public:
-  /// `names[r]` is how messages call rank r. `phases`, where there is one, must outlive this object.
+  /// `names[r]` is how messages call rank r. `phases` may be null; otherwise it must outlive this object.
   MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases = nullptr);
   ~MeetingPoint();
 
@@ -61,38 +61,38 @@ class MeetingPoint {
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
   void set_phases(PhaseTable* phases) { phases_ = phases; }
 
-  /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and
-  /// holds the same, if they compare that; throws MismatchError on every rank when they are not, also where some
-  /// compare and others do not, and PeerError when a rank announced a failure instead. Where nothing but what they hold
-  /// differs, the verdict is that of `comparison.diagnose`.
+  /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
+  /// they compare, the same digest. Otherwise every rank throws MismatchError, also if some compare and others do not;
+  /// or PeerError if a rank announced a failure instead. If only the digests differ, `comparison.diagnose` makes the
+  /// verdict.
   void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {},
              const Comparison& comparison = {});
 
-  /// COLL, blocking. As `agree`, with a question in the same all-reduce: true on every rank if `mine` is on one of
-  /// them.
+  /// COLL, blocking. Like `agree`, with a question in the same all-reduce: true on every rank if `mine` is true on any.
   bool agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, bool mine);
 
-  /// COLL. A rank whose attempt at a collective failed before it began says so in the place of `agree`. Throws
-  /// `exception` on this rank, PeerError on those that were in `agree`.
+  /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
+  /// `exception` on this rank and PeerError on those in `agree`.
   [[noreturn]] void fail(std::exception_ptr exception);
 
-  /// Not collective: counts how deep in runs this rank is. An outermost one restarts the counters.
+  /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters.
   void enter_run();
 
-  /// COLL. The end of a run: agreed, so a rank that made fewer merge_calls is found here, and one whose `result` is
-  /// called otherwise, or that holds something else by `comparison`.
+  /// COLL, blocking. Ends a run, with an agreement. It finds a rank that made fewer merge_calls, one whose `result` has
+  /// another signature, and one that holds something else according to `comparison`.
   void leave_run(int strategy, const Here& here, std::string_view result = {}, const Comparison& comparison = {});
 
-  /// COLL. The end of a run by an exception: announced, unless every rank knows already. Throws.
+  /// COLL, blocking. Ends a run by an exception, which is announced unless every rank knows of it already. Throws as
+  /// `fail` does.
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);
 
-  /// COLL. The end of the job, wherever in it this rank was: returns when every rank is here. Where others are
-  /// elsewhere it throws like `agree`, and the rank must come again: they may go on, and would wait for it. True on
-  /// every rank if one of them leaves because of a verdict, as this one does if `with_verdict`.
+  /// COLL, blocking. Ends the job, wherever in it this rank was; returns when every rank is here. If others are
+  /// elsewhere, it throws like `agree`, and this rank must call it again: the others may go on and would wait for it.
+  /// Returns true on every rank if any of them leaves because of a verdict, which `with_verdict` says of this one.
   bool leave_job(const Here& here, bool with_verdict);
 
-  /// LOCAL. The work of one rank that the others wait for (writing a file): while the result lives, the absence of this
-  /// rank from an agreement is no stall. It is to live until the rank is in that agreement.
+  /// LOCAL. Marks work of one rank that the others wait for, such as writing a file: while the result lives, this
+  /// rank's absence from an agreement is not a stall. Keep it until the rank is in that agreement.
   class [[nodiscard]] Alone {
    public:
     Alone(const Alone&) = delete;
@@ -111,10 +111,10 @@ class MeetingPoint {
   /// The last verdict, until the next agreement that succeeds or the next outermost run.
   const std::optional<AgreedFailure>& failure() const { return failure_; }
 
-  /// Agreements so far.
+  /// The number of agreements so far.
   std::uint64_t meetings() const { return meetings_; }
 
-  /// What this rank came to the last of them with; meaningless where there was none.
+  /// This rank's tag in the last of them; meaningless if there was none.
   const Tag& last() const { return last_; }
 
  private:
@@ -134,7 +134,7 @@ class MeetingPoint {
   std::optional<AgreedFailure> failure_;
 };
 
-/// The message of an exception, on one line; "an exception of an unknown type" where it has none.
+/// The message of an exception, on one line; "an exception of an unknown type" if it has none.
 std::string message_of(const std::exception_ptr& exception);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Which ranks share a node, and who hears whom between nodes. Pure.
+// Which ranks share a node, and which rank hears which between nodes. Pure.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@ namespace lockstep {
 
 class NodeMap {
  public:
-  /// `lowest[rank]` is the lowest rank of that rank's node. Nodes are counted in the order of their lowest ranks.
+  /// `lowest[rank]` is the lowest rank on that rank's node. Nodes are numbered in the order of their lowest ranks.
   explicit NodeMap(std::span<const int> lowest);
 
   int ranks() const { return static_cast<int>(node_of_.size()); }
@@ -16,11 +16,11 @@ class NodeMap {
   int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
   bool same_node(int rank, int other) const { return node_of(rank) == node_of(other); }
 
-  /// Ascending.
+  /// The ranks of `node`, ascending.
   const std::vector<int>& ranks_on(int node) const { return ranks_on_[static_cast<std::size_t>(node)]; }
 
-  /// The rank of `node` that gets the heartbeats of `rank`, which is elsewhere, and shows them to its neighbours. The
-  /// ranks of a node share this work.
+  /// The rank of `node` that receives the heartbeats of `rank`, which is on another node, and shows them to its
+  /// neighbours. The ranks of a node share this work.
   int carrier(int rank, int node) const;
 
  private:

@@ -1,6 +1,6 @@
-// What each rank of the job is doing, in memory that all ranks of a node see. A row is written by its rank's main
-// thread and watchdog, one of another node by whoever hears that rank's heartbeats; the watchdogs of the node read them
-// all.
+// What each rank of the job is doing, in memory that all ranks of a node share. A rank's main thread and watchdog write
+// its row; the row of a rank on another node is written by the rank that hears its heartbeats. The node's watchdogs
+// read all rows.
 #pragma once
 
 #include <atomic>
@@ -15,37 +15,37 @@ namespace lockstep {
 
 enum class Phase : std::uint32_t {
   absent,     ///< not there yet
-  computing,  ///< on its own: replica code, or a data collective that all have agreed on
+  computing,  ///< on its own: in replica code, or in a data collective that all have agreed on
   meeting,    ///< waiting for the others in an agreement
-  alone,      ///< work that only this rank does and the others wait for (a checkpoint, an evaluation)
+  alone,      ///< doing work that only this rank does and the others wait for (a checkpoint, an evaluation)
   leaving,    ///< ending; its process may go
 };
 
-/// Memory that other processes of the node can map. It has no name when the job runs, so nothing is left behind however
-/// that ends.
+/// Memory that other processes of the node can map. It has no name while the job runs, so nothing is left behind
+/// however the job ends.
 class SharedMemory {
  public:
   /// How another process finds it.
   struct Handle {
     enum class Way : std::int32_t {
       none,
-      descriptor,  ///< a descriptor of the creator, for as long as that keeps it
-      name,        ///< a POSIX shared memory object, until the creator unlinks it
+      descriptor,  ///< a descriptor of the creator, valid while the creator keeps it
+      name,        ///< a POSIX shared memory object, valid until the creator unlinks it
     };
     Way way = Way::none;
     std::int32_t process = 0;
     std::int32_t descriptor = -1;
     char name[32] = {};
-    std::uint64_t proof = 0;  ///< what the memory holds when it is handed over: the right memory, not another's
+    std::uint64_t proof = 0;  ///< found in the memory when it is handed over: proves that this is the right memory
   };
 
-  /// Zeroed but for the proof, which `take_over` removes. CommError where the system refuses.
+  /// Zeroed except for the proof, which `take_over` removes. CommError if the system refuses.
   static SharedMemory create(std::size_t bytes);
 
-  /// The same for where processes may not look into each other: found by a name that must be unlinked.
+  /// The same for processes that may not access each other: found by a name, which `take_over` unlinks.
   static SharedMemory create_named(std::size_t bytes);
 
-  /// CommError where the system refuses, or finds something else there.
+  /// CommError if the system refuses, or if the memory is not the one that `handle` names.
   static SharedMemory open(const Handle& handle, std::size_t bytes);
 
   SharedMemory(SharedMemory&& other) noexcept;
@@ -55,7 +55,7 @@ class SharedMemory {
   const Handle& handle() const { return handle_; }
   void* data() const { return data_; }
 
-  /// By the creator, when everyone has opened it: no name and no proof any more.
+  /// Called by the creator once everyone has opened the memory: removes name and proof.
   void take_over();
 
  private:
@@ -68,26 +68,26 @@ class SharedMemory {
   Handle handle_;
 };
 
-/// One row for each rank, those of other nodes too; where nothing is known of a rank, its row is absent. Every field is
-/// an atomic of its own: a reader may see half an update, never a torn word.
+/// One row for each rank, including those of other nodes. The row of a rank of which nothing is known is absent. Every
+/// field is a separate atomic: a reader may see half an update, but never a torn word.
 class PhaseTable {
  public:
   /// What a reader finds in a row.
   struct Snapshot {
     Phase phase = Phase::absent;
-    std::int32_t process = 0;  ///< 0 where it is not known, or not of this node
-    bool terminated = false;   ///< SIGTERM is about to end it
+    std::int32_t process = 0;  ///< 0 if unknown, or on another node
+    bool terminated = false;   ///< SIGTERM is about to end the process
     std::uint64_t heartbeat = 0;
-    std::uint64_t meeting = 0;  ///< agreements entered so far
-    Tag last;                   ///< kind, sequence, depth and site of the last of them
+    std::uint64_t meeting = 0;  ///< number of agreements entered so far
+    Tag last;                   ///< kind, sequence, depth and site of the last agreement
   };
 
   static std::size_t bytes_for(int rows);
 
-  /// Whether the ranks of the node see each other under their own process numbers.
+  /// Whether the ranks of the node see each other's process numbers.
   enum class Processes { known, unknown };
 
-  /// Over memory of `bytes_for(rows)` bytes that began as zeros. This process writes `row`.
+  /// Uses memory of `bytes_for(rows)` bytes that started as zeros. This process writes `row`.
   PhaseTable(SharedMemory memory, int rows, int row, Processes processes = Processes::known);
 
   int rows() const { return rows_; }
@@ -98,21 +98,22 @@ class PhaseTable {
   void leave_meeting() { enter(Phase::computing); }
   void beat();
 
-  /// This process was told to end, and does. A word of its own: the main thread may still enter phases.
+  /// Says that this process was told to end, and will. It has a word of its own, since the main thread may still enter
+  /// phases.
   void set_terminated();
 
   Snapshot read(int row) const;
 
-  /// What came from another node about a rank there. Its process is not known here.
+  /// Writes what came from another node about a rank there, whose process is not known here.
   void write(int row, const Snapshot& seen);
 
-  /// True for the first caller on the node: whoever gets it prints.
+  /// True for the first caller on the node, which is to print the report.
   bool claim_report();
 
-  /// Whether someone has claimed it.
+  /// Whether someone has claimed the report.
   bool reported() const;
 
-  /// Counts the ranks of the node for which MPI has ended.
+  /// Counts the ranks of the node on which MPI has ended.
   void count_finished();
   int finished() const;
 
@@ -127,7 +128,7 @@ class PhaseTable {
   int row_;
 };
 
-/// "was computing after merge_call #5 (trainer.cpp:120)": what a row says its rank was doing.
+/// What the rank of that row was doing: "was computing after merge_call #5 (trainer.cpp:120)".
 std::string describe(const PhaseTable::Snapshot& row);
 
 }  // namespace lockstep

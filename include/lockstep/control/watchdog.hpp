@@ -1,4 +1,4 @@
-// The thread that turns a hang into a sentence: it finds ranks that are gone, stopped, elsewhere or out of reach.
+// The thread that turns a hang into a sentence: it finds ranks that are gone, stopped, late or out of reach.
 #pragma once
 
 #include <chrono>
@@ -14,40 +14,41 @@
 namespace lockstep {
 
 struct WatchdogOptions {
-  /// How long a rank may be silent, or late for an agreement that others wait in.
+  /// How long a rank may be silent, or late for an agreement in which others wait.
   std::chrono::duration<double> stall_timeout{60};
-  /// Time is counted in these: a job that was suspended and continued as a whole has not stalled. A tenth of the
-  /// timeout where that is shorter.
+  /// Time is counted in ticks, so a job that was suspended and resumed as a whole has not stalled. Capped at a tenth
+  /// of the timeout.
   std::chrono::duration<double> tick{0.05};
 };
 
-/// Whom the end of the job can still be told to.
+/// Which ranks can still be told that the job ends.
 enum class Reach {
-  whole_job,    ///< every rank that is there
-  chiefs_side,  ///< a node is out of reach, and rank 0's is not
+  whole_job,    ///< every rank that is left
+  chiefs_side,  ///< a node is out of reach, but not rank 0's
   cut_off,      ///< rank 0's node is out of reach
 };
 
-/// Beats for this rank, and watches the other rows of the table:
-///   gone     its process ended without leaving the job (seen at once, by the kernel's word; of SIGTERM only where this
-///            rank gets none itself, as it does when the whole job is told to end)
-///   stopped  its own watchdog has not beaten for the stall timeout
-///   late     it runs, but others have waited for it in an agreement for the stall timeout
-/// Of other nodes it knows what their heartbeats say, so there
-///   gone     is a rank that was silent before this one was told to end, which the kernel cannot show here
-///   out of reach is the lowest rank of a node of which none beats any more
-/// and where everyone has come to an agreement and it does not end, the network is to blame.
-/// The first watchdog of the node to see it prints `lockstep: replica …` on stderr, unless that of a node with lower
-/// ranks does; then each ends the job.
+/// Beats for this rank, and watches the other rows of the table. A rank of this node can be
+///   gone          its process ended without leaving the job. The kernel shows this at once. An end by SIGTERM counts
+///                 only if this rank gets none itself, as it does when the whole job is told to end
+///   stopped       its watchdog has not beaten for the stall timeout
+///   late          it runs, but others have waited for it in an agreement for the stall timeout
+/// Ranks of other nodes are known by their heartbeats. One of those can also be
+///   gone          its host refuses datagrams for it, or it fell silent, after SIGTERM or before this rank got one
+///   out of reach  it is the lowest rank of a node whose ranks are all silent and whose host does not answer
+/// If every rank has come to an agreement that does not end, the network is to blame.
+///
+/// The node's first watchdog to see a failure prints `lockstep: replica …` on stderr, unless a node with lower ranks
+/// prints it. Then each watchdog ends the job.
 class Watchdog {
  public:
-  /// Ends the job with this exit code; called from the watchdog's thread, at most once. Need not return.
+  /// Ends the job with this exit code. Called at most once, from the watchdog's thread. Need not return.
   using EndJob = std::function<void(ExitCode, Reach)>;
 
-  /// `names[row]` is "replica 2 (worker:1, host b)". `table` must outlive the watchdog, and its rows be filled; so must
-  /// `heartbeats`, which a job on several nodes has, connected. While the watchdog lives it alone may use them.
-  /// From here to the destructor SIGTERM is handled: it ends the process, but only after a last look around, because
-  /// it is how mpirun tells survivors that another rank died.
+  /// `names[row]` is "replica 2 (worker:1, host b)". `table`, with its rows filled, must outlive the watchdog. So must
+  /// `heartbeats`, connected, which only the watchdog may use while it lives; null if the job has none. SIGTERM is
+  /// handled until the destructor: it ends the process only after a last look around, because it is how mpirun tells
+  /// survivors that another rank died.
   Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
            Heartbeats* heartbeats = nullptr);
   Watchdog(const Watchdog&) = delete;
@@ -55,7 +56,7 @@ class Watchdog {
   /// Stops and joins the thread.
   ~Watchdog();
 
-  /// What its thread has used of a core so far.
+  /// The CPU time that its thread has used so far.
   std::chrono::nanoseconds cpu_time() const;
 
  private:

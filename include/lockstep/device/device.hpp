@@ -1,4 +1,4 @@
-// Devices and their memory. A process owns one device; host and GPU stand behind one interface.
+// Devices and their memory. A process owns one device. Host and GPU share one interface.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ enum class DeviceKind : std::uint8_t { cpu, cuda };
 /// "cpu" or "cuda".
 const char* name_of(DeviceKind kind);
 
-/// Owns bytes on one device and gives them back when it goes. Move-only. Aligned to `alignment` bytes.
+/// Owns memory on one device and releases it when destroyed. Move-only. Aligned to `alignment` bytes.
 class Buffer {
  public:
   static constexpr std::size_t alignment = 256;
@@ -23,7 +23,7 @@ class Buffer {
   using Release = std::function<void(void*)>;
 
   Buffer() = default;
-  /// Takes over `data`, which `release` frees.
+  /// Takes ownership of `data`, which `release` frees.
   Buffer(void* data, std::size_t bytes, DeviceKind kind, Release release)
       : data_{data}, bytes_{bytes}, kind_{kind}, release_{std::move(release)} {}
   Buffer(Buffer&& other) noexcept { swap(other); }
@@ -54,7 +54,7 @@ class Buffer {
   Release release_;
 };
 
-/// A point in a stream's work. Recorded by Stream::record, waited for by Stream::wait or the host.
+/// A point in a stream's work. Stream::record creates it; Stream::wait or the host waits for it.
 class Event {
  public:
   virtual ~Event() = default;
@@ -66,41 +66,41 @@ class Event {
   virtual void synchronize() = 0;
 };
 
-/// An ordered queue of work on one device, and the memory which that work uses. On the host every operation is done
-/// when its call returns. Nothing but `synchronize` blocks the host for the work of a GPU.
+/// An ordered queue of work on one device, and the memory that this work uses. On the host, every operation is done
+/// when its call returns. For a GPU's work, only `synchronize` blocks the host.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// Of the device.
+  /// The kind of this stream's device.
   virtual DeviceKind kind() const = 0;
 
-  /// Uninitialised memory of the device, for work enqueued on this stream from here on. It is given back in the same
-  /// order: what was enqueued here before the buffer went may still use it, and the buffer may outlive the stream, but
-  /// not the device. Zero bytes are a valid size. DeviceError when there is not enough.
+  /// Uninitialised memory of the device, for work enqueued on this stream from here on. The release is ordered as well:
+  /// work enqueued here before the buffer's destruction may still use it. The buffer may outlive the stream, but not
+  /// the device. Zero bytes are a valid size. DeviceError if there is not enough memory.
   virtual Buffer allocate(std::size_t bytes) = 0;
 
-  /// Zeroed memory of the host, pinned: what this stream copies from there and to there goes without a second copy and
-  /// without the host. It must not go before the copies are done.
+  /// Zeroed, pinned host memory. This stream copies to and from it without a second copy and without involving the
+  /// host. It must not be released before those copies are done. DeviceError if there is not enough memory.
   virtual Buffer allocate_pinned(std::size_t bytes) = 0;
 
-  /// Enqueues a copy. Each range is memory of the device or of the host, and must live until the copy is done; a range
-  /// of the host that is not pinned (allocate_pinned) may be given up when this returns.
+  /// Enqueues a copy. Each range is memory of the device or of the host, and must live until the copy is done; a host
+  /// range that is not pinned (allocate_pinned) may be released when this returns. The ranges must not overlap.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
 
-  /// Enqueues zeros for memory of the device.
+  /// Enqueues zeroing of device memory.
   virtual void fill_zero(void* to, std::size_t bytes) = 0;
 
   /// An event after everything enqueued so far.
   virtual std::unique_ptr<Event> record() = 0;
 
-  /// Work enqueued from here on starts after `event`, which may go once this returns.
+  /// Work enqueued from here on starts after `event`, which may be destroyed once this returns.
   virtual void wait(const Event& event) = 0;
 
   /// Blocks the host until everything enqueued so far is done. DeviceError if any of it failed.
   virtual void synchronize() = 0;
 
-  /// Whether work enqueued here is being recorded (into a CUDA graph) instead of done. False on the host.
+  /// Whether work enqueued here is being recorded (into a CUDA graph) instead of executed. False on the host.
   virtual bool is_capturing() const = 0;
 };
 
@@ -111,29 +111,31 @@ class Device {
 
   virtual DeviceKind kind() const = 0;
 
-  /// "cpu", "cuda:1".
+  /// "cpu", "cuda:1", ….
   virtual std::string name() const = 0;
 
+  /// A new stream of this device.
   virtual std::unique_ptr<Stream> make_stream() = 0;
 };
 
 /// The CPU. Its work is done when the call returns.
 std::unique_ptr<Device> make_host_device();
 
-/// A stream of the CPU. It has no state, so one does for the whole process.
+/// A stream of the CPU. It has no state, so the whole process shares one.
 Stream& host_stream();
 
-/// Zeroed host memory: what tensors made from host values live in.
+/// Zeroed host memory. DeviceError if there is not enough.
 Buffer allocate_host(std::size_t bytes);
 
-/// GPUs that this process could bind. 0 where the build has no GPU backend, or the machine no driver.
+/// The number of GPUs that this process could bind. 0 if the build has no GPU backend, or the machine has no driver.
 int cuda_device_count();
 
-/// Binds GPU `index` of this node for the life of the process; nothing of the process may touch a GPU before.
-/// DeviceError where the build has no GPU backend, or the GPU cannot be used.
+/// Binds GPU `index` of this node for the life of the process. Nothing in the process may touch a GPU before.
+/// DeviceError if the build has no GPU backend, or the GPU cannot be used.
 std::unique_ptr<Device> make_cuda_device(int index);
 
-/// Blocks until all work of the process on its device of `kind` is done, then copies from its memory to the host's.
+/// Blocks until all work of this process on its device of `kind` is done, then copies from that device's memory to the
+/// host's.
 void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes);
 
 }  // namespace lockstep

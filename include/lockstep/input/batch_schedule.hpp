@@ -15,27 +15,27 @@ struct ScheduledBatch {
   bool ends_epoch;
 };
 
-/// Cuts every epoch into global batches, the last of which is what is left. Steps count from 0 and run on
-/// over epochs; each epoch visits every sample exactly once.
+/// Cuts each epoch into global batches. The last one of an epoch takes what is left. Steps count from 0 and continue
+/// across epochs. Each epoch visits every sample exactly once.
 class BatchSchedule {
  public:
-  /// InvalidArgument unless both are positive. A global batch larger than the dataset takes all of it in one
-  /// step.
+  /// InvalidArgument unless both are positive. If the global batch is larger than the dataset, one step takes the whole
+  /// dataset.
   BatchSchedule(std::int64_t samples, std::int64_t global_batch);
 
   std::int64_t samples() const { return samples_; }
   std::int64_t global_batch() const { return global_batch_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
 
-  /// No step takes more samples than this: the global batch, or the dataset where that is smaller. Memory is
-  /// made for this many, so an oversized global batch costs nothing.
+  /// The number of samples in the largest batch: the global batch, or the dataset if that is smaller. Memory is
+  /// allocated for this many, so an oversized global batch costs nothing.
   std::int64_t largest_batch() const;
 
-  /// InvalidArgument where `step` is negative.
+  /// The batch of step `step`. InvalidArgument if it is negative.
   ScheduledBatch batch(std::int64_t step) const;
 
-  /// Steps of `epochs` whole epochs. InvalidArgument where it is negative, ConfigError (--epochs) where the
-  /// steps cannot be counted.
+  /// The number of steps in `epochs` whole epochs. InvalidArgument if `epochs` is negative; ConfigError (--epochs) if
+  /// the steps cannot be counted.
   std::int64_t total_steps(std::int64_t epochs) const;
 
  private:

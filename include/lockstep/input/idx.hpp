@@ -1,4 +1,4 @@
-// Labelled images from IDX files, the format of MNIST and its kin: a big-endian header, then bytes.
+// Labelled images from IDX files, the format of MNIST and its relatives: a big-endian header, then bytes.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace lockstep {
 
-/// Images of one size, a byte a pixel, and a label for each.
+/// Images of one size, one byte per pixel, with a label for each.
 struct ImageSet {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  /// Image after image, each row by row.
+  /// One image after another, each row by row.
   std::vector<std::uint8_t> pixels;
   std::vector<std::uint8_t> labels;
 
   std::int64_t count() const { return static_cast<std::int64_t>(labels.size()); }
 
-  /// Pixels of one image.
+  /// The number of pixels of one image.
   std::int64_t features() const { return rows * columns; }
 };
 
@@ -26,14 +26,13 @@ struct ImageData {
   ImageSet test;
 };
 
-/// Reads `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
-/// `t10k-labels-idx1-ubyte` from `directory`; where one is not there, the same name with `.gz`. Packed (gzip)
-/// content is known by its first bytes, not by its name. Whatever is wrong with them, down to a label outside
-/// [0, classes), is a ConfigError of one line that names the file and what was expected. Memory grows with
-/// what a file holds, not with what it claims.
+/// Reads `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`
+/// from `directory`. If one is missing, reads the same name with `.gz`. Recognises packed (gzip) content by its first
+/// bytes, not by its name. Any fault, down to a label outside [0, classes), is a one-line ConfigError that names the
+/// file and what was expected. Memory grows with what a file holds, not with what its header claims.
 ImageData load_image_data(const std::filesystem::path& directory, std::int64_t classes);
 
-/// A digest of sizes, pixels and labels: equal on two ranks when they loaded the same data, packed or not.
+/// A digest of sizes, pixels and labels. It is equal on two ranks that loaded the same data, packed or not.
 std::uint64_t digest(const ImageData& data);
 
 }  // namespace lockstep

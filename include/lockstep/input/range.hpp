@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// Positions first, first + 1, … last - 1. Empty where first == last.
+/// Positions first, first + 1, … last - 1. Empty if first == last.
 struct Range {
   std::int64_t first = 0;
   std::int64_t last = 0;

@@ -6,10 +6,9 @@
 
 namespace lockstep {
 
-/// A uniform permutation of 0, 1, … count - 1: element p is the sample at position p of the epoch. A function
-/// of the three arguments alone, so every rank computes the same one and nobody sends it; and of nothing that
-/// a resumed run would have to remember. InvalidArgument where `count` is negative or `epoch` is outside [0,
-/// 2^56).
+/// A uniform permutation of 0, 1, … count - 1: element p is the sample at position p of the epoch. A pure function of
+/// the three arguments: every rank computes the same order, none is sent, and a resumed run need not remember any
+/// state. InvalidArgument if `count` is negative or `epoch` is outside [0, 2^56).
 std::vector<std::int64_t> sample_order(std::int64_t count, std::uint64_t seed, std::int64_t epoch);
 
 }  // namespace lockstep

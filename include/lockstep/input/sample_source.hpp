@@ -1,4 +1,4 @@
-// Samples of any kind, for code that cuts them into batches and does not look into them.
+// Samples of any kind, for code that cuts them into batches without looking into them.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 
 namespace lockstep {
 
-/// A numbered list of samples. LOCAL and pure: the same samples under the same numbers at every call.
+/// A numbered list of samples. LOCAL and pure: every call returns the same samples under the same numbers.
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
 
   virtual std::int64_t count() const = 0;
 
-  /// How many labels each of them has. A mean loss is one over labels.
+  /// The number of labels per sample. A mean loss is a mean over labels.
   virtual std::int64_t labels_per_sample() const { return 1; }
 
-  /// Whether labels are the bytes of a text, so that a mean loss tells bits per byte.
+  /// Whether labels are the bytes of a text, so that a mean loss gives bits per byte.
   virtual bool labels_are_bytes() const { return false; }
 
-  /// An empty batch for up to `capacity` of them, on the host, in memory that `stream` copies from best.
+  /// An empty batch for up to `capacity` samples, on the host, in memory that `stream` copies from best.
   virtual SampleBatch make_batch(std::int64_t capacity, Stream& stream) const = 0;
 
-  /// As fill_batch: `batch` is one of make_batch's, or a part of one.
+  /// As fill_batch. `batch` comes from make_batch, or is part of a batch that does.
   virtual void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const = 0;
 };
 

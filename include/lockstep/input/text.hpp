@@ -1,4 +1,4 @@
-// Text as bytes, cut into windows for models that predict the next one.
+// Text as bytes, cut into windows for models that predict the next byte.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-/// A text and how it is cut: sample i is the `context` bytes from i * context on, and its labels are the bytes behind
-/// each of those. So the labels of all samples are every byte but the first, once, up to a rest that fills no window.
+/// A text and how it is cut. Sample i is the `context` bytes from i * context on, and its labels are the bytes that
+/// follow each of those. The labels of all samples are thus every byte but the first, once, except for a remainder that
+/// fills no window.
 struct TextSet {
   std::vector<std::uint8_t> bytes;
   std::int64_t context = 1;
@@ -21,13 +22,13 @@ struct TextData {
   TextSet test;
 };
 
-/// Reads a file of any bytes, plain or packed (gzip), which is known by its first bytes and not by its name. Its last
-/// tenth, rounded down, is `test`, the rest `train`. ConfigError of one line, which names the file, where it is not
-/// there, cannot be read or unpacked, is too short for a sample in each part, or holds more than 2 GiB; InvalidArgument
-/// unless `context` is positive.
+/// Reads a file of any bytes, plain or packed (gzip); recognises packed content by its first bytes, not by its name.
+/// The last tenth, rounded down, is `test`; the rest is `train`. A one-line ConfigError, which names the file, if it is
+/// missing, cannot be read or unpacked, is too short for a sample in each part, or holds more than 2 GiB.
+/// InvalidArgument unless `context` is positive.
 TextData load_text_data(const std::filesystem::path& path, std::int64_t context);
 
-/// A digest of the bytes and how they are cut: equal on two ranks when they loaded the same data, packed or not.
+/// A digest of the bytes and how they are cut. It is equal on two ranks that loaded the same data, packed or not.
 std::uint64_t digest(const TextData& data);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// The sum whose bits do not depend on who adds: one binary tree over the parts, the same for every way to deal the
-// parts to ranks.
+// The sum whose bits do not depend on who adds: one binary tree over the parts, the same however the parts are
+// distributed over ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,44 +9,46 @@
 
 namespace lockstep {
 
-/// Sums `parts` equal pieces of `pieces`, laid out one after the other, into `sum`: element by element, bracketed as
-///   tree(0, n) = tree(0, m) + tree(m, n), m the largest power of two below n.
-/// So a rank that sums an aligned run of 2^k of the pieces itself, and hands on the result as one piece, changes no
-/// bit; but for f16 and bf16, whose tree is one of f32 numbers that is rounded once, at its end, to nearest even.
-/// LOCAL. `sum` has the length of one piece and may not overlap `pieces`. Integers wrap around. Enqueued on `stream`,
-/// on memory of its device; the same bits on every kind of device, but for those of NaNs.
+/// LOCAL. Sums the `parts` equal, consecutive pieces of `pieces` into `sum`, element by element, bracketed as
+///   tree(0, n) = tree(0, m) + tree(m, n), where m is the largest power of two below n.
+/// A rank may therefore sum an aligned run of 2^k pieces itself and pass on the result as one piece, without changing a
+/// bit. The exceptions are f16 and bf16: their tree is computed in f32 and rounded once at the end, to nearest even.
+///
+/// `sum` has the length of one piece and may not overlap `pieces`; InvalidArgument if lengths or types do not fit.
+/// Integers wrap around. The work is enqueued on `stream`, on memory of its device. Except for NaNs, the bits are the
+/// same on every kind of device.
 void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum, Stream& stream = host_stream());
 
-/// The same tree for parts that come one after the other: the sums of the shards of one rank, without keeping them all.
-/// Memory for log2(parts) + 1 of them.
+/// The same tree for parts that arrive one after the other: it sums the shards of one rank without keeping them all, in
+/// memory for log2(parts) + 1 of them. Every method is LOCAL.
 class FixedOrderAccumulator {
  public:
-  /// For tensors of `count` elements of `dtype`, in memory of the stream's device; `stream` must outlive it. Parts and
-  /// sum are written and read by work that is enqueued there. InvalidArgument for f16 and bf16, of which every sum but
-  /// the last would have to be kept in more bits: accumulate in f32.
+  /// For tensors of `count` elements of `dtype`, in memory of the stream's device. `stream` must outlive this object.
+  /// Work enqueued there writes and reads the parts and the sum. InvalidArgument for f16 and bf16, whose partial sums
+  /// would need more bits: accumulate in f32.
   FixedOrderAccumulator(DType dtype, std::int64_t count, Stream& stream = host_stream());
 
-  /// The same for tensors like `home`, in which the first part is written and the sum grows, so that `finish(home)` has
-  /// nothing to copy. Its memory must outlive this object.
+  /// The same for tensors like `home`. The first part is written to `home` and the sum grows there, so `finish(home)`
+  /// copies nothing. Its memory must outlive this object.
   explicit FixedOrderAccumulator(const TensorView& home, Stream& stream = host_stream());
 
-  /// Where the next part is to be written: a view of one dimension. Its old content is unspecified.
+  /// Where to write the next part: a view of one dimension, whose old content is unspecified.
   TensorView next();
 
   /// Takes what was written to `next()` as the next part.
   void push();
 
-  /// The sum of all parts pushed since the last call, into `sum`. There must be at least one.
+  /// Writes the sum of all parts pushed since the last call to `sum`. InvalidArgument if there are none.
   void finish(const TensorView& sum);
 
-  /// Forgets the parts pushed since the last `finish`.
+  /// Discards the parts pushed since the last `finish`.
   void clear();
 
  private:
   struct Partial {
-    Tensor memory;  ///< none of the home
+    Tensor memory;  ///< empty for the home
     TensorView value;
-    std::int64_t parts = 0;  ///< 0: free
+    std::int64_t parts = 0;  ///< 0 if free
   };
 
   void join_last_two();
@@ -54,7 +56,7 @@ class FixedOrderAccumulator {
   DType dtype_;
   std::int64_t count_;
   Stream* stream_;
-  std::vector<Partial> partials_;  ///< sizes strictly decreasing, then the free ones
+  std::vector<Partial> partials_;  ///< in use, of strictly decreasing sizes, then free
   std::size_t used_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Which reductions a strategy uses, and how it packs tensors into messages: what the user may choose, and the choice
-// where the user has none.
+// Which reductions a strategy uses, and how it packs tensors into messages: the user's options, and the automatic
+// choice.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace lockstep {
 
 /// How values are combined over the ranks.
 enum class ReductionKind : std::uint8_t {
-  automatic,      ///< by `choose_reduction`: on the host one that keeps the fixed order, on GPUs the backend's order
-  fixed_order,    ///< one tree over the ranks: bits that do not depend on how many share the work
-  backend_order,  ///< as the communicator does it best; the bits may depend on the number of ranks
+  automatic,      ///< by `choose_reduction`: the fixed order's bits on the host, the backend's order on GPUs
+  fixed_order,    ///< one tree over the ranks: the bits do not depend on how many ranks share the work
+  backend_order,  ///< the communicator's best way; the bits may depend on the number of ranks
   hierarchical,   ///< within each node, among the nodes' first ranks, and back. On GPUs NCCL's own, as backend_order
   to_one_rank,    ///< everything to one rank, which combines it, and back
 };
@@ -25,13 +25,13 @@ enum class ReductionKind : std::uint8_t {
 /// "automatic", "fixed-order", "backend-order", "hierarchical", "to-one-rank".
 std::string_view name_of(ReductionKind kind);
 
-/// All tensors of a type one behind the other, cut into messages of equal length; the last takes what is left over.
+/// All tensors of a type are concatenated and cut into messages of equal length; the last takes the remainder.
 struct IntoPacks {
   int num_packs = 1;
 };
 
-/// Neighbouring tensors of a type, each of up to so many bytes, as one message; up to `max_group` of them. Every other
-/// tensor is a message of its own.
+/// Neighbouring tensors of a type, each of at most `small_tensor_bytes`, share a message, at most `max_group` in each.
+/// Every other tensor is a message of its own.
 struct GroupSmall {
   std::int64_t small_tensor_bytes;
   int max_group;
@@ -40,44 +40,46 @@ struct GroupSmall {
 /// Every tensor is a message of its own.
 struct Unpacked {};
 
-/// How tensors become messages. Sums in the fixed order have the same bits under each.
+/// How tensors become messages. Sums in the fixed order have the same bits with each.
 using Packing = std::variant<IntoPacks, GroupSmall, Unpacked>;
 
-/// Combines what the ranks brought, in rank order, into `result`: element by element, since large tensors come in
-/// pieces. All are flat, of one count and type, and in memory of the stream's device; `result` overlaps none of them.
-/// Work on a GPU is to be enqueued there. An exception out of it ends the job. All that a strategy reduces comes here:
-/// of an optimizer's step the gradients, and on the host the numbers of samples (i64) and the losses (f64).
+/// Combines the ranks' parts, which come in rank order, into `result`. It must work element by element, since large
+/// tensors come in pieces. All views are flat, of one count and type, and in memory of the stream's device; `result`
+/// overlaps none of the parts. Work on a GPU must be enqueued on `stream`. An exception ends the job. All dense values
+/// that a strategy reduces come here: the gradients of an optimizer's step and, on the host, its numbers of samples
+/// (i64) and losses (f64).
 using Accumulate = std::function<void(std::span<const TensorView> parts, const TensorView& result, Stream& stream)>;
 
-/// Called in the place of each collective of the reductions, on the thread that asked for it: calls `collective`, once,
-/// and may look at what that takes. An exception out of it ends the job.
+/// Called instead of each collective of the reductions, on the thread that asked for it. It must call `collective`
+/// once, and may measure it. An exception ends the job.
 using AroundCollective = std::function<void(const std::function<void()>& collective)>;
 
-/// The same on every rank.
+/// How a strategy reduces. Must be the same on every rank.
 struct ReductionOptions {
   ReductionKind kind = ReductionKind::automatic;
   Packing packing = {};
-  /// For to_one_rank alone. Empty: the sum in the fixed order.
+  /// For to_one_rank only. If empty, the sum in the fixed order.
   Accumulate accumulate = {};
-  /// Empty: nothing stands around them.
+  /// If empty, collectives are called directly.
   AroundCollective around = {};
 };
 
-/// InvalidArgument for options that make no sense. LOCAL.
+/// LOCAL. InvalidArgument for an unknown kind, for packing sizes below 1, and for `accumulate` without to_one_rank.
 void require_valid(const ReductionOptions& options);
 
-/// "hierarchical reductions in 4 packs": all that ranks can compare.
+/// "hierarchical reductions in 4 packs": everything that ranks can compare.
 std::string describe(const ReductionOptions& options);
 
-/// What `automatic` stands for, from what all ranks know: where the tensors are, and which node each rank is on. Never
-/// `automatic`. Pure, so every rank comes to the same answer.
+/// What `automatic` stands for, given what all ranks know: where the tensors are, and which node each rank is on. Never
+/// `automatic`. Pure, so every rank gets the same answer.
 ///
-/// On the host it is hierarchical where there are several nodes with several ranks each and that changes no bit
-/// (`hierarchy_keeps_bits`), since then a sum crosses the network once a node, not once a rank; else fixed_order.
+/// On GPUs it is backend_order. On the host it is hierarchical if there are several nodes with several ranks each and
+/// no bit changes (`hierarchy_keeps_bits`), since a sum then crosses the network once per node, not once per rank.
+/// Otherwise it is fixed_order.
 ReductionKind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank);
 
-/// Whether the sum within nodes and then over them has the bits of the one tree over all ranks, whatever the values:
-/// each node holds the same power of two of neighbouring ranks.
+/// Whether a sum within nodes and then over them has the bits of the one tree over all ranks, whatever the values. It
+/// does if every node holds the same power-of-two number of neighbouring ranks.
 bool hierarchy_keeps_bits(std::span<const int> node_of_rank);
 
 }  // namespace lockstep

@@ -16,28 +16,28 @@
 namespace lockstep {
 
 struct RuntimeOptions {
-  /// The cluster-spec file, read by rank 0. Empty: TF_CONFIG; without that, one task a rank.
+  /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.
   std::filesystem::path cluster_spec;
-  /// "auto", "cpu" or "cuda"; "auto" is the CPU where a node of the job, or the build, has no GPU.
+  /// "auto", "cpu" or "cuda". "auto" is the CPU if a node of the job, or the build, has no GPU.
   std::string device = "auto";
-  /// Of `strategy()`, and of those that `make_strategy` makes without other ones.
+  /// For `strategy()`, and for strategies that `make_strategy` makes without other options.
   ReductionOptions reductions = {};
-  /// For tests: ranks beyond a node's GPUs share them. They take turns there, and NCCL goes through sockets.
+  /// For tests: ranks that outnumber a node's GPUs share them. They take turns, and NCCL communicates through sockets.
   bool allow_shared_gpu = false;
-  /// A rank that is silent, or late for the others, for so long ends the job.
+  /// A rank that is silent, or late for the others, for this long ends the job. Must be positive.
   std::chrono::duration<double> stall_timeout{60};
-  /// Whatever else must be the same on every rank: the program's own options, as text.
+  /// Anything else that must be the same on every rank: the program's own options, as text.
   std::string program_options;
 };
 
-/// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. One a process.
+/// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. One per process.
 ///
-/// Constructor and destructor are collective over the job. The constructor throws on every rank if it throws on one:
-/// ConfigError for the user's input. It takes MPI's own arguments out of `argc` and `argv`.
+/// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
+/// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
+/// from `argc` and `argv`.
 ///
-/// While it lives, an exception that nothing catches ends the whole job with one line on stderr and the exit code of
-/// its type, and a rank that dies, stops or stays away is found by the other ranks, those of other nodes too
-/// (watchdog.hpp).
+/// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
+/// rank that dies, stops or stays away is found by the other ranks, also from other nodes (watchdog.hpp).
 class Runtime {
  public:
   Runtime(int& argc, char**& argv, RuntimeOptions options = {});
@@ -45,11 +45,13 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
   ~Runtime();
 
+  /// The strategy on all ranks of the job. It lives as long as the runtime.
   Strategy& strategy();
 
-  /// COLL, agreed: another strategy on the same ranks, with a store of its own. It must not outlive the runtime.
+  /// COLL, agreed, blocking. Makes another strategy on the same ranks, with a store of its own. It must not outlive the
+  /// runtime.
   Strategy make_strategy(Here here = Here::current());
-  /// The same with reductions of its own.
+  /// The same, with other reductions.
   Strategy make_strategy(const ReductionOptions& reductions, Here here = Here::current());
 
   int rank() const;
@@ -62,11 +64,11 @@ class Runtime {
   /// The device that this process owns.
   Device& device();
 
-  /// The work of one rank that the others wait for (writing a file): while the result lives, its absence from an
-  /// agreement is no stall. It is to live until the rank is in that agreement.
+  /// LOCAL. Marks work of one rank that the others wait for, such as writing a file: while the result lives, this
+  /// rank's absence from an agreement is not a stall. Keep it until the rank is in that agreement.
   MeetingPoint::Alone working_alone();
 
-  /// LOCAL. What the watchdog's thread has used of a core so far; nothing where there is none.
+  /// LOCAL. The CPU time that the watchdog's thread has used so far; 0 if there is none.
   std::chrono::nanoseconds watchdog_cpu_time() const;
 
  private:
@@ -78,11 +80,11 @@ class Runtime {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The body of a `main`: makes the options (on every rank alike, before MPI starts) and the runtime, calls `body`, and
-/// turns every way to fail into one line on stderr for the job and the exit code that it stands for (ExitCode). Where
-/// the ranks know of a failure alike they end in order; where one rank fails on its own it ends the job. It returns
-/// when MPI has ended, on the lowest rank of each node when the other ranks' processes are gone too, or after the stall
-/// timeout: mpirun would wait for ever for one that stops on its last way.
+/// The body of a `main`. Makes the options (alike on every rank, before MPI starts) and the runtime, and calls `body`.
+/// Every failure becomes one line on stderr for the job and the exit code for it (ExitCode). If all ranks know of a
+/// failure, they end in order; a rank that fails on its own ends the job. Returns the exit code when MPI has ended. On
+/// the lowest rank of each node it waits for the other ranks' processes to be gone too, for up to the stall timeout:
+/// mpirun would wait for ever for a process that stops on its way out.
 int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                 const std::function<void(Runtime&)>& body);
 

@@ -1,4 +1,4 @@
-// Creating variables where another one lives.
+// Creating variables on the devices of another variable.
 #pragma once
 
 #include <lockstep/strategy/variable.hpp>
@@ -7,11 +7,11 @@ namespace lockstep {
 
 class StrategyExtended;
 
-/// While it lives, the variables that this thread creates live on the devices of another one, and belong to the same
-/// strategy. Guards nest like blocks.
+/// While it lives, the variables that this thread creates live on the devices of another variable and must belong to
+/// its strategy. Guards nest like blocks.
 class Colocation {
  public:
-  Colocation(const Colocation&) = delete;  // it ends where it stands
+  Colocation(const Colocation&) = delete;  // a guard ends with its block
   Colocation& operator=(const Colocation&) = delete;
   ~Colocation();
 

@@ -1,5 +1,5 @@
-// Where the program stands: in cross-replica context (a scope, or a merge function) or in replica context (inside run,
-// and outside of everything, in the default context). Always in exactly one of the two. One stack a thread.
+// Contexts. A program is always in exactly one of two: in cross-replica context (a scope or a merge function) or in
+// replica context (inside run, and outside everything, in the default context). Each thread has its own stack of them.
 #pragma once
 
 namespace lockstep {
@@ -7,10 +7,10 @@ namespace lockstep {
 class ReplicaContext;
 class Strategy;
 
-/// Makes a strategy current until it goes: cross-replica context. Scopes nest like blocks.
+/// Makes a strategy current, in cross-replica context, until it is destroyed. Scopes nest like blocks.
 class Scope {
  public:
-  Scope(const Scope&) = delete;  // it ends where it stands: contexts nest like blocks
+  Scope(const Scope&) = delete;  // a scope ends with its block: contexts nest
   Scope& operator=(const Scope&) = delete;
   ~Scope();
 
@@ -19,24 +19,26 @@ class Scope {
   explicit Scope(Strategy& strategy);
 };
 
-/// LOCAL. False in the default context, and in the default strategy's own scope, run and merge functions.
+/// LOCAL. Whether a strategy is current. False in the default context and in the default strategy's own scope, run and
+/// merge functions.
 bool has_strategy();
 
-/// LOCAL. True in a scope and in a merge function, false in the default context and in replica context.
+/// LOCAL. True in a scope, a merge function and an update function; false in the default context and in replica
+/// context.
 bool in_cross_replica_context();
 
-/// LOCAL. True in a function that `update` or `update_non_slot` calls: there an assignment goes straight to this rank's
+/// LOCAL. True in a function called by `update` or `update_non_slot`, where an assignment goes straight to this rank's
 /// component.
 bool in_update_context();
 
-/// LOCAL. The current replica context; null in cross-replica context. In the default context it is the default
-/// strategy's: one replica, no communication.
+/// LOCAL. The current replica context, or null in cross-replica context. In the default context it is the default
+/// strategy's, which has one replica and no communication.
 ReplicaContext* replica_context();
 
-/// LOCAL, in any context. Whether this rank records summaries here: replica 0 alone, in replica context and in
-/// cross-replica context, so that each is written once a job. It may look at what is its own without the others: a
-/// variable's `local` is LOCAL, also where reading the variable would be COLL. True under the default strategy, which
-/// knows of no other replica.
+/// LOCAL, in any context. Whether this rank records summaries, so that each is written once per job: true on replica 0
+/// only, in replica and cross-replica context alike. Code that only this rank runs may make no COLL call. A variable's
+/// `local` is LOCAL even where reading the variable is COLL. True under the default strategy, which knows no other
+/// replica.
 bool should_record_summaries();
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What an attestation finds where replicas that should be equal are not.
+// What an attestation finds if replicas that should be equal are not.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace lockstep {
 
-/// A value that every replica holds, and that is not the same on all of them.
+/// A value that every replica holds but that is not the same on all of them.
 struct DriftedValue {
   std::string name;                    ///< "variable 'w'", "optimizer state 'w@momentum'"
-  std::vector<std::uint64_t> digests;  ///< of the bytes that each replica holds, in their order
+  std::vector<std::uint64_t> digests;  ///< of each replica's bytes, in replica order
 };
 
 struct Drift {
-  std::vector<DriftedValue> values;  ///< in the order in which they are compared; at least one
-  /// The replicas outside of the majority on the first of the values, ascending; none where there is no majority.
+  std::vector<DriftedValue> values;  ///< in the order of comparison; at least one
+  /// The replicas outside the majority on the first of `values`, ascending; empty if there is no majority.
   std::vector<int> blamed;
 };
 
-/// The AttestationError of the ranks, with all that they know: the same on every rank.
+/// The AttestationError that every rank throws, with all that the ranks know. The same on every rank.
 class DriftError : public AttestationError {
  public:
   DriftError(const std::string& what, Drift drift)
@@ -31,7 +31,7 @@ class DriftError : public AttestationError {
   const Drift& drift() const { return *drift_; }
 
  private:
-  std::shared_ptr<const Drift> drift_;  ///< shared: copies of an exception must not throw
+  std::shared_ptr<const Drift> drift_;  ///< shared: copying an exception must not throw
 };
 
 }  // namespace lockstep

@@ -31,15 +31,16 @@ namespace lockstep {
 class MultiStepContext;
 class Strategy;
 
-/// What `update` calls with a handle of the type V and arguments of the types T: each as this rank has it (local_t).
+/// A function that `update` can call with a handle of type V and arguments of the types T, each as this rank has it
+/// (local_t).
 template <class Fn, class V, class... T>
 concept UpdateFunctionFor = std::invocable<Fn, const V&, local_t<T>...>;
 
-/// The same for `update_non_slot`, which has no variable to hand on.
+/// The same for `update_non_slot`, which passes no variable.
 template <class Fn, class... T>
 concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
 
-/// What `map` calls with an item of Items and arguments of the types T. It has a result.
+/// A function that `map` can call with an item of Items and arguments of the types T. It must return a value.
 template <class Fn, class Items, class... T>
 concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...> &&
     !std::is_void_v<detail::result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
@@ -54,44 +55,49 @@ inline constexpr bool is_reducible_pair<std::pair<PerReplica<T>, V>> =
 
 }  // namespace detail
 
-/// What `batch_reduce_to` takes: std::pair<PerReplica<T>, V> in order, where V is a handle of any type and T is Tensor,
-/// IndexedSlices, or std::variant<Tensor, IndexedSlices>.
+/// What `batch_reduce_to` takes: a range of std::pair<PerReplica<T>, V>, where V is a handle of any type and T is
+/// Tensor, IndexedSlices, or std::variant<Tensor, IndexedSlices>.
 template <class T>
 concept ReduciblePairs =
     std::ranges::input_range<const T> && detail::is_reducible_pair<std::ranges::range_value_t<const T>>;
 
-/// What a loop of steps calls: `fn(context, input)`, with the PerReplica that the input gives.
+/// A function that a loop of steps can call: `fn(context, input)`, with the PerReplica that the input gives.
 template <class Fn, class Input>
 concept StepFunction = std::invocable<Fn&, MultiStepContext&, step_input_t<Input>>;
 
-/// What a loop of steps returns (StrategyExtended::run_steps_on_iterator).
+/// The result of a loop of steps (StrategyExtended::run_steps_on_iterator).
 struct StepsResult {
-  std::int64_t steps_run = 0;     ///< fewer than asked for where the input came to its end
-  NamedValues last_step_outputs;  ///< Mirrored<T> where they were reduced over the replicas, as they were set where not
+  std::int64_t steps_run = 0;     ///< fewer than asked for if the input ended
+  NamedValues last_step_outputs;  ///< Mirrored<T> if reduced over the replicas, else as they were set
   NamedValues non_tensor_outputs;
 };
 
-/// A destination: the replica that alone gets the result.
+/// A destination: the only replica that gets the result.
 struct OneReplica {
   int id;
 };
 
-/// Every method requires this strategy's cross-replica context, or the default one; ContextError otherwise, before any
-/// communication. Reductions are agreed: MismatchError on every rank when operations, shapes or types differ, or one
-/// rank's tensors are on the host and another's on a GPU.
+/// Unless its comment says otherwise, a method requires this strategy's cross-replica context or the default one:
+/// elsewhere it throws ContextError, and for another strategy's variable InvalidArgument, before any communication.
+///
+/// Reductions and broadcasts are agreed: every rank throws MismatchError if operations, shapes or types differ, or if
+/// one rank's tensors are on the host and another's on a GPU. The mean of integers and malformed slices
+/// (`require_reducible`) are an InvalidArgument before any communication. A method that blocks returns when the ranks
+/// have agreed. A result on the host is complete by then; a result on a GPU is enqueued on Strategy::stream().
 class StrategyExtended {
  public:
   StrategyExtended(const StrategyExtended&) = delete;
   StrategyExtended& operator=(const StrategyExtended&) = delete;
 
-  /// COLL, blocking. Every leaf reduced over the replicas, on every rank.
+  /// COLL, blocking. Reduces every leaf over the replicas; every rank gets the result.
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, Here here = Here::current()) {
     return detail::MirroredAccess::make(
         combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value), here); }));
   }
 
-  /// COLL, blocking. The same, to wherever `destination` lives: every rank has a component of it.
+  /// COLL, blocking. The same, to wherever `destination` lives: every rank has a component of it, so every rank gets
+  /// the result.
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, const Variable& destination,
                         Here here = Here::current()) {
@@ -100,7 +106,7 @@ class StrategyExtended {
         combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value) + beside(destination), here); }));
   }
 
-  /// COLL, blocking. The result on one replica, nothing on the others. InvalidArgument if there is no such replica.
+  /// COLL, blocking. The same, to one replica; the others get nothing. InvalidArgument if there is no such replica.
   template <Reducible T>
   std::optional<T> reduce_to(ReduceOp op, const PerReplica<T>& value, OneReplica destination,
                              Here here = Here::current()) {
@@ -110,9 +116,10 @@ class StrategyExtended {
     return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
-  /// LOCAL, by the type alone, so every rank does the same. Of what is no PerReplica the mean is the value itself, not
-  /// a copy, and what is plain stays so. InvalidArgument for the sum of a Mirrored, and of a plain value over several
-  /// replicas: neither says what each replica adds. On one replica that sum is the value.
+  /// LOCAL: the type alone decides, so every rank does the same. The mean of a value that is not PerReplica is the
+  /// value itself, not a copy, and a plain value stays plain. On one replica, so is the sum of a plain value.
+  /// InvalidArgument for the sum of a Mirrored, and for the sum of a plain value over several replicas: neither says
+  /// what each replica adds.
   template <NotPerReplica T>
   T reduce_to(ReduceOp op, const T& value, Here = Here::current()) {
     require_value_itself(op, is_mirrored<T> ? Kind::mirrored : Kind::plain);
@@ -126,7 +133,7 @@ class StrategyExtended {
     return reduce_to(op, value);
   }
 
-  /// LOCAL. The same, on one replica, and nothing on the others.
+  /// LOCAL. The same, to one replica; the others get nothing.
   template <NotPerReplica T>
   std::optional<local_t<T>> reduce_to(ReduceOp op, const T& value, OneReplica destination, Here = Here::current()) {
     const bool here_it_is = is_here(destination);
@@ -134,9 +141,9 @@ class StrategyExtended {
     return here_it_is ? std::optional{Locality<T>::to_local(std::move(result))} : std::nullopt;
   }
 
-  /// COLL, blocking. What a `map` gave for all items, reduced leaf by leaf: each rank adds up its own first, and a mean
-  /// divides by the number of items. InvalidArgument, before any communication, for slices, for items that differ in
-  /// shape, for the mean of no items, and for fewer items than replicas where T is more than a number.
+  /// COLL, blocking. Reduces the results of a `map` over all items, leaf by leaf. Each rank first adds up its own, and
+  /// a mean divides by the number of items. InvalidArgument, before any communication, for slices, for items that
+  /// differ in shape, for the mean of no items, and for fewer items than replicas unless T is a number.
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, Here here = Here::current()) {
     return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, {}, here));
@@ -150,7 +157,7 @@ class StrategyExtended {
     return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, beside(destination), here));
   }
 
-  /// COLL, blocking. The same, on one replica, and nothing on the others.
+  /// COLL, blocking. The same, to one replica; the others get nothing.
   template <Reducible T>
   std::optional<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, OneReplica destination,
                              Here here = Here::current()) {
@@ -159,10 +166,11 @@ class StrategyExtended {
     return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
-  /// COLL, blocking, one agreement for all. Each value reduced to wherever its variable lives; the results are in the
-  /// order of `pairs` and of the type of its values. That may be std::variant<Tensor, IndexedSlices>: then some are
-  /// dense and some are slices, but each is the same on every rank; MismatchError otherwise. In braces,
-  /// `{{gradient, w}, …}`, the values are tensors.
+  /// COLL, blocking, one agreement for all. Reduces each value to wherever its variable lives. The results have the
+  /// order of `pairs` and the type of its values. With std::variant<Tensor, IndexedSlices>, some values may be dense
+  /// and others slices, but each must be the same kind on every rank, else MismatchError. The values of a list in
+  /// braces,
+  /// `{{gradient, w}, …}`, are tensors.
   template <ReduciblePairs Pairs = std::initializer_list<std::pair<PerReplica<Tensor>, Variable>>>
   auto batch_reduce_to(ReduceOp op, const Pairs& pairs, Here here = Here::current()) {
     using Value = std::remove_cvref_t<decltype(std::ranges::begin(pairs)->first.local())>;
@@ -184,29 +192,29 @@ class StrategyExtended {
     return results;
   }
 
-  /// COLL, blocking. Replica 0's value on every rank.
+  /// COLL, blocking. Copies replica 0's value to every rank.
   template <Reducible T>
   Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) {
     return detail::MirroredAccess::make(
         combine(value, [&](Leaves& leaves) { broadcast(leaves, structure(value), here); }));
   }
 
-  /// COLL, blocking. The same of a plain tensor, slices, or a nest: each rank's is taken for its component.
+  /// COLL, blocking. The same for a plain tensor, slices, or a nest: each rank's value is taken as its component.
   template <Reducible T>
   requires(!ReducibleNumber<T>) Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) {
     return broadcast_to(PerReplica<T>{value}, here);
   }
 
-  /// LOCAL. What is mirrored already, and a plain number, which stays plain: itself.
+  /// LOCAL. Returns a Mirrored value, or a plain number, as it is; the number stays plain.
   template <class T>
   requires(ReducibleNumber<T> || is_mirrored<T>) T broadcast_to(const T& value, Here = Here::current()) {
     require_context();
     return value;
   }
 
-  /// LOCAL. Calls `fn(variable, …)` on this rank's component, in update context: there an assignment goes straight to
-  /// the component. `fn` gets the handle as it is given, so a MirroredVariable as one. Every rank must make the same
-  /// update; arguments that may differ by rank do not compile.
+  /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment goes straight to this rank's component. `fn`
+  /// gets the handle in its own type, so a MirroredVariable stays one. Every rank must make the same update; arguments
+  /// that may differ by rank do not compile.
   template <std::derived_from<Variable> V, class Fn, SameOnEveryReplica... T>
   requires UpdateFunctionFor<Fn, V, T...>
   auto update(const V& variable, Fn&& fn, const T&... arguments) -> detail::result_t<Fn, const V&, local_t<T>...> {
@@ -215,7 +223,8 @@ class StrategyExtended {
     return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
   }
 
-  /// LOCAL. Calls `fn(…)` in update context, for state that is no variable itself but belongs to the ones given.
+  /// LOCAL. Calls `fn(…)` in update context, for state that belongs to the given variables but is not a variable
+  /// itself. The variables are not checked.
   template <class Fn, SameOnEveryReplica... T>
   requires NonSlotFunctionFor<Fn, T...>
   auto update_non_slot(const VariableList&, Fn&& fn, const T&... arguments) -> detail::result_t<Fn, local_t<T>...> {
@@ -223,8 +232,8 @@ class StrategyExtended {
     return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
   }
 
-  /// LOCAL. Deals `items`, which are the same on every rank, to the replicas: calls `fn(item, …)` here for items r, r +
-  /// N, r + 2 N, … of replica r of N, with this rank's component of Mirrored arguments. Nothing is sent.
+  /// LOCAL. Deals out `items`, which must be the same on every rank: replica r of N calls `fn(item, …)` for items
+  /// r, r + N, r + 2 N, …, in cross-replica context, with its component of Mirrored arguments. Nothing is sent.
   template <std::ranges::random_access_range Items, class Fn, SameOnEveryReplica... T>
   requires MapFunctionFor<Fn, Items, T...>
   auto map(const Items& items, Fn&& fn, const T&... arguments) {
@@ -237,67 +246,67 @@ class StrategyExtended {
     return PerReplica{MapOutput<Result>{std::move(results), count}};
   }
 
-  /// COLL. Calls `fn(context, input)` up to `steps` times, one after the other, in this strategy's scope: in
-  /// cross-replica context, so `fn` calls Strategy::run itself. Each call has the next input of `input`. All ranks
-  /// leave the loop at the same step, which is an earlier one where the input ends: then `steps_run` is smaller than
-  /// `steps`.
+  /// COLL, blocking. Calls `fn(context, input)` up to `steps` times, each time with the next input. The calls are in
+  /// this strategy's scope, so in cross-replica context: `fn` calls Strategy::run itself. All ranks leave the loop at
+  /// the same step. If the input ends early, `steps_run` is smaller than `steps`.
   ///
-  /// `initial` are outputs for as long as no step sets them. The number of steps is agreed on once, at the start:
-  /// MismatchError where it differs, InvalidArgument where it is negative. An exception that leaves `fn` on one rank
-  /// goes on there and is a PeerError on the others.
+  /// `initial` holds the outputs until a step sets them. The ranks agree on the number of steps once, at the start:
+  /// MismatchError if it differs, InvalidArgument if it is negative. An exception that leaves `fn` on one rank is
+  /// rethrown there, and the others throw PeerError.
   template <DistributedInput Input, StepFunction<Input> Fn>
   StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps = 1, NamedValues initial = {},
                                     Here here = Here::current());
 
-  /// COLL, one agreement, for library code that hands out input. Calls `offer` on this rank, in this strategy's scope;
-  /// true on every rank if one of them has any. MismatchError where they offer other things; an exception that leaves
-  /// `offer` on one rank goes on there and is a PeerError on the others.
+  /// COLL, blocking, one agreement. For library code that hands out input. Calls `offer` on this rank, in this
+  /// strategy's scope. Returns true on every rank if any of them has input. MismatchError if they offer different
+  /// things. An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
   bool agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
 
-  /// The strategy whose methods these are. This object stays where it is when that is moved.
+  /// LOCAL. No context needed. The strategy that this is part of. This object stays in place when the strategy is
+  /// moved.
   Strategy& strategy() const { return *strategy_; }
 
-  /// The variable's value, as a tensor of the host. Of a mirrored variable LOCAL: a copy of this rank's component. Of a
-  /// sync-on-read variable COLL, as SyncOnReadVariable::read.
+  /// The variable's value as a host tensor; ContextError before the variable is initialized. For a mirrored variable
+  /// LOCAL: a copy of this rank's component. For a sync-on-read variable COLL, as SyncOnReadVariable::read.
   Tensor read_var(const Variable& variable, Here here = Here::current());
 
-  /// The same of several variables, with one agreement for all that are sync-on-read: COLL if any of them is.
+  /// The same for several variables, in their order: COLL if any is sync-on-read, with one agreement for all of those.
   std::vector<Tensor> read_vars(const VariableList& variables, Here here = Here::current());
 
-  /// LOCAL, in any context of this strategy; ContextError in others, also outside of every scope. While the result
-  /// lives, variables are created in contexts of this strategy alone, and live on the devices of `variable`.
-  /// InvalidArgument for a variable of another strategy.
+  /// LOCAL, in any context of this strategy; ContextError elsewhere, also outside every scope. While the result lives,
+  /// variables can be created in this strategy's contexts only (else ContextError), and they live on the devices of
+  /// `variable`.
   [[nodiscard("the guard ends when this value goes: give it a name")]] Colocation colocate_vars_with(
       const Variable& variable) const;
 
-  /// LOCAL. No context needed.
+  /// LOCAL. No context needed. Whether this strategy created the variable.
   bool variable_created_in_scope(const Variable& variable) const;
 
-  /// LOCAL. No context needed. What `value` is a component of. A variable is one handle, on the whole and on this
-  /// rank's component, and every other value stands for itself: always `value`.
+  /// LOCAL. No context needed. What `value` is a component of, which is always `value`: a variable is one handle to the
+  /// whole and to this rank's component, and every other value stands for itself.
   template <class T>
   T value_container(const T& value) const {
     return value;
   }
 
-  /// LOCAL. No context needed. Which device each replica computes on and has its variables on, by the names that the
-  /// job gave them at its start: "/job:worker/task:1/device:GPU:0". The replicas of a task share the name of their CPU.
-  /// ContextError on the default strategy.
+  /// LOCAL. No context needed. The device that each replica computes on and keeps its variables on, by the name that it
+  /// got at the start of the job: "/job:worker/task:1/device:GPU:0". The replicas of a task share the name of their
+  /// CPU. ContextError on the default strategy.
   std::vector<std::string> worker_devices() const;
   std::vector<std::vector<std::string>> worker_devices_by_replica() const;
   std::vector<std::string> parameter_devices() const;
 
-  /// LOCAL. No context needed. Where state that belongs to `variables` is to live: on this rank's device. On the
-  /// default strategy it is that of the variable with the smallest name; InvalidArgument if there is none.
+  /// LOCAL. No context needed. Where state that belongs to `variables` should live: on this rank's device. On the
+  /// default strategy, on the device of the variable whose name sorts first; InvalidArgument if there are none.
   std::vector<std::string> non_slot_devices(const VariableList& variables) const;
 
-  /// LOCAL. True: every rank is a program of its own.
+  /// LOCAL. No context needed. True: every rank is a program of its own.
   bool between_graph() const { return true; }
 
-  /// LOCAL. True: every rank initialises its own component of a variable, with replica 0's value.
+  /// LOCAL. No context needed. True: every rank initialises its own component of a variable, with replica 0's value.
   bool should_init() const { return true; }
 
-  /// LOCAL. True on the chief: the one rank that writes checkpoints and summaries.
+  /// LOCAL. No context needed. True on the chief, the only rank that writes checkpoints and summaries.
   bool should_checkpoint() const;
   bool should_save_summary() const;
 
@@ -305,7 +314,7 @@ class StrategyExtended {
   friend class Strategy;
   explicit StrategyExtended(Strategy& strategy) : strategy_{&strategy} {}
 
-  /// Update context, for as long as it lives.
+  /// Enters update context until it is destroyed.
   class Update {
    public:
     explicit Update(Strategy& strategy);
@@ -315,7 +324,7 @@ class StrategyExtended {
 
   using Leaves = std::vector<detail::Leaf>;
 
-  /// Cross-replica context, for as long as the result lives.
+  /// Enters cross-replica context until the result is destroyed.
   Scope enter() const;
   int replica() const;
   int replicas() const;
@@ -325,7 +334,7 @@ class StrategyExtended {
     return detail::structure_of(value.local());
   }
 
-  /// Takes `value` apart, lets `collective` replace its leaves, and puts it together again.
+  /// Takes `value` apart, lets `collective` replace its leaves, and reassembles it.
   template <Reducible T, class Collective>
   T combine(const PerReplica<T>& value, Collective&& collective) {
     Leaves leaves = detail::leaves_of(value.local());
@@ -333,7 +342,7 @@ class StrategyExtended {
     return detail::with_leaves(value.local(), leaves);
   }
 
-  /// Adds up this rank's items, and the ranks' sums: on one replica, or on all where `destination` is none.
+  /// Adds up this rank's items, then the ranks' sums: on one replica, or on all if `destination` is empty.
   template <Reducible T>
   T combine_mapped(ReduceOp op, const PerReplica<MapOutput<T>>& value, std::optional<OneReplica> destination,
                    std::string_view more, const Here& here) {
@@ -351,17 +360,17 @@ class StrategyExtended {
     return detail::with_leaves(mine.front(), sums);
   }
 
-  /// What a tag says of a destination.
+  /// How a tag names a destination.
   static std::string beside(const Variable& destination);
 
   enum class Kind { mirrored, plain };
 
-  /// ContextError outside of cross-replica context.
+  /// ContextError unless this is the strategy's cross-replica context or the default one.
   void require_context() const;
-  /// And InvalidArgument for another strategy's variable.
+  /// The same, and InvalidArgument for another strategy's variable.
   void require_own(const Variable& variable) const;
   void require_value_itself(ReduceOp op, Kind kind) const;
-  /// Whether this is the replica. ContextError as above, InvalidArgument if there is no such replica.
+  /// Whether this rank is the destination. ContextError as above; InvalidArgument if there is no such replica.
   bool is_here(OneReplica destination) const;
   void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
   void batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations, const Here& here);
@@ -371,10 +380,10 @@ class StrategyExtended {
   Leaves reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::int64_t items,
                        std::optional<OneReplica> destination, std::string_view more, const Here& here);
 
-  /// Calls `step` until it returns false, `steps` times at most. How often it returned true.
+  /// Calls `step` until it returns false, at most `steps` times. Returns how often it returned true.
   std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here);
 
-  Strategy* strategy_;  ///< follows the strategy when that is moved
+  Strategy* strategy_;  ///< follows the strategy when it is moved
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Loops of steps: what a step may say while the loop runs, and what the loop returns.
+// Loops of steps: what a step may record while the loop runs, and what the loop returns.
 #pragma once
 
 #include <functional>
@@ -14,35 +14,36 @@
 
 namespace lockstep {
 
-/// Where the steps of StrategyExtended::run_steps_on_iterator leave their outputs. Exists while the loop runs.
+/// Collects the outputs of the steps of StrategyExtended::run_steps_on_iterator. Exists while the loop runs.
 ///
-/// An output that is set again takes the place of the earlier one, so what the loop returns is the last step's; one
-/// that the last step did not set is as an earlier step, or `initial`, left it.
+/// Setting an output again replaces its value, so the loop returns the last step's outputs. An output that the last
+/// step did not set keeps its value from an earlier step or from `initial`.
 class MultiStepContext {
  public:
   MultiStepContext(const MultiStepContext&) = delete;
   MultiStepContext& operator=(const MultiStepContext&) = delete;
 
-  /// LOCAL, in cross-replica context: kept as it is, as PerReplica<T>, Mirrored<T> or, of a plain value, T. A Tensor
-  /// shares its memory, which the next step may write. InvalidArgument in replica context, where an output needs an
-  /// operation.
+  /// LOCAL, in cross-replica context. Keeps the value as it is: a PerReplica<T>, a Mirrored<T> or a plain T. A Tensor
+  /// shares its memory, which the next step may overwrite. InvalidArgument in replica context, where an output needs a
+  /// ReduceOp.
   template <class T>
   requires(is_per_replica<T> || NotPerReplica<T>) void set_last_step_output(std::string_view name, T value) {
     require_cross_replica(name);
     last_step_outputs_.set(name, std::move(value));
   }
 
-  /// COLL, blocking, one agreement, in cross-replica context: reduced over the replicas, as Mirrored<T>. In every step,
-  /// whether it will be the last or not. MismatchError where ranks set other names, or values of other shapes or types.
+  /// COLL, blocking, one agreement, in cross-replica context. Reduces the value over the replicas and keeps it as
+  /// Mirrored<T>. This happens in every step, not only in the last. MismatchError if ranks set different names, or
+  /// values of different shapes or types.
   template <Reducible T>
   void set_last_step_output(std::string_view name, const PerReplica<T>& value, ReduceOp op,
                             Here here = Here::current()) {
     set_reduced<T>(name, extended_.reduce_to(op, PerReplica{named(name, value.local())}, here).value());
   }
 
-  /// COLL, blocking. The same in replica context, of this replica's value: one merge_call. In cross-replica context
-  /// LOCAL, as Strategy::reduce of what is no PerReplica: the mean keeps the value, as T; InvalidArgument for the sum
-  /// over several replicas.
+  /// In replica context COLL, blocking: one merge_call reduces this replica's value and keeps it as above. In
+  /// cross-replica context LOCAL, like Strategy::reduce of a value that is not PerReplica: the mean keeps the value as
+  /// T; InvalidArgument for the sum over several replicas.
   template <Reducible T>
   void set_last_step_output(std::string_view name, const T& value, ReduceOp op, Here here = Here::current()) {
     if (ReplicaContext* const context = replica_context()) {
@@ -52,19 +53,19 @@ class MultiStepContext {
     }
   }
 
-  /// LOCAL, in cross-replica context. The mean keeps the value, as Mirrored<T>; InvalidArgument for the sum.
+  /// LOCAL, in cross-replica context. The mean keeps the value as Mirrored<T>; InvalidArgument for the sum.
   template <class T>
   void set_last_step_output(std::string_view name, const Mirrored<T>& value, ReduceOp op, Here here = Here::current()) {
     last_step_outputs_.set(name, extended_.reduce_to(op, value, here));
   }
 
-  /// LOCAL, in any context. This rank's own object, of any type; nothing is sent.
+  /// LOCAL, in any context. Keeps this rank's own object, of any type. Nothing is sent.
   template <class T>
   void set_non_tensor_output(std::string_view name, T value) {
     non_tensor_outputs_.set(name, std::move(value));
   }
 
-  /// As they are so far.
+  /// LOCAL. The outputs so far.
   const NamedValues& last_step_outputs() const { return last_step_outputs_; }
   const NamedValues& non_tensor_outputs() const { return non_tensor_outputs_; }
 
@@ -75,7 +76,7 @@ class MultiStepContext {
 
   static void require_cross_replica(std::string_view name);
 
-  /// The value under its name, because the keys of a map are part of what the ranks agree on.
+  /// The value under its name: the keys of a map are part of what the ranks agree on.
   template <class T>
   using Named = std::map<std::string, T>;
   template <class T>

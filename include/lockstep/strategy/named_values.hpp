@@ -1,4 +1,4 @@
-// Values of any type by their names, as the outputs of a loop of steps are.
+// Values of any type by name, such as the outputs of a loop of steps.
 #pragma once
 
 #include <any>
@@ -11,18 +11,18 @@
 
 namespace lockstep {
 
-/// A value is read as the type it was set as, no other: locality included, so a PerReplica<double> is not a
-/// Mirrored<double>. Values can be copied, and copies of this object have values of their own.
+/// A value can be read only as the type it was set as, locality included: a PerReplica<double> is not a
+/// Mirrored<double>. Values must be copyable, and a copy of this object has its own.
 class NamedValues {
  public:
-  /// In the place of what the name held, whatever its type was.
+  /// Replaces what the name held, whatever its type.
   template <class T>
   void set(std::string_view name, T value) {
     values_.insert_or_assign(std::string{name}, std::any{std::move(value)});
   }
 
-  /// Valid until the name is set again. InvalidArgument, with a list of what there is, where the name was not set or
-  /// its value is of another type.
+  /// The reference is valid until the name is set again. InvalidArgument, which lists what there is, if the name was
+  /// not set or its value has another type.
   template <class T>
   const T& get(std::string_view name) const {
     const auto found = values_.find(name);

@@ -1,4 +1,4 @@
-// What replica code sees of its strategy.
+// Replica code's view of its strategy.
 #pragma once
 
 #include <concepts>
@@ -28,34 +28,36 @@ namespace detail {
 struct Defaults;
 }
 
-/// What `merge_call` calls with arguments of the types T: each as it is after merging (merged_t), a plain T as a
-/// PerReplica<T>.
+/// A function that `merge_call` can call with arguments of the types T, each as it is after merging (merged_t): a plain
+/// T becomes a PerReplica<T>.
 template <class Fn, class... T>
 concept MergeFunctionFor = std::invocable<Fn, Strategy&, merged_t<T>...>;
 
-/// Exists inside Strategy::run, and is current except while a merge function runs; outside of every scope there is the
-/// default one, of the default strategy. Its methods throw ContextError when it is not the current one (used in a merge
-/// function, or in a run inside of that); num_replicas_in_sync and strategy need no context.
+/// Exists inside Strategy::run and is current except while a merge function runs. Outside every scope, the default
+/// strategy's is current. The methods throw ContextError when this context is not current: in a merge function, and in
+/// a run inside a merge function. Only num_replicas_in_sync and strategy need no context.
 class ReplicaContext {
  public:
-  ReplicaContext(const ReplicaContext&) = delete;  // it is one run's, and goes with it
+  ReplicaContext(const ReplicaContext&) = delete;  // it belongs to one run and ends with it
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
-  /// This rank, in [0, num_replicas_in_sync()).
+  /// This replica's id, which is its rank, in [0, num_replicas_in_sync()).
   int replica_id_in_sync_group() const;
-  /// The names of the devices that this replica computes on: one, as StrategyExtended::worker_devices has it.
+  /// The names of the devices that this replica computes on: always one, named as in StrategyExtended::worker_devices.
   std::vector<std::string> devices() const;
 
   int num_replicas_in_sync() const;
-  /// The object that the strategy is now: it may be moved during its run.
+  /// The strategy at its current address: it may be moved during its run.
   Strategy& strategy() const;
 
-  /// COLL, blocking. Leaves replica context, calls `fn(strategy, …)` on every rank in cross-replica context, and
-  /// returns its result unwrapped (this rank's component of a PerReplica, the value of a Mirrored). Variables and
-  /// Mirrored arguments reach `fn` as they are, every other leaf as PerReplica.
+  /// COLL, blocking. Leaves replica context, calls `fn(strategy, …)` once on every rank in cross-replica context, and
+  /// returns the result unwrapped: this rank's component of a PerReplica, the value of a Mirrored. Variables and
+  /// Mirrored arguments reach `fn` unchanged; every other leaf arrives as PerReplica.
   ///
-  /// Every rank must call it equally often, in the same order, at the same place in the program, with arguments of the
-  /// same structure: otherwise MismatchError on all of them. If a rank fails instead, the others get PeerError.
+  /// Every rank must make the same number of calls, in the same order, at the same places in the program, with
+  /// arguments of the same structure; otherwise every rank throws MismatchError. If a rank fails instead of calling,
+  /// the others throw PeerError. Within the outermost run, every later agreement throws that error again. ContextError,
+  /// before any communication, while this rank's stream is being captured into a CUDA graph.
   template <class Fn, class... T>
   requires MergeFunctionFor<Fn, T...>
   auto merge_call(Fn&& fn, Args<T...> arguments = {}, Here here = Here::current())
@@ -78,32 +80,32 @@ class ReplicaContext {
     }
   }
 
-  /// COLL, blocking: one merge_call that reduces every leaf of `nest` over the replicas. The same structure and shapes
-  /// on every rank, else MismatchError. InvalidArgument for the mean of integers. Its backward pass is
-  /// all_reduce_gradient.
+  /// COLL, blocking. One merge_call that reduces every leaf of `nest` over the replicas; every rank gets the result.
+  /// MismatchError if structure or shapes differ between ranks; InvalidArgument, before any communication, for the mean
+  /// of integers. Its backward pass is all_reduce_gradient.
   template <Reducible Nest>
   Nest all_reduce(ReduceOp op, const Nest& nest, Here here = Here::current()) {
     return all_reduce_called("all_reduce", op, nest, here);
   }
 
-  /// COLL, blocking. The backward pass of `all_reduce(op, nest)`: from `upstream`, the gradient of this rank's loss
-  /// with respect to the result, the gradient of the sum of all ranks' losses with respect to this rank's `nest`. What
-  /// a rank brings is in every rank's result, so that is the all_reduce of the upstreams by the same operation. The
-  /// ranks compare that each of them goes backward here.
+  /// COLL, blocking. The backward pass of `all_reduce(op, nest)`. `upstream` is the gradient of this rank's loss with
+  /// respect to the result. Returns the gradient of the sum of all ranks' losses with respect to this rank's `nest`.
+  /// Each rank's input enters every rank's result, so that is the all_reduce of the upstreams by the same operation.
+  /// The ranks check that all of them call the backward pass here.
   template <Reducible Nest>
   Nest all_reduce_gradient(ReduceOp op, const Nest& upstream, Here here = Here::current()) {
     return all_reduce_called("gradient of all_reduce", op, upstream, here);
   }
 
-  /// What Strategy::attest does, at the end of this run and inside of the agreement that ends it: no message more where
-  /// all is well. LOCAL and at once, at any place in replica code; every rank asks for it in the same runs with the
-  /// same variables, else MismatchError at the end. Asked for twice, the latter counts. What is wrong with `alike`
-  /// fails the run at its end. ContextError outside of every run.
+  /// LOCAL, anywhere in replica code; returns at once. Does what Strategy::attest does, but at the end of this run and
+  /// within the agreement that ends it: no extra message as long as the replicas are equal. Every rank must ask for it
+  /// in the same runs with the same variables, else MismatchError at the end. If asked twice, the last call counts. An
+  /// error in `alike` fails the run at its end. ContextError outside every run.
   void attest_at_end(std::vector<SyncOnReadVariable> alike = {});
 
-  /// COLL, blocking. A merge_call for library code that knows beforehand what it will reduce, so that one agreement
-  /// covers both: `batch` says what (the ranks compare it), and `fn` carries out just that on `CrossDeviceOps`, before
-  /// anything that may throw. Runs in cross-replica context.
+  /// COLL, blocking. A merge_call for library code that knows in advance what it will reduce, so that one agreement
+  /// covers both. `batch` describes the reductions, and the ranks compare it. `fn` must make exactly those on the
+  /// `CrossDeviceOps`, before anything that may throw. It runs in cross-replica context.
   void declared_merge(std::string_view batch, const std::function<void(CrossDeviceOps&)>& fn,
                       Here here = Here::current());
 
@@ -116,7 +118,7 @@ class ReplicaContext {
   void all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
                          std::string_view structure, const Here& here);
 
-  /// `method` is how the tag calls it.
+  /// `method` is its name in the tag.
   template <Reducible Nest>
   Nest all_reduce_called(std::string_view method, ReduceOp op, const Nest& nest, const Here& here) {
     std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
@@ -124,8 +126,8 @@ class ReplicaContext {
     return detail::with_leaves(nest, leaves);
   }
 
-  const StrategyExtended& extended_;                                ///< stays where it is when the strategy is moved
-  std::optional<std::vector<SyncOnReadVariable>> attested_at_end_;  ///< what `attest_at_end` was given
+  const StrategyExtended& extended_;                                ///< stays in place when the strategy is moved
+  std::optional<std::vector<SyncOnReadVariable>> attested_at_end_;  ///< the argument of `attest_at_end`
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What the strategies of a process stand on: the ranks they span, how those meet, and how their tensors are reduced.
+// What a process's strategies are built on: the ranks they span, how those meet, and how their tensors are reduced.
 #pragma once
 
 #include <atomic>
@@ -15,51 +15,53 @@
 
 namespace lockstep {
 
-/// One a process (one a simulated rank). Owns both planes; outlives every strategy made on it.
+/// One per process (one per simulated rank). Owns both planes; must outlive every strategy made on it.
 class ReplicaGroup {
  public:
-  /// Called when a data collective failed on this rank: the others are inside it and cannot be told, so the job ends.
-  /// Must not return.
+  /// Called when a data collective fails on this rank. The others are inside it and cannot be told, so this must end
+  /// the job. Must not return.
   using EndJob = std::function<void(std::exception_ptr)>;
 
-  /// `end_job` empty: std::terminate.
+  /// An empty `end_job` stands for std::terminate.
   ReplicaGroup(std::unique_ptr<Communicator> data, std::unique_ptr<ControlChannel> control,
                std::vector<std::string> replica_names, EndJob end_job = {});
   ~ReplicaGroup();
 
-  /// LOCAL, before the first strategy is made: the same number for ranks of one node. Until then all are on one.
+  /// LOCAL, before the first strategy is made. `node_of_rank` holds the same number for ranks of one node. Without it,
+  /// all ranks are on one node.
   void set_nodes(std::vector<int> node_of_rank);
 
-  /// The plane for GPU memory, of the same ranks in the same order; `compute` is the stream of `data`. Once, before the
-  /// first strategy is made. From then on variables live in the memory of that GPU.
+  /// LOCAL, at most once, before the first strategy is made. Adds the plane for GPU memory: the same ranks in the same
+  /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU.
   void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data);
 
-  /// One name for each replica. Before the first strategy is made; without, all are "/device:CPU:0".
+  /// LOCAL, before the first strategy is made. One name for each replica; without it, all are "/device:CPU:0".
   void set_device_names(std::vector<std::string> names) { device_names_ = std::move(names); }
   const std::vector<std::string>& device_names() const { return device_names_; }
 
-  /// Of this rank's device.
+  /// The name of this rank's device.
   const std::string& device_name() const { return device_names_[static_cast<std::size_t>(rank())]; }
 
   int rank() const { return data_->rank(); }
   int size() const { return data_->size(); }
 
-  /// Control plane: every agreement of the process.
+  /// The control plane: every agreement of the process.
   MeetingPoint& meeting() { return meeting_; }
 
-  /// COLL: the reductions of a strategy, on both planes. They never throw: a failure ends the job.
+  /// COLL. Makes a strategy's reductions, on both planes. The reductions never throw: a failure ends the job.
+  /// InvalidArgument for options that `require_valid` refuses.
   std::unique_ptr<CrossDeviceOps> make_reductions(const ReductionOptions& options);
 
   /// The data plane for host memory.
   Communicator& host_plane() { return *data_; }
 
-  /// Where the work of this rank is enqueued: the stream of its GPU, else the host's.
+  /// The stream for this rank's work: that of its GPU, else the host's.
   Stream& stream() { return compute_ ? *compute_ : host_stream(); }
 
-  /// LOCAL, from any thread, when the job is about to end: gives up data collectives that may never end.
+  /// LOCAL, from any thread, when the job is about to end. Gives up collectives on GPU memory, which may never end.
   void abort() noexcept;
 
-  /// Numbers the strategies of the process in the order of their making, which is the same on every rank.
+  /// Numbers the strategies of the process in order of creation, which is the same on every rank.
   int next_strategy() { return strategies_++; }
 
  private:
@@ -74,7 +76,7 @@ class ReplicaGroup {
   int strategies_ = 0;
 };
 
-/// A group of one: what a program has before, or without, a Runtime.
+/// A group of one rank: what a program has before, or without, a Runtime.
 std::unique_ptr<ReplicaGroup> make_local_group();
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Host values as the bytes that ranks compare.
+// Host values as the text that ranks compare.
 #pragma once
 
 #include <concepts>
@@ -16,15 +16,15 @@
 
 namespace lockstep::detail {
 
-/// "5", "0.1", "'adam'", "[1 2]", or the type and a digest for what does not fit into a sentence: equal texts for equal
-/// values, other texts for others.
+/// "5", "0.1", "'adam'", "[1 2]", or the type and a digest if the value does not fit into a sentence. Equal values have
+/// equal texts, and different values different ones.
 std::string comparable_text(double value);
 std::string comparable_text(long long value);
 std::string comparable_text(std::string_view value);
 std::string comparable_text(const Tensor& value);
 std::string comparable_digest(std::string_view type, std::uint64_t digest);
 
-/// The texts of several values as one, in brackets: where each of them ends is part of what is compared.
+/// The texts of several values as one, in brackets, so that the boundaries between them are compared too.
 std::string comparable_list(const std::vector<std::string>& texts);
 
 template <ComparableAcrossRanks T>

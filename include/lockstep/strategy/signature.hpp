@@ -1,5 +1,5 @@
-// What a merge_call was given, and what a run returns, as text that the ranks compare: the structure and the types, not
-// the values.
+// The operands of a merge_call and the result of a run, as text that the ranks compare: structure and types, not
+// values.
 #pragma once
 
 #include <concepts>
@@ -18,7 +18,7 @@
 
 namespace lockstep::detail {
 
-/// How an optional is read: with whether it holds a value, or by its type alone.
+/// How an optional is described: by what it holds, if anything, or by its type alone.
 enum class Optionals { with_presence, by_type };
 
 template <class T>
@@ -29,7 +29,7 @@ std::string operand_text(const Variable& variable);
 
 template <class T>
 struct Signature {
-  /// Whether all values of T have the same.
+  /// Whether all values of T have the same signature.
   static constexpr bool constant = !std::same_as<T, Tensor> && !std::same_as<T, IndexedSlices> && !NestedStruct<T> &&
                                    !std::derived_from<T, Variable>;
 
@@ -80,7 +80,7 @@ struct Signature<std::vector<T>> {
     constexpr bool alike = requires {
       requires Signature<T>::constant;
     };
-    if (alike) text += std::to_string(nest.size()) + ' ';  // many of a kind are no long text
+    if (alike) text += std::to_string(nest.size()) + ' ';  // keeps the text of a long list short
     for (const T& leaf : nest) {
       append_signature(leaf, text, optionals);
       if (alike) break;
@@ -111,7 +111,7 @@ struct Signature<std::map<K, T>> {
       } else if constexpr (ComparableAcrossRanks<K>) {
         text += comparable(key);
       } else {
-        text += "a key";  // of what is only handed on: nothing with such keys is reduced
+        text += "a key";  // such a map is only passed on: nothing with such keys is reduced
       }
       text += ": ";
       append_signature(leaf, text, optionals);
@@ -135,7 +135,7 @@ struct Signature<std::pair<A, B>> {
   }
 };
 
-/// " in [f32 f64]": how the leaves of a nest hang together, for nests that are more than a leaf; empty otherwise.
+/// " in [f32 f64]": how the leaves of a nest are arranged; empty for a nest of one leaf.
 template <class T>
 std::string structure_of(const T& nest) {
   if constexpr (ReducibleNumber<T> || std::same_as<T, Tensor> || std::same_as<T, IndexedSlices>) {
@@ -147,7 +147,7 @@ std::string structure_of(const T& nest) {
   }
 }
 
-/// Of a merge_call's operands. Empty where there are none.
+/// The signature of a merge_call's operands. Empty if there are none.
 template <class... T>
 std::string signature_of_operands(const std::tuple<T...>& operands) {
   std::string text;
@@ -155,7 +155,8 @@ std::string signature_of_operands(const std::tuple<T...>& operands) {
   return text;
 }
 
-/// Of what a run returns. Whether an optional holds a value may differ by rank: a reduction to one replica gives one.
+/// The signature of a run's result. Whether an optional holds a value may differ by rank, as after a reduction to one
+/// replica.
 template <class T>
 std::string signature_of_result(const T& result) {
   std::string text;

@@ -22,84 +22,89 @@
 
 namespace lockstep {
 
-/// What `run` calls with arguments of the types T: each as replica code sees it (local_t).
+/// A function that `run` can call with arguments of the types T, each as replica code sees it (local_t).
 template <class Fn, class... T>
 concept ReplicaFunctionFor = std::invocable<Fn, ReplicaContext&, local_t<T>...>;
 
-/// Owns variables and says who computes with whom. Move-only: a copy would share ranks without sharing their order of
-/// collectives. Every rank makes its strategies in the same order. Not thread-safe.
+/// Owns variables and determines which ranks compute together. Move-only: a copy would share the ranks but not their
+/// order of collectives. Every rank must make its strategies in the same order. Not thread-safe.
 class Strategy {
  public:
-  /// The strategy whose scope, run or merge function this is; outside of all, the default strategy: one replica, no
-  /// communication.
+  /// LOCAL. The strategy whose scope, run or merge function this is. Outside all of them it is the default strategy,
+  /// which has one replica and no communication.
   static Strategy& current();
 
-  /// COLL, but not agreed (see `make_strategy`). On the ranks of `group`, which must outlive it. InvalidArgument for
-  /// options that make no sense.
+  /// COLL, but not agreed (see `make_strategy`). Uses the ranks of `group`, which must outlive it. InvalidArgument for
+  /// options that `require_valid` refuses.
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
-  /// Scopes, runs and replica contexts that are open stay this strategy's, where it is now. A reference that a merge
-  /// function has is to the object from before.
+  /// Open scopes, runs and replica contexts follow the strategy to its new address. The reference that a merge function
+  /// received still refers to the old object.
   Strategy(Strategy&&) noexcept;
   Strategy& operator=(const Strategy&) = delete;
   ~Strategy();
 
-  /// LOCAL. Cross-replica context until the result goes. ContextError in replica context or under another strategy; the
-  /// default strategy is none, and its own scope begins under no other.
+  /// LOCAL. Enters cross-replica context until the result is destroyed. ContextError in replica context or under
+  /// another strategy. The default strategy does not count as another; its own scope may not begin under any other.
   [[nodiscard("the scope ends when this value goes: give it a name")]] Scope scope();
 
+  /// LOCAL, in any context. The references stay valid when the strategy is moved.
   StrategyExtended& extended();
   VariableStore& store();
   ReplicaGroup& group();
 
-  /// The data plane as this strategy was told to use it. Only for what an agreement covers. Never throws: a failure
+  /// The data plane with this strategy's options. Use it only for what an agreement covers. Never throws: a failure
   /// ends the job.
   CrossDeviceOps& reductions();
 
-  /// LOCAL. The stream of this rank's device. Variables, gradients and optimizer slots are in that device's memory, and
-  /// whatever works on them is enqueued there.
+  /// LOCAL. The stream of this rank's device. Variables, gradients and optimizer slots live in that device's memory,
+  /// and all work on them is enqueued on this stream.
   Stream& stream();
 
   int num_replicas_in_sync() const;
 
-  /// "strategy 0", or "the default strategy": how messages call it.
+  /// How messages call it: "strategy 0", or "the default strategy".
   std::string name() const;
 
-  /// COLL, agreed. Calls `initial` on every rank; replica 0's value counts. Memory comes with the next `seal`.
-  /// MismatchError when name, shape, type or options differ between ranks; PeerError when `initial` threw on another.
-  /// InvalidArgument for options that no mirrored variable can have.
+  /// COLL, agreed, blocking. Calls `initial` on every rank and keeps replica 0's value. The next `seal` allocates the
+  /// memory. MismatchError if name, shape, type or options differ between ranks. If `initial` throws on one rank, the
+  /// exception is rethrown there and the others throw PeerError. InvalidArgument, before any communication, for options
+  /// that no mirrored variable can have. ContextError in another strategy's context.
   MirroredVariable create_variable(VariableOptions options, const std::function<Tensor()>& initial,
                                    Here here = Here::current());
 
-  /// COLL, agreed. As create_variable: replica 0's initial value begins every replica's component, which from then on
-  /// is that replica's own. The result is not trainable, whatever the options say. InvalidArgument for the
+  /// COLL, agreed, blocking. Like create_variable, but replica 0's initial value only starts each replica's component,
+  /// which from then on is that replica's own. Never trainable, whatever the options say. InvalidArgument for the
   /// synchronizations `on_write` and `none`.
   SyncOnReadVariable create_sync_on_read(VariableOptions options, const std::function<Tensor()>& initial,
                                          Here here = Here::current());
 
-  /// COLL, blocking. Gives the variables created since the last time their memory, and all ranks replica 0's initial
-  /// values. The first outermost `run` after a creation does it too.
+  /// COLL, blocking, in cross-replica or default context. Allocates the variables created since the last call and sets
+  /// them to replica 0's initial values on every rank. The first outermost `run` after a creation does it too. If the
+  /// allocation fails on one rank, the exception is rethrown there and the others throw PeerError.
   void seal(Here here = Here::current());
 
-  /// COLL, blocking. Replica 0's values of every sealed mirrored variable, and its optimizer state, on all ranks: after
-  /// a failed step. Sync-on-read variables stay as they are, since each rank's value is its own. MismatchError where
-  /// ranks have other pieces of optimizer state than others.
+  /// COLL, blocking, in cross-replica or default context. Overwrites every sealed mirrored variable and the optimizer
+  /// state with replica 0's, on all ranks, to recover from a failed step. Sync-on-read variables keep their values,
+  /// since each rank's is its own. MismatchError if ranks have different pieces of optimizer state.
   void rebroadcast(Here here = Here::current());
 
-  /// COLL, blocking, one agreement where all is well. Proves that every sealed mirrored variable and every piece of
-  /// optimizer state holds the same bytes on every rank by comparing their digests; when they do not, DriftError on all
-  /// ranks, which names the first that differs and the replicas that hold another value than most. Waits for all work
-  /// of the device. Sync-on-read variables differ by nature, and are not looked at: but for those in `alike`, which the
-  /// program keeps the same everywhere. MismatchError where ranks have other variables, or other optimizer state, than
-  /// others; on this rank alone, before the agreement, ContextError for one of another strategy or without memory.
-  /// ReplicaContext::attest_at_end does it in the course of a step, for no agreement.
+  /// COLL, blocking, in cross-replica or default context. Proves, by comparing digests, that every sealed mirrored
+  /// variable and every piece of optimizer state holds the same bytes on every rank. If not, every rank throws a
+  /// DriftError, which names the first value that differs and the replicas outside the majority. Costs one agreement if
+  /// all is well. Waits for all work on the device.
+  ///
+  /// Sync-on-read variables differ by nature and are skipped, except for those in `alike`, which the program keeps the
+  /// same everywhere. MismatchError if ranks have different variables or different optimizer state. ContextError, on
+  /// this rank alone and before the agreement, if one in `alike` is another strategy's or has no memory.
+  /// ReplicaContext::attest_at_end does the same during a step, without an agreement of its own.
   void attest(const std::vector<SyncOnReadVariable>& alike = {}, Here here = Here::current());
 
-  /// COLL at its end, which is agreed: calls `fn(context, …)` once on this rank, in replica context, with this rank's
-  /// component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank goes on there and is a
-  /// PeerError on the others; results of another structure (lists of other lengths, maps with other keys; an
-  /// optional may be empty on some) are a MismatchError on all of them. Of a returned reference the value is kept. May
-  /// be called again inside a merge function.
+  /// COLL; blocks at its end, which is agreed. Calls `fn(context, …)` once on this rank, in replica context, with this
+  /// rank's component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank is rethrown
+  /// there, and the others throw PeerError. If the results differ in structure (list lengths or map keys; an optional
+  /// may be empty on some ranks), every rank throws MismatchError. A returned reference is kept as a value. May be
+  /// called again inside a merge function; ContextError in replica context or under another strategy.
   template <class Fn, class... T>
   requires ReplicaFunctionFor<Fn, T...>
   auto run(Fn&& fn, const T&... arguments) -> PerReplica<detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>> {
@@ -120,8 +125,8 @@ class Strategy {
     }
   }
 
-  /// COLL. One step on the next input: `run(fn, input)`, with the input taken in this strategy's scope. Nothing, on
-  /// every rank, where the input is at its end.
+  /// COLL. One step on the next input: takes the input in this strategy's scope, then calls `run(fn, input)`. Returns
+  /// nothing, on every rank, if the input is at its end.
   template <class Fn, DistributedInput Input>
   requires ReplicaFunctionFor<Fn, next_input_t<Input>>
   auto run_on_next(Fn&& fn, Input& input, Here here = Here::current())
@@ -132,48 +137,51 @@ class Strategy {
     return run(std::forward<Fn>(fn), *next);
   }
 
-  /// COLL, blocking. Every leaf of `value` reduced over the replicas; the result on every rank.
+  /// COLL, blocking. Reduces every leaf of `value` over the replicas; every rank gets the result. Contexts and errors
+  /// as for extended().reduce_to.
   template <Reducible T>
   T reduce(ReduceOp op, const PerReplica<T>& value, Here here = Here::current()) {
     return extended().reduce_to(op, value, here).value();
   }
 
+  /// COLL, blocking. The same for the results of a `map` over all items.
   template <Reducible T>
   T reduce(ReduceOp op, const PerReplica<MapOutput<T>>& value, Here here = Here::current()) {
     return extended().reduce_to(op, value, here).value();
   }
 
-  /// LOCAL. Of what is no PerReplica the mean, and on one replica the sum of a plain value: as extended().reduce_to.
+  /// LOCAL. For a value that is not PerReplica: the mean, and on one replica the sum of a plain value, as
+  /// extended().reduce_to.
   template <NotPerReplica T>
   local_t<T> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
     return Locality<T>::to_local(extended().reduce_to(op, value, here));
   }
 
-  /// COLL, one agreement. Proves that a host value is the same on every rank by comparing its digest; MismatchError
-  /// that names the rank when it is not. In any context of this strategy.
+  /// COLL, blocking, one agreement, in this strategy's contexts or the default one. Proves that a host value is the
+  /// same on every rank by comparing its digest. If not, MismatchError, which names the rank.
   template <ComparableAcrossRanks T>
   Mirrored<T> same_on_all(T value, Here here = Here::current()) {
     compare(detail::comparable(value), here);
     return detail::MirroredAccess::make(std::move(value));
   }
 
-  /// LOCAL, in any context. For library code that enqueues work before it meets the other ranks: ContextError while the
-  /// stream is being captured into a CUDA graph.
+  /// LOCAL, in any context. ContextError while this rank's stream is being captured into a CUDA graph. For library code
+  /// that enqueues work before it meets the other ranks.
   void require_not_captured();
 
-  /// COLL, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
+  /// COLL, blocking, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
   /// ContextError, before any communication, while the stream is being captured into a CUDA graph.
   void agree(TagKind kind, const Here& here, std::string_view text);
 
-  /// LOCAL, in any context. What this process holds of `value`: one component, also of a value that is the same on all
+  /// LOCAL, in any context. What this process holds of `value`: one component, even if the value is the same on all
   /// ranks or known to this one only.
   template <class T>
   std::vector<local_t<T>> local_results(const T& value) const {
     return {Locality<T>::to_local(value)};
   }
 
-  /// LOCAL, blocking, in any context. Returns when everything that this rank has enqueued on its device is done. A
-  /// group of one is that one: this rank's component of it.
+  /// LOCAL, blocking, in any context. Returns when all work that this rank has enqueued on its device is done. With one
+  /// argument, returns this rank's component of it.
   template <class T>
   local_t<T> group(const T& value) {
     stream().synchronize();
@@ -189,7 +197,7 @@ class Strategy {
   friend class StrategyExtended;
   struct Core;
 
-  /// `fn` says what the ranks compare at the run's end.
+  /// `fn` returns the text that the ranks compare at the end of the run.
   void run_replica(const std::function<std::string(ReplicaContext&)>& fn);
   void compare(const std::string& text, const Here& here);
   std::shared_ptr<detail::VariableState> create(VariableOptions options, VariableSynchronization synchronization,
@@ -198,9 +206,9 @@ class Strategy {
   std::unique_ptr<Core> core_;
 };
 
-/// COLL, agreed: a strategy on the ranks of `group`, which must outlive it, with a store of its own. MismatchError
-/// where the ranks' options differ; InvalidArgument, before any agreement, for options that make no sense. Functions
-/// that accumulate are not compared.
+/// COLL, agreed, blocking. Makes a strategy, with a store of its own, on the ranks of `group`, which must outlive it.
+/// MismatchError if the ranks' options differ; InvalidArgument, before any agreement, for options that `require_valid`
+/// refuses. The functions among the options are not compared.
 Strategy make_strategy(ReplicaGroup& group, const ReductionOptions& reductions = {}, Here here = Here::current());
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Variables: handles on this rank's component of a logical variable.
+// Variables: handles to this rank's component of a logical variable.
 #pragma once
 
 #include <concepts>
@@ -16,8 +16,8 @@
 
 namespace lockstep {
 
-/// When the replicas' components become one: when they are written, or when they are read. `automatic` is what the
-/// method that creates the variable makes; `none` is refused.
+/// When the replicas' components become one value: on write, or on read. `automatic` is the kind that the creating
+/// method makes; `none` is refused.
 enum class VariableSynchronization : std::uint8_t { automatic, none, on_write, on_read };
 enum class VariableAggregation : std::uint8_t { none, sum, mean, only_first_replica };
 
@@ -28,7 +28,7 @@ struct VariableOptions {
   std::string name;
   bool trainable = true;
   VariableSynchronization synchronization = VariableSynchronization::automatic;
-  /// How the replicas' values become one: of a mirrored variable those assigned in replica context, of a sync-on-read
+  /// How the replicas' values become one: for a mirrored variable those assigned in replica context, for a sync-on-read
   /// variable its components when it is read.
   VariableAggregation aggregation = VariableAggregation::none;
 };
@@ -37,44 +37,47 @@ namespace detail {
 struct VariableState;
 }
 
-/// A shared handle: copies and slices mean the same variable, which lives as long as its strategy or a handle does.
+/// A shared handle: copies, sliced or not, refer to the same variable, which lives as long as its strategy or any
+/// handle does.
 class Variable {
  public:
-  /// As given at creation, verbatim.
+  /// The name given at creation, verbatim.
   std::string_view name() const;
 
-  /// How messages call it: "'w'", and "'w' #2" where it is the second of that name in its strategy.
+  /// How messages call it: "'w'", or "'w' #2" for the second variable of that name in its strategy.
   std::string_view label() const;
 
   const Shape& shape() const;
   DType dtype() const;
   bool trainable() const;
 
-  /// LOCAL. Whether this rank's component has memory and its initial value: once it is sealed (Strategy::seal, or the
-  /// first run), which all ranks do together.
+  /// LOCAL. Whether this rank's component has memory and its initial value. All ranks get there together, in
+  /// Strategy::seal or the first run.
   bool is_initialized() const;
 
-  /// This rank's elements, in place. ContextError before the variable is initialized.
+  /// LOCAL. This rank's elements, in place; valid as long as the variable lives. ContextError before it is initialized.
   TensorView local() const;
 
   VariableAggregation aggregation() const;
 
-  /// Overwrites (adds to, subtracts from) the variable. InvalidArgument for a value of another shape or type. Integers
-  /// wrap around. LOCAL in
-  /// update context: straight on this rank's component. Otherwise, of a mirrored variable
-  /// - in cross-replica context LOCAL on every rank, so every rank must assign the same value;
-  /// - in replica context COLL, one merge_call; the replicas' values become one by the variable's aggregation, and a
-  ///   variable without one is an InvalidArgument.
-  /// Of a sync-on-read variable
+  /// Overwrites (adds to, subtracts from) the variable. Integers wrap around. InvalidArgument if the shape or type of
+  /// `value` is not the variable's. ContextError before the variable is initialized and in another strategy's context.
+  ///
+  /// In update context LOCAL: writes straight to this rank's component. Otherwise, for a mirrored variable
+  /// - in cross-replica or default context LOCAL, so every rank must assign the same value;
+  /// - in replica context COLL, one merge_call. The variable's aggregation makes one value of the replicas';
+  ///   InvalidArgument if it has none, and for the mean of integers.
+  ///
+  /// For a sync-on-read variable
   /// - in replica context LOCAL, on this rank's component;
-  /// - in cross-replica context `assign` makes `value` what a read gives: LOCAL on every rank, which must all do it.
-  ///   Where components are summed each takes an equal part; of integers that leave a remainder the first replicas
-  ///   take one more. The others are a ContextError there.
+  /// - in cross-replica or default context `assign` makes `value` what a read returns. LOCAL, but every rank must do
+  ///   it. If components are summed, each takes an equal part; if integers leave a remainder, the first replicas take
+  ///   one more each. assign_add and assign_sub throw ContextError there.
   void assign(const Tensor& value, Here here = Here::current()) const;
   void assign_add(const Tensor& value, Here here = Here::current()) const;
   void assign_sub(const Tensor& value, Here here = Here::current()) const;
 
-  /// The library's side of the handle.
+  /// For library code.
   detail::VariableState& state() const { return *state_; }
 
  protected:
@@ -84,7 +87,7 @@ class Variable {
   std::shared_ptr<detail::VariableState> state_;
 };
 
-/// One value on all ranks: set alike everywhere, so reading it is local.
+/// One value on all ranks. Every rank sets it alike, so reading it is LOCAL.
 class MirroredVariable : public Variable {
  public:
   explicit MirroredVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}
@@ -95,19 +98,19 @@ class SyncOnReadVariable : public Variable {
  public:
   explicit SyncOnReadVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}
 
-  /// COLL, blocking, agreed, in cross-replica context or outside every scope: the components combined by the variable's
-  /// aggregation, as a tensor of the host. ContextError in replica context, where `local` is this replica's component,
-  /// and when the strategy is gone. InvalidArgument, before any communication, for a variable without aggregation and
-  /// for the mean of integers.
+  /// COLL, agreed, blocking, in cross-replica context or outside every scope. Combines the components by the variable's
+  /// aggregation and returns the value as a host tensor. ContextError in replica context (use `local` there),
+  /// before the variable is initialized, and when the strategy is gone. InvalidArgument, before any communication, for
+  /// a variable without aggregation and for the mean of integers.
   Tensor read(Here here = Here::current()) const;
 };
 
-/// Handles of one type: a vector, a span, a view.
+/// A range of handles of one type: a vector, a span, a view.
 template <class T>
 concept VariableRange =
     std::ranges::input_range<const T> && std::derived_from<std::ranges::range_value_t<const T>, Variable>;
 
-/// Variables as an argument: `{w, b}`, of any types, or a VariableRange. Has handles of its own.
+/// Variables as an argument: `{w, b}`, of any types, or a VariableRange. Holds its own handles.
 class VariableList {
  public:
   VariableList(std::initializer_list<Variable> variables) : variables_{variables} {}

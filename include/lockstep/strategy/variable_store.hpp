@@ -1,4 +1,5 @@
-// Where the variables of a strategy live: flat memory, one offset for a variable, its gradient and its optimizer slots.
+// Where a strategy's variables live: flat memory, in which a variable, its gradient and its optimizer slots share one
+// offset.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ class VariableStore;
 
 namespace detail {
 
-/// Variables that were sealed together and are of one kind and dtype: one flat buffer for each of values, gradients and
-/// slots.
+/// Variables that were sealed together and have the same kind, dtype and trainability: one flat buffer for values, one
+/// for gradients, and one for each slot.
 struct StoreSegment {
   Stream* stream;
   DType dtype;
@@ -28,8 +29,8 @@ struct StoreSegment {
   VariableSynchronization synchronization;
   std::int64_t count;
   Tensor values;
-  Tensor gradients;                     ///< empty where nothing is trainable
-  std::map<std::string, Tensor> slots;  ///< by name, made when first asked for
+  Tensor gradients;                     ///< empty if not trainable
+  std::map<std::string, Tensor> slots;  ///< by name; each made on first use
 };
 
 struct VariableState {
@@ -40,82 +41,83 @@ struct VariableState {
   bool trainable;
   VariableSynchronization synchronization;  ///< on_write or on_read
   VariableAggregation aggregation;
-  const VariableStore* owner;             ///< the store of the strategy that made it; compared, never followed
-  std::shared_ptr<Strategy*> strategy;    ///< where that strategy is now; null inside once it is gone
-  Tensor initial;                         ///< until it is sealed
-  std::shared_ptr<StoreSegment> segment;  ///< from then on
-  std::int64_t offset = 0;                ///< in the segment, in elements
+  const VariableStore* owner;             ///< the store of the strategy that made it; only compared, never followed
+  std::shared_ptr<Strategy*> strategy;    ///< where that strategy is now; holds null once it is gone
+  Tensor initial;                         ///< until the variable is sealed
+  std::shared_ptr<StoreSegment> segment;  ///< once it is sealed
+  std::int64_t offset = 0;                ///< within the segment, in elements
 };
 
 }  // namespace detail
 
-/// Neighbouring variables as one range of flat memory. Padding between them is zero in values, gradients and slots
-/// alike.
+/// Adjacent variables as one range of flat memory. The padding between them is zero in values, gradients and slots.
 struct FlatRange {
   TensorView values;
-  TensorView gradients;
+  TensorView gradients;  ///< empty if the variables are not trainable
   detail::StoreSegment* segment;
-  std::int64_t first;  ///< where the range begins in the segment, in elements
+  std::int64_t first;  ///< the start of the range within the segment, in elements
 
-  /// The stream that work on the range is enqueued on.
+  /// The stream for work on the range.
   Stream& stream() const { return *segment->stream; }
 
-  /// The same range of the optimizer slot `name`; zeros when first asked for.
+  /// The same range of the optimizer slot `name`, which is made, as zeros, on first use.
   TensorView slot(std::string_view name) const;
 };
 
-/// A piece of optimizer state: what one slot keeps for one variable, or a counter.
+/// A piece of optimizer state: one slot's part for one variable, or a counter.
 struct OptimizerState {
   std::string name;  ///< "w@momentum", "optimizer@steps"
   TensorView value;
 };
 
-/// The variables of one strategy. LOCAL throughout: what must be agreed, the strategy agrees on.
+/// The variables of one strategy. Every method is LOCAL: the strategy makes the agreements.
 class VariableStore {
  public:
   /// Alignment of every view into flat memory.
   static constexpr std::size_t alignment_bytes = 256;
 
-  /// In memory of the stream's device, which must outlive every variable; `stream` must too.
+  /// Variables live in the memory of the stream's device. That device and `stream` must outlive every variable.
   explicit VariableStore(Stream& stream = host_stream()) : stream_{&stream} {}
 
   Stream& stream() const { return *stream_; }
 
-  /// Variable::label of the next variable that is called `name`.
+  /// The Variable::label of the next variable called `name`.
   std::string next_label(std::string_view name) const;
 
   void add(std::shared_ptr<detail::VariableState> variable);
 
-  /// In the order of their creation.
+  /// In order of creation.
   const std::vector<std::shared_ptr<detail::VariableState>>& variables() const { return variables_; }
 
   bool has_unsealed() const { return sealed_ < variables_.size(); }
 
-  /// Lays the unsealed variables out, in reverse order of creation (about the order in which a backward pass finishes),
-  /// and copies their initial values. Returns the flat values of what was laid out.
+  /// Lays out the unsealed variables in reverse order of creation (roughly the order in which a backward pass finishes)
+  /// and copies their initial values. Returns the flat values of the new memory.
   std::vector<TensorView> seal();
 
-  /// The flat values of all mirrored variables that are sealed.
+  /// The flat values of all sealed mirrored variables.
   std::vector<TensorView> mirrored_values() const;
 
-  /// A whole number that optimizers keep besides their slots, such as how many steps they made; made, as 0, when first
-  /// asked for. The reference stays valid.
+  /// An integer that optimizers keep besides their slots, such as the number of steps made. It is made, as 0, on first
+  /// use. The reference stays valid as long as the store.
   std::int64_t& counter(std::string_view name);
 
-  /// What that counter says, and 0 where there is none.
+  /// The value of that counter, or 0 if there is none.
   std::int64_t counted(std::string_view name) const;
 
-  /// All of the optimizers' state that there is: what each slot keeps for each variable, in the order of their
-  /// creation, and then the counters.
+  /// All optimizer state that exists: the slots of each variable, in order of the variables' creation, then the
+  /// counters.
   std::vector<OptimizerState> optimizer_state() const;
 
-  /// The same as few pieces of flat memory.
+  /// The same state as a few pieces of flat memory.
   std::vector<TensorView> optimizer_values() const;
 
-  /// Where the gradient of a trainable variable is to be written. ContextError before it is sealed.
+  /// Where to write the gradient of a trainable variable. ContextError before it is sealed; InvalidArgument if it is
+  /// not trainable.
   TensorView gradient(const Variable& variable) const;
 
-  /// The variables as ranges of flat memory, as few as there are gaps between them, in the order of memory.
+  /// The variables as ranges of flat memory, in memory order. Adjacent ones share a range, so there are as few as
+  /// possible. ContextError unless all are sealed.
   std::vector<FlatRange> ranges(std::span<const Variable> variables) const;
 
  private:

@@ -15,10 +15,12 @@
 
 namespace lockstep {
 
-/// Where a tensor's elements are, and what they are. Owns nothing: valid while the memory is.
+/// Where a tensor's elements are, and what they are. Owns nothing; valid as long as the memory is.
 class TensorView {
  public:
+  /// An empty f32 view of shape [0].
   TensorView() = default;
+  /// InvalidArgument for an invalid shape, as element_count.
   TensorView(std::byte* data, Shape shape, DType dtype, DeviceKind device = DeviceKind::cpu);
 
   const Shape& shape() const { return shape_; }
@@ -28,15 +30,15 @@ class TensorView {
   std::size_t bytes() const { return static_cast<std::size_t>(count_) * size_of(dtype_); }
   std::byte* data() const { return data_; }
 
-  /// The elements, in place. InvalidArgument unless T is the element type and the memory is the host's.
+  /// The elements, in place. InvalidArgument unless T is the element type and they are in host memory.
   template <Element T>
   std::span<T> elements() const {
     require_host(dtype_of<T>);
     return {reinterpret_cast<T*>(data_), static_cast<std::size_t>(count_)};
   }
 
-  /// The elements, copied to the host. Waits for all work of their device. InvalidArgument unless T is the element
-  /// type.
+  /// The elements, copied to the host. Blocks until all work of their device is done. InvalidArgument unless T is the
+  /// element type.
   template <Element T>
   std::vector<T> to_vector() const {
     require_type(dtype_of<T>);
@@ -45,10 +47,10 @@ class TensorView {
     return values;
   }
 
-  /// Elements [first, first + count) as a view of one dimension.
+  /// Elements [first, first + count) as a one-dimensional view. InvalidArgument if they are not all in this one.
   TensorView slice(std::int64_t first, std::int64_t count) const;
 
-  /// The same elements under another shape of the same count.
+  /// The same elements under another shape. InvalidArgument unless it has the same element count.
   TensorView reshaped(Shape shape) const;
 
  private:
@@ -62,17 +64,17 @@ class TensorView {
   std::int64_t count_ = 0;
 };
 
-/// "f32[512, 784]": how messages name what a tensor is.
+/// "f32[512, 784]": how messages describe a tensor.
 std::string describe(const TensorView& view);
 
-/// Enqueues a copy of the elements between views of the same shape and type. InvalidArgument unless each view is in
-/// memory of the stream's device or of the host. As to lifetimes, see Stream::copy.
+/// Enqueues a copy of the elements. InvalidArgument unless both views have the same shape and type and each is in
+/// memory of the stream's device or of the host. For lifetimes, see Stream::copy.
 void copy(const TensorView& from, const TensorView& to, Stream& stream = host_stream());
 
-/// Enqueues zeros for all elements of a view in memory of the stream's device.
+/// Enqueues zeroing of all elements. InvalidArgument unless the view is in memory of the stream's device.
 void fill_zero(const TensorView& view, Stream& stream = host_stream());
 
-/// Shared ownership of a tensor's memory: copies mean the same elements.
+/// A tensor that shares ownership of its memory: copies refer to the same elements.
 class Tensor {
  public:
   /// An empty f32 tensor of shape [0].
@@ -96,19 +98,19 @@ class Tensor {
   static Tensor scalar(T value) {
     return from(std::span<const T>{&value, 1}, {});
   }
-  /// In memory of the stream's device, for work enqueued there from here on.
+  /// Zeros in memory of the stream's device, for work enqueued there from here on.
   static Tensor zeros(DType dtype, Shape shape, Stream& stream = host_stream());
 
-  /// The same without a value in it: for what is written before it is read.
+  /// As `zeros`, but uninitialised: for tensors that are written before they are read.
   static Tensor uninitialised(DType dtype, Shape shape, Stream& stream = host_stream());
 
-  /// On the host, in memory that `stream` copies from and to best (Stream::allocate_pinned).
+  /// Zeros on the host, in memory that `stream` copies to and from best (Stream::allocate_pinned).
   static Tensor pinned(DType dtype, Shape shape, Stream& stream);
 
-  /// The elements of `view` in memory of the stream's device, for work enqueued there from here on. As `copy`.
+  /// A copy of `view` in memory of the stream's device, for work enqueued there from here on. As `copy`.
   static Tensor copy_of(const TensorView& view, Stream& stream = host_stream());
 
-  /// The elements of `view` in memory of the host. Waits for all work of the view's device.
+  /// A copy of `view` in host memory. Blocks until all work of the view's device is done.
   static Tensor on_host(const TensorView& view);
 
   template <Element T>
@@ -123,7 +125,7 @@ class Tensor {
   /// Valid while this tensor, or a copy of it, lives.
   TensorView view() const { return view_; }
 
-  /// A tensor that shares the ownership of this one's memory, of which `part` is a part.
+  /// A tensor for `part`, a part of this one's memory, that shares ownership of it.
   Tensor sharing(TensorView part) const { return {buffer_, std::move(part)}; }
 
  private:

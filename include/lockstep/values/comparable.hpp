@@ -1,4 +1,4 @@
-// Which host values ranks can compare: by what they mean, not by where they lie.
+// Which host values ranks can compare. They compare what a value means, not where it lies.
 #pragma once
 
 #include <concepts>
@@ -29,7 +29,7 @@ constexpr bool are_comparable(std::index_sequence<I...>) {
 template <class T>
 constexpr bool is_comparable() {
   if constexpr (std::is_pointer_v<T>) {
-    return false;  // another process has another thing there
+    return false;  // an address means something else in another process
   } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::same_as<T, Tensor> ||
                        std::convertible_to<const T&, std::string_view>) {
     return true;
@@ -48,8 +48,8 @@ constexpr bool is_comparable() {
 
 }  // namespace detail
 
-/// Numbers, enums, text, tensors, containers, optionals and tuples of those, structs by the members that their Nest
-/// names, and plain structs without padding.
+/// A host value that ranks can compare: numbers, enums, text, tensors; containers, optionals and tuples of those;
+/// structs, by the members that their Nest names; and plain structs without padding.
 template <class T>
 concept ComparableAcrossRanks = detail::is_comparable<T>();
 

@@ -1,5 +1,5 @@
-// How a value's type changes between replica and cross-replica context. Nests (vector, optional, map, tuple, pair) are
-// looked into leaf by leaf.
+// How a value's type changes between replica and cross-replica context. In a nest (vector, optional, map, tuple, pair),
+// the change applies to each leaf.
 #pragma once
 
 #include <concepts>
@@ -27,8 +27,8 @@ inline constexpr bool is_mirrored = false;
 template <class T>
 inline constexpr bool is_mirrored<Mirrored<T>> = true;
 
-/// What no replica has a component of: a mirrored value, or a plain one, of which nothing proves that the others have
-/// the same.
+/// A value without per-replica components: a mirrored one, or a plain one, which nothing proves equal on the other
+/// ranks.
 template <class T>
 concept NotPerReplica = Reducible<T> || is_mirrored<T>;
 
@@ -51,13 +51,14 @@ inline constexpr bool contains_per_replica<T> = detail::with_member_types<T>([]<
   return (contains_per_replica<M> || ...);
 });
 
-/// What `update` takes: a per-replica argument would let the replicas of a variable drift apart, so it does not
+/// What `update` accepts. A per-replica argument would let the replicas of a variable drift apart, so it does not
 /// compile. Reduce it first.
 template <class T>
 concept SameOnEveryReplica = !contains_per_replica<std::remove_cvref_t<T>>;
 
-/// The two faces of T: `local` is what replica code sees, `merged` what a merge function gets. A plain value is
-/// PerReplica when it is merged, since nothing proves it equal; Mirrored values and variables stay what they are.
+/// The two views of T: `local` is what replica code sees, `merged` is what a merge function gets. A plain value becomes
+/// PerReplica when merged, since nothing proves it equal on all ranks. Mirrored values and variables stay what they
+/// are.
 template <class T>
 struct Locality {
   using local = T;
@@ -121,7 +122,7 @@ struct Locality<std::vector<T>> {
   static merged to_merged(std::vector<T> nest) {
     merged made;
     made.reserve(nest.size());
-    for (auto&& leaf : nest) made.push_back(Locality<T>::to_merged(std::move(leaf)));  // bools come by proxy
+    for (auto&& leaf : nest) made.push_back(Locality<T>::to_merged(std::move(leaf)));  // vector<bool> yields proxies
     return made;
   }
 };
@@ -189,24 +190,25 @@ requires std::invocable<Fn, T...>
 struct Result<Fn, T...> : std::invoke_result<Fn, T...> {
 };
 
-/// What `Fn` makes of arguments of the types T. Not std::invoke_result_t: a call that does not fit is to be refused by
-/// the name of a constraint, and some compilers look at a function's type before they look at its constraints.
+/// The result of `Fn` for arguments of the types T. std::invoke_result_t would not do: a call that does not fit must be
+/// rejected with the name of a constraint, and some compilers look at a function's type before its constraints.
 template <class Fn, class... T>
 using result_t = typename Result<Fn, T...>::type;
 
-/// The same as a value, of whatever `Fn` returns a reference to.
+/// The same without references: a copy of what `Fn` refers to.
 template <class Fn, class... T>
 using value_result_t = std::remove_cvref_t<result_t<Fn, T...>>;
 
 }  // namespace detail
 
-/// The arguments of a merge function; a type of their own so that the call site can follow them.
+/// The arguments of a merge function. They have a type of their own so that the call site can follow as the last
+/// parameter.
 template <class... T>
 struct Args {
   std::tuple<T...> values;
 };
 
-/// `ctx.merge_call(merge_fn, args(a, b))`: a and b are copied or moved in.
+/// `ctx.merge_call(merge_fn, args(a, b))`: copies or moves a and b.
 template <class... T>
 Args<std::decay_t<T>...> args(T&&... values) {
   return {std::tuple<std::decay_t<T>...>{std::forward<T>(values)...}};

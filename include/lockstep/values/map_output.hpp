@@ -1,4 +1,4 @@
-// What `map` gives.
+// The result of `map`.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace lockstep {
 
 class StrategyExtended;
 
-/// The results for those of `items` that this rank took, in order. Their number differs by rank; that of all items is
-/// the same everywhere.
+/// The results for the items that this rank processed, in order. Ranks may hold different numbers of results; `items`
+/// is the same on every rank.
 template <class T>
 class MapOutput {
  public:
   const std::vector<T>& values() const { return values_; }
 
-  /// Of all ranks together.
+  /// The number of items on all ranks together.
   std::int64_t items() const { return items_; }
 
  private:

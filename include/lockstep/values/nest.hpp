@@ -1,4 +1,4 @@
-// Walking the leaves of what can be reduced: numbers, tensors, slices, and vectors, tuples, pairs, maps and structs of
+// Walks the leaves of what can be reduced: numbers, tensors and slices, and vectors, tuples, pairs, maps and structs of
 // them.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-/// Numbers that a tensor can hold: float, double, signed integers of 32 and 64 bits, and 8-bit unsigned ones.
+/// Numbers that a tensor can hold: float, double, 32-bit and 64-bit signed integers, and 8-bit unsigned ones.
 template <class T>
 concept ReducibleNumber = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint8_t> ||
     (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8) && !std::same_as<T, wchar_t>);
@@ -39,13 +39,13 @@ inline constexpr bool is_reducible<T> = detail::with_member_types<T>([]<class...
   return (is_reducible<M> && ...);
 });
 
-/// What a reduction takes.
+/// What a reduction accepts.
 template <class T>
 concept Reducible = is_reducible<T>;
 
 namespace detail {
 
-/// What a reduction takes apart no further.
+/// A part of a nest that a reduction does not take apart further.
 using Leaf = std::variant<Tensor, IndexedSlices>;
 
 /// The tensor element that carries a number.
@@ -57,7 +57,8 @@ using carrier_t = std::conditional_t<std::floating_point<T> || std::same_as<T, s
 template <Reducible T>
 void flatten(const T& nest, std::vector<Leaf>& leaves);
 
-/// A nest like `like` with its leaves taken from `leaves`, in the order of flatten.
+/// A nest like `like`, with its leaves taken from the front of `leaves` in the order of flatten. Drops them from
+/// `leaves`.
 template <Reducible T>
 T unflatten(const T& like, std::span<const Leaf>& leaves);
 
@@ -173,7 +174,7 @@ std::vector<Leaf> leaves_of(const T& nest) {
   return leaves;
 }
 
-/// A nest like `like` that has these leaves.
+/// A nest like `like` with these leaves.
 template <Reducible T>
 T with_leaves(const T& like, std::span<const Leaf> leaves) {
   return unflatten(like, leaves);

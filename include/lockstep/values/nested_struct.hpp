@@ -1,20 +1,20 @@
-// Structs whose members are known by name: what is reduced of them, and what is compared.
+// Structs whose members the library knows by name, so that it can reduce and compare them.
 #pragma once
 
 #include <tuple>
 
 namespace lockstep {
 
-/// Makes a struct of your own a nest: specialise it with the members that are its leaves, or nests themselves.
+/// Makes your own struct a nest. Specialise it with the members that are leaves or nests:
 ///   template <>
 ///   struct lockstep::Nest<Metrics> {
 ///     static constexpr auto members = std::tuple{&Metrics::loss, &Metrics::hits};
 ///   };
-/// Members that are not named are never sent, nor compared, and keep what they hold.
+/// Members that are not named are neither sent nor compared, and keep their values.
 template <class T>
 struct Nest;
 
-/// A struct with a Nest. Tuples, maps and the like need none.
+/// A struct with a Nest. Tuples, maps and other nests need none.
 template <class T>
 concept NestedStruct = requires {
   Nest<T>::members;
@@ -29,7 +29,7 @@ struct MemberType<T Owner::*> {
   using type = T;
 };
 
-/// Calls `body.template operator()<M...>()` with the types of a struct's members.
+/// Calls `body.template operator()<M...>()` with the types of the named members.
 template <NestedStruct T, class Body>
 constexpr decltype(auto) with_member_types(Body&& body) {
   return std::apply(

@@ -1,4 +1,4 @@
-// Values whose locality is their type. A process holds its own component only.
+// Values whose locality is their type. A process holds only its own component.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// A value that may differ on every rank. There is no way to another rank's component but a collective.
+/// A value that may differ on every rank. Only a collective reaches another rank's component.
 template <class T>
 class PerReplica {
  public:
@@ -47,18 +47,19 @@ class Mirrored {
   T value_;
 };
 
-/// Rows of a larger dense tensor: `values[i]` stands at row `indices[i]`. An index may occur more than once, and its
-/// rows then add up. Each rank may have another number of rows, also none; what the replicas' slices add up to is all
-/// of their rows, one rank's behind the other's.
+/// Rows of a larger dense tensor: `values[i]` belongs to row `indices[i]`. If an index occurs more than once, its rows
+/// add up. Ranks may have different numbers of rows, including none. The sum of the replicas' slices is all of their
+/// rows, concatenated in rank order.
 struct IndexedSlices {
   Tensor values;      ///< [rows, …]
   Tensor indices;     ///< i64 [rows], in memory of the same device
-  Shape dense_shape;  ///< [n, …] with the same extents behind the first
+  Shape dense_shape;  ///< [n, …], with the extents of `values` after the first
 };
 
 namespace detail {
 
-/// The library's licence to call a value mirrored: whoever calls `make` has made it so.
+/// The library's permission to call a value mirrored. The caller of `make` guarantees that every rank holds the same
+/// value.
 struct MirroredAccess {
   template <class T>
   static Mirrored<T> make(T value) {

@@ -31,7 +31,7 @@ MPI_Datatype mpi_type(DType dtype) {
   throw InvalidArgument{fmt::format("MPI cannot add up tensors of {}", name_of(dtype))};
 }
 
-/// The slices as MPI wants them: bytes and offsets of each rank's.
+/// The slices as MPI wants them: a byte count and an offset for each rank.
 struct ByteSlices {
   std::vector<int> counts, offsets;
 
@@ -44,7 +44,7 @@ struct ByteSlices {
   }
 };
 
-/// MPI's blocking collectives: on one node they were measured at a sixth of the non-blocking ones' latency.
+/// Uses MPI's blocking collectives: on one node, their measured latency was a sixth of the non-blocking ones'.
 class MpiCommunicator final : public Communicator {
  public:
   explicit MpiCommunicator(MpiComm comm) : comm_{std::move(comm)}, rank_{comm_.rank()}, size_{comm_.size()} {}
@@ -122,11 +122,11 @@ class MpiCommunicator final : public Communicator {
     return group ? std::make_unique<MpiCommunicator>(std::move(made)) : nullptr;
   }
 
-  // What MPI has under way, MPI_Abort ends.
+  // MPI_Abort ends what MPI has in flight.
   void abort() noexcept override {}
 
  private:
-  /// Calls `body(data, count, type)` for messages as long as MPI can count.
+  /// Calls `body(data, count, type)` for pieces no longer than MPI can count.
   template <class Body>
   static void for_each_message(const TensorView& tensor, Body&& body) {
     constexpr std::int64_t longest = 1 << 28;

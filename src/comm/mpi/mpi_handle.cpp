@@ -27,7 +27,7 @@ MpiComm MpiComm::duplicate(MPI_Comm parent) {
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(parent, &made), "MPI_Comm_dup");
   MpiComm comm{made};
-  // The default handler aborts, which would make every check of a return code dead code.
+  // The default handler aborts, so no return code could ever be checked.
   check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return comm;
 }

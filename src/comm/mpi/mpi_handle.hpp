@@ -1,4 +1,4 @@
-// MPI's handles and errors, owned and checked. Private to the folders that may include mpi.h.
+// MPI's handles, owned, and its errors, checked. Private to the folders that may include mpi.h.
 #pragma once
 
 #include <utility>
@@ -10,18 +10,19 @@ namespace lockstep {
 /// Throws CommError with MPI's own text unless `code` is MPI_SUCCESS. `call` names the MPI function.
 void check_mpi(int code, const char* call);
 
-/// An MPI communicator of our own: errors are returned, not fatal; freed with the object, unless MPI has ended.
+/// An MPI communicator of our own. Its errors are returned, not fatal. It is freed with the object, unless MPI has
+/// ended.
 class MpiComm {
  public:
   MpiComm() = default;
 
-  /// Collective over `parent`: a duplicate, whose messages never meet those of another.
+  /// COLL over `parent`. A duplicate, whose messages never meet those of another communicator.
   static MpiComm duplicate(MPI_Comm parent);
 
-  /// Collective over `parent`: the ranks that share this node's memory, ordered as in `parent`.
+  /// COLL over `parent`. The ranks that share this node's memory, ordered as in `parent`.
   static MpiComm split_by_node(MPI_Comm parent);
 
-  /// Collective over `parent`: the ranks of one colour, ordered as in `parent`. No handle for MPI_UNDEFINED.
+  /// COLL over `parent`. The ranks of one colour, ordered as in `parent`. Holds no handle for MPI_UNDEFINED.
   static MpiComm split(MPI_Comm parent, int colour);
 
   MpiComm(MpiComm&& other) noexcept : handle_{std::exchange(other.handle_, MPI_COMM_NULL)} {}

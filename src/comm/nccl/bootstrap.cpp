@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-/// How one rank came through a stage. Travels as bytes.
+/// How one rank came through a stage. Sent as bytes.
 struct Report {
   enum class Outcome : std::uint8_t { done, late, failed };
 
@@ -30,8 +30,7 @@ struct Report {
 };
 static_assert(std::is_trivially_copyable_v<Report>);
 
-/// `stage`, and how it ended. An exception of any kind must not keep this rank from the others, who wait for its
-/// report.
+/// Runs `stage` and reports how it ended. No exception may keep this rank from the others, which wait for its report.
 Report report_of(const std::function<void()>& stage) {
   try {
     stage();
@@ -45,7 +44,7 @@ Report report_of(const std::function<void()>& stage) {
   }
 }
 
-/// COLL: the sentence that ends the start on all ranks, or none.
+/// COLL. The sentence that ends the start on all ranks, if one failed.
 std::optional<std::string> verdict(Communicator& host, const Report& mine) {
   constexpr auto length = static_cast<std::int64_t>(sizeof(Report));
   std::vector<Report> reports(static_cast<std::size_t>(host.size()));
@@ -54,7 +53,7 @@ std::optional<std::string> verdict(Communicator& host, const Report& mine) {
   reports[static_cast<std::size_t>(host.rank())] = mine;
   host.all_gather({reinterpret_cast<std::byte*>(reports.data()), {bounds.back()}, DType::u8}, bounds).wait();
 
-  // A rank whose peer fails waits in vain: the one that failed is to blame.
+  // A rank whose peer fails waits in vain. The one that failed is to blame.
   for (const auto blamed : {Report::Outcome::failed, Report::Outcome::late}) {
     const auto found =
         std::find_if(reports.begin(), reports.end(), [&](const Report& report) { return report.outcome == blamed; });
@@ -64,13 +63,13 @@ std::optional<std::string> verdict(Communicator& host, const Report& mine) {
   return std::nullopt;
 }
 
-/// COLL: CommError on all ranks unless each is through.
+/// COLL. CommError on all ranks unless every rank is through.
 void require_all(Communicator& host, const Report& mine) {
   if (const auto failure = verdict(host, mine)) throw CommError{*failure};
 }
 
-/// An all-reduce of one number whose sum is known, in `memory`. The first collective makes NCCL connect the ranks: what
-/// is wrong with the way between them shows here and not in the first training step.
+/// All-reduces one number whose sum is known, in `memory`. The first collective makes NCCL connect the ranks, so a
+/// fault on the path between them shows here and not in the first training step.
 void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank, int size, Patience& patience) {
   const std::int32_t mine = rank + 1;
   const std::int32_t expected = size * (size + 1) / 2;
@@ -90,7 +89,7 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
           fmt::format("the first all-reduce was not done on rank {} after {:g} s", rank, patience.limit().count())};
     patience.pause();
   }
-  // Only now: the host would wait for all that comes before the copy.
+  // Only now, because the host would wait for all that comes before the copy.
   std::int32_t sum = 0;
   stream.copy(&sum, memory.data(), sizeof sum);
   stream.synchronize();
@@ -112,7 +111,7 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
     if (host.rank() == 0)
       check_nccl(*tools.api, {"ncclGetUniqueId", tools.api->get_unique_id(&id)}, device.name(), host.rank());
   });
-  // Also where rank 0 has none: the others wait for it, and learn why from its report.
+  // Even if rank 0 has no id: the others wait for it, and learn why from its report.
   host.broadcast({reinterpret_cast<std::byte*>(id.internal), {NCCL_UNIQUE_ID_BYTES}, DType::u8}, 0).wait();
   require_all(host, ready);
 

@@ -13,7 +13,7 @@ FailureWatch::~FailureWatch() {
   thread_.join();
 }
 
-// noexcept: what leaves `on_failure` is an exception that nobody could catch, and ends the process as such.
+// noexcept: nobody could catch an exception that leaves `on_failure`, so it ends the process at once.
 void FailureWatch::watch() noexcept {
   while (ticker_->wait()) {
     if (const auto failure = handle_.failure()) {

@@ -1,4 +1,4 @@
-// The thread that finds out when a collective under way fails: its rank may be waiting for that collective for ever.
+// The thread that notices when a collective in flight fails: its rank may be waiting for that collective forever.
 #pragma once
 
 #include <exception>
@@ -10,17 +10,17 @@
 
 namespace lockstep {
 
-/// Looks at a communicator at each beat, in every phase of the step: a look takes less than a microsecond, and knowing
-/// when a collective is outstanding would take more. Calls `on_failure` with a CommError at the first failure that
-/// nobody else has seen, and ends.
+/// Looks at a communicator at each beat, in every phase of the step: a look takes less than a microsecond, less than
+/// tracking whether a collective is outstanding. Calls `on_failure` with a CommError at the first failure that nobody
+/// else has seen, then ends.
 class FailureWatch {
  public:
-  /// `on_failure` is called on the watch's thread. It must not throw, nor destroy the watch.
+  /// `on_failure` is called on the watch's thread. It must neither throw nor destroy the watch.
   FailureWatch(NcclHandle& handle, std::shared_ptr<Ticker> ticker, std::function<void(std::exception_ptr)> on_failure);
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
 
-  /// Blocks while a call of `on_failure` is under way.
+  /// Blocks while a call of `on_failure` is running.
   ~FailureWatch();
 
  private:

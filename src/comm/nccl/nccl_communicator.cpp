@@ -23,7 +23,7 @@ ncclDataType_t nccl_type(DType dtype) {
   throw InvalidArgument{"NCCL has no such element type"};
 }
 
-/// Bytes of a tensor.
+/// A part of a tensor, as bytes.
 struct Piece {
   std::byte* data;
   std::size_t bytes;
@@ -36,10 +36,10 @@ Piece slice_of(const TensorView& tensor, SliceBounds bounds, int rank) {
           static_cast<std::size_t>(bounds[index + 1] - bounds[index]) * element};
 }
 
-/// What one rank sends and receives in one go.
+/// What one rank sends and receives in one group.
 class Exchange {
  public:
-  /// Nothing is sent for a piece of no bytes: the other rank, which knows its length too, does not wait for it.
+  /// An empty piece is not sent: the other rank knows its length as well and does not wait for it.
   void send(Piece piece, int to) {
     if (piece.bytes) sends_.push_back({piece, to});
   }
@@ -48,8 +48,8 @@ class Exchange {
   }
   bool is_empty() const { return sends_.empty() && receives_.empty(); }
 
-  /// One group, so that no order among the ranks can block them. It is ended whatever happens in it: NCCL keeps it open
-  /// for the calling thread otherwise.
+  /// Runs everything in one group, so that no order among the ranks can block them. Ends the group whatever happens in
+  /// it; otherwise NCCL would keep it open for the calling thread.
   NcclCall run(NcclApi& api, ncclComm_t comm, Stream& stream) const {
     if (const ncclResult_t result = api.group_start(); is_failure(result)) return {"ncclGroupStart", result};
     NcclCall inside{};
@@ -101,8 +101,8 @@ class NcclCommunicator final : public Communicator {
   std::string_view backend() const override { return "nccl"; }
   Stream& stream() override { return compute_; }
 
-  // ncclMemAlloc, and registering it, would save NCCL a copy on some networks; but it is not ordered by a stream, and
-  // its end waits for the device.
+  // ncclMemAlloc, with registration, would save NCCL a copy on some networks. But it is not ordered by a stream, and
+  // releasing its memory waits for the device.
   Buffer allocate(std::size_t bytes) override { return compute_.allocate(bytes); }
 
   Work broadcast(const TensorView& tensor, int root) override {
@@ -164,7 +164,7 @@ class NcclCommunicator final : public Communicator {
   void abort() noexcept override { handle_->abort(); }
 
  private:
-  /// The end of what is enqueued so far. A wait for it is the compute stream's: the host goes on enqueuing.
+  /// The end of what is enqueued so far. Only the compute stream waits for it; the host continues to enqueue.
   class Enqueued final : public Work::Pending {
    public:
     explicit Enqueued(NcclCommunicator& owner) : owner_{owner}, end_{owner.stream_->record()} {}
@@ -181,7 +181,7 @@ class NcclCommunicator final : public Communicator {
 
   static std::size_t count_of(const TensorView& tensor) { return static_cast<std::size_t>(tensor.count()); }
 
-  /// Begins with the next rank: otherwise all would send to the same one first.
+  /// Begins with the next rank. Otherwise all ranks would send to the same one first.
   template <class Body>
   void for_each_peer(Body&& body) const {
     for (int step = 1; step < size_; ++step) body((rank_ + step) % size_);

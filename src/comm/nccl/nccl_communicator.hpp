@@ -1,4 +1,4 @@
-// make_nccl_communicator with the world around it as an argument.
+// make_nccl_communicator with its surroundings as an argument.
 #pragma once
 
 #include <lockstep/comm/communicator.hpp>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// As the public function; `tools` in place of the linked library and the machine's time.
+/// As the public function, with `tools` in place of the linked library and the machine's time.
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
                                                      NcclOptions options, const NcclTools& tools);
 

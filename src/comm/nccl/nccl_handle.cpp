@@ -56,7 +56,7 @@ void NcclHandle::finish() {
   }
   Patience patience{*tools_.clock, tools_.limits.finalize};
   require_success(settle({"ncclCommFinalize", result}, patience));
-  // An abort from another thread since then has freed it.
+  // If another thread has aborted since then, that freed it.
   if (state_->given_up.exchange(true)) return;
   require_success({"ncclCommDestroy", tools_.api->comm_destroy(std::exchange(comm_, nullptr))});
 }
@@ -120,8 +120,8 @@ void NcclHandle::run_abort() {
   std::future<ncclResult_t> result = promise.get_future();
   std::thread thread{[api = tools_.api, state = state_, comm = comm_, limit = tools_.limits.abort,
                       promise = std::move(promise)]() mutable {
-    // Whoever is inside NCCL gets time to leave; whoever comes later sees that the communicator is given up. One who
-    // stays inside is what ncclCommAbort is for.
+    // A thread inside NCCL gets time to leave, and a later one sees that the communicator is given up. ncclCommAbort is
+    // for a thread that stays inside.
     if (state->mutex.try_lock_for(limit / 2)) state->mutex.unlock();
     promise.set_value(api->comm_abort(comm));
   }};

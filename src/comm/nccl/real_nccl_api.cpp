@@ -57,7 +57,7 @@ class RealNcclApi final : public NcclApi {
 
   std::string error_text(ncclResult_t result) override {
     std::string text = ncclGetErrorString(result);
-    // NCCL keeps one last complaint for all communicators, and has no use for the argument.
+    // NCCL keeps one last complaint for all communicators and ignores the argument.
     if (const char* const complaint = ncclGetLastError(nullptr); complaint && *complaint)
       text += fmt::format(" ({})", complaint);
     std::replace(text.begin(), text.end(), '\n', ' ');

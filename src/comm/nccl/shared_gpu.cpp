@@ -13,16 +13,17 @@ namespace lockstep {
 
 std::vector<EnvironmentVariable> shared_gpu_environment(int rank) {
   return {
-      // NCCL refuses a GPU that it sees twice on one host, so each rank is a host of its own…
+      // NCCL refuses a GPU that it sees twice on one host, so each rank poses as a host of its own…
       {"NCCL_HOSTID", fmt::format("lockstep-rank-{}", rank)},
-      // …and from 2.30 on it may be told that this is meant. Older ones do not know the variable.
+      // …and from 2.30 on, NCCL can be told that this is intended. Older versions do not know the variable.
       {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
-      // Those hosts talk through sockets on the one machine that there is.
+      // These hosts talk through sockets on the one real machine.
       {"NCCL_SOCKET_IFNAME", "lo"},
       {"NCCL_IB_DISABLE", "1"},
       {"NCCL_MNNVL_ENABLE", "0"},
       {"NCCL_NVLS_ENABLE", "0"},
-      // A kernel that waits for its peer keeps its multiprocessors: few, so that the ranks do not crowd each other out.
+      // A kernel that waits for its peer occupies its multiprocessors. With few of them, ranks do not crowd each other
+      // out.
       {"NCCL_MAX_CTAS", "2"},
   };
 }

@@ -1,4 +1,4 @@
-// What NCCL must be told where several ranks share a GPU.
+// Settings for NCCL when several ranks share a GPU.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct EnvironmentVariable {
   friend bool operator==(const EnvironmentVariable&, const EnvironmentVariable&) = default;
 };
 
-/// The variables that let `rank` share a GPU with others of its node.
+/// The variables that let `rank` share a GPU with other ranks of its node.
 std::vector<EnvironmentVariable> shared_gpu_environment(int rank);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Time, as loops that poll NCCL see it. Tests bring their own, which passes when they say so.
+// Time, as loops that poll NCCL see it. Tests provide their own, which passes when they say so.
 #pragma once
 
 #include <chrono>
@@ -8,15 +8,15 @@ namespace lockstep {
 
 using Seconds = std::chrono::duration<double>;
 
-/// The time of one thread's loops.
+/// The clock of one thread's polling loops.
 class PollClock {
  public:
   virtual ~PollClock() = default;
 
-  /// Since some moment in the past. Never goes back.
+  /// Time since some moment in the past. Never goes back.
   virtual Seconds now() = 0;
 
-  /// Lets others have the processor before a loop, which has polled for `so_far`, polls again.
+  /// Gives the processor to others before a loop that has polled for `so_far` polls again.
   virtual void pause(Seconds so_far) = 0;
 };
 
@@ -35,20 +35,21 @@ class Patience {
   Seconds limit_;
 };
 
-/// The beat of a thread that looks after something now and then.
+/// The beat of a thread that checks something periodically.
 class Ticker {
  public:
   virtual ~Ticker() = default;
 
-  /// Blocks until the next beat, and says whether there is one: not after `stop`.
+  /// Blocks until the next beat. False, without a beat, after `stop`.
   virtual bool wait() = 0;
 
-  /// From any thread: there is no beat from here on.
+  /// From any thread. No more beats from here on.
   virtual void stop() = 0;
 };
 
-/// The machine's own. Pauses without sleep at first: NCCL enqueues a collective on a thread of its own, which takes
-/// microseconds, and a millisecond more in each would be felt. Then a millisecond at a time.
+/// The machine's own clock. At first it pauses without sleeping: NCCL enqueues a collective on a thread of its own,
+/// which takes microseconds, and an extra millisecond in each would matter. After a millisecond it sleeps a millisecond
+/// at a time.
 std::shared_ptr<PollClock> make_poll_clock();
 
 std::shared_ptr<Ticker> make_ticker(Seconds beat);

@@ -1,5 +1,5 @@
-// A GPU as a device. Memory comes from the driver's own stream-ordered pool, which keeps what was given back: a
-// training step allocates without the driver's help.
+// A GPU as a device. Memory comes from the driver's own stream-ordered pool, which keeps released memory, so a training
+// step allocates without the driver's help.
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -17,7 +17,7 @@ namespace {
 
 using detail::check_cuda;
 
-/// A stream of CUDA's, owned once. Shared by the Stream and the memory that is given back through it.
+/// A CUDA stream, owned once. The Stream shares it with the memory that is released through it.
 class StreamHandle {
  public:
   explicit StreamHandle(int device) : device_{device} {
@@ -31,7 +31,7 @@ class StreamHandle {
 
   cudaStream_t get() const { return stream_; }
 
-  /// The current device is each thread's own, and new threads begin with GPU 0.
+  /// Each thread has its own current device, and new threads begin with GPU 0.
   void bind() const { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
 
  private:
@@ -55,7 +55,8 @@ class CudaEvent final : public Event {
   bool done() const override {
     const cudaError_t result = cudaEventQuery(event_);
     if (result == cudaErrorNotReady) {
-      (void)cudaGetLastError();  // no failure, but CUDA would hand it to the next who asks for the last one
+      (void)cudaGetLastError();  // not a failure, but CUDA would report it to the next caller that asks for the last
+                                 // error
       return false;
     }
     check_cuda(result, "cudaEventQuery");
@@ -115,7 +116,7 @@ class CudaStream final : public Stream {
 
   void wait(const Event& event) override {
     const auto* const recorded = dynamic_cast<const CudaEvent*>(&event);
-    if (!recorded) return;  // the host's work is done already
+    if (!recorded) return;  // the host's work is already done
     handle_->bind();
     check_cuda(cudaStreamWaitEvent(handle_->get(), recorded->get(), 0), "cudaStreamWaitEvent");
   }
@@ -128,7 +129,7 @@ class CudaStream final : public Stream {
   bool is_capturing() const override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(handle_->get(), &status), "cudaStreamIsCapturing");
-    return status != cudaStreamCaptureStatusNone;  // a capture that something made invalid has not ended either
+    return status != cudaStreamCaptureStatusNone;  // an invalidated capture has not ended either
   }
 
   cudaStream_t native() const {
@@ -187,7 +188,7 @@ void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
 
 int cuda_device_count() {
   int count = 0;
-  // Without a driver this fails and leaves the count untouched.
+  // Without a driver, this fails and leaves the count untouched.
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   (void)cudaGetLastError();
   return 0;

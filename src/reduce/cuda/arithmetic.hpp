@@ -1,4 +1,4 @@
-// The operations of reduce/arithmetic.hpp on GPU memory. Which file answers is Meson's choice.
+// The operations of reduce/arithmetic.hpp on GPU memory. Meson chooses the file that implements them.
 #pragma once
 
 #include "reduce/arithmetic.hpp"

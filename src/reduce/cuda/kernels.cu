@@ -1,5 +1,5 @@
-// One thread an element, in strides of the grid. Compiled without fused operations, as everything else: the sums have
-// the bits that the host's have.
+// One thread per element, in strides of the grid. Compiled without fused operations, like everything else, so the sums
+// have the same bits as on the host.
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -25,8 +25,8 @@ __device__ std::int64_t stride() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-/// How an element is taken into a sum, and how what was computed becomes an element again: 16-bit floats by way of
-/// float, rounded to nearest, ties to even, as on the host.
+/// How an element enters a sum, and how a result becomes an element again. 16-bit floats go through float and are
+/// rounded to nearest, ties to even, as on the host.
 template <class T>
 struct Number {
   using Sum = T;
@@ -65,8 +65,8 @@ struct Number<BFloat16> : Number<float> {
 template <class T>
 using Sum = typename Number<T>::Sum;
 
-/// The parts come in order, and equal runs join as a binary counter carries; what is left joins from the right. That is
-/// the tree of fixed_order_sum. 32 levels are more parts than there can be.
+/// The parts come in order. Equal runs join as a binary counter carries, and what is left joins from the right: the
+/// tree of fixed_order_sum. There cannot be more parts than 32 levels hold.
 template <class T>
 __device__ Sum<T> tree(const T* pieces, std::int64_t piece_stride, int parts, std::int64_t i) {
   using N = Number<T>;

@@ -1,4 +1,5 @@
-// The launches behind reduce/cuda/arithmetic.cpp: plain pointers, so that nvcc compiles nothing but kernels.
+// The kernel launches for reduce/cuda/arithmetic.cpp. They take plain pointers, so that nvcc compiles nothing but
+// kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace lockstep::detail::cuda {
 
-/// T: float, double, Half, BFloat16, std::int32_t, std::int64_t, std::uint8_t. Each is one launch, and returns what
-/// CUDA says of it.
+/// T: float, double, Half, BFloat16, std::int32_t, std::int64_t, std::uint8_t. Each function is one launch, and returns
+/// CUDA's error code for it.
 template <class T>
 cudaError_t launch_tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, T* sum, std::int64_t count,
                             cudaStream_t stream);

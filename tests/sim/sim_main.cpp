@@ -1,0 +1,33 @@
+// The main of the suites of tests/mpi on simulated ranks: each test runs on every rank of several jobs of sim::run.
+#include <lockstep/sim/sim.hpp>
+
+#include "support/ranks.hpp"
+#include "support/run_tests.hpp"
+
+namespace lockstep::test {
+namespace {
+
+thread_local RankRuntime* current = nullptr;
+
+}  // namespace
+
+RankRuntime& runtime() {
+  return *current;
+}
+
+void on_each_rank(void (*body)()) {
+  for (const int ranks : {1, 2, 3, 4, 9}) {
+    CAPTURE(ranks);
+    sim::run({.ranks = ranks, .seed = static_cast<std::uint64_t>(ranks)}, [&](Strategy& strategy, int) {
+      RankRuntime of_rank{strategy};
+      current = &of_rank;
+      body();
+    });
+  }
+}
+
+}  // namespace lockstep::test
+
+int main(int argc, char** argv) {
+  return lockstep::test::run_tests(argc, argv);
+}
