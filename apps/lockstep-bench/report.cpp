@@ -10,6 +10,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/options/standard_output.hpp"
+
 namespace lockstep::bench {
 namespace {
 
@@ -81,12 +83,11 @@ Report::Report(Subject subject, std::filesystem::path json) : subject_{std::move
 
 void Report::add(const Row& row) {
   if (rows_.empty()) {
-    fmt::print("# lockstep-bench {}: {} {}, device {}\n", subject_.bench, subject_.ranks,
-               subject_.ranks == 1 ? "rank" : "ranks", subject_.device);
-    std::fputs(table_head(row).c_str(), stdout);
+    write_output(fmt::format("# lockstep-bench {}: {} {}, device {}\n", subject_.bench, subject_.ranks,
+                             subject_.ranks == 1 ? "rank" : "ranks", subject_.device) +
+                 table_head(row));
   }
-  std::fputs(table_line(row).c_str(), stdout);
-  std::fflush(stdout);  // so that a long run can be watched
+  write_output(table_line(row));
   rows_.push_back(row);
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,6 +21,7 @@
 #include "runtime/mpi_session.hpp"
 #include "runtime/node.hpp"
 #include "runtime/sibling_watch.hpp"
+#include "runtime/siblings.hpp"
 
 namespace lockstep {
 namespace {
@@ -364,7 +366,10 @@ int Runtime::run(int& argc, char**& argv, const RuntimeOptions& options, const s
   try {
     impl = std::make_unique<Impl>(argc, argv, options);
   } catch (const std::exception& error) {
-    if (claim_report(nullptr)) print_line(fmt::format("lockstep: error: {}", one_line(error.what())));
+    if (claim_report(nullptr)) {
+      print_line(fmt::format("lockstep: error: {}", one_line(error.what())));
+      if (ranks_on_this_node() > 1) std::this_thread::sleep_for(until_claim_is_seen);
+    }
     MpiSession::abort_job(static_cast<int>(exit_code_of(error)));
   }
   Impl& parts = *impl;
