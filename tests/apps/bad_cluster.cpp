@@ -29,31 +29,16 @@ TEST_CASE("a cluster spec that cannot be read is refused by its name") {
   const TemporaryDirectory folder;
   const std::string missing = folder.path() / "missing.json";
   check_refused(run_with_spec(2, missing), {missing + ": there is no such file", "expected a cluster spec"});
-  check_refused(run_with_spec(1, folder.path()), {folder.path().string() + ": is a directory"});
   check_refused(run_with_spec(3, folder.write("empty.json", "")), {"empty.json: the file is empty"});
-  check_refused(run_with_spec(2, "/dev/null"), {"/dev/null: the file is empty"});
 }
 
 TEST_CASE("a cluster spec that is wrong is refused by file and key") {
   const TemporaryDirectory folder;
   const std::vector<BadCluster> specs{
-      {2, " \n", {"nothing in it", "expected an object"}},
       {2, R"({"cluster": {"worker": ["a:1", "b:1")", {"the text ends too early, at line 1"}},
-      {1, "{'cluster': 1}", {"not valid JSON at line 1, column 2"}},
-      {2, "[]", {"expected an object", "got []"}},
-      {3, "{}", {"the key \"cluster\" is missing"}},
-      {2, std::string("{\"cluster\": {\"worker\": [\"\xff:1\"]}}"), {"not valid JSON"}},
-      {2, R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}})", {"\"cluster.ps\"", "expected chief, worker"}},
-      {2, R"({"cluster": {"worker": ["a:1"], "master": ["b:1"]}})", {"unknown job type \"master\""}},
-      {3, R"({"cluster": {"chief": ["a:1", "b:1"], "worker": ["c:1"]}})", {"\"cluster.chief\"", "at most one"}},
-      {2, R"({"cluster": {"worker": ["a:1", "a:1"]}})", {"\"cluster.worker[1]\"", "have the same address \"a:1\""}},
-      {2, R"({"cluster": {"chief": ["a:1"], "worker": ["a:1"]}})", {"chief:0 and worker:0 have the same address"}},
-      {2, R"({"cluster": {"worker": ["a:1", "b"]}})", {"\"cluster.worker[1]\"", "expected host:port"}},
-      {2, R"({"cluster": {"worker": ["a:1"]}, "replicas_per_task": 0})", {"\"replicas_per_task\"", "positive"}},
+      {3, R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}})", {"\"cluster.ps\"", "expected chief, worker"}},
       // Right, but not for so many ranks.
       {3, R"({"cluster": {"worker": ["a:1", "b:1"]}})", {"2 workers make 2 ranks", "the job has 3;", "mpirun -n 2"}},
-      {1, R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})", {"the job has 1;", "expected mpirun -n 2"}},
-      {2, R"({"cluster": {"worker": ["a:1", "b:1"]}, "replicas_per_task": 4})", {"expected mpirun -n 8"}},
   };
   for (const BadCluster& bad : specs) {
     INFO("spec: " << bad.text);
@@ -63,16 +48,34 @@ TEST_CASE("a cluster spec that is wrong is refused by file and key") {
   }
 }
 
+TEST_CASE("several workers in one process, where nothing reduces among them, are refused", "[D-33]") {
+  const TemporaryDirectory folder;
+  const std::string spec = folder.write("cluster.json", R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})");
+  check_refused(run_with_spec(1, spec), {"cluster.json: ", "the job has 1;", "expected mpirun -n 2"});
+}
+
+TEST_CASE("the chief reads the cluster spec for all: no other rank needs the file", "[D-25]") {
+  const char* const program = std::getenv("LOCKSTEP_TRAIN");
+  REQUIRE(program);
+  const TemporaryDirectory chief, other;
+  chief.write("cluster.json", R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})");
+  const auto in = [&](const TemporaryDirectory& folder) {
+    return Arguments{"-n", "1", "-wdir", folder.path(), program} + short_run() +
+           Arguments{"--cluster-spec", "cluster.json"};
+  };
+  const Outcome outcome =
+      run_command(Arguments{"mpirun"} + in(chief) + Arguments{":"} + in(other), {.environment = mpi_environment()});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+}
+
 TEST_CASE("a TF_CONFIG that is wrong is refused by name and key") {
   const std::vector<BadCluster> configs{
-      {2, "{", {"the text ends too early"}},
-      {1, " ", {"nothing in it"}},
-      {2, R"({"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}})", {"\"cluster.ps\""}},
+      {1, "{", {"the text ends too early"}},
       {3, R"({"cluster": {"worker": ["a:1", "b:1"]}})", {"expected mpirun -n 2"}},
       {2,
        R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}})",
        {"\"task\"", "worker:2 is not in the cluster"}},
-      {2, R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "ps", "index": 0}})", {"\"task.type\""}},
   };
   for (const BadCluster& bad : configs) {
     INFO("TF_CONFIG: " << bad.text);

@@ -1,4 +1,5 @@
 // The language model end to end: the same bytes on any number of ranks, losses by the byte, and text at the end.
+// Each of its options is in training_options.cpp.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -47,28 +48,17 @@ std::size_t bytes_of(const std::string& written) {
 
 }  // namespace
 
-TEST_CASE("1, 2, 4 and 8 ranks end in the same bytes with every optimizer, and shards without samples") {
+TEST_CASE("1, 2, 4 and 8 ranks end in the same bytes with everything on, and shards without samples") {
   // 112 windows of 16 bytes to train on: three batches of 37, which 8 shards do not divide, and one of a single window.
   const TextFile text{2000};
-  const Arguments optimizer = GENERATE(Arguments{"--optimizer", "sgd", "--learning-rate", "0.3"},
-                                       Arguments{"--optimizer", "momentum", "--learning-rate", "0.05"},
-                                       Arguments{"--optimizer", "adamw", "--weight-decay", "0.1", "--clip-norm", "0.5",
-                                                 "--schedule", "cosine", "--warmup-steps", "3", "--accumulate", "3"});
-  check_same_on({1, 2, 4, 8}, text.gpt(optimizer + Arguments{"--steps", "6", "--global-batch", "37", "--eval-every",
-                                                             "4", "--sample", "20"}));
+  check_same_on({1, 2, 4, 8}, text.gpt({"--weight-decay", "0.1", "--clip-norm", "0.5", "--schedule", "cosine",
+                                        "--warmup-steps", "3", "--accumulate", "3", "--steps", "6", "--global-batch",
+                                        "37", "--eval-every", "4", "--sample", "20"}));
 }
 
-TEST_CASE("1, 2 and 4 ranks end in the same bytes with sizes that nothing divides, in f32 and f64") {
-  const TextFile text{2000};
-  const Arguments sizes{"--model", "gpt", "--data",    text.path(), "--layers",       "3",  "--heads", "5",
-                        "--embed", "35",  "--context", "13",        "--global-batch", "23", "--steps", "7"};
-  check_same_on({1, 2, 4}, sizes);
-  check_same_on({1, 4}, sizes + Arguments{"--dtype", "f64", "--kernels", "reference", "--accumulate", "2"});
-}
-
-TEST_CASE("1, 2, 4 and 8 ranks end in the same bytes with the default options of a text") {
+TEST_CASE("1 and 4 ranks end in the same bytes with the default options of a text") {
   const TextFile text{4000};
-  check_same_on({1, 2, 4, 8}, {"--model", "gpt", "--data", text.path(), "--steps", "2"});
+  check_same_on({1, 4}, {"--model", "gpt", "--data", text.path(), "--steps", "2"});
 }
 
 TEST_CASE("samples are windows of the text, losses and accuracies are by the byte") {
@@ -120,31 +110,12 @@ TEST_CASE("the gpt learns what bytes stand behind which") {
   CHECK(trained.result["bits_per_byte"].get<double>() < entropy_of_bytes(small_text(20000)) / 2);
 }
 
-TEST_CASE("each option of the gpt changes what is learned") {
+TEST_CASE("a sample has as many bytes as asked for, and none that a terminal obeys") {
   const TextFile text{2000};
-  const Arguments model{"--model", "gpt", "--data", text.path(), "--steps", "2", "--global-batch", "8"};
-  const auto with = [](const char* layers, const char* heads, const char* embed, const char* context) {
-    return Arguments{"--layers", layers, "--heads", heads, "--embed", embed, "--context", context};
-  };
-  std::vector<std::string> digests;
-  for (const Arguments& change :
-       {with("2", "2", "32", "16"), with("1", "2", "32", "16"), with("2", "4", "32", "16"), with("2", "2", "30", "16"),
-        with("2", "2", "32", "15"), with("2", "2", "32", "16") + Arguments{"--seed", "2"}})
-    digests.push_back(train(1, model + change).digest());
-  std::ranges::sort(digests);
-  CHECK(std::ranges::adjacent_find(digests) == digests.end());
-}
-
-TEST_CASE("a sample has as many bytes as asked for, the same on 1 and 2 ranks, and others with another seed") {
-  const TextFile text{2000};
-  const Arguments options = text.gpt({"--steps", "3", "--sample", "300"});
-  const Trained one = train(1, options);
-  CHECK(bytes_of(one.written) == 300 + 1);  // and the line break before the result
-  CHECK(std::ranges::none_of(one.written, [](char byte) { return byte == '\x1b' || byte == '\r' || byte == '\0'; }));
-  CHECK(train(2, options).written == one.written);
-  CHECK(train(1, options + Arguments{"--seed", "2"}).written != one.written);
-  // Writing changes no weights.
-  CHECK(train(1, text.gpt({"--steps", "3"})).digest() == one.digest());
+  const Trained trained = train(2, text.gpt({"--steps", "3", "--sample", "300"}));
+  CHECK(bytes_of(trained.written) == 300 + 1);  // and the line break before the result
+  CHECK(
+      std::ranges::none_of(trained.written, [](char byte) { return byte == '\x1b' || byte == '\r' || byte == '\0'; }));
 }
 
 TEST_CASE("the ranks wait for the chief as long as it writes") {

@@ -29,6 +29,7 @@ void point(const std::string& name) {
   if (!culprit.mine || culprit.point != name) return;
   if (culprit.fault == "throw") throw std::runtime_error{"failed on purpose"};
   if (culprit.fault == "exit") ::_exit(0);
+  while (culprit.fault == "late") ::pause();  // until it is told to end
   (void)::raise(culprit.fault == "kill" ? SIGKILL : SIGSTOP);
 }
 
@@ -59,6 +60,13 @@ void train(Runtime& runtime) {
   point("last");
 }
 
+/// Short where only the timeout shows the fault: the rank has stopped, or ended before MPI knew it.
+/// Elsewhere it is long, so that a job that starts slowly does not run into it.
+std::chrono::seconds stall_timeout() {
+  const bool before_mpi = culprit.point == "options" || culprit.point == "MPI_Init";
+  return std::chrono::seconds{culprit.fault == "stop" || before_mpi ? 1 : 20};
+}
+
 }  // namespace
 
 // MPI's own functions, with a point in each.
@@ -81,7 +89,8 @@ int main(int argc, char** argv) {
       argc, argv,
       [] {
         point("options");
-        return RuntimeOptions{.device = "cpu", .stall_timeout = std::chrono::seconds{1}};
+        if (culprit.fault == "late") throw ConfigError{"wrong on purpose"};
+        return RuntimeOptions{.device = "cpu", .stall_timeout = stall_timeout()};
       },
       train);
   point("last way");

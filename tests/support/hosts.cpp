@@ -115,7 +115,9 @@ Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::st
                                {"OMPI_MCA_btl", "self,vader,tcp"},
                                {"OMPI_MCA_btl_tcp_if_include", network_of_hosts},
                                {"OMPI_MCA_oob_tcp_if_include", network_of_hosts},
-                               {"OMPI_MCA_plm_rsh_agent", shell}});
+                               {"OMPI_MCA_plm_rsh_agent", shell},
+                               // Where sessions_left() looks. No other job has these hosts.
+                               {"OMPI_MCA_orte_tmpdir_base", std::filesystem::temp_directory_path()}});
   with_mpi.environment.insert(mpi_environment().begin(), mpi_environment().end());
   return run_command(command, with_mpi);
 }

@@ -155,11 +155,13 @@ Outcome run_command(const std::vector<std::string>& command, const CommandOption
   if (command.empty()) throw std::invalid_argument{"run_command: no command"};
   Outcome outcome;
   outcome.marker = new_marker();
-  Environment changes = options.environment;
-  changes.emplace(marker_variable, outcome.marker);
-
   // Files, not pipes: a process that outlives the command cannot keep this one waiting for an end of file.
   const TemporaryDirectory folder;
+  Environment changes = options.environment;
+  changes.emplace(marker_variable, outcome.marker);
+  // mpirun puts what it shares with its ranks into a folder of the host, and removes that where it finds it empty: jobs
+  // that run beside each other must not share it.
+  changes.emplace("OMPI_MCA_orte_tmpdir_base", folder.path());
   const auto out_path = folder.path() / "stdout", err_path = folder.path() / "stderr";
   const File out{out_path, O_WRONLY | O_CREAT | O_APPEND}, err{err_path, O_WRONLY | O_CREAT | O_APPEND};
 

@@ -40,8 +40,14 @@ struct Trained {
 /// what it wrote.
 Trained train(int ranks, const Arguments& arguments, const CommandOptions& options = {});
 
+/// The objects of a metrics file.
+std::vector<Json> read_metrics(const std::filesystem::path& file);
+
 /// The same without what may differ between equal runs: `seconds` and `samples_per_second`.
 std::string without_times(const std::vector<Json>& metrics);
+
+/// Requires that two runs ended in the same bytes, none of them a NaN's, and said the same on the way.
+void check_same(const Trained& one, const Trained& other);
 
 /// Requires that `arguments` end in the same bytes, and say the same on the way, on each of these numbers of ranks.
 void check_same_on(const std::vector<int>& rank_counts, const Arguments& arguments);

@@ -196,6 +196,7 @@ TEST_CASE("a spec that is no readable file is refused by its name") {
   check_file_refused(folder.path() / "missing.json", "there is no such file");
   check_file_refused(folder.path(), "is a directory");
   check_file_refused(folder.write("empty.json", ""), "the file is empty");
+  check_file_refused("/dev/null", "the file is empty");
   check_file_refused(folder.write("blank.json", "\n"), "nothing in it");
   check_file_refused(folder.write("file", "{}") / "below.json", "no such file");
   check_file_refused(folder.write("huge.json", std::string((16u << 20) + 1, ' ')), "larger than 16 MiB");

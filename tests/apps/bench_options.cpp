@@ -1,0 +1,79 @@
+// Command lines of lockstep-bench that are refused: what it says of each.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/lockstep-bench/command_line.hpp"
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+/// What the user is told of `arguments`; empty if they are not refused.
+std::string refusal_of(const Arguments& arguments) {
+  std::vector<const char*> argv{"lockstep-bench"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  try {
+    (void)lockstep::bench::parse_command_line(static_cast<int>(argv.size()), argv.data());
+  } catch (const lockstep::ConfigError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a command line that cannot be read is refused with what is wrong with it") {
+  const std::string iterations = "expected a whole number from 1 to 1000000";
+  const std::string bytes = "expected a whole number from 1 to 4294967296";
+  const std::vector<std::pair<Arguments, std::vector<std::string>>> rows{
+      {{}, {"no command was given: expected all-reduce or merge-call or step or watchdog", "lockstep-bench --help"}},
+      {{"all-scatter"}, {"there is no command 'all-scatter': expected all-reduce or merge-call or step or watchdog"}},
+      {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
+      {{"--iterations", "3", "all-reduce"},
+       {"'--iterations' stands before the command: expected lockstep-bench all-reduce and its options"}},
+      {{"all-reduce", "merge-call"}, {"'merge-call' belongs to no option"}},
+      {{"merge-call", "--min-bytes", "8"}, {"there is no option --min-bytes; lockstep-bench merge-call --help"}},
+      {{"all-reduce", "--merges", "8"}, {"there is no option --merges; lockstep-bench all-reduce --help"}},
+      {{"all-reduce", "--min-bytes"}, {"--min-bytes has no value: expected --min-bytes N"}},
+      {{"all-reduce", "--dtype", "f32", "--dtype", "f32"}, {"--dtype was given more than once: expected it once"}},
+      {{"all-reduce", "--min-bytes", "0"}, {"--min-bytes 0: " + bytes}},
+      {{"all-reduce", "--min-bytes", "-8"}, {"--min-bytes -8: " + bytes}},
+      {{"all-reduce", "--max-bytes", "64M"}, {"--max-bytes 64M: " + bytes}},
+      {{"all-reduce", "--max-bytes", "4294967297"}, {"--max-bytes 4294967297: " + bytes}},
+      {{"all-reduce", "--min-bytes", "16", "--max-bytes", "8"},
+       {"--min-bytes 16 is above --max-bytes 8: expected it to be at most that"}},
+      {{"all-reduce", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
+      {{"all-reduce", "--dtype", "f64", "--min-bytes", "4"}, {"--min-bytes 4: expected a multiple of 8"}},
+      {{"all-reduce", "--dtype", "f16"}, {"--dtype f16: expected f32 or f64"}},
+      {{"all-reduce", "--device", "gpu"}, {"--device", "expected auto, cpu or cuda"}},
+      {{"all-reduce", "--iterations", "0"}, {"--iterations 0: " + iterations}},
+      {{"all-reduce", "--warm-up", "-1"}, {"--warm-up -1: expected a whole number from 0 to 1000000"}},
+      {{"merge-call", "--merges", "0"}, {"--merges 0: " + iterations}},
+      {{"merge-call", "--iterations", "1000001"}, {"--iterations 1000001: " + iterations}},
+      {{"merge-call", "--json", ""}, {"--json '': expected the name of a file"}},
+      {{"step", "--model", "resnet"}, {"--model resnet: expected mlp or convnet or gpt"}},
+      {{"step", "--global-batch", "0"}, {"--global-batch 0: expected a whole number from 1 to 16384"}},
+      {{"step", "--global-batch", "16385"}, {"--global-batch 16385: expected a whole number from 1 to 16384"}},
+      {{"step", "--steps", "0"}, {"--steps 0: " + iterations}},
+      {{"step", "--iterations", "0"}, {"--iterations 0: " + iterations}},
+      {{"step", "--shards", "0"}, {"--shards is '0'; expected a power of two up to 1024, or 'ranks'"}},
+      {{"step", "--merges", "1"}, {"there is no option --merges; lockstep-bench step --help"}},
+      {{"step", "--device", "cpu"}, {"there is no option --device; lockstep-bench step --help"}},
+  };
+  for (const auto& [arguments, told] : rows) {
+    const std::string refusal = refusal_of(arguments);
+    INFO("refused with: " << refusal);
+    REQUIRE_FALSE(refusal.empty());
+    CHECK(refusal.find('\n') == std::string::npos);
+    for (const std::string& piece : told) CHECK_THAT(refusal, Catch::Contains(piece));
+  }
+}
+
+TEST_CASE("a command line that is right is read") {
+  CHECK(refusal_of({"all-reduce", "--min-bytes", "8", "--max-bytes", "64", "--dtype", "f64"}).empty());
+}

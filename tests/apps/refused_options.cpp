@@ -1,0 +1,215 @@
+// Options that are refused: what lockstep-train says of each. What a job makes of it is in bad_options.cpp.
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "apps/simulated_training.hpp"
+#include "support/quiet_log.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+struct BadOptions {
+  Arguments arguments;
+  std::vector<std::string> told;
+};
+
+/// What the user is told of `arguments`; empty if they are not refused.
+std::string refusal_of(int ranks, const Arguments& arguments) {
+  const QuietLog quiet;
+  try {
+    (void)train_simulated(ranks, arguments);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+void check_refused(int ranks, const Arguments& arguments, const std::vector<std::string>& told) {
+  std::string shown;
+  for (const std::string& argument : arguments) shown += "'" + argument + "' ";
+  INFO("arguments: " << shown << "on " << ranks << " ranks");
+  const std::string refusal = refusal_of(ranks, arguments);
+  REQUIRE_FALSE(refusal.empty());
+  for (const std::string& piece : told) CHECK_THAT(refusal, Catch::Contains(piece));
+}
+
+/// The row's arguments on a run that is otherwise right, on one rank or two.
+void check_all(const std::vector<BadOptions>& rows, const Arguments& right) {
+  int row = 0;
+  for (const BadOptions& bad : rows) check_refused(1 + ++row % 2, right + bad.arguments, bad.told);
+}
+
+}  // namespace
+
+TEST_CASE("what is refused here is trained on without the option that is wrong") {
+  CHECK(refusal_of(1, short_run()).empty());
+}
+
+TEST_CASE("a number that is none, or out of range, is refused by its option") {
+  const std::string count = "expected a whole number from 1 to 9223372036854775807";
+  check_all(
+      {
+          {{"--steps", "0"}, {"--steps 0: " + count}},
+          {{"--steps", "-3"}, {"--steps -3: " + count}},
+          {{"--steps", "9223372036854775808"}, {"--steps 9223372036854775808: " + count}},
+          {{"--epochs", ""}, {"--epochs '': " + count}},
+          {{"--epochs", "1.5"}, {"--epochs 1.5: " + count}},
+          {{"--epochs", "9223372036854775807"}, {"--epochs is 9223372036854775807, too many", "expected at most"}},
+          {{"--global-batch", "0"}, {"--global-batch 0: " + count}},
+          {{"--global-batch", "256x"}, {"--global-batch 256x: " + count}},
+          {{"--global-batch", "1e3"}, {"--global-batch 1e3: " + count}},
+          {{"--eval-every", "0"}, {"--eval-every 0: " + count}},
+          {{"--eval-every", "nan"}, {"--eval-every nan: " + count}},
+          {{"--attest-every", "-1"}, {"--attest-every -1: expected a whole number from 0 to 9223372036854775807"}},
+          {{"--attest-every", "never"}, {"--attest-every never: expected a whole number from 0"}},
+          {{"--classes", "0"}, {"--classes 0: expected a whole number from 1 to 256"}},
+          {{"--classes", "2147483647"}, {"--classes 2147483647: expected a whole number from 1 to 256"}},
+          {{"--classes", "99999999999"}, {"--classes 99999999999: expected a whole number from 1 to 256"}},
+          {{"--seed", "-1"}, {"--seed -1: expected a whole number from 0 to 18446744073709551615"}},
+          {{"--seed", "18446744073709551616"}, {"--seed 18446744073709551616: expected a whole number"}},
+          {{"--learning-rate", "0"}, {"--learning-rate 0: expected a positive number"}},
+          {{"--learning-rate", "-0.1"}, {"--learning-rate -0.1: expected a positive number"}},
+          {{"--learning-rate", "nan"}, {"--learning-rate nan: expected a positive number"}},
+          {{"--learning-rate", "inf"}, {"--learning-rate inf: expected a number below 3.4e38"}},
+          {{"--learning-rate", "1e39"}, {"--learning-rate 1e39: expected a number below 3.4e38"}},
+          {{"--learning-rate", "1e999"}, {"--learning-rate 1e999: expected"}},
+          {{"--learning-rate", "0,1"}, {"--learning-rate 0,1: expected a positive number, such as 0.1"}},
+          {{"--learning-rate", " "}, {"--learning-rate ' ': expected a positive number"}},
+          {{"--learning-rate", "0.1\n0.2"}, {"--learning-rate", "expected a positive number"}},
+          {{"--momentum", "1"}, {"--momentum 1: expected a number from 0 to below 1"}},
+          {{"--momentum", "-0.1"}, {"--momentum -0.1: expected a number from 0 to below 1"}},
+          {{"--momentum", "nan"}, {"--momentum nan: expected a number from 0 to below 1"}},
+          {{"--model", "convnet", "--dropout", "1"}, {"--dropout 1: expected a number from 0 to below 1"}},
+          {{"--weight-decay", "-0.1"}, {"--weight-decay -0.1: expected a number from 0, such as 0.1"}},
+          {{"--weight-decay", "nan"}, {"--weight-decay nan: expected a number from 0"}},
+          {{"--weight-decay", "1e39"}, {"--weight-decay 1e39: expected a number below 3.4e38"}},
+          {{"--clip-norm", "0"}, {"--clip-norm 0: expected a positive number"}},
+          {{"--clip-norm", "inf"}, {"--clip-norm inf: expected a number below 3.4e38"}},
+          {{"--warmup-steps", "-1"}, {"--warmup-steps -1: expected a whole number from 0 to 9223372036854775807"}},
+          {{"--warmup-steps", "5", "--steps", "5"},
+           {"--warmup-steps 5: the run has 5 steps; expected fewer to warm up in"}},
+          {{"--warmup-steps", "24", "--epochs", "1"}, {"--warmup-steps 24: the run has 24 steps"}},
+          {{"--accumulate", "0"}, {"--accumulate 0: " + count}},
+          {{"--accumulate", "33"},
+           {"--accumulate 33: a batch of 256 in 8 shards has up to 32 samples in each; expected at most as many"}},
+          {{"--accumulate", "9223372036854775807"}, {"--accumulate 9223372036854775807: a batch of 256"}},
+          {{"--accumulate", "2", "--global-batch", "8"}, {"8 shards has up to 1 sample in each"}},
+          {{"--stall-timeout", "0"}, {"--stall-timeout 0: expected a positive number"}},
+          {{"--stall-timeout", "inf"}, {"--stall-timeout inf: expected"}},
+          {{"--stall-timeout", "1e300"}, {"--stall-timeout 1e300: expected"}},
+          {{"--threads", "0"}, {"--threads 0: expected a whole number from 1 to 1024"}},
+          {{"--threads", "1025"}, {"--threads 1025: expected a whole number from 1 to 1024"}},
+          {{"--hidden", "512,"}, {"--hidden 512,:", "expected sizes from 1"}},
+          {{"--hidden", "512,0"}, {"--hidden 512,0:", "expected sizes from 1, separated by commas"}},
+          {{"--hidden", "512 512"}, {"--hidden", "expected sizes from 1, separated by commas"}},
+          {{"--hidden", "1048576,1048576"}, {"--hidden 1048576,1048576: a model of", "expected smaller layers"}},
+          {{"--hidden", "99999999"}, {"--hidden 99999999: expected at most 1048576 a layer"}},
+      },
+      {"--data", small_data()});
+}
+
+TEST_CASE("a choice that does not exist is refused with those that do") {
+  check_all(
+      {
+          {{"--model", "cnn"}, {"--model cnn: expected mlp or convnet or gpt"}},
+          {{"--optimizer", "adam"}, {"--optimizer adam: expected sgd or momentum or adamw"}},
+          {{"--optimizer", ""}, {"--optimizer '': expected sgd or momentum or adamw"}},
+          {{"--schedule", "linear"}, {"--schedule linear: expected constant or cosine"}},
+          {{"--device", "gpu"}, {"--device", "expected auto, cpu or cuda", "gpu"}},
+          {{"--dtype", "f16"}, {"--dtype f16: expected f32 or f64"}},
+          {{"--kernels", "fast"}, {"--kernels", "'fast'", "expected auto, reference, onednn or cuda"}},
+          {{"--kernels", "cuda", "--device", "cpu"}, {"cuda kernels", "the device is cpu"}},
+          {{"--allow-shared-gpu", "--allow-shared-gpu"}, {"--allow-shared-gpu was given more than once"}},
+          {{"--log-level", "loud"}, {"--log-level", "'loud'", "expected trace, debug, info, warning, error or off"}},
+          {{"--shards", "0"}, {"--shards", "'0'", "expected a power of two up to 1024, or 'ranks'"}},
+          {{"--shards", "eight"}, {"--shards", "'eight'", "expected a power of two up to 1024, or 'ranks'"}},
+      },
+      short_run());
+}
+
+TEST_CASE("an option of one model is refused with another") {
+  check_all(
+      {
+          {{"--dropout", "0.5"}, {"--dropout: expected with --model convnet alone"}},
+          {{"--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
+          {{"--sync-batch-norm"}, {"--sync-batch-norm: expected with --model convnet alone"}},
+          {{"--layers", "2"}, {"--layers: expected with --model gpt alone"}},
+          {{"--heads", "2", "--model", "convnet"}, {"--heads: expected with --model gpt alone"}},
+          {{"--embed", "64", "--model", "mlp"}, {"--embed: expected with --model gpt alone"}},
+          {{"--context", "64"}, {"--context: expected with --model gpt alone"}},
+          {{"--sample", "64"}, {"--sample: expected with --model gpt alone"}},
+          {{"--model", "convnet", "--hidden", "16"}, {"--hidden: expected with --model mlp alone"}},
+          {{"--model", "gpt", "--hidden", "16"}, {"--hidden: expected with --model mlp alone"}},
+          {{"--model", "gpt", "--classes", "10"}, {"--classes: expected with --model mlp or convnet alone"}},
+          {{"--model", "gpt", "--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
+      },
+      {"--data", small_data()});
+}
+
+TEST_CASE("sizes of a gpt that are none, or do not fit, are refused by their options") {
+  const TemporaryDirectory folder;
+  const std::string sizes = ": expected a whole number from 1 to 1048576";
+  check_all(
+      {
+          {{"--layers", "0"}, {"--layers 0: expected a whole number from 1 to 1024"}},
+          {{"--layers", "1025"}, {"--layers 1025: expected a whole number from 1 to 1024"}},
+          {{"--heads", "0"}, {"--heads 0" + sizes}},
+          {{"--heads", "3"}, {"--heads 3: expected a number that divides --embed, which is 128"}},
+          {{"--heads", "256"}, {"--heads 256: expected a number that divides --embed, which is 128"}},
+          {{"--embed", "-1"}, {"--embed -1" + sizes}},
+          {{"--embed", "30"}, {"--heads 4: expected a number that divides --embed, which is 30"}},
+          {{"--embed", "1048577"}, {"--embed 1048577" + sizes}},
+          {{"--embed", "1048576"}, {"--embed 1048576 --context 128: a model of", "expected smaller sizes"}},
+          {{"--layers", "1024", "--embed", "4096"}, {"--layers 1024 --heads 4 --embed 4096 --context 128: a model of"}},
+          {{"--context", "0"}, {"--context 0" + sizes}},
+          {{"--context", "2.5"}, {"--context 2.5" + sizes}},
+          {{"--context", "99999999999"}, {"--context 99999999999" + sizes}},
+          {{"--context", "400000"}, {"--context 400000: a model of", "expected smaller sizes, or fewer samples"}},
+          {{"--global-batch", "9223372036854775807", "--context", "1", "--embed", "16384"},
+           {"--embed 16384 --context 1: a model of", "(--global-batch, --accumulate)"}},
+          {{"--sample", "0"}, {"--sample 0" + sizes}},
+          {{"--sample", "1048577"}, {"--sample 1048577" + sizes}},
+          {{"--accumulate", "3"}, {"--accumulate 3: a batch of 16 in 8 shards has up to 2 samples in each"}},
+          {{"--kernels", "cuda"}, {"cuda kernels", "the device is cpu"}},
+      },
+      {"--model", "gpt", "--device", "cpu", "--data", folder.write("text", small_text(5000000))});
+}
+
+TEST_CASE("shards that do not fit the ranks are refused with the numbers that do") {
+  check_refused(3, short_run() + Arguments{"--shards", "8"},
+                {"--shards is 8, which does not fit a job of 3 ranks", "expected 3, or 'ranks'"});
+  check_refused(2, short_run() + Arguments{"--shards", "1"},
+                {"--shards is 1, which does not fit a job of 2 ranks", "expected 2, 4, 8"});
+}
+
+TEST_CASE("a command line that cannot be read is refused with what is wrong with it") {
+  check_all(
+      {
+          {{"--epochs", "1"}, {"--epochs and --steps were both given: expected at most one of the two"}},
+          {{"--batch", "3"}, {"there is no option --batch;", "lockstep-train --help lists the options"}},
+          {{"--batch=3"}, {"there is no option --batch=3;"}},
+          {{"-n", "3"}, {"there is no option -n;"}},
+          {{"fashion-mnist"}, {"'fashion-mnist' belongs to no option"}},
+          {{"--", "--seed"}, {"belongs to no option"}},
+          {{"--seed"}, {"--seed has no value: expected --seed N;"}},
+          {{"--seed="}, {"--seed has no value: expected --seed N;"}},
+          {{"--seed", "1", "--seed", "1"}, {"--seed was given more than once: expected it once;"}},
+          {{"--metrics", ""}, {"--metrics '': expected the name of a file"}},
+          {{"--cluster-spec", ""}, {"--cluster-spec '': expected the name of a file"}},
+          {{"--\xff\xfe", "1"}, {"there is no option --"}},
+          {{"--seed", "\xff\xfe"}, {"--seed", "expected a whole number"}},
+      },
+      short_run());
+  check_refused(2, {}, {"--data is missing", "lockstep-train --help lists the options"});
+}
+
+TEST_CASE("every option of a rank is compared with the others'") {
+  const Arguments options{"--data", "a b", "--stall-timeout", "7", "--clip-norm", "1", "--accumulate", "2"};
+  std::string all;
+  for (const std::string& option : options) all += option + ' ';
+  CHECK(parse(options).runtime.program_options == all);
+}

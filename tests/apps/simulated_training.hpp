@@ -1,0 +1,38 @@
+// lockstep-train from its command line to its result, on simulated ranks in this process: for tests of what options
+// mean, which need no process and no MPI.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <lockstep/lockstep.hpp>
+
+#include "apps/lockstep-train/command_line.hpp"
+#include "support/training_job.hpp"
+
+namespace lockstep::test {
+
+inline CommandLine parse(const Arguments& arguments) {
+  std::vector<const char*> argv{"lockstep-train"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return parse_command_line(static_cast<int>(argv.size()), argv.data());
+}
+
+/// What `lockstep-train arguments…` on so many ranks leaves. Throws what ends such a job.
+inline Trained train_simulated(int ranks, const Arguments& arguments) {
+  CommandLine line = parse(arguments);
+  const TemporaryDirectory folder;
+  if (line.training.metrics.empty()) line.training.metrics = folder.path() / "metrics.jsonl";
+  Trained trained;
+  sim::run({.ranks = ranks, .report = [](std::string_view) {}, .reductions = line.runtime.reductions},
+           [&](Strategy& strategy, int rank) {
+             const TrainingResult result = run_training(strategy, "cpu", line.training);
+             if (rank != 0) return;
+             trained.result = Json::parse(to_json(result));
+             trained.written = result.sample;
+           });
+  trained.metrics = read_metrics(line.training.metrics);
+  return trained;
+}
+
+}  // namespace lockstep::test
