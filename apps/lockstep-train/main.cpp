@@ -1,4 +1,4 @@
-// Reads the command line; everything else is the library's.
+// Reads the command line; the library does everything else.
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -12,8 +12,8 @@
 
 namespace {
 
-/// What a model writes may be any bytes: control characters but line breaks and tabs become `\x1b`, and so harm no
-/// terminal.
+/// A model may write any bytes. Control characters other than line breaks and tabs become `\x1b`, so that they cannot
+/// harm a terminal.
 std::string printable(std::string_view text) {
   std::string shown;
   for (const char each : text) {

@@ -8,8 +8,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/device_binding.hpp>
 
-#include "counted.hpp"
-#include "spec_json.hpp"
+#include "cluster/counted.hpp"
+#include "cluster/spec_json.hpp"
 
 namespace lockstep {
 

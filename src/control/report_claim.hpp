@@ -1,7 +1,7 @@
 // One line per job: the rank of a node that claims the report prints it.
 #pragma once
 
-#include <lockstep/control/phase_table.hpp>
+#include "control/phase_table.hpp"
 
 namespace lockstep {
 

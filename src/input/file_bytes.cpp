@@ -1,4 +1,4 @@
-#include "file_bytes.hpp"
+#include "input/file_bytes.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -12,7 +12,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/idx.hpp>
 
-#include "file_bytes.hpp"
+#include "input/file_bytes.hpp"
 
 namespace lockstep {
 namespace {

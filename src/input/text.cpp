@@ -9,7 +9,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/text.hpp>
 
-#include "file_bytes.hpp"
+#include "input/file_bytes.hpp"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,7 @@
 #include <set>
 #include <vector>
 
-#include <lockstep/control/phase_table.hpp>
-
+#include "control/phase_table.hpp"
 #include "runtime/sibling_watch.hpp"
 
 namespace lockstep {

@@ -10,11 +10,11 @@
 
 #include <lockstep/base/log.hpp>
 #include <lockstep/cluster/tf_config.hpp>
-#include <lockstep/control/watchdog.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
 #include "control/kept_sigterm.hpp"
 #include "control/report_claim.hpp"
+#include "control/watchdog.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/mpi_session.hpp"

@@ -31,7 +31,7 @@ std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function
   return run;
 }
 
-bool StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, Here here) {
+InputAnswer StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, Here here) {
   const Scope scope = enter();
   strategy_->require_not_captured();
   InputOffer own;
@@ -41,7 +41,10 @@ bool StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, 
   } catch (...) {
     meeting.fail(std::current_exception());
   }
-  return meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what, own.any);
+  const auto [any, lacks_outline] =
+      meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what, {own.any, own.lacks_outline});
+  if (!any || !lacks_outline) return {.any = any};
+  return {.any = true, .outline = meeting.first_brought(own.outline)};
 }
 
 }  // namespace lockstep

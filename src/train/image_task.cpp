@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-/// Of dense layers.
+/// Weights and biases of dense layers between these sizes.
 double weights_between(const std::vector<std::int64_t>& sizes) {
   double weights = 0;
   for (std::size_t layer = 1; layer < sizes.size(); ++layer)
@@ -81,7 +81,7 @@ void ImageTask::require_convnet_fits(const Room& room) const {
   const std::string images = fmt::format("{} x {}", data_.train.rows, data_.train.columns);
   if (data_.train.rows < 6 || data_.train.columns < 6)
     throw ConfigError{fmt::format("--model convnet: the images are {}; expected 6 x 6 or more", images)};
-  // Two convolutions of 3 x 3, each without its edge, and a pooling of 2 x 2. They have few weights.
+  // Two 3 x 3 convolutions, each without its edge, and 2 x 2 pooling. They have few weights.
   const nn::ConvnetOptions model = convnet();
   const std::int64_t pooled = (model.height - 4) / 2 * ((model.width - 4) / 2) * model.filters[1];
   require_memory(options_, {.weights = weights_between({pooled, model.hidden, model.classes})}, room,

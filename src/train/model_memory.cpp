@@ -15,7 +15,7 @@ Room room_on(DeviceKind kind) {
 
 void require_memory(const TrainingOptions& options, const ModelSize& size, const Room& room, const std::string& what,
                     const std::string& expected) {
-  // The variables, their gradients, and the sum of the latter over shards; micro-batches and optimizers have theirs.
+  // The variables, their gradients, and the sum of those over shards. Micro-batches and optimizers need more copies.
   const double copies = 3 + (options.accumulate > 1 ? 1 : 0) + slots_of(*options.optimizer);
   constexpr double gib = 1 << 30;
   const double needed = (copies * size.weights + size.activations) * static_cast<double>(size_of(options.dtype));

@@ -1,4 +1,4 @@
-// Whether a model fits into the memory of the device that it is trained on.
+// Whether a model fits into the memory of the device that trains it.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-/// Numbers of elements. Not integers: they may be anything.
+/// Numbers of elements. Not integers, because they may exceed any integer type.
 struct ModelSize {
   double weights = 0;
-  double activations = 0;  ///< of one shard, as far as they count
+  double activations = 0;  ///< for one shard; only those that matter
 };
 
 /// The memory that one rank's model may fill.
@@ -21,11 +21,11 @@ struct Room {
   std::string_view owner;  ///< "this host", "this GPU"
 };
 
-/// That of the process's device of `kind`.
+/// The memory of this process's device of `kind`.
 Room room_on(DeviceKind kind);
 
-/// ConfigError where there is less room than one rank needs: a system may promise memory, and kill ranks that use it.
-/// `what` names the options that the size comes from, and `expected` says what to do about it.
+/// LOCAL. ConfigError if there is less room than one rank needs; the system may promise memory anyway, and then kill
+/// ranks that use it. `what` names the options that the size comes from, and `expected` says what to do about it.
 void require_memory(const TrainingOptions& options, const ModelSize& size, const Room& room, const std::string& what,
                     const std::string& expected);
 

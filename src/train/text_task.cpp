@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-/// What a sample begins behind: so it begins a line, whatever the text.
+/// What comes before a generated sample, so that it starts a line whatever the text.
 constexpr const char* prompt = "\n";
 
 const TrainingOptions& checked(const TrainingOptions& options) {
@@ -71,8 +71,9 @@ void TextTask::require_model_fits(const FitOptions& fit, const Room& room) const
              vocabulary = static_cast<double>(model.vocabulary);
   const std::int64_t batch = BatchSchedule{train_.count(), fit.global_batch}.largest_batch();
   const auto windows = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
-  // Of a block: queries, keys and values, the output of the heads, and two layers between which it is four times as
-  // wide; what they and the norms yield, and each head's weights of any position for any other.
+  // Weights of a block: queries, keys and values, the output of the heads, and two layers whose inner width is four
+  // times the outer. Activations: the results of these and of the norms, and each head's weight of any position for any
+  // other.
   const ModelSize size{
       .weights = (vocabulary + context) * width + layers * 12 * width * width,
       .activations = windows * context * (layers * (16 * width + heads * context) + 12 * width + vocabulary)};

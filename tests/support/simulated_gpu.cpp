@@ -36,8 +36,6 @@
 
 #include "device/cuda.hpp"
 #include "ops/backends.hpp"
-#include "ops/cuda/no_image_kernels.hpp"
-#include "ops/cuda/no_sequence_kernels.hpp"
 #include "reduce/cuda/arithmetic.hpp"
 
 namespace lockstep {
@@ -207,11 +205,12 @@ TensorView for_host(const TensorView& view) {
   return {view.data(), view.shape(), view.dtype()};
 }
 
-class SimulatedKernels final : public ops::Kernels,
-                               public ops::cuda::NoImageKernels,
-                               public ops::cuda::NoSequenceKernels {
+class SimulatedKernels final : public ops::Kernels {
  public:
   explicit SimulatedKernels(Stream& stream) : stream_{simulated(stream)} {}
+
+  const ops::ImageKernels* image() const override { return nullptr; }
+  const ops::SequenceKernels* sequence() const override { return nullptr; }
 
   std::string_view name() const override { return "simulated"; }
   std::string fingerprint() const override { return "simulated"; }

@@ -9,10 +9,10 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
-#include <lockstep/control/phase_table.hpp>
 
 #include "checkpoint/file.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "control/phase_table.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 

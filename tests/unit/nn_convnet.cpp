@@ -40,7 +40,7 @@ std::vector<std::string> variables_of(const Convnet& model) {
 class WithoutImages final : public ops::ReferenceKernels {
  public:
   std::string_view name() const override { return "blind"; }
-  bool has_image_kernels() const override { return false; }
+  const ops::ImageKernels* image() const override { return nullptr; }
 };
 
 }  // namespace

@@ -117,12 +117,15 @@ class StrategyExtended {
   }
 
   /// LOCAL: the type alone decides, so every rank does the same. The mean of a value that is not PerReplica is the
-  /// value itself, not a copy, and a plain value stays plain. On one replica, so is the sum of a plain value.
-  /// InvalidArgument for the sum of a Mirrored, and for the sum of a plain value over several replicas: neither says
-  /// what each replica adds.
+  /// value itself, not a copy, and a plain value stays plain. On one replica, the sum of a plain value is a copy of it:
+  /// its tensors have memory of their own, on the same device. InvalidArgument for the sum of a Mirrored, and for the
+  /// sum of a plain value over several replicas: neither says what each replica adds.
   template <NotPerReplica T>
   T reduce_to(ReduceOp op, const T& value, Here = Here::current()) {
     require_value_itself(op, is_mirrored<T> ? Kind::mirrored : Kind::plain);
+    if constexpr (!is_mirrored<T>) {
+      if (op == ReduceOp::sum) return combine(PerReplica<T>{value}, [&](Leaves& leaves) { copy(leaves); });
+    }
     return value;
   }
 
@@ -257,10 +260,10 @@ class StrategyExtended {
   StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps = 1, NamedValues initial = {},
                                     Here here = Here::current());
 
-  /// COLL, blocking, one agreement. For library code that hands out input. Calls `offer` on this rank, in this
-  /// strategy's scope. Returns true on every rank if any of them has input. MismatchError if they offer different
-  /// things. An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
-  bool agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
+  /// COLL, blocking, one agreement, and one more message if any rank lacks an outline. For library code that hands out
+  /// input. Calls `offer` on this rank, in this strategy's scope. MismatchError if the ranks' offers differ in `what`.
+  /// An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
+  InputAnswer agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
 
   /// LOCAL. No context needed. The strategy that this is part of. This object stays in place when the strategy is
   /// moved.
@@ -370,6 +373,8 @@ class StrategyExtended {
   /// The same, and InvalidArgument for another strategy's variable.
   void require_own(const Variable& variable) const;
   void require_value_itself(ReduceOp op, Kind kind) const;
+  /// Replaces the leaves by copies on the same device.
+  void copy(Leaves& leaves) const;
   /// Whether this rank is the destination. ContextError as above; InvalidArgument if there is no such replica.
   bool is_here(OneReplica destination) const;
   void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);

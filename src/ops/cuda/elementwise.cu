@@ -1,5 +1,6 @@
-// One thread an element, in strides of the grid. Compiled without fused operations, so that every element has the bits
-// that the host's loops give it. 32-bit counts would end at 2^31 elements: every index is of 64 bits.
+// Element-wise kernels: one thread per element, in strides of the grid. Compiled without fused operations, so that
+// every element has the same bits as in the host's loops. Indices have 64 bits, since 32-bit counts would end at 2^31
+// elements.
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/elements.hpp"
 #include "ops/cuda/geometry.hpp"
@@ -10,7 +11,7 @@ namespace {
 
 using lockstep::detail::launch;
 
-// Of add_bias: a block is a tile of rows and columns, so that no thread divides an index to find its column.
+// For add_bias. A block is a tile of rows and columns, so that no thread divides an index to find its column.
 constexpr int tile_columns = 32;
 constexpr int tile_rows = 8;
 
@@ -24,7 +25,7 @@ __global__ void add_bias_kernel(T* rows, const T* bias, std::int64_t row_count, 
   }
 }
 
-// `x < 0 ? 0 : x` and `y <= 0 ? 0 : dy`, in this direction, let a NaN through.
+// Written as `x < 0 ? 0 : x` and `y <= 0 ? 0 : dy`, these let NaN through.
 
 template <class T>
 __global__ void relu_kernel(const T* x, T* y, std::int64_t count) {

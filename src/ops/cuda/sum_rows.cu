@@ -1,6 +1,6 @@
-// Sums of columns, each by one thread, first row first: the bits are the host's. The blocks are of one warp, because a
-// layer has few hundred columns and a GPU more than a hundred multiprocessors. The loop is unrolled so that the loads
-// of several rows are under way at once.
+// Sums of columns. One thread adds up each, first row first, so the bits are the host's. Blocks have one warp, because
+// a layer has a few hundred columns and a GPU more than a hundred multiprocessors. The loop is unrolled to keep the
+// loads of several rows in flight.
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"

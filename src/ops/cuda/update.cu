@@ -1,5 +1,5 @@
-// The steps of optimizers, one thread an element in strides of the grid, and the sum of squares. Compiled without fused
-// operations, as elementwise.cu: the bits are the host's.
+// Optimizer steps, one thread per element in strides of the grid, and the sum of squares. Compiled without fused
+// operations, like elementwise.cu, so the bits are the host's.
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/elements.hpp"
 #include "ops/cuda/geometry.hpp"
@@ -30,7 +30,7 @@ __global__ void adamw_kernel(T* values, const T* gradient, T* first, T* second, 
     apply_adamw(values[i], gradient[i], first[i], second[i], step, adam);
 }
 
-/// As many threads as a block of elements has sums. Each takes block after block.
+/// A block has as many threads as a block of elements has sums, and takes one block of elements after another.
 template <class T>
 __global__ void block_sums_kernel(const T* x, std::int64_t count, double* block_sums) {
   __shared__ double sums[square_lanes];

@@ -1,12 +1,12 @@
-#include "image_reference.hpp"
+#include "ops/reference/image_reference.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
 
-#include "image_loops.hpp"
-#include "typed.hpp"
+#include "ops/reference/image_loops.hpp"
+#include "ops/reference/typed.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -125,7 +125,7 @@ void ReferenceImageKernels::moving_average(const TensorView& average, const Tens
 void ReferenceImageKernels::dropout_mask(const RandomStream& random, std::uint64_t first, double rate,
                                          const TensorView& mask) const {
   check_dropout_mask(here, rate, mask);
-  // Exact for the usual rates, and never off by more than 2^-33 of the probability.
+  // Exact for the usual rates; never off by more than a probability of 2^-33.
   const auto dropped_below = static_cast<std::uint64_t>(std::llround(rate * 0x1p32));
   with_type(mask.dtype(), [&](auto zero) {
     using T = decltype(zero);

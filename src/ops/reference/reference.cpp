@@ -1,14 +1,14 @@
-#include "reference.hpp"
+#include "ops/reference/reference.hpp"
 
 #include <algorithm>
 #include <vector>
 
-#include "../backends.hpp"
-#include "../checks.hpp"
-#include "../product_tree.hpp"
-#include "loops.hpp"
-#include "softmax.hpp"
-#include "typed.hpp"
+#include "ops/backends.hpp"
+#include "ops/checks.hpp"
+#include "ops/product_tree.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/softmax.hpp"
+#include "ops/reference/typed.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -40,8 +40,7 @@ void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const 
     using T = decltype(zero);
     if (transpose_b == Transpose::no)
       return loops::matmul(m, n, k, data<T>(a), a_row, a_column, data<T>(b), n, data<T>(c), n);
-    // A copy of b costs one pass; reading b by columns would cost a stride in every step, or another order of
-    // the sum.
+    // A copy of b costs one pass. Reading b by columns would cost a stride in every step, or another order of the sum.
     const std::vector<T> rows_of_b = loops::transposed(data<T>(b), n, k, k);
     loops::matmul(m, n, k, data<T>(a), a_row, a_column, rows_of_b.data(), n, data<T>(c), n);
   });

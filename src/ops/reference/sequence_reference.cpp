@@ -1,19 +1,19 @@
-#include "sequence_reference.hpp"
+#include "ops/reference/sequence_reference.hpp"
 
 #include <algorithm>
 #include <span>
 #include <string_view>
 
-#include "../sequence_checks.hpp"
-#include "attention.hpp"
-#include "loops.hpp"
-#include "sequence_loops.hpp"
-#include "typed.hpp"
+#include "ops/reference/attention.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/sequence_loops.hpp"
+#include "ops/reference/typed.hpp"
+#include "ops/sequence_checks.hpp"
 
 namespace lockstep::ops {
 namespace {
 
-/// The offset of each index' row is only used once all of them are known to be rows of the table.
+/// All indices, once they are known to be rows of the table; only then may their offsets be used.
 std::span<const std::int32_t> checked_indices(std::string_view operation, const TensorView& indices,
                                               const TensorView& table) {
   const std::span<const std::int32_t> all = indices.elements<std::int32_t>();
@@ -22,7 +22,7 @@ std::span<const std::int32_t> checked_indices(std::string_view operation, const 
   return all;
 }
 
-/// c = scale * op(a) · op(b), with the sums of matmul.
+/// c = scale * op(a) · op(b), summed as in matmul.
 constexpr auto multiply_blocks = []<class T>(const MatmulSizes& sizes, T scale, const Block<T>& a,
                                              Transpose transpose_a, const Block<T>& b, Transpose transpose_b,
                                              const Block<T>& c) {

@@ -1,14 +1,19 @@
-// From views to the memory of a C++ type.
+// Views as memory of a C++ type.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::ops {
 
-/// Calls `fn` with a value of the C++ type of `dtype`, which the checks found to be f32 or f64.
+/// Calls `fn` with a value of the C++ type of `dtype`. InvalidArgument unless it is f32 or f64.
 template <class Fn>
 auto with_type(DType dtype, Fn&& fn) {
-  return dtype == DType::f32 ? fn(float{}) : fn(double{});
+  if (dtype == DType::f32) return fn(float{});
+  if (dtype == DType::f64) return fn(double{});
+  throw InvalidArgument{fmt::format("no kernel computes with {}; expected f32 or f64", name_of(dtype))};
 }
 
 template <class T>

@@ -3,17 +3,17 @@
 #include <cstddef>
 #include <vector>
 
-#include "../checks.hpp"
-#include "../square_blocks.hpp"
-#include "../update_scalars.hpp"
-#include "loops.hpp"
-#include "reference.hpp"
-#include "typed.hpp"
+#include "ops/checks.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/reference.hpp"
+#include "ops/reference/typed.hpp"
+#include "ops/square_blocks.hpp"
+#include "ops/update_scalars.hpp"
 
 namespace lockstep::ops {
 namespace {
 
-/// Of at most square_block elements.
+/// The sum of the squares of at most square_block elements.
 template <class T>
 double block_sum(const T* x, std::int64_t count) {
   std::array<double, square_lanes> sums{};
