@@ -15,7 +15,7 @@ void MultiStepContext::require_cross_replica(std::string_view name) {
                     name)};
 }
 
-std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here) {
+std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, Here here) {
   const Scope scope = enter();
   if (steps < 0) throw InvalidArgument{fmt::format("a loop of {} steps; expected 0 or more", steps)};
   strategy_->agree(TagKind::steps, here, fmt::format("{} steps", steps));

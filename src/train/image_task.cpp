@@ -1,3 +1,4 @@
+// Training on labelled images: the data, and the models that take them.
 #include <string>
 #include <utility>
 #include <vector>

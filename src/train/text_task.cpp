@@ -1,3 +1,4 @@
+// Training on text: the data, and the gpt.
 #include <filesystem>
 #include <optional>
 #include <string>

@@ -36,7 +36,8 @@ TEST_CASE("a loop of steps ends with its input") {
     auto iterator = make_array_iterator(strategy, samples, {.global_batch_size = 8, .shuffle_seed = {}});
     const auto step = [](ReplicaContext&, const Tensor& batch) -> double { return batch.view().elements<float>()[0]; };
 
-    const StepsResult result = strategy.extended().run_steps_on_iterator(
+    const StepsResult result = run_steps_on_iterator(
+        strategy,
         [&](MultiStepContext& loop, const PerReplica<Tensor>& batch) {
           loop.set_last_step_output("loss", strategy.run(step, batch), ReduceOp::mean);
         },

@@ -1,3 +1,4 @@
+// Cluster specs, TF_CONFIG, which rank is which task, and which device a rank uses.
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,3 +1,4 @@
+// Text files, and the samples cut out of them.
 #include <filesystem>
 #include <limits>
 #include <string>

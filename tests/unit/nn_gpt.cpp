@@ -1,3 +1,4 @@
+// The gpt: its variables, gradients, shards and refusals.
 #include <cmath>
 #include <limits>
 #include <memory>

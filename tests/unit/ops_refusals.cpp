@@ -1,3 +1,4 @@
+// What kernels refuse, and in which words.
 #include <cstring>
 #include <string>
 
@@ -6,7 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
-#include "ops/reference/typed.hpp"
+#include "ops/with_type.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;
@@ -24,7 +25,7 @@ Tensor zeros(Shape shape, DType dtype = DType::f32) {
 }  // namespace
 
 TEST_CASE("kernels compute with the C++ types of f32 and f64, and take nothing else for one of them") {
-  const auto size = [](DType dtype) { return with_type(dtype, [](auto zero) { return sizeof zero; }); };
+  const auto size = [](DType dtype) { return with_type(dtype, []<class T>() { return sizeof(T); }); };
   CHECK(size(DType::f32) == sizeof(float));
   CHECK(size(DType::f64) == sizeof(double));
   for (const DType other : {DType::f16, DType::bf16, DType::i32, DType::i64, DType::u8})

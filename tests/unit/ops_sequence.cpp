@@ -1,3 +1,4 @@
+// Kernels for sequences, against plain arithmetic.
 #include <cmath>
 #include <functional>
 #include <string>

@@ -1,3 +1,4 @@
+// What kernels for sequences refuse, and in which words.
 #include <functional>
 #include <string>
 

@@ -19,7 +19,6 @@
 #include <lockstep/strategy/colocation.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
-#include <lockstep/strategy/named_values.hpp>
 #include <lockstep/strategy/signature.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/values/locality.hpp>
@@ -28,7 +27,6 @@
 
 namespace lockstep {
 
-class MultiStepContext;
 class Strategy;
 
 /// A function that `update` can call with a handle of type V and arguments of the types T, each as this rank has it
@@ -60,17 +58,6 @@ inline constexpr bool is_reducible_pair<std::pair<PerReplica<T>, V>> =
 template <class T>
 concept ReduciblePairs =
     std::ranges::input_range<const T> && detail::is_reducible_pair<std::ranges::range_value_t<const T>>;
-
-/// A function that a loop of steps can call: `fn(context, input)`, with the PerReplica that the input gives.
-template <class Fn, class Input>
-concept StepFunction = std::invocable<Fn&, MultiStepContext&, step_input_t<Input>>;
-
-/// The result of a loop of steps (StrategyExtended::run_steps_on_iterator).
-struct StepsResult {
-  std::int64_t steps_run = 0;     ///< fewer than asked for if the input ended
-  NamedValues last_step_outputs;  ///< Mirrored<T> if reduced over the replicas, else as they were set
-  NamedValues non_tensor_outputs;
-};
 
 /// A destination: the only replica that gets the result.
 struct OneReplica {
@@ -249,16 +236,10 @@ class StrategyExtended {
     return PerReplica{MapOutput<Result>{std::move(results), count}};
   }
 
-  /// COLL, blocking. Calls `fn(context, input)` up to `steps` times, each time with the next input. The calls are in
-  /// this strategy's scope, so in cross-replica context: `fn` calls Strategy::run itself. All ranks leave the loop at
-  /// the same step. If the input ends early, `steps_run` is smaller than `steps`.
-  ///
-  /// `initial` holds the outputs until a step sets them. The ranks agree on the number of steps once, at the start:
-  /// MismatchError if it differs, InvalidArgument if it is negative. An exception that leaves `fn` on one rank is
-  /// rethrown there, and the others throw PeerError.
-  template <DistributedInput Input, StepFunction<Input> Fn>
-  StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps = 1, NamedValues initial = {},
-                                    Here here = Here::current());
+  /// COLL, blocking. For library code: the loop of run_steps_on_iterator (multi_step.hpp). Calls `step` in this
+  /// strategy's scope until it returns false, and up to `steps` times, which the ranks agree on. Returns how often it
+  /// returned true. An exception that leaves `step` on one rank is rethrown there, and the others throw PeerError.
+  std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, Here here = Here::current());
 
   /// COLL, blocking, one agreement, and one more message if any rank lacks an outline. For library code that hands out
   /// input. Calls `offer` on this rank, in this strategy's scope. MismatchError if the ranks' offers differ in `what`.
@@ -386,7 +367,6 @@ class StrategyExtended {
                        std::optional<OneReplica> destination, std::string_view more, const Here& here);
 
   /// Calls `step` until it returns false, at most `steps` times. Returns how often it returned true.
-  std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here);
 
   Strategy* strategy_;  ///< follows the strategy when it is moved
 };

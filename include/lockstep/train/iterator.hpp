@@ -28,7 +28,7 @@ enum class InputReplicationMode : std::uint8_t {
   per_worker,  ///< each rank has its own pipeline and shares nothing of it
 };
 
-/// Feeds Strategy::run_on_next and StrategyExtended::run_steps_on_iterator. Ready as soon as it is constructed.
+/// Feeds Strategy::run_on_next and run_steps_on_iterator. Ready as soon as it is constructed.
 /// Everything it calls runs in the strategy's scope. The strategy must outlive it, and may be moved.
 template <class Batch>
 class DistributedIterator {

@@ -14,6 +14,7 @@
 #include "ops/product_tree.hpp"
 #include "ops/square_blocks.hpp"
 #include "ops/update_scalars.hpp"
+#include "ops/with_type.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -22,14 +23,6 @@ using detail::check_cuda;
 using detail::native;
 
 constexpr DeviceKind here = DeviceKind::cuda;
-
-/// Calls `body` with the C++ type of `dtype`. InvalidArgument unless it is f32 or f64.
-template <class Body>
-void with_type(DType dtype, Body&& body) {
-  if (dtype == DType::f32) return body.template operator()<float>();
-  if (dtype == DType::f64) return body.template operator()<double>();
-  throw InvalidArgument{fmt::format("no kernel computes with {}; expected f32 or f64", name_of(dtype))};
-}
 
 template <class T>
 T* data(const TensorView& view) {
