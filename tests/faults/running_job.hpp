@@ -48,6 +48,7 @@ class RunningJob {
 
   /// The process of a rank, or of mpirun where there is no rank; nothing where it is not there.
   std::optional<pid_t> find(std::optional<int> rank) const {
+    const std::string mark = fmt::format("{}={}", variable, marker_);
     for (const auto& entry : std::filesystem::directory_iterator{"/proc"}) {
       const std::string name = entry.path().filename();
       if (!std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
@@ -55,7 +56,7 @@ class RunningJob {
       bool mine = false;
       std::ifstream environment{entry.path() / "environ", std::ios::binary};
       for (std::string text; std::getline(environment, text, '\0');) {
-        if (text == std::string{variable} + "=" + marker_) mine = true;
+        if (text == mark) mine = true;
         if (text.starts_with("OMPI_COMM_WORLD_RANK=")) found_rank = std::stoi(text.substr(text.find('=') + 1));
       }
       if (mine && found_rank == rank) return std::stoi(name);

@@ -65,8 +65,8 @@ class BlockProducts {
   void add_product(float* c, const Factors& factors) const { multiply(factors, 1, c); }
   void add(float* c, const float* other) const { loops::add(c, other, rows_ * columns_); }
   float* spare(std::size_t level) {
-    if (level == spare_.size()) spare_.emplace_back(static_cast<std::size_t>(2 * rows_of_block_ * columns_));
-    return spare_[level].data();
+    if (level < spare_.size()) return spare_[level].data();
+    return spare_.emplace_back(static_cast<std::size_t>(2 * rows_of_block_ * columns_)).data();
   }
 
  private:
