@@ -17,12 +17,12 @@
 namespace lockstep::bench {
 namespace {
 
-/// What one size needs, as long as the largest of them; smaller sizes take its beginning.
+/// The tensors of the largest size; smaller sizes use their first elements.
 struct Tensors {
   Tensor input;     ///< what this rank brings
   Tensor expected;  ///< the exact sum
-  Tensor host;      ///< what MPI reduces, and where results are looked at
-  Tensor reduced;   ///< what the library reduces, in the memory of the device
+  Tensor host;      ///< what MPI reduces, and where results are compared
+  Tensor reduced;   ///< what the library reduces, in the device's memory
 
   static constexpr double copies = 4;
 
@@ -36,7 +36,7 @@ struct Tensors {
   }
 };
 
-/// The system may promise memory that it does not have, and kill the ranks that use it.
+/// ConfigError for too little memory: the system may promise more than it has, and kill the ranks that use it.
 void require_memory(std::int64_t max_bytes, int ranks_on_node) {
   constexpr double gib = 1 << 30;
   const double needed = Tensors::copies * static_cast<double>(max_bytes) * ranks_on_node;
@@ -48,8 +48,8 @@ void require_memory(std::int64_t max_bytes, int ranks_on_node) {
 }
 
 struct Times {
-  std::vector<double> ours, mpi;  ///< of each iteration, in microseconds
-  double error = 0;               ///< of all of them, the first ones too
+  std::vector<double> ours, mpi;  ///< one for each counted iteration, in microseconds
+  double error = 0;               ///< over all iterations, including warm-up
 };
 
 /// The iterations of one size, on this rank.
@@ -92,11 +92,11 @@ Result result_of(const Times& times, std::int64_t bytes, std::int64_t count, Mpi
 }
 
 Row row_of(const Result& result, DType dtype, int ranks) {
-  // Bytes in a microsecond are megabytes in a second.
+  // Bytes per microsecond are megabytes per second.
   const double algbw = static_cast<double>(result.bytes) / result.time / 1e3;
-  // What the links of the machine carry. For the sum of S bytes on each of n ranks every rank must send, and receive,
-  // 2 S (n-1)/n at least: S (n-1)/n to have each of n slices added up somewhere, and as much to bring the sums back. So
-  // this is the number that stays the same over n where the links are the limit (nccl-tests, doc/PERFORMANCE.md).
+  // What the links of the machine carry. To sum S bytes on each of n ranks, every rank must send, and receive, at least
+  // 2 S (n-1)/n: S (n-1)/n to have each of n slices added up somewhere, and as much to bring the sums back. This number
+  // therefore stays the same over n where the links are the limit (nccl-tests, doc/PERFORMANCE.md).
   const double busbw = algbw * 2 * (ranks - 1) / ranks;
   return {{"bytes", "B", result.bytes},
           {"count", "elements", result.count},
@@ -118,7 +118,7 @@ std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, 
   Memory memory{runtime};
   MpiBaseline mpi;
 
-  // What may fail on one rank alone fails inside a run, and so on all of them.
+  // Whatever may fail on one rank alone runs inside a run, so that it fails on all.
   std::optional<Tensors> tensors;
   strategy.run([&](ReplicaContext&) {
     require_memory(options.max_bytes, mpi.ranks_on_node());
@@ -129,7 +129,7 @@ std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, 
   for (std::int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 2) {
     const std::int64_t count = bytes / element_bytes;
     Times times;
-    // One agreement covers the iterations of a size: what is measured is the sum, without the agreement before it.
+    // One agreement covers all iterations of a size, so the sum is measured without it.
     strategy.run([&](ReplicaContext& context) {
       context.declared_merge(fmt::format("all-reduce of {} bytes", bytes), [&](CrossDeviceOps& reductions) {
         times = measure(reductions, mpi, memory, *tensors, count, options);

@@ -1,4 +1,4 @@
-// How fast the library adds tensors up over the ranks, beside MPI.
+// How fast the library adds tensors up over the ranks, compared with MPI.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace lockstep::bench {
 struct AllReduceOptions {
   static constexpr const char* name = "all-reduce";
 
-  /// Sizes double from the first on, as long as they are not above the other.
+  /// Sizes double from the first up to the second.
   std::int64_t min_bytes = 8;
   std::int64_t max_bytes = std::int64_t{64} << 20;
   DType dtype = DType::f32;
@@ -21,12 +21,12 @@ struct AllReduceOptions {
   std::int64_t iterations = 20;
 };
 
-/// COLL. Measures the reductions of the strategy's group, on tensors in the memory of its device, against
-/// MPI_Allreduce of as many bytes in the host's: in place, on fresh inputs for every iteration, in turns. Every sum is
-/// compared with the exact one. `add` gets a row for each size, on every rank the same.
+/// COLL. Measures the reductions of the strategy's group, on tensors in its device's memory, against MPI_Allreduce of
+/// as many bytes in host memory. The two take turns, in place, on fresh inputs for every iteration. Every sum is
+/// compared with the exact one. `add` gets a row for each size, the same on every rank.
 ///
-/// Returns what was wrong, on every rank the same; empty where nothing was. ConfigError for more bytes than the host
-/// has memory for.
+/// Returns what was wrong, the same on every rank; empty if nothing was. ConfigError for more bytes than the host has
+/// memory for.
 [[nodiscard]] std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, const AddRow& add);
 
 }  // namespace lockstep::bench

@@ -1,4 +1,4 @@
-// Counts the all-reduces that the library makes of MPI.
+// Counts the library's all-reduces over MPI.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@ namespace lockstep::bench {
 /// Calls of MPI_Allreduce on this rank, on any communicator.
 struct AllReduceCalls {
   std::int64_t calls = 0;
-  std::int64_t smallest_bytes = 0;  ///< of one call; both 0 while there was none
+  std::int64_t smallest_bytes = 0;  ///< of one call; both 0 before the first
   std::int64_t largest_bytes = 0;
 };
 
-/// Adds the calls that are made while it lives to `calls`.
+/// Adds the calls made during its lifetime to `calls`.
 class AllReduceCounter final : public AllReduceListener {
  public:
   explicit AllReduceCounter(AllReduceCalls& calls) : calls_{calls} {}

@@ -5,7 +5,7 @@
 namespace lockstep::bench {
 namespace {
 
-// A function that MPI's callers find by its name can reach nothing but a global.
+// A function that MPI's callers find by its name can reach only globals.
 AllReduceListener* current = nullptr;
 
 }  // namespace

@@ -1,12 +1,12 @@
-// Hears of the all-reduces that the library makes of MPI, by MPI's profiling interface: this program has an
-// MPI_Allreduce of its own, which the library's calls find first, and which passes them on to PMPI_Allreduce.
+// Listens to the library's all-reduces through MPI's profiling interface. This program has its own MPI_Allreduce, which
+// the library's calls find first, and which passes them on to PMPI_Allreduce.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep::bench {
 
-/// While it lives it is told of each call of MPI_Allreduce on this rank, on any communicator. One at a time.
+/// Is told of each call of MPI_Allreduce on this rank, on any communicator. At most one may live at a time.
 class AllReduceListener {
  public:
   AllReduceListener();

@@ -13,22 +13,22 @@ namespace {
 // What one MPI_Allreduce can count in elements of 4 bytes, rounded down to a power of two.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 32;
 constexpr std::int64_t most_iterations = 1000000;
-// Of which a benchmark keeps some in memory.
+// A benchmark keeps several batches in memory.
 constexpr std::int64_t largest_global_batch = 16384;
 
-/// Sizes of whole elements, the first not above the last.
+/// ConfigError unless sizes are whole elements and the first is not above the last.
 void require_sizes(const AllReduceOptions& options) {
   const auto element_bytes = static_cast<std::int64_t>(size_of(options.dtype));
   if (options.min_bytes % element_bytes != 0)
     throw ConfigError{fmt::format("--min-bytes {}: expected a multiple of {}, the bytes of one {}", options.min_bytes,
                                   element_bytes, name_of(options.dtype))};
   if (options.min_bytes > options.max_bytes)
-    throw ConfigError{fmt::format("--min-bytes {} is above --max-bytes {}: expected it to be at most that",
+    throw ConfigError{fmt::format("--min-bytes {} is above --max-bytes {}: expected at most the latter",
                                   options.min_bytes, options.max_bytes)};
 }
 
 void add_json(OptionParser& parser, std::filesystem::path& json) {
-  parser.option("--json", "FILE", "Write the table there as JSON, in the units that it has",
+  parser.option("--json", "FILE", "Write the table to FILE as JSON, in the same units",
                 [&](const std::string& option, const std::string& text) { json = parse_file_name(option, text); });
 }
 
@@ -36,12 +36,12 @@ void add_json(OptionParser& parser, std::filesystem::path& json) {
 template <class Options>
 void add_common(OptionParser& parser, Options& options, std::filesystem::path& json) {
   const Options defaults;
-  parser.option("--warm-up", "N", fmt::format("Iterations before those that count (default {})", defaults.warm_up),
+  parser.option("--warm-up", "N", fmt::format("Warm-up iterations, which do not count (default {})", defaults.warm_up),
                 [&](const std::string& option, const std::string& text) {
                   options.warm_up = parse_count(option, text, 0, most_iterations);
                 });
   parser.option("--iterations", "N",
-                fmt::format("Iterations; times are their medians (default {})", defaults.iterations),
+                fmt::format("Iterations that count; times are medians over them (default {})", defaults.iterations),
                 [&](const std::string& option, const std::string& text) {
                   options.iterations = parse_count(option, text, 1, most_iterations);
                 });
@@ -58,21 +58,21 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   WatchdogOptions watchdog;
   OptionParser parser{
       "lockstep-bench",
-      "Measures what lockstep costs, beside what MPI costs in the same run.\n\n"
+      "Measures what lockstep costs, compared with MPI in the same run.\n\n"
       "  mpirun -n 2 lockstep-bench all-reduce --max-bytes 1048576\n"
       "  mpirun -n 2 lockstep-bench merge-call --json merge-call.json\n"
       "  mpirun -n 2 lockstep-bench step --model convnet\n\n"
-      "The table is on stdout. Everything else is on stderr.\n"
-      "Exit codes: 0 done, 1 a sum or a number of messages was not the expected one, 2 wrong input, 3 the ranks "
-      "disagreed, 4 a rank failed, 5 a rank stalled."};
+      "The table goes to stdout, everything else to stderr.\n"
+      "Exit codes: 0 done, 1 a sum or a number of messages was not as expected, 2 wrong input, 3 the ranks disagreed, "
+      "4 a rank failed, 5 a rank stalled."};
 
-  parser.command(AllReduceOptions::name, "The time of a sum over all ranks, by size");
+  parser.command(AllReduceOptions::name, "Time of a sum over all ranks, by size");
   parser.option("--min-bytes", "N",
-                fmt::format("The first size; each is twice the one before (default {})", all_reduce.min_bytes),
+                fmt::format("First size; each is twice the previous one (default {})", all_reduce.min_bytes),
                 [&](const std::string& option, const std::string& text) {
                   all_reduce.min_bytes = parse_count(option, text, 1, most_bytes);
                 });
-  parser.option("--max-bytes", "N", fmt::format("No size is above it (default {})", all_reduce.max_bytes),
+  parser.option("--max-bytes", "N", fmt::format("Upper limit of the sizes (default {})", all_reduce.max_bytes),
                 [&](const std::string& option, const std::string& text) {
                   all_reduce.max_bytes = parse_count(option, text, 1, most_bytes);
                 });
@@ -85,40 +85,42 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   parse_device_request(text, option);
                   line.runtime.device = text;
                 });
-  parser.flag("--allow-shared-gpu", "For tests: ranks beyond a node's GPUs share them",
+  parser.flag("--allow-shared-gpu", "For tests: let ranks share GPUs if a node has too few",
               [&] { line.runtime.allow_shared_gpu = true; });
   add_common(parser, all_reduce, line.json);
 
-  parser.command(MergeCallOptions::name, "The price of a merge_call that does nothing");
-  parser.option("--merges", "K", fmt::format("merge_calls of one run (default {})", merge_call.merges),
+  parser.command(MergeCallOptions::name, "Cost of a merge_call that does nothing");
+  parser.option("--merges", "K", fmt::format("merge_calls per run (default {})", merge_call.merges),
                 [&](const std::string& option, const std::string& text) {
                   merge_call.merges = parse_count(option, text, 1, most_iterations);
                 });
   add_common(parser, merge_call, line.json);
 
-  parser.command(StepOptions::name,
-                 "The parts of a training step, with shards and with one shard a rank. A rank that is ahead of the "
-                 "others waits for them in agreement, or in communication");
-  parser.option("--model", "mlp|convnet|gpt", "What is trained, on random samples (default mlp)",
+  parser.command(
+      StepOptions::name,
+      "Parts of a training step, with shards and with one shard per rank. A rank that is ahead of the others "
+      "waits for them in agreement, or in communication");
+  parser.option("--model", "mlp|convnet|gpt", "Model to train, on random samples (default mlp)",
                 [&](const std::string& option, const std::string& text) {
                   step.model = parse_choice<StepModel>(
                       option, text,
                       {{"mlp", StepModel::mlp}, {"convnet", StepModel::convnet}, {"gpt", StepModel::gpt}});
                 });
-  parser.option("--global-batch", "N", "Samples of a step over all ranks (default 256, of convnet 128, of gpt 16)",
+  parser.option("--global-batch", "N", "Samples per step over all ranks (default 256, for convnet 128, for gpt 16)",
                 [&](const std::string& option, const std::string& text) {
                   step.global_batch = parse_count(option, text, 1, largest_global_batch);
                 });
-  parser.option("--shards", "V|ranks", "What is compared with one shard a rank (default 8)",
+  parser.option("--shards", "V|ranks", "Shards to compare with one shard per rank (default 8)",
                 [&](const std::string&, const std::string& text) { step.shards = parse_shards(text); });
-  parser.option("--steps", "K", fmt::format("Steps of each of the two that make an iteration (default {})", step.steps),
+  parser.option("--steps", "K", fmt::format("Steps of each of the two per iteration (default {})", step.steps),
                 [&](const std::string& option, const std::string& text) {
                   step.steps = parse_count(option, text, 1, most_iterations);
                 });
   add_common(parser, step, line.json);
 
-  parser.command(WatchdogOptions::name, "The price of being watched: a change of phase, and the watchdog's thread");
-  parser.option("--seconds", "N", fmt::format("How long the thread is watched itself (default {})", watchdog.seconds),
+  parser.command(WatchdogOptions::name, "Cost of being watched: a change of phase, and the watchdog's thread");
+  parser.option("--seconds", "N",
+                fmt::format("How long to measure the thread's CPU time (default {})", watchdog.seconds),
                 [&](const std::string& option, const std::string& text) {
                   watchdog.seconds = parse_count(option, text, 1, most_iterations);
                 });
@@ -136,7 +138,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.benchmark = step;
     else
       line.benchmark = watchdog;
-    line.runtime.device = "cpu";  // agreements are the host's, and a GPU's steps are not over when the host goes on
+    line.runtime.device = "cpu";  // agreements are the host's, and a GPU still works on a step when the host goes on
   }
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
   return line;

@@ -18,13 +18,13 @@ namespace lockstep::bench {
 struct CommandLine {
   RuntimeOptions runtime;
 
-  /// Which benchmark, and how.
+  /// The benchmark to run, and its options.
   std::variant<AllReduceOptions, MergeCallOptions, StepOptions, WatchdogOptions> benchmark;
 
-  /// Where the JSON goes; empty for none.
+  /// Where to write the JSON. If empty, nowhere.
   std::filesystem::path json;
 
-  /// What the command line asked to be printed instead of a run: the help, or the version.
+  /// The text to print instead of a run, if the command line asked for one: the help or the version.
   std::optional<std::string> answer;
 };
 

@@ -18,8 +18,8 @@ void with_float_type(DType dtype, Body&& body) {
   throw InvalidArgument{fmt::format("the inputs of a benchmark are f32 or f64, not {}", name_of(dtype))};
 }
 
-/// The top 12 of 64 bits that multiplication has mixed (Fibonacci hashing): cheap, since the largest tensors have
-/// millions of elements, and without a period that a misplaced slice could hide in.
+/// The top 12 of 64 bits that multiplication has mixed (Fibonacci hashing). It must be cheap, since the largest tensors
+/// have millions of elements; and it has no period that could hide a misplaced slice.
 std::int32_t input(int rank, std::size_t index) {
   constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;  // 2^64 / the golden ratio
   std::uint64_t mixed = (index + 1) * golden;

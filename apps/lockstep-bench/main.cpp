@@ -1,4 +1,4 @@
-// Reads the command line, and runs the benchmark that it names.
+// Reads the command line and runs the benchmark that it names.
 #include <optional>
 
 #include <lockstep/base/error.hpp>
@@ -30,8 +30,8 @@ std::string measure(Runtime& runtime, const StepOptions& options, const AddRow& 
 template <class Options>
 void run(Runtime& runtime, const Options& options, const std::filesystem::path& json) {
   Strategy& strategy = runtime.strategy();
-  std::optional<Report> report;  // the chief's
-  // In a run, so that what fails on the chief alone fails on all; and before anything is measured.
+  std::optional<Report> report;  // on the chief only
+  // Inside a run, so that a failure of the chief fails on all ranks, and before anything is measured.
   strategy.run([&](ReplicaContext&) {
     if (runtime.is_chief()) report.emplace(Subject{Options::name, runtime.size(), runtime.device().name()}, json);
   });
@@ -41,7 +41,7 @@ void run(Runtime& runtime, const Options& options, const std::filesystem::path& 
   strategy.run([&](ReplicaContext&) {
     if (report) report->finish();
   });
-  // On every rank: the failure is the job's.
+  // On every rank, because the failure is the job's.
   strategy.run([&](ReplicaContext&) {
     if (!wrong.empty()) throw Error{wrong};
   });

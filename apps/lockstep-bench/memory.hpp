@@ -1,4 +1,4 @@
-// Where the tensors of a benchmark live, and how the host waits for what is done to them: the one place that knows.
+// Where a benchmark's tensors live, and how the host waits for work on them. Only this file knows.
 #pragma once
 
 #include <lockstep/runtime/runtime.hpp>
@@ -11,14 +11,14 @@ class Memory {
  public:
   explicit Memory(Runtime& runtime);
 
-  /// InvalidArgument where `count` elements cannot be.
+  /// Zeros. InvalidArgument if no tensor can have `count` elements.
   Tensor allocate(DType dtype, std::int64_t count);
 
-  /// Copies between a tensor of the host and one of `allocate`, of the same type and shape. Done when it returns.
+  /// Copy between a host tensor and one of `allocate`, of the same type and shape. The copy is done on return.
   void write(const TensorView& host, const TensorView& here);
   void read(const TensorView& here, const TensorView& host);
 
-  /// Blocks the host until all that was started on this memory is done.
+  /// Blocks the host until all work started on this memory is done.
   void wait();
 
  private:

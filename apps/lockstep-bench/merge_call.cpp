@@ -49,7 +49,7 @@ std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, 
   bare = mpi.largest(std::move(bare));
 
   const auto merges = static_cast<double>(options.merges);
-  // Of each iteration on its own, so that what drifts over the iterations is in both of its terms.
+  // Computed for each iteration, so that drift over the iterations affects both terms alike.
   std::vector<double> prices, bare_prices;
   for (std::size_t i = 0; i < full.size(); ++i) {
     prices.push_back((full[i] - empty[i]) / merges);

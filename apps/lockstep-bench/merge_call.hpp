@@ -1,4 +1,4 @@
-// What it costs that all ranks agree before they do anything together: the price of a merge_call.
+// The price of a merge_call: what it costs that all ranks agree before they do anything together.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct MergeCallOptions {
   std::int64_t iterations = 50;
 };
 
-/// COLL. In turns, in each iteration: a `run` of `merges` merge_calls that do nothing, a `run` without any, and as many
-/// bare MPI_Allreduce of 16 bytes as merge_calls. The price of a merge_call is (the first - the second) / merges. `add`
-/// gets one row, on every rank the same.
+/// COLL. Each iteration times, in turn, a `run` of `merges` merge_calls that do nothing, a `run` without any, and
+/// `merges` bare MPI_Allreduce calls of 16 bytes. The price of a merge_call is (the first - the second) / merges. `add`
+/// gets one row, the same on every rank.
 ///
-/// Returns what was wrong, on every rank the same; empty where each merge_call was one MPI_Allreduce of 16 bytes.
+/// Returns what was wrong, the same on every rank; empty if each merge_call was one MPI_Allreduce of 16 bytes.
 [[nodiscard]] std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, const AddRow& add);
 
 }  // namespace lockstep::bench

@@ -28,7 +28,7 @@ struct MpiBaseline::Comm {
 
   Comm() {
     check(MPI_Comm_dup(MPI_COMM_WORLD, &handle), "MPI_Comm_dup");
-    // The default handler aborts, and no return code would ever be seen.
+    // The default handler aborts, so no return code would ever be seen.
     check(MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_size(handle, &ranks), "MPI_Comm_size");
     MPI_Comm node = MPI_COMM_NULL;
@@ -38,7 +38,7 @@ struct MpiBaseline::Comm {
   }
   ~Comm() { MPI_Comm_free(&handle); }
 
-  // By the profiling interface's name, since this program's MPI_Allreduce counts.
+  // The profiling interface's name, since this program's own MPI_Allreduce counts calls.
   void all_reduce(void* data, std::size_t count, MPI_Datatype type, MPI_Op op) {
     check(PMPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), type, op, handle), "MPI_Allreduce");
   }

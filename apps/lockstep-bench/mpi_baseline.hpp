@@ -1,4 +1,4 @@
-// MPI as a program without lockstep would call it: what lockstep's times are set beside.
+// MPI as a program without lockstep would call it: the baseline of lockstep's times.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace lockstep::bench {
 
-/// All ranks of the job, on a communicator of its own. Every method but one is COLL and blocks; CommError if MPI fails.
-/// MPI must run for as long as it lives. None of its calls is seen by AllReduceCounter.
+/// All ranks of the job, on a communicator of its own. Every method but one is COLL and blocking; CommError if MPI
+/// fails. MPI must run throughout its lifetime. AllReduceCounter sees none of its calls.
 class MpiBaseline {
  public:
   MpiBaseline();
@@ -19,18 +19,18 @@ class MpiBaseline {
   /// LOCAL. How many ranks share this rank's node.
   int ranks_on_node() const;
 
-  /// Lets no rank go on before all are here.
+  /// Returns when all ranks have called it.
   void barrier();
 
   /// Sums f32 or f64 elements on the host, in place.
   void all_reduce(const TensorView& tensor);
 
-  /// What an agreement costs at least: the larger of two 64-bit words, 16 bytes.
+  /// The least that an agreement costs: the maximum of two 64-bit words, 16 bytes.
   void all_reduce_16_bytes();
 
-  /// Element by element the largest over the ranks. The same number of values on every rank.
+  /// The largest over the ranks, element by element. Every rank gives the same number of values.
   std::vector<double> largest(std::vector<double> values);
-  /// The same of their means.
+  /// The same with the mean.
   std::vector<double> mean(std::vector<double> values);
 
  private:

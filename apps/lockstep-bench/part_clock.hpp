@@ -12,12 +12,12 @@ namespace lockstep::bench {
 
 /// What a rank does in a step, in the order of the report.
 enum class Part : std::uint8_t {
-  data,           ///< from the end of the step before to the model: the order of the samples, the batches
-  forward,        ///< to the loss
-  backward,       ///< with the adding up of shards
-  communication,  ///< collectives that nothing else goes on beside: the others' slowness, and sums over ranks, too
-  agreement,      ///< with waiting for the others to come to it
-  optimizer,      ///< from gradients to weights, and statistics to averages, without the two above
+  data,           ///< from the end of the previous step to the model: the order of the samples, the batches
+  forward,        ///< up to and including the loss
+  backward,       ///< including the sum over shards
+  communication,  ///< collectives, not overlapped with computation, including waits for other ranks
+  agreement,      ///< including waits for other ranks
+  optimizer,      ///< from gradients to weights and from statistics to averages, without the two above
   other,          ///< the end of the step
 };
 inline constexpr std::size_t part_count = 7;
@@ -32,23 +32,23 @@ struct PartTimes {
   bool operator==(const PartTimes&) const = default;
 };
 
-/// Gives every moment to exactly one part, so that parts add up to the whole. For one thread.
+/// Assigns every moment to exactly one part, so that the parts add up to the whole. For one thread.
 class PartClock {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// Begins with `data`. `now` is another clock for tests.
+  /// Starts in `data`. Tests pass another clock as `now`.
   explicit PartClock(std::function<Time()> now = std::chrono::steady_clock::now);
 
   Part current() const { return current_; }
 
-  /// Time is the part's from now on.
+  /// Time counts for `part` from now on.
   void enter(Part part);
 
-  /// Ends a step: the times since the last lap, or the beginning. The next one begins, with `data`.
+  /// Ends a step. Returns the times since the last lap, or since the start. The next step starts in `data`.
   PartTimes lap();
 
-  /// Time is the part's while it lives, and then that of the one that was interrupted.
+  /// Time counts for `part` during its lifetime, and then again for the part it interrupted.
   class During {
    public:
     During(PartClock& clock, Part part) : clock_{clock}, interrupted_{clock.current()} { clock_.enter(part); }

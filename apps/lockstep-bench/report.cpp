@@ -10,10 +10,12 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/options/standard_output.hpp"
+
 namespace lockstep::bench {
 namespace {
 
-/// Two decimals; of what they would not show, two digits. Whole numbers as they are, so 0 is nothing but 0.
+/// Two decimals, or two digits for small values. Whole numbers have no decimals, so "0" means exactly 0.
 std::string text_of(double value) {
   if (value == std::round(value) && std::abs(value) < 1e15) return fmt::format("{:.0f}", value);
   return std::abs(value) < 0.1 ? fmt::format("{:.2g}", value) : fmt::format("{:.2f}", value);
@@ -29,7 +31,7 @@ std::string unit_text(const Cell& cell) {
   return *cell.unit ? fmt::format("({})", cell.unit) : std::string{};
 }
 
-/// Room for ten digits, or what stands above them.
+/// Room for ten digits, or for the heading.
 std::size_t width_of(const Cell& cell) {
   constexpr std::size_t digits = 10;
   return std::max({digits, std::strlen(cell.name), unit_text(cell).size()}) + 2;
@@ -39,7 +41,7 @@ template <class Text>
 std::string line_of(const char* begin, const Row& row, Text&& text) {
   std::string line = begin;
   for (const Cell& cell : row) {
-    // The mark before the first column takes one of its blanks.
+    // The mark before the first column takes the place of a blank.
     const std::size_t width = width_of(cell) - (&cell == &row.front() ? line.size() : 0);
     line += fmt::format("{:>{}}", text(cell), width);
   }
@@ -81,12 +83,11 @@ Report::Report(Subject subject, std::filesystem::path json) : subject_{std::move
 
 void Report::add(const Row& row) {
   if (rows_.empty()) {
-    fmt::print("# lockstep-bench {}: {} {}, device {}\n", subject_.bench, subject_.ranks,
-               subject_.ranks == 1 ? "rank" : "ranks", subject_.device);
-    std::fputs(table_head(row).c_str(), stdout);
+    write_output(fmt::format("# lockstep-bench {}: {} {}, device {}\n", subject_.bench, subject_.ranks,
+                             subject_.ranks == 1 ? "rank" : "ranks", subject_.device) +
+                 table_head(row));
   }
-  std::fputs(table_line(row).c_str(), stdout);
-  std::fflush(stdout);  // a long run is watched
+  write_output(table_line(row));
   rows_.push_back(row);
 }
 

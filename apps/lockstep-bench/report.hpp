@@ -1,5 +1,5 @@
-// What a benchmark reports: rows whose cells say what they are, so that the columns of the table and the keys in JSON
-// are one list.
+// What a benchmark reports: rows of cells that carry their names and units, so that the columns of the table and the
+// keys of the JSON are one list.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace lockstep::bench {
 
 struct Cell {
-  const char* name;  ///< heads the column; the key in JSON
-  const char* unit;  ///< stands below the name; "" where there is none
+  const char* name;  ///< heading of the column, and key in the JSON
+  const char* unit;  ///< printed below the name; "" if there is none
   std::variant<std::int64_t, double, std::string> value;
 };
 
@@ -28,29 +28,29 @@ using AddRow = std::function<void(const Row&)>;
 /// "#    bytes    time\n#      (B)    (us)\n": the names and units of a row's columns.
 std::string table_head(const Row& row);
 
-/// The values, below the names of `table_head`.
+/// The values, aligned below the names of `table_head`.
 std::string table_line(const Row& row);
 
-/// Which run the rows are of.
+/// The run that the rows describe.
 struct Subject {
   std::string bench;  ///< "all-reduce"
   int ranks = 0;
   std::string device;  ///< "cpu"
 };
 
-/// {"bench","ranks","device","rows":[…]}, a row an object, on one line.
+/// {"bench","ranks","device","rows":[…]} on one line, with an object for each row.
 std::string to_json(const Subject& subject, const std::vector<Row>& rows);
 
-/// The report of a run, by one rank: every row in a table on stdout as it is measured, all of them in a JSON file at
-/// the end.
+/// The report of a run, written by one rank: each row in a table on stdout as it is measured, and all rows in a JSON
+/// file at the end.
 class Report {
  public:
-  /// Begins the JSON file, unless `json` is empty. ConfigError, naming --json, if it cannot be written.
+  /// Creates the JSON file, unless `json` is empty. ConfigError, naming --json, if it cannot be written.
   Report(Subject subject, std::filesystem::path json);
 
   void add(const Row& row);
 
-  /// Writes the JSON file. Error, naming it, if it could not be written.
+  /// Writes the JSON file. Error, naming it, if that fails.
   void finish();
 
  private:

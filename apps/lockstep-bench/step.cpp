@@ -16,10 +16,10 @@
 namespace lockstep::bench {
 namespace {
 
-// Global batches of samples in memory; training begins at the first again behind them.
+// Global batches of samples in memory. Training starts over after the last.
 constexpr std::int64_t batches = 16;
 
-/// All-reduces of MPI's outside of the strategy's collectives are agreements.
+/// MPI all-reduces outside the strategy's collectives are agreements.
 class AgreementTimer final : public AllReduceListener {
  public:
   explicit AgreementTimer(PartClock& clock) : clock_{clock} {}
@@ -45,7 +45,7 @@ std::int64_t global_batch_of(const StepOptions& options) {
   return 1;
 }
 
-/// What is compared: the number of shards asked for, and one a rank.
+/// The numbers of shards to compare: the one asked for, and one per rank.
 std::vector<int> shard_counts(const StepOptions& options, Runtime& runtime) {
   std::vector<int> counts;
   runtime.strategy().run([&](ReplicaContext&) {
@@ -99,7 +99,7 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
     runs.push_back(std::make_unique<StepRun>(runtime.make_strategy(timed_reductions(clock)), clock, *samples,
                                              StepRun::Options{options.model, global_batch, shards}));
 
-  // By run, then by iteration.
+  // First index: run. Second index: iteration.
   std::vector<std::vector<Block>> blocks(runs.size());
   const AgreementTimer agreements{clock};
   for (std::int64_t i = -options.warm_up; i < options.iterations; ++i)

@@ -7,7 +7,7 @@
 namespace lockstep::bench {
 namespace {
 
-/// A lap a step.
+/// Takes a lap after each step.
 class Laps final : public Observer {
  public:
   explicit Laps(PartClock& clock) : clock_{clock} {}

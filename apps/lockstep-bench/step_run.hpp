@@ -1,4 +1,4 @@
-// Training steps with one number of shards, timed part by part.
+// Training steps with a given number of shards, timed part by part.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace lockstep::bench {
 
-/// How a strategy must reduce for its collectives to count as communication. The clock must outlive the strategy.
+/// Reductions under which collectives count as communication. The clock must outlive the strategy.
 ReductionOptions timed_reductions(PartClock& clock);
 
-/// A model and its optimizer, trained by `fit` as lockstep-train does it. What the clock is not told by it, agreements,
-/// is up to the program.
+/// A model and its optimizer, trained by `fit` as in lockstep-train. It does not tell the clock of agreements; the
+/// program must do that.
 class StepRun {
  public:
   struct Options {
@@ -27,14 +27,15 @@ class StepRun {
     int shards = 8;  ///< a multiple of the number of ranks
   };
 
-  /// COLL. `strategy` reduces as timed_reductions says, and is on the CPU. Clock and samples must outlive the run.
+  /// COLL. `strategy` must use timed_reductions and be on the CPU. Clock and samples must outlive the run.
   StepRun(Strategy strategy, PartClock& clock, const RandomSamples& samples, const Options& options);
 
   std::string_view model() const { return model_->name(); }
   std::int64_t global_batch() const { return options_.global_batch; }
   int shards() const { return options_.shards; }
 
-  /// COLL. Trains for `steps` steps, and one before them that makes room and does not count. The parts of each.
+  /// COLL. Trains for `steps` steps, after a first one that allocates memory and does not count. Returns the parts of
+  /// each.
   std::vector<PartTimes> block(std::int64_t steps);
 
  private:
@@ -42,7 +43,7 @@ class StepRun {
   PartClock& clock_;
   const SampleSource& samples_;
   Options options_;
-  RandomSamples evaluated_;  ///< `fit` evaluates at its end: a single sample, since nobody wants to know
+  RandomSamples evaluated_;  ///< a single sample, because `fit` evaluates at its end and nobody needs the result
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   TimedModel timed_;

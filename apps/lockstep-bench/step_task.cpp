@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t side = 28, classes = 10, context = 128;
 
-// What is random cannot be learnt, and should not diverge.
+// Random labels cannot be learnt, but training should not diverge.
 constexpr double learning_rate = 1e-3;
 
 std::vector<std::uint8_t> random_bytes(std::int64_t count, std::uint64_t stream) {

@@ -1,4 +1,4 @@
-// What a benchmark of training steps trains: the models of lockstep-train, on random samples, so that it needs no
+// What the benchmark of training steps trains: the models of lockstep-train, on random samples, so that it needs no
 // files.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace lockstep::bench {
 
 enum class StepModel : std::uint8_t { mlp, convnet, gpt };
 
-/// Images of 28 x 28 in 10 classes, for gpt windows of 128 bytes. The same on every rank.
+/// Images of 28 x 28 in 10 classes; for gpt, windows of 128 bytes. The same on every rank.
 class RandomSamples {
  public:
   RandomSamples(StepModel model, std::int64_t count);
@@ -22,15 +22,15 @@ class RandomSamples {
   const SampleSource& source() const { return *source_; }
 
  private:
-  ImageSet images_;  ///< empty for gpt, as the text is for the others
+  ImageSet images_;  ///< empty for gpt; the text is empty for the others
   TextSet text_;
   std::unique_ptr<SampleSource> source_;
 };
 
-/// COLL. Creates the variables of a model as large as lockstep-train makes it.
+/// COLL. Creates the variables of a model of lockstep-train's default size.
 std::unique_ptr<nn::Model> make_model(StepModel model, Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels);
 
-/// The optimizer that goes with it: momentum, for gpt AdamW.
+/// The model's optimizer: momentum, or AdamW for gpt.
 std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels);
 
 }  // namespace lockstep::bench

@@ -19,6 +19,15 @@ ops::CrossEntropy TimedModel::train_shards(const BatchGroup& shards, std::span<c
   return result;
 }
 
+std::vector<ops::CrossEntropy> TimedModel::train_jointly(const nn::JointBatch& batch,
+                                                         std::span<const nn::GradientBuffer> gradients,
+                                                         DeclaredSums& ranks) {
+  clock_.enter(Part::forward);
+  std::vector<ops::CrossEntropy> results = model_.joint()->train_jointly(batch, gradients, ranks);
+  clock_.enter(Part::optimizer);
+  return results;
+}
+
 void TimedModel::absorb_statistics(const TensorView& total, std::int64_t samples) {
   model_.absorb_statistics(total, samples);
   clock_.enter(Part::other);

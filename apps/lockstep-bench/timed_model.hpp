@@ -3,36 +3,41 @@
 
 #include <vector>
 
-#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/joint_model.hpp>
 
 #include "apps/lockstep-bench/part_clock.hpp"
 
 namespace lockstep::bench {
 
-/// Does what the other model does, and tells the clock: from its first pass on it is forward or backward, behind the
-/// last pass the optimizer's turn until statistics are absorbed, which `fit` asks of every model, then the end of the
-/// step.
-class TimedModel final : public nn::Model {
+/// Forwards to another model and tells the clock: forward or backward during its passes, optimizer after the last pass,
+/// and other after statistics are absorbed, which `fit` asks of every model.
+class TimedModel final : public nn::Model, private nn::JointModel {
  public:
-  /// Becomes the observer of the model's passes. Both must outlive it.
+  /// Becomes the observer of the model's passes. Model and clock must outlive it.
   TimedModel(nn::Model& model, PartClock& clock);
   ~TimedModel() override;
 
   std::string_view name() const override { return model_.name(); }
   std::span<const Variable> variables() const override { return model_.variables(); }
-  /// Not timed: `fit` asks for single shards only where it accumulates.
+  /// Not timed: `fit` asks for single shards only when it accumulates.
   ops::CrossEntropy train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
                                 const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);
   }
   ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
                                  const nn::GradientBuffer& sum) override;
+  nn::JointModel* joint() override { return model_.joint() ? this : nullptr; }
   ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
   std::int64_t statistics() const override { return model_.statistics(); }
   std::vector<SyncOnReadVariable> moving_averages() const override { return model_.moving_averages(); }
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;
 
  private:
+  std::vector<std::int64_t> joint_sums() const override { return model_.joint()->joint_sums(); }
+  std::vector<ops::CrossEntropy> train_jointly(const nn::JointBatch& batch,
+                                               std::span<const nn::GradientBuffer> gradients,
+                                               DeclaredSums& ranks) override;
+
   nn::Model& model_;
   PartClock& clock_;
 };

@@ -1,5 +1,5 @@
-// Times of iterations. An iteration that all ranks take part in takes as long as on the slowest of them; what a
-// benchmark reports is the median over its iterations, which the machine's other work touches least.
+// Times of iterations. An iteration of all ranks takes as long as on the slowest rank. A benchmark reports the median
+// over its iterations, because the machine's other work affects that least.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ double microseconds(Body&& body) {
   return std::chrono::duration<double, std::micro>{std::chrono::steady_clock::now() - begin}.count();
 }
 
-/// The middle one by size, of an even number the mean of the middle two. There is at least one.
+/// The middle value, or the mean of the middle two of an even number. There must be at least one.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;

@@ -4,15 +4,14 @@
 #include <thread>
 #include <vector>
 
-#include <lockstep/control/phase_table.hpp>
-
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "control/phase_table.hpp"
 
 namespace lockstep::bench {
 namespace {
 
-/// Nanoseconds of one call: the median over turns of many.
+/// Nanoseconds per call: the median over several turns of many calls.
 template <class Body>
 double nanoseconds_of(Body&& body) {
   constexpr int calls = 100000, turns = 21;
@@ -24,7 +23,7 @@ double nanoseconds_of(Body&& body) {
   return median(std::move(times));
 }
 
-/// A rank's CPU time over `seconds` of sleep, as percent of a core.
+/// The CPU time of this rank's watchdog over `seconds` of sleep, in percent of a core.
 double percent_of_a_core(const Runtime& runtime, std::int64_t seconds) {
   const auto before = runtime.watchdog_cpu_time();
   const double passed = microseconds([&] { std::this_thread::sleep_for(std::chrono::seconds{seconds}); });

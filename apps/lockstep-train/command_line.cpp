@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-/// What does not fit a float would become infinite on its way into an f32 model.
+/// A value that exceeds a float would become infinite in an f32 model.
 double require_float(const std::string& option, const std::string& text, double value) {
   if (value > std::numeric_limits<float>::max())
     throw ConfigError{fmt::format("{} {}: expected a number below 3.4e38", option, text)};
@@ -62,23 +62,24 @@ std::string names_of(const std::vector<ModelKind>& kinds) {
   return names;
 }
 
-/// Which models the options given are for, where those are not all.
+/// The given options that are only for some models.
 class ModelOptions {
  public:
   void add(const std::string& option, std::vector<ModelKind> kinds) { options_.emplace_back(option, std::move(kinds)); }
 
-  /// ConfigError for one that `model` has no use for.
+  /// ConfigError for an option that is not for `model`.
   void require(ModelKind model) const {
     for (const auto& [option, kinds] : options_)
       if (std::ranges::find(kinds, model) == kinds.end())
-        throw ConfigError{fmt::format("{}: expected with --model {} alone", option, names_of(kinds))};
+        throw ConfigError{fmt::format("{}: expected only with --model {}", option, names_of(kinds))};
   }
 
  private:
   std::vector<std::pair<std::string, std::vector<ModelKind>>> options_;
 };
 
-/// What a layer makes of a value; its ConfigError, which knows nothing of options, with the option's name before it.
+/// Returns `parse()`. Puts the option's name before the text of a ConfigError, since the layers know nothing of
+/// options.
 template <class Parse>
 auto parse_named(const std::string& option, Parse&& parse) {
   try {
@@ -100,18 +101,18 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "  mpirun -n 2 lockstep-train --data /usr/share/datasets/fashion-mnist\n"
       "  mpirun -n 4 lockstep-train --cluster-spec cluster.json --data DIR --epochs 10\n"
       "  mpirun -n 2 lockstep-train --model gpt --data book.txt --sample 500\n\n"
-      "The last line on stdout is the result, one JSON object; before it is the text of --sample. Everything else is "
-      "on stderr.\n"
+      "The last line on stdout is the result, one JSON object; the text of --sample comes before it. Everything else "
+      "goes to stderr.\n"
       "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the "
-      "replicas differed, 1 anything else."};
+      "replicas differed, 1 any other failure."};
 
   parser.group("Data and model");
   parser.option("--data", "PATH",
                 "Folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-                "t10k-labels-idx1-ubyte, plain or .gz; of gpt a file of text, plain or .gz, whose last tenth is the "
-                "test (required)",
+                "t10k-labels-idx1-ubyte, plain or .gz; for gpt a text file, plain or .gz, whose last tenth is the test "
+                "set (required)",
                 [&](const std::string&, const std::string& text) { training.data = text; });
-  parser.option("--classes", "N", "Number of classes; labels are 0 to N-1 (default 10)",
+  parser.option("--classes", "N", "Number of classes, for images only; labels are 0 to N-1 (default 10)",
                 [&](const std::string& option, const std::string& text) {
                   constexpr const char* expected = "a whole number from 1 to 256, since a label is one byte";
                   training.classes = parse_number<std::int32_t>(option, text, 1, expected);
@@ -120,40 +121,40 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   of_models.add(option, {ModelKind::mlp, ModelKind::convnet});
                 });
   parser.option("--model", "mlp|convnet|gpt",
-                "Of images a multilayer perceptron, or two convolutions and two dense layers, both with ReLU; of text "
-                "a byte-level transformer (default mlp)",
+                "For images, a multilayer perceptron, or a network of two convolutions and two dense layers, both with "
+                "ReLU; for text, a byte-level transformer (default mlp)",
                 [&](const std::string& option, const std::string& text) {
                   training.model = parse_choice<ModelKind>(option, text, models);
                 });
-  parser.option("--hidden", "N,N,...", "Sizes of the hidden layers of mlp (default 512,512)",
+  parser.option("--hidden", "N,N,...", "Sizes of the hidden layers, for mlp only (default 512,512)",
                 [&](const std::string& option, const std::string& text) {
                   training.hidden = parse_sizes(option, text);
                   of_models.add(option, {ModelKind::mlp});
                 });
-  parser.flag("--batch-norm", "Of convnet: normalise behind each convolution, every shard by itself", [&] {
+  parser.flag("--batch-norm", "Normalise after each convolution, each shard by itself; for convnet only", [&] {
     if (training.batch_norm == nn::BatchNormKind::none) training.batch_norm = nn::BatchNormKind::per_shard;
     of_models.add("--batch-norm", {ModelKind::convnet});
   });
-  parser.flag("--sync-batch-norm", "The same, all shards of all ranks together", [&] {
+  parser.flag("--sync-batch-norm", "The same, but all shards of all ranks together; for convnet only", [&] {
     training.batch_norm = nn::BatchNormKind::whole_batch;
     of_models.add("--sync-batch-norm", {ModelKind::convnet});
   });
-  parser.option("--dropout", "P", "Of convnet: the rate of dropout in front of each dense layer (default 0)",
+  parser.option("--dropout", "P", "Dropout rate before each dense layer, for convnet only (default 0)",
                 [&](const std::string& option, const std::string& text) {
                   training.dropout = parse_fraction(option, text);
                   of_models.add(option, {ModelKind::convnet});
                 });
   const auto size_of_gpt = [&](const char* name, const std::string& help, std::int64_t& size, std::int64_t largest) {
-    parser.option(name, "N", fmt::format("Of gpt: {} (default {})", help, size),
+    parser.option(name, "N", fmt::format("{}; for gpt only (default {})", help, size),
                   [&, largest](const std::string& option, const std::string& text) {
                     size = parse_count(option, text, 1, largest);
                     of_models.add(option, {ModelKind::gpt});
                   });
   };
-  size_of_gpt("--layers", "transformer blocks", training.layers, 1024);
-  size_of_gpt("--heads", "attention heads of each", training.heads, 1 << 20);
-  size_of_gpt("--embed", "size of the vector of a byte, a multiple of the heads", training.embed, 1 << 20);
-  size_of_gpt("--context", "bytes of a sample, the most that one is predicted from", training.context, 1 << 20);
+  size_of_gpt("--layers", "Transformer blocks", training.layers, 1024);
+  size_of_gpt("--heads", "Attention heads of each block", training.heads, 1 << 20);
+  size_of_gpt("--embed", "Length of the vector of a byte, a multiple of --heads", training.embed, 1 << 20);
+  size_of_gpt("--context", "Bytes in a sample, the most that a byte is predicted from", training.context, 1 << 20);
   parser.option("--dtype", "f32|f64", "Type of weights and arithmetic (default f32)",
                 [&](const std::string& option, const std::string& text) {
                   training.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
@@ -161,64 +162,63 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   parser.group("Training");
   parser.option(
-      "--epochs", "N", "Times through the training set (default 5, of gpt 1)",
+      "--epochs", "N", "Passes over the training set (default 5, for gpt 1)",
       [&](const std::string& option, const std::string& text) { training.epochs = parse_count(option, text); });
   parser.option(
-      "--steps", "N", "Steps instead of epochs; they run on over epochs",
+      "--steps", "N", "Steps to train, instead of epochs; may end within an epoch",
       [&](const std::string& option, const std::string& text) { training.steps = parse_count(option, text); });
   parser.option(
-      "--global-batch", "N", "Samples of a step over all ranks; any number from 1 (default 256, of gpt 16)",
+      "--global-batch", "N", "Samples per step over all ranks; any number from 1 (default 256, for gpt 16)",
       [&](const std::string& option, const std::string& text) { training.global_batch = parse_count(option, text); });
   parser.option(
       "--accumulate", "K",
-      "Micro-batches that each rank computes its shards in, one after the other: activations take a K-th of "
-      "the memory (default 1)",
+      "Micro-batches per shard, computed one after the other, so that activations take 1/K of the memory (default 1)",
       [&](const std::string& option, const std::string& text) { training.accumulate = parse_count(option, text); });
   parser.option(
-      "--optimizer", "sgd|momentum|adamw", "How gradients become steps (default momentum, of gpt adamw)",
+      "--optimizer", "sgd|momentum|adamw", "Optimizer (default momentum, for gpt adamw)",
       [&](const std::string& option, const std::string& text) {
         training.optimizer = parse_choice<OptimizerKind>(
             option, text,
             {{"sgd", OptimizerKind::sgd}, {"momentum", OptimizerKind::momentum}, {"adamw", OptimizerKind::adamw}});
       });
-  parser.option("--learning-rate", "X", "Step size, the largest of the schedule (default 0.1, of adamw 0.001)",
+  parser.option("--learning-rate", "X", "Learning rate, the peak of the schedule (default 0.1, for adamw 0.001)",
                 [&](const std::string& option, const std::string& text) {
                   training.learning_rate = parse_positive(option, text);
                 });
   parser.option(
-      "--momentum", "X", "Of --optimizer momentum, from 0 to below 1 (default 0.9)",
+      "--momentum", "X", "Momentum of --optimizer momentum, from 0 to below 1 (default 0.9)",
       [&](const std::string& option, const std::string& text) { training.momentum = parse_fraction(option, text); });
   parser.option("--schedule", "constant|cosine",
-                "What the learning rate does behind its warm-up: stay, or fall to 0 at the end of the run (default "
-                "constant)",
+                "How the learning rate changes after warm-up: constant, or cosine decay to 0 at the end of the run "
+                "(default constant)",
                 [&](const std::string& option, const std::string& text) {
                   training.schedule = parse_choice<ScheduleKind>(
                       option, text, {{"constant", ScheduleKind::constant}, {"cosine", ScheduleKind::cosine}});
                 });
-  parser.option("--warmup-steps", "N", "Steps in which the learning rate rises to its largest (default 0)",
+  parser.option("--warmup-steps", "N", "Steps in which the learning rate rises to its peak (default 0)",
                 [&](const std::string& option, const std::string& text) {
                   training.warmup_steps = parse_count(option, text, 0);
                 });
   parser.option("--weight-decay", "X",
-                "How fast weights, but not biases, decay: added to the gradient, of adamw apart from it (default 0)",
+                "Weight decay, except of biases: added to the gradient, or decoupled from it for adamw (default 0)",
                 [&](const std::string& option, const std::string& text) {
                   training.weight_decay = parse_not_negative(option, text);
                 });
   parser.option(
-      "--clip-norm", "X", "The largest norm of a step's mean gradient; longer ones are made as short (default: none)",
+      "--clip-norm", "X", "Scale a step's mean gradient down to this norm if it is longer (default: never)",
       [&](const std::string& option, const std::string& text) { training.clip_norm = parse_positive(option, text); });
-  parser.option("--seed", "N", "Of the initial weights and the order of the samples (default 1)",
-                [&](const std::string& option, const std::string& text) {
-                  training.seed =
-                      parse_number<std::uint64_t>(option, text, 0, "a whole number from 0 to 18446744073709551615");
-                });
   parser.option(
-      "--eval-every", "K", "Steps between evaluations (default: one at the end of each epoch)",
+      "--seed", "N", "Seed of the initial weights, the order of the samples, dropout and --sample (default 1)",
+      [&](const std::string& option, const std::string& text) {
+        training.seed = parse_number<std::uint64_t>(option, text, 0, "a whole number from 0 to 18446744073709551615");
+      });
+  parser.option(
+      "--eval-every", "K", "Steps between evaluations (default: evaluate after each epoch)",
       [&](const std::string& option, const std::string& text) { training.evaluate_every = parse_count(option, text); });
   parser.option(
       "--attest-every", "K",
-      "Steps between comparisons of what the ranks hold, by digests, with one at the end of the run; 0: never "
-      "(default 100)",
+      "Steps between attestations, in which the ranks compare digests of what they hold; the last step attests too; "
+      "0: never (default 100)",
       [&](const std::string& option, const std::string& text) {
         const std::int64_t steps = parse_count(option, text, 0);
         training.attest_every = steps == 0 ? std::nullopt : std::optional{steps};
@@ -226,7 +226,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   parser.group("Ranks and devices");
   parser.option("--cluster-spec", "FILE",
-                "Which task each rank is, as JSON (default: TF_CONFIG, without that one task a rank)",
+                "JSON that says which task each rank is (default: TF_CONFIG, or one task per rank if that is not set)",
                 [&](const std::string& option, const std::string& text) {
                   line.runtime.cluster_spec = parse_file_name(option, text);
                 });
@@ -235,22 +235,23 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   parse_device_request(text, option);
                   line.runtime.device = text;
                 });
-  parser.option("--shards", "V|ranks",
-                "Slices of every batch that the result depends on, whatever the number of ranks; 'ranks': one a rank, "
-                "the fastest (default 8; on GPUs 'ranks')",
-                [&](const std::string&, const std::string& text) {
-                  training.shards = parse_shards(text);
-                  // Who names a number wants results that do not depend on the number of ranks.
-                  if (training.shards.kind == ShardRequest::Kind::count)
-                    line.runtime.reductions.kind = ReductionKind::fixed_order;
-                });
-  parser.flag("--allow-shared-gpu", "For tests: ranks beyond a node's GPUs share them",
+  parser.option(
+      "--shards", "V|ranks",
+      "Slices of every batch. The result depends on them, not on the number of ranks. 'ranks' means one per rank, the "
+      "fastest (default 8, on GPUs 'ranks')",
+      [&](const std::string&, const std::string& text) {
+        training.shards = parse_shards(text);
+        // Whoever asks for a number wants results that do not depend on the number of ranks.
+        if (training.shards.kind == ShardRequest::Kind::count)
+          line.runtime.reductions.kind = ReductionKind::fixed_order;
+      });
+  parser.flag("--allow-shared-gpu", "For tests: let ranks share GPUs if a node has too few",
               [&] { line.runtime.allow_shared_gpu = true; });
-  parser.option("--threads", "T", "Threads of each rank (default 1)",
+  parser.option("--threads", "T", "Threads per rank (default 1)",
                 [&](const std::string& option, const std::string& text) {
                   training.threads = static_cast<int>(parse_count(option, text, 1, 1024));
                 });
-  parser.option("--kernels", "auto|reference|onednn|cuda", "Which kernels compute (default auto)",
+  parser.option("--kernels", "auto|reference|onednn|cuda", "Kernels to compute with (default auto)",
                 [&](const std::string& option, const std::string& text) {
                   training.kernels = parse_named(option, [&] { return ops::parse_kernel_choice(text); });
                 });
@@ -263,9 +264,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   parser.group("Output");
   parser.option(
-      "--metrics", "FILE", "Write every step's loss and every evaluation there, a JSON object a line",
+      "--metrics", "FILE", "Write each step's loss and each evaluation to FILE, one JSON object per line",
       [&](const std::string& option, const std::string& text) { training.metrics = parse_file_name(option, text); });
-  parser.option("--sample", "N", "Of gpt: bytes of text that the trained model writes to stdout, before the result",
+  parser.option("--sample", "N",
+                "Bytes of text that the trained model writes to stdout before the result; for gpt only",
                 [&](const std::string& option, const std::string& text) {
                   training.sample = parse_count(option, text, 1, 1 << 20);
                   of_models.add(option, {ModelKind::gpt});
@@ -279,11 +281,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (line.answer) return line;
   if (training.data.empty())
     throw ConfigError{
-        "--data is missing: expected the folder of the images, or the file of the text; lockstep-train --help lists "
-        "the options"};
+        "--data is missing: expected a folder of images or a text file; lockstep-train --help lists the options"};
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
   of_models.require(training.model);
+  if (!has_gpu_kernels(training.model))
+    line.runtime.needs_cpu = fmt::format("--model {} has no GPU kernels", names_of({training.model}));
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
   return line;
 }

@@ -13,7 +13,7 @@ struct CommandLine {
   TrainingOptions training;
   log::Level log_level = log::Level::info;
 
-  /// What the command line asked to be printed instead of a run: the help, or the version.
+  /// The text to print instead of a run, if the command line asked for one: the help or the version.
   std::optional<std::string> answer;
 };
 

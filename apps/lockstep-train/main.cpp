@@ -1,5 +1,4 @@
-// Reads the command line; everything else is the library's.
-#include <cstdio>
+// Reads the command line; the library does everything else.
 #include <string>
 #include <string_view>
 
@@ -9,11 +8,14 @@
 
 #include "apps/lockstep-train/command_line.hpp"
 #include "apps/options/run_command_line.hpp"
+#include "apps/options/standard_output.hpp"
 
 namespace {
 
-/// What a model writes may be any bytes: control characters but line breaks and tabs become `\x1b`, and so harm no
-/// terminal.
+using namespace lockstep;
+
+/// A model may write any bytes. Control characters other than line breaks and tabs become `\x1b`, so that they cannot
+/// harm a terminal.
 std::string printable(std::string_view text) {
   std::string shown;
   for (const char each : text) {
@@ -24,10 +26,22 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
+/// COLL. By the chief; the others wait for it, and fail with it.
+void write_result(Runtime& runtime, const TrainingResult& result) {
+  if (!runtime.is_chief()) {
+    runtime.strategy().run([](ReplicaContext&) {});
+    return;
+  }
+  const auto alone = runtime.working_alone();
+  runtime.strategy().run([&](ReplicaContext&) {
+    const std::string sample = result.sample.empty() ? "" : printable(result.sample) + "\n";
+    write_output(sample + to_json(result) + "\n");
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace lockstep;
   CommandLine line;
   return run_command_line(
       argc, argv,
@@ -39,8 +53,6 @@ int main(int argc, char** argv) {
       [&] { return line.runtime; },
       [&](Runtime& runtime) {
         const TrainingResult result = run_training(runtime.strategy(), runtime.device().name(), line.training);
-        if (!runtime.is_chief()) return;
-        if (!result.sample.empty()) std::puts(printable(result.sample).c_str());
-        std::puts(to_json(result).c_str());
+        write_result(runtime, result);
       });
 }

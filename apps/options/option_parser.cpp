@@ -23,7 +23,7 @@ OptionParser::~OptionParser() = default;
 void OptionParser::command(const std::string& name, const std::string& help) {
   current_ = app_->add_subcommand(name, help)->group("Commands");
   commands_.push_back(current_);
-  app_->require_subcommand(0, 1);  // one: but that none was named is said below, in our own words
+  app_->require_subcommand(0, 1);  // not (1, 1): CLI11 would word the missing command its own way
 }
 
 void OptionParser::option(const std::string& name, const char* value_name, const std::string& help, Take take) {
@@ -56,15 +56,15 @@ std::optional<std::string> OptionParser::parse(int argc, const char* const* argv
   }
   if (const CLI::App* const command = named_command()) chosen_ = command->get_name();
   if (!commands_.empty() && chosen_.empty())
-    throw ConfigError{fmt::format("no command was given: expected {}; {} --help tells more", commands(), program_)};
+    throw ConfigError{fmt::format("no command was given: expected {}; {} --help describes them", commands(), program_)};
   return std::nullopt;
 }
 
-/// CLI11's verdict in our words, where it is one that users meet.
+/// CLI11's verdict in our own words, for the errors that users meet.
 std::string OptionParser::what_is_wrong(const std::string& parse_error) const {
   const CLI::App* const command = named_command();
   if (const std::vector<std::string> early = app_->remaining(false); command && !early.empty())
-    return fmt::format("'{}' stands before the command: expected {} {} and its options", early.front(), program_,
+    return fmt::format("'{}' comes before the command: expected {} {} and its options", early.front(), program_,
                        command->get_name());
   if (const std::vector<std::string> extras = app_->remaining(true); !extras.empty()) {
     const std::string& first = extras.front();

@@ -1,4 +1,4 @@
-// The command line of a program: CLI11 with every value as text, so that what a value must be is said in our own words.
+// The command line of a program. CLI11 passes every value on as text, so that our own words say what it must be.
 #pragma once
 
 #include <functional>
@@ -15,27 +15,27 @@ namespace lockstep {
 
 class OptionParser {
  public:
-  /// Reads the value of `option`; ConfigError, naming the option, where it is none.
+  /// Reads the value of `option`; ConfigError, naming the option, for a wrong value.
   using Take = std::function<void(const std::string& option, const std::string& text)>;
 
-  /// `program` is how help, version and messages call it: "lockstep-train".
+  /// `program` is its name in help, version and messages: "lockstep-train".
   OptionParser(std::string program, const std::string& description);
   OptionParser(const OptionParser&) = delete;
   ~OptionParser();
 
-  /// For a program of several commands, of which a command line names one: the groups and options that follow are this
-  /// one's.
+  /// Adds a command, for a program of several commands; a command line names one of them. The groups and options that
+  /// follow belong to it.
   void command(const std::string& name, const std::string& help);
 
-  /// Heads the options that follow in the help.
+  /// Sets the heading, in the help, of the options that follow.
   void group(std::string name) { group_ = std::move(name); }
 
   void option(const std::string& name, const char* value_name, const std::string& help, Take take);
 
-  /// An option without a value.
+  /// Adds an option without a value.
   void flag(const std::string& name, const std::string& help, std::function<void()> take);
 
-  /// The help or the version, if that is what was asked for. ConfigError in one line that says what is wrong.
+  /// Returns the help or the version if asked for. ConfigError in one line that says what is wrong.
   std::optional<std::string> parse(int argc, const char* const* argv);
 
   /// The command that was named.
@@ -49,7 +49,7 @@ class OptionParser {
   std::string program_;
   std::string group_ = "Options";
   std::unique_ptr<CLI::App> app_;
-  CLI::App* current_;  ///< of the options that follow
+  CLI::App* current_;  ///< owns the options that follow
   std::vector<CLI::App*> commands_;
   std::string chosen_;
 };

@@ -1,5 +1,5 @@
-// What the values of options must be. Each function reads one, or throws a ConfigError that names the option and what
-// was expected.
+// Readers of option values. Each function reads one value, or throws a ConfigError that names the option and what was
+// expected.
 #pragma once
 
 #include <charconv>
@@ -15,13 +15,13 @@
 
 namespace lockstep {
 
-/// Nothing, or blanks, cannot be seen without quotes.
+/// `text` for a message, in quotes if it is empty or contains blanks.
 inline std::string shown(const std::string& text) {
   const bool plain = !text.empty() && text.find_first_of(" \t\n") == std::string::npos;
   return plain ? text : fmt::format("'{}'", text);
 }
 
-/// `text` as a number, all of it, from `smallest`.
+/// All of `text` as a number, at least `smallest`.
 template <class Number>
 Number parse_number(const std::string& option, const std::string& text, Number smallest, const char* expected) {
   Number value{};

@@ -1,30 +1,46 @@
 #include "apps/options/run_command_line.hpp"
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/options/standard_output.hpp"
+
 namespace lockstep {
 namespace {
 
-/// True on the one process that answers --help: rank 0 as launchers number it, or a process without a launcher.
+/// True on the one process that answers --help: rank 0 as launchers number ranks, or a process without a launcher.
 bool speaks_for_the_job() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
     if (const char* rank = std::getenv(name)) return std::strcmp(rank, "0") == 0;
   return true;
 }
 
+/// Prints the answer that the command line asks for: the exit code.
+int answer_with(const std::string& answer) {
+  try {
+    if (speaks_for_the_job()) write_output(answer);
+    return static_cast<int>(ExitCode::done);
+  } catch (const Error& error) {
+    const std::string line = fmt::format("lockstep: error: {}\n", error.what());
+    (void)!::write(STDERR_FILENO, line.data(), line.size());
+    return static_cast<int>(exit_code_of(error));
+  }
+}
+
 }  // namespace
 
 int run_command_line(int& argc, char**& argv, const std::function<std::optional<std::string>()>& parse,
                      const std::function<RuntimeOptions()>& options, const std::function<void(Runtime&)>& body) {
-  std::exception_ptr wrong;  // said once for the job, so not before the ranks know each other
+  keep_closed_streams_closed();
+  std::exception_ptr wrong;  // reported once for the job, so only when the ranks know each other
   try {
-    if (const std::optional<std::string> answer = parse()) {
-      if (speaks_for_the_job()) std::fputs(answer->c_str(), stdout);
-      return 0;
-    }
+    if (const std::optional<std::string> answer = parse()) return answer_with(*answer);
   } catch (...) {
     wrong = std::current_exception();
   }

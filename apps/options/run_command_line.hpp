@@ -1,4 +1,4 @@
-// The `main` of a program: run_program with a command line before it.
+// The `main` of a program: reads the command line, then calls run_program.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-/// `parse` reads the command line, on every rank, and returns the text that it asks to be printed instead of a run (the
-/// help, the version), if it does: one process prints it. What `parse` throws is said once for the job, as what
-/// `options` and `body` throw is (run_program). Returns the exit code.
+/// COLL. `parse` reads the command line on every rank. It returns the text to print instead of a run (the help, the
+/// version), if asked for; one process prints that. What `parse` throws is reported once for the job, like what
+/// `options` and `body` throw (run_program). Returns the exit code.
 int run_command_line(int& argc, char**& argv, const std::function<std::optional<std::string>()>& parse,
                      const std::function<RuntimeOptions()>& options, const std::function<void(Runtime&)>& body);
 

@@ -13,9 +13,9 @@
 namespace lockstep {
 namespace {
 
-int open_file(const std::filesystem::path& path, int flags) {
+Descriptor open_file(const std::filesystem::path& path, int flags) {
   constexpr mode_t as_the_user_allows = 0666;
-  return ::open(path.c_str(), flags | O_CLOEXEC, as_the_user_allows);
+  return Descriptor{::open(path.c_str(), flags | O_CLOEXEC, as_the_user_allows)};
 }
 
 /// Repeats a system call until no signal interrupts it.
@@ -30,37 +30,33 @@ auto uninterrupted(Call&& call) {
 
 /// Makes the names in a folder survive a crash. Some file systems cannot, and say EINVAL.
 bool sync_folder(const std::filesystem::path& folder) {
-  const Descriptor descriptor{open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY)};
-  return descriptor.number() >= 0 && (::fsync(descriptor.number()) == 0 || errno == EINVAL);
+  const Descriptor descriptor = open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
+  return descriptor.get() >= 0 && (::fsync(descriptor.get()) == 0 || errno == EINVAL);
 }
 
 }  // namespace
-
-Descriptor::~Descriptor() {
-  if (number_ >= 0) ::close(number_);
-}
 
 NewFile::NewFile(std::filesystem::path path)
     : path_{std::move(path)},
       part_{path_.string() + ".part"},
       descriptor_{open_file(part_, O_WRONLY | O_CREAT | O_TRUNC)} {
-  if (descriptor_.number() < 0) fail("made");
+  if (descriptor_.get() < 0) fail("made");
 }
 
 NewFile::~NewFile() {
-  if (!committed_ && descriptor_.number() >= 0) ::unlink(part_.c_str());
+  if (!committed_ && descriptor_.get() >= 0) ::unlink(part_.c_str());
 }
 
 void NewFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = uninterrupted([&] { return ::write(descriptor_.number(), bytes.data(), bytes.size()); });
+    const ssize_t written = uninterrupted([&] { return ::write(descriptor_.get(), bytes.data(), bytes.size()); });
     if (written < 0) fail("written");
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
 }
 
 void NewFile::commit() {
-  if (::fsync(descriptor_.number()) != 0) fail("written");
+  if (::fsync(descriptor_.get()) != 0) fail("written");
   if (::rename(part_.c_str(), path_.c_str()) != 0) fail("put in its place");
   committed_ = true;
   if (!sync_folder(path_.parent_path())) fail("put in its place for good");
@@ -74,7 +70,7 @@ ExistingFile::ExistingFile(std::filesystem::path path)
     // Without O_NONBLOCK, opening a pipe would block forever.
     : path_{std::move(path)}, descriptor_{open_file(path_, O_RDONLY | O_NONBLOCK)} {
   struct stat status = {};
-  if (descriptor_.number() < 0 || ::fstat(descriptor_.number(), &status) != 0)
+  if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0)
     fail_checkpoint(path_.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
   if (!S_ISREG(status.st_mode)) fail_checkpoint(path_.string(), "is not a regular file");
   size_ = static_cast<std::uint64_t>(status.st_size);
@@ -83,7 +79,7 @@ ExistingFile::ExistingFile(std::filesystem::path path)
 void ExistingFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t count = uninterrupted(
-        [&] { return ::pread(descriptor_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+        [&] { return ::pread(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
     if (count < 0) fail_checkpoint(path_.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
     if (count == 0) fail_checkpoint(path_.string(), "became shorter while it was read");
     offset += static_cast<std::uint64_t>(count);

@@ -8,20 +8,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/descriptor.hpp"
+
 namespace lockstep {
-
-/// A file descriptor, closed with the object.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_{number} {}
-  Descriptor(const Descriptor&) = delete;
-  ~Descriptor();
-
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 /// A file on its way to `path`: written beside it, with ".part" appended to its name, and moved there by `commit`.
 /// Without a commit it is removed, and what was at `path` stays. Every failure is a CheckpointError.

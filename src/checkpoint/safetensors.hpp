@@ -40,6 +40,9 @@ std::string header_of(std::span<const Entry> entries, std::string_view source);
 /// The size of the header's length field, in bytes.
 inline constexpr std::uint64_t length_bytes = 8;
 
+/// The format's own limit on that length.
+inline constexpr std::uint64_t longest_header = 100'000'000;
+
 /// The length of the header, from the file's first bytes.
 std::uint64_t header_length(std::span<const std::byte, length_bytes> first_bytes);
 

@@ -46,6 +46,10 @@ Contents read_header(const ExistingFile& file, std::string_view source) {
     fail_checkpoint(source, fmt::format("begins with a header of {} bytes, and has {} more; expected a whole file in "
                                         "the safetensors format",
                                         length, behind));
+  if (length > safetensors::longest_header)
+    fail_checkpoint(source, fmt::format("begins with a header of {} bytes; expected at most {}, as the safetensors "
+                                        "format has it",
+                                        length, safetensors::longest_header));
   std::string header(length, '\0');
   file.read(first.size(), std::as_writable_bytes(std::span{header}));
   return {safetensors::parse_header(header, behind - length, source), first.size() + length};

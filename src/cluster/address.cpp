@@ -1,4 +1,4 @@
-#include "address.hpp"
+#include "cluster/address.hpp"
 
 #include <algorithm>
 #include <array>

@@ -11,8 +11,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/cluster_spec.hpp>
 
-#include "address.hpp"
-#include "spec_json.hpp"
+#include "cluster/address.hpp"
+#include "cluster/spec_json.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,12 +1,15 @@
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/device_binding.hpp>
 
-#include "counted.hpp"
-#include "spec_json.hpp"
+#include "cluster/counted.hpp"
+#include "cluster/spec_json.hpp"
 
 namespace lockstep {
 
@@ -30,27 +33,116 @@ DeviceRequest settle_request(DeviceRequest requested, std::span<const int> gpus)
   return std::ranges::find(gpus, 0) == gpus.end() ? requested : DeviceRequest::cpu;
 }
 
-DeviceBinding bind_device(const NodePlace& place) {
-  if (place.rank_in_node < 0 || place.rank_in_node >= place.ranks_on_node || place.gpus_on_node < 0)
-    throw InvalidArgument{fmt::format("no such place: rank {} of {} on a node with {} GPUs", place.rank_in_node,
-                                      place.ranks_on_node, place.gpus_on_node)};
-  if (place.requested == DeviceRequest::cpu) return {BoundKind::cpu, 0};
-  if (place.gpus_on_node == 0) {
-    if (place.requested == DeviceRequest::automatic) return {BoundKind::cpu, 0};
-    throw ConfigError{
-        "--device cuda: this node has no GPU that can be used; expected one for each rank, or --device cpu"};
+namespace {
+
+/// Who has which GPU, as ranks come in and take one each.
+class Owners {
+ public:
+  explicit Owners(const std::vector<VisibleGpus>& visible) : visible_{visible} {}
+
+  /// Finds a GPU for `rank`: one that is free, else one whose owner can take another.
+  bool add(std::size_t rank) {
+    asked_.clear();
+    return place(rank);
   }
-  if (place.ranks_on_node > place.gpus_on_node && !place.allow_shared_gpu)
-    throw ConfigError{fmt::format(
-        "--device {}: {} on this node, which has {}; expected one for each rank, or --device cpu",
-        name_of(place.requested), counted(place.ranks_on_node, "rank"), counted(place.gpus_on_node, "GPU"))};
-  return {BoundKind::cuda, place.rank_in_node % place.gpus_on_node};
+
+  bool has(std::size_t rank, const std::string& gpu) const {
+    const auto found = of_.find(gpu);
+    return found != of_.end() && found->second == rank;
+  }
+
+ private:
+  bool place(std::size_t rank) {
+    for (const std::string& gpu : visible_[rank])
+      if (of_.try_emplace(gpu, rank).second) return true;
+    for (const std::string& gpu : visible_[rank]) {
+      if (!asked_.insert(gpu).second || !place(of_.at(gpu))) continue;
+      of_[gpu] = rank;
+      return true;
+    }
+    return false;
+  }
+
+  const std::vector<VisibleGpus>& visible_;
+  std::map<std::string, std::size_t> of_;
+  std::set<std::string> asked_;  ///< those whose owners have been asked to move on behalf of the rank that comes in
+};
+
+/// The GPU of each rank among those it sees, or nothing where there are not enough.
+std::optional<std::vector<int>> one_gpu_each(const std::vector<VisibleGpus>& visible) {
+  Owners owners{visible};
+  for (std::size_t rank = 0; rank < visible.size(); ++rank)
+    if (!owners.add(rank)) return std::nullopt;
+  std::vector<int> indices;
+  for (std::size_t rank = 0; rank < visible.size(); ++rank) {
+    const auto own = std::ranges::find_if(visible[rank], [&](const std::string& gpu) { return owners.has(rank, gpu); });
+    indices.push_back(static_cast<int>(own - visible[rank].begin()));
+  }
+  return indices;
+}
+
+int different_gpus(const std::vector<VisibleGpus>& visible) {
+  std::set<std::string> all;
+  for (const VisibleGpus& each : visible) all.insert(each.begin(), each.end());
+  return static_cast<int>(all.size());
+}
+
+/// bind_device for every rank of the node.
+std::vector<DeviceBinding> bind_all(const NodePlace& place) {
+  const std::size_t ranks = place.visible.size();
+  if (place.rank_in_node < 0 || static_cast<std::size_t>(place.rank_in_node) >= ranks)
+    throw InvalidArgument{fmt::format("no such place: rank {} of {} on a node", place.rank_in_node, ranks)};
+  const std::vector<DeviceBinding> on_cpu(ranks, {BoundKind::cpu, 0});
+  if (place.requested == DeviceRequest::cpu) return on_cpu;
+  if (std::ranges::any_of(place.visible, &VisibleGpus::empty)) {
+    if (place.requested == DeviceRequest::automatic) return on_cpu;
+    const auto without = std::ranges::count_if(place.visible, &VisibleGpus::empty);
+    const bool all = static_cast<std::size_t>(without) == ranks;
+    throw ConfigError{
+        fmt::format("--device cuda: {} no GPU that can be used; expected one for each rank, or --device cpu",
+                    all ? "this node has"
+                        : fmt::format("of {} on this node, {} see{}", counted(static_cast<int>(ranks), "rank"), without,
+                                      without == 1 ? "s" : ""))};
+  }
+  std::optional<std::vector<int>> indices = one_gpu_each(place.visible);
+  if (!indices && !place.allow_shared_gpu)
+    throw ConfigError{
+        fmt::format("--device {}: {} on this node, which has {}; expected one for each rank, or --device cpu",
+                    name_of(place.requested), counted(static_cast<int>(ranks), "rank"),
+                    counted(different_gpus(place.visible), "GPU"))};
+  std::vector<DeviceBinding> bindings;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    bindings.push_back(
+        {BoundKind::cuda, indices ? (*indices)[rank] : static_cast<int>(rank % place.visible[rank].size())});
+  return bindings;
+}
+
+/// The UUIDs of the GPUs that ranks are bound to, one for each such rank.
+std::vector<std::string> bound_gpus(const NodePlace& place, const std::vector<DeviceBinding>& bindings) {
+  std::vector<std::string> bound;
+  for (std::size_t rank = 0; rank < bindings.size(); ++rank)
+    if (bindings[rank].kind == BoundKind::cuda)
+      bound.push_back(place.visible[rank][static_cast<std::size_t>(bindings[rank].index)]);
+  return bound;
+}
+
+}  // namespace
+
+DeviceBinding bind_device(const NodePlace& place) {
+  return bind_all(place)[static_cast<std::size_t>(place.rank_in_node)];
+}
+
+bool shares_gpu(const NodePlace& place) {
+  const std::vector<std::string> bound = bound_gpus(place, bind_all(place));
+  return std::set<std::string>{bound.begin(), bound.end()}.size() < bound.size();
 }
 
 std::vector<int> unused_gpus(const NodePlace& place) {
-  const bool some_are_used = bind_device(place).kind == BoundKind::cuda;
+  const std::vector<std::string> bound = bound_gpus(place, bind_all(place));
+  const VisibleGpus& own = place.visible[static_cast<std::size_t>(place.rank_in_node)];
   std::vector<int> unused;
-  for (int gpu = some_are_used ? place.ranks_on_node : 0; gpu < place.gpus_on_node; ++gpu) unused.push_back(gpu);
+  for (std::size_t gpu = 0; gpu < own.size(); ++gpu)
+    if (std::ranges::find(bound, own[gpu]) == bound.end()) unused.push_back(static_cast<int>(gpu));
   return unused;
 }
 

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/rank_map.hpp>
 
-#include "counted.hpp"
+#include "cluster/counted.hpp"
 
 namespace lockstep {
 namespace {

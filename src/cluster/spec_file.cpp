@@ -1,3 +1,4 @@
+// Reads the bytes of a cluster-spec file.
 #include <cerrno>
 #include <fstream>
 #include <system_error>

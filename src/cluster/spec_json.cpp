@@ -1,4 +1,4 @@
-#include "spec_json.hpp"
+#include "cluster/spec_json.hpp"
 
 #include <algorithm>
 #include <optional>

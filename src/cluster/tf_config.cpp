@@ -7,7 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/tf_config.hpp>
 
-#include "spec_json.hpp"
+#include "cluster/spec_json.hpp"
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,6 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator&, Device&, Str
   throw DeviceError{"this build has no GPU backend"};
 }
 
-void allow_shared_gpu(int) {}
+void allow_shared_gpu() {}
 
 }  // namespace lockstep

@@ -1,3 +1,5 @@
+#include "control/heartbeats.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -14,9 +16,8 @@
 #include <sys/socket.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/heartbeats.hpp>
 
-#include "control/descriptor.hpp"
+#include "base/descriptor.hpp"
 
 namespace lockstep {
 namespace {

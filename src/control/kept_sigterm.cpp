@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "control/descriptor.hpp"
+#include "base/descriptor.hpp"
 
 namespace lockstep {
 namespace {

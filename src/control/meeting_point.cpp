@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <lockstep/control/meeting_point.hpp>
-#include <lockstep/control/phase_table.hpp>
+
+#include "control/phase_table.hpp"
 
 namespace lockstep {
 namespace {
@@ -58,11 +59,27 @@ void MeetingPoint::agree(TagKind kind, int strategy, const Here& here, std::stri
                          const Comparison& comparison) {
   Tag tag = next_tag(kind, strategy, here, text);
   tag.compared = comparison.digest;
-  (void)meet(tag, nullptr, false, comparison.diagnose);
+  (void)meet(tag, nullptr, {}, comparison.diagnose);
 }
 
-bool MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, bool mine) {
+Answers MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, Answers mine) {
   return meet(next_tag(kind, strategy, here, text), nullptr, mine);
+}
+
+std::vector<std::int64_t> MeetingPoint::first_brought(std::span<const std::int64_t> mine) {
+  ++meetings_;
+  if (phases_) phases_->enter_meeting(meetings_, last_);
+  // Lower ranks make larger words, whatever the lengths.
+  const auto place = static_cast<std::uint64_t>(size() - rank());
+  const auto largest = channel_->max({mine.empty() ? 0 : place << 32 | mine.size(), 0}).front();
+  std::vector<std::int64_t> numbers(largest & 0xffff'ffff);
+  if (largest != 0) {
+    const int root = size() - static_cast<int>(largest >> 32);
+    if (root == rank()) numbers.assign(mine.begin(), mine.end());
+    channel_->broadcast(std::as_writable_bytes(std::span{numbers}), root);
+  }
+  if (phases_) phases_->leave_meeting();
+  return numbers;
 }
 
 void MeetingPoint::fail(std::exception_ptr exception) {
@@ -113,20 +130,20 @@ bool MeetingPoint::leave_job(const Here& here, bool with_verdict) {
   depth_ = 0;
   run_ = 0;
   sequence_ = 0;
-  return agree_any(TagKind::leave, 0, here, {}, with_verdict);
+  return agree_any(TagKind::leave, 0, here, {}, {with_verdict}).front();
 }
 
-bool MeetingPoint::meet(const Tag& tag, std::exception_ptr own, bool mine, const Diagnosis& diagnose) {
+Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine, const Diagnosis& diagnose) {
   failure_.reset();
   ++meetings_;
   last_ = tag;
   const std::uint64_t digest = tag.digest();
   if (phases_) phases_->enter_meeting(meetings_, tag);
-  const auto largest = channel_->max({digest | std::uint64_t{mine}, ~digest});
+  constexpr std::uint64_t lowest = 1;
+  const auto largest = channel_->max({digest | std::uint64_t{mine[0]}, (~digest & ~lowest) | std::uint64_t{mine[1]}});
   if (phases_) phases_->leave_meeting();
-  const bool any = largest[0] & 1;
-  const bool agreed = largest[0] - any == ~largest[1];
-  if (agreed && !own) return any;
+  const bool agreed = (largest[0] & ~lowest) == ~(largest[1] | lowest);
+  if (agreed && !own) return {(largest[0] & lowest) != 0, (largest[1] & lowest) != 0};
 
   std::vector<Tag> tags(static_cast<std::size_t>(channel_->size()), tag);
   if (!agreed) channel_->all_gather(std::as_bytes(std::span{&tag, 1}), std::as_writable_bytes(std::span{tags}));

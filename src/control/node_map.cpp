@@ -1,4 +1,4 @@
-#include <lockstep/control/node_map.hpp>
+#include "control/node_map.hpp"
 
 namespace lockstep {
 

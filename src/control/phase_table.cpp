@@ -1,10 +1,10 @@
+#include "control/phase_table.hpp"
+
 #include <array>
 #include <cstring>
 
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <lockstep/control/phase_table.hpp>
 
 namespace lockstep {
 namespace {

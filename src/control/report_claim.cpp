@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "control/descriptor.hpp"
+#include "base/descriptor.hpp"
 
 namespace lockstep {
 namespace {
@@ -49,6 +49,7 @@ bool claim_report(PhaseTable* table) {
   if (!name) return true;
   static Descriptor claim;  // held as long as the process lives
   Descriptor socket = make_socket();
+  if (socket.get() < 0) return true;  // twice rather than not at all
   const bool mine =
       with_address(*name, [&](const sockaddr* address, socklen_t size) { return ::bind(socket.get(), address, size); });
   if (mine) claim = std::move(socket);

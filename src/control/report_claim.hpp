@@ -1,7 +1,9 @@
 // One line per job: the rank of a node that claims the report prints it.
 #pragma once
 
-#include <lockstep/control/phase_table.hpp>
+#include <chrono>
+
+#include "control/phase_table.hpp"
 
 namespace lockstep {
 
@@ -9,6 +11,9 @@ namespace lockstep {
 /// starts and ends. The claim is therefore also a name without a file: an abstract socket, which ends with this
 /// process. A rank that claims should stay until the others have seen it or have been told to end.
 bool claim_report(PhaseTable* table);
+
+/// A rank that reports ends the job and is then missing itself. It stays this long, so that the others see its claim.
+inline constexpr std::chrono::milliseconds until_claim_is_seen{700};
 
 /// Whether a rank of this node has claimed the report and is still alive.
 bool report_is_claimed();

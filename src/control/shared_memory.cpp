@@ -1,9 +1,11 @@
-// Memory that the processes of a node share, handed over by a descriptor or a name.
+#include "control/shared_memory.hpp"
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fcntl.h>
@@ -12,19 +14,31 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/phase_table.hpp>
 
 namespace lockstep {
 namespace {
 
-[[noreturn]] void fail(const std::string& call, int descriptor) {
+[[noreturn]] void fail(std::string_view call) {
   const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
   throw CommError{fmt::format("{}: {}", call, std::strerror(error))};
 }
 
-void resize(int descriptor, std::size_t bytes) {
-  if (::ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) fail("ftruncate", descriptor);
+/// `value`, which `call` returned.
+Descriptor checked(int value, std::string_view call) {
+  if (value < 0) fail(call);
+  return Descriptor{value};
+}
+
+void resize(const Descriptor& descriptor, std::size_t bytes) {
+  if (::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) fail("ftruncate");
+}
+
+Descriptor open_descriptor(const SharedMemory::Handle& handle) {
+  if (handle.way == SharedMemory::Handle::Way::name)
+    return checked(::shm_open(handle.name, O_RDWR, 0), fmt::format("shm_open {}", handle.name));
+  // A process may open the descriptors of another one through /proc if it may access it at all: the same user's.
+  const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
+  return checked(::open(path.c_str(), O_RDWR | O_CLOEXEC), path);
 }
 
 std::uint64_t random_number() {
@@ -34,9 +48,11 @@ std::uint64_t random_number() {
 
 }  // namespace
 
-SharedMemory::SharedMemory(int descriptor, std::size_t bytes) : descriptor_{descriptor}, bytes_{bytes} {
-  data_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (data_ == MAP_FAILED) fail("mmap", descriptor);
+SharedMemory::SharedMemory(Descriptor descriptor, std::size_t bytes)
+    : descriptor_{std::move(descriptor)},
+      data_{::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.get(), 0)},
+      bytes_{bytes} {
+  if (data_ == MAP_FAILED) fail("mmap");
 }
 
 void SharedMemory::set_proof() {
@@ -45,13 +61,12 @@ void SharedMemory::set_proof() {
 }
 
 SharedMemory SharedMemory::create(std::size_t bytes) {
-  const int descriptor = ::memfd_create("lockstep", MFD_CLOEXEC);
-  if (descriptor < 0) fail("memfd_create", descriptor);
+  Descriptor descriptor = checked(::memfd_create("lockstep", MFD_CLOEXEC), "memfd_create");
   resize(descriptor, bytes);
-  SharedMemory memory{descriptor, bytes};
+  SharedMemory memory{std::move(descriptor), bytes};
   memory.handle_.way = Handle::Way::descriptor;
   memory.handle_.process = static_cast<std::int32_t>(::getpid());
-  memory.handle_.descriptor = descriptor;
+  memory.handle_.descriptor = memory.descriptor_.get();
   memory.set_proof();
   return memory;
 }
@@ -60,32 +75,21 @@ SharedMemory SharedMemory::create_named(std::size_t bytes) {
   Handle handle;
   handle.way = Handle::Way::name;
   std::snprintf(handle.name, sizeof handle.name, "/lockstep-%016llx", static_cast<unsigned long long>(random_number()));
-  const int descriptor = ::shm_open(handle.name, O_RDWR | O_CREAT | O_EXCL, 0600);
-  if (descriptor < 0) fail(fmt::format("shm_open {}", handle.name), descriptor);
+  Descriptor descriptor =
+      checked(::shm_open(handle.name, O_RDWR | O_CREAT | O_EXCL, 0600), fmt::format("shm_open {}", handle.name));
   resize(descriptor, bytes);
-  SharedMemory memory{descriptor, bytes};
+  SharedMemory memory{std::move(descriptor), bytes};
   memory.handle_ = handle;
   memory.set_proof();
   return memory;
 }
 
 SharedMemory SharedMemory::open(const Handle& handle, std::size_t bytes) {
-  int descriptor = -1;
-  if (handle.way == Handle::Way::name) {
-    descriptor = ::shm_open(handle.name, O_RDWR, 0);
-    if (descriptor < 0) fail(fmt::format("shm_open {}", handle.name), descriptor);
-  } else {
-    // A process may open the descriptors of another one through /proc if it may access it at all: the same user's.
-    const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
-    descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (descriptor < 0) fail(path, descriptor);
-  }
+  Descriptor descriptor = open_descriptor(handle);
   // Check the size first: reading beyond the end of a smaller file is a signal, not an error.
-  if (::lseek(descriptor, 0, SEEK_END) != static_cast<off_t>(bytes)) {
-    ::close(descriptor);
+  if (::lseek(descriptor.get(), 0, SEEK_END) != static_cast<off_t>(bytes))
     throw CommError{"the shared memory handed over is not of the size agreed on"};
-  }
-  SharedMemory memory{descriptor, bytes};
+  SharedMemory memory{std::move(descriptor), bytes};
   if (std::memcmp(memory.data_, &handle.proof, sizeof handle.proof) != 0)
     throw CommError{"the shared memory handed over is another process's"};
   memory.handle_ = handle;
@@ -99,7 +103,7 @@ void SharedMemory::take_over() {
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
-    : descriptor_{std::exchange(other.descriptor_, -1)},
+    : descriptor_{std::move(other.descriptor_)},
       data_{std::exchange(other.data_, nullptr)},
       bytes_{std::exchange(other.bytes_, 0)},
       handle_{std::exchange(other.handle_, Handle{})} {}
@@ -114,7 +118,6 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 
 SharedMemory::~SharedMemory() {
   if (data_) ::munmap(data_, bytes_);
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 }  // namespace lockstep

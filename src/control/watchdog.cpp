@@ -1,3 +1,5 @@
+#include "control/watchdog.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -16,9 +18,8 @@
 #include <unistd.h>
 
 #include <lockstep/base/log.hpp>
-#include <lockstep/control/watchdog.hpp>
 
-#include "control/descriptor.hpp"
+#include "base/descriptor.hpp"
 #include "control/kept_sigterm.hpp"
 #include "control/report_claim.hpp"
 

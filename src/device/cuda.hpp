@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace lockstep::detail {
 
-/// read_device for GPU memory. DeviceError if the build has no GPU backend.
+/// read_device and memory_bytes for GPU memory. DeviceError if the build has no GPU backend.
 void read_cuda_device(void* to, const void* from, std::size_t bytes);
+std::uint64_t cuda_memory_bytes();
 
 }  // namespace lockstep::detail

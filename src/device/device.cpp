@@ -1,5 +1,7 @@
 #include <cstring>
 
+#include <unistd.h>
+
 #include <lockstep/device/device.hpp>
 
 #include "device/cuda.hpp"
@@ -20,6 +22,11 @@ void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes)
     case DeviceKind::cpu: std::memcpy(to, from, bytes); return;
     case DeviceKind::cuda: detail::read_cuda_device(to, from, bytes); return;
   }
+}
+
+std::uint64_t memory_bytes(DeviceKind kind) {
+  if (kind == DeviceKind::cuda) return detail::cuda_memory_bytes();
+  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace lockstep

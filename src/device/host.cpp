@@ -1,3 +1,4 @@
+// The CPU as a device.
 #include <cstdlib>
 #include <cstring>
 

@@ -10,11 +10,19 @@ int cuda_device_count() {
   return 0;
 }
 
+std::vector<std::string> cuda_device_uuids() {
+  return {};
+}
+
 std::unique_ptr<Device> make_cuda_device(int) {
   throw DeviceError{"this build has no GPU backend"};
 }
 
 void detail::read_cuda_device(void*, const void*, std::size_t) {
+  throw DeviceError{"this build has no GPU backend"};
+}
+
+std::uint64_t detail::cuda_memory_bytes() {
   throw DeviceError{"this build has no GPU backend"};
 }
 

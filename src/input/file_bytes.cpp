@@ -1,4 +1,4 @@
-#include "file_bytes.hpp"
+#include "input/file_bytes.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -18,6 +19,19 @@ namespace {
 constexpr std::size_t buffer_bytes = 64 << 10;
 constexpr std::uint8_t gzip_magic[] = {0x1f, 0x8b};
 constexpr int largest_window_gzip_only = 15 + 16;  // what zlib calls windowBits
+// Deflate's best: two bits for 258 bytes.
+constexpr std::uint64_t most_unpacked_per_byte = 1032;
+
+/// How many bytes come, or `limit` + 1 where they are more.
+std::uint64_t count_bytes(const std::filesystem::path& path, std::uint64_t limit) {
+  FileBytes file{path};
+  if (!file.packed()) return std::min(file.most_bytes(), limit + 1);
+  std::vector<std::uint8_t> piece(buffer_bytes);
+  std::uint64_t count = 0;
+  for (std::size_t found = piece.size(); found == piece.size() && count <= limit; count += found)
+    found = file.read(piece);
+  return std::min(count, limit + 1);
+}
 
 }  // namespace
 
@@ -26,6 +40,8 @@ FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(b
   // Opening a pipe could block forever.
   if (!std::filesystem::is_regular_file(path, error))
     fail(error ? fmt::format("cannot be read: {}", error.message()) : "is not a regular file");
+  file_size_ = std::filesystem::file_size(path, error);
+  if (error) fail(fmt::format("cannot be read: {}", error.message()));
   file_.reset(std::fopen(path.c_str(), "rb"));
   if (!file_) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
 
@@ -38,6 +54,24 @@ FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(b
 
 FileBytes::~FileBytes() {
   if (packed_) inflateEnd(&stream_);
+}
+
+std::uint64_t FileBytes::most_bytes() const {
+  return packed_ ? file_size_ * most_unpacked_per_byte : file_size_;
+}
+
+std::vector<std::uint8_t> FileBytes::room_for(std::uint64_t bytes) const {
+  const auto pages = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES));
+  const std::uint64_t there = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto needed = [&] { return fmt::format("needs {} bytes of memory{}", bytes, packed_ ? " when unpacked" : ""); };
+  if (bytes > there) fail(fmt::format("{}; expected at most the {} that this host has", needed(), there));
+  std::vector<std::uint8_t> room;
+  try {
+    room.reserve(bytes);
+  } catch (const std::bad_alloc&) {
+    fail(fmt::format("{}; expected at most what the system gives this process (ulimit -v)", needed()));
+  }
+  return room;
 }
 
 std::size_t FileBytes::read(std::span<std::uint8_t> to) {
@@ -94,6 +128,21 @@ void FileBytes::end_or_next_piece() {
 
 void FileBytes::fail(const std::string& what) const {
   throw ConfigError{fmt::format("{}: {}", path_.string(), what)};
+}
+
+std::vector<std::uint8_t> read_whole_file(const std::filesystem::path& path, std::uint64_t limit,
+                                          std::string_view expected) {
+  const std::uint64_t count = count_bytes(path, limit);
+  FileBytes file{path};
+  if (count > limit)
+    throw ConfigError{fmt::format("{}: holds more than {} bytes{}; expected {}", path.string(), limit,
+                                  file.packed() ? " when unpacked" : "", expected)};
+  std::vector<std::uint8_t> bytes = file.room_for(count);
+  bytes.resize(count);
+  std::uint8_t next;
+  if (file.read(bytes) < count || file.read({&next, 1}) != 0)
+    throw ConfigError{fmt::format("{}: changed while it was read", path.string())};
+  return bytes;
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <zlib.h>
@@ -28,6 +29,13 @@ class FileBytes {
 
   bool packed() const { return packed_; }
 
+  /// No more bytes than these come, if the file stays as it is: known without reading it.
+  std::uint64_t most_bytes() const;
+
+  /// Empty, with memory for `bytes`. ConfigError if this process cannot have that much: the system may promise it, and
+  /// end processes that use it.
+  std::vector<std::uint8_t> room_for(std::uint64_t bytes) const;
+
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
@@ -42,11 +50,17 @@ class FileBytes {
   [[noreturn]] void fail(const std::string& what) const;
 
   std::filesystem::path path_;
+  std::uint64_t file_size_ = 0;
   std::unique_ptr<std::FILE, Close> file_;
   std::vector<std::uint8_t> buffer_;
   z_stream stream_{};  // its input is the unread part of buffer_, packed or not
   bool packed_ = false;
   bool ended_ = false;
 };
+
+/// All bytes of a file of at most `limit` bytes, unpacked. ConfigError where it holds more; `expected` says of what
+/// there may be so many. Packed data is unpacked twice, so that memory is taken for what is there and for no more.
+std::vector<std::uint8_t> read_whole_file(const std::filesystem::path& path, std::uint64_t limit,
+                                          std::string_view expected);
 
 }  // namespace lockstep

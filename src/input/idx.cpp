@@ -12,7 +12,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/idx.hpp>
 
-#include "file_bytes.hpp"
+#include "input/file_bytes.hpp"
 
 namespace lockstep {
 namespace {
@@ -110,21 +110,25 @@ Idx read_idx(const fs::path& path, const Format& format) {
   FileBytes file{path};
   Idx idx{read_extents(path, file, format), {}};
   const std::uint64_t expected = content_bytes(path, format, idx.extents);
+  const std::uint64_t header_bytes = 4 + 4 * format.dimensions;
   const auto announced = [&] {
-    const std::size_t header_bytes = 4 + 4 * format.dimensions;
     return fmt::format("{} bytes{} (a header of {} and {})", header_bytes + expected,
                        file.packed() ? " when unpacked" : "", header_bytes, describe_content(format, idx.extents));
   };
+  const auto fail_truncated = [&](std::string_view at_most, std::uint64_t found) {
+    fail(path, fmt::format("truncated: expected {}, found {}{}", announced(), at_most, found));
+  };
 
-  // Piece by piece, so that a header that lies costs an error message, not the memory it claims.
+  // A header that lies costs an error message, not the memory it claims.
+  if (header_bytes + expected > file.most_bytes()) fail_truncated(file.packed() ? "at most " : "", file.most_bytes());
+  idx.bytes = file.room_for(expected);
+  // Piece by piece: packed data may end early.
   while (idx.bytes.size() < expected) {
     const std::size_t before = idx.bytes.size();
     const std::size_t wanted = std::min<std::uint64_t>(expected - before, chunk_bytes);
     idx.bytes.resize(before + wanted);
     const std::size_t found = file.read({idx.bytes.data() + before, wanted});
-    if (found < wanted)
-      fail(path,
-           fmt::format("truncated: expected {}, found {}", announced(), 4 + 4 * format.dimensions + before + found));
+    if (found < wanted) fail_truncated("", header_bytes + before + found);
   }
   std::uint8_t next;
   if (file.read({&next, 1}) != 0) fail(path, fmt::format("has trailing bytes: expected {}, found more", announced()));

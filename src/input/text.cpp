@@ -9,12 +9,12 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/text.hpp>
 
-#include "file_bytes.hpp"
+#include "input/file_bytes.hpp"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t chunk_bytes = 1 << 20;
+constexpr std::uint64_t largest_text = std::uint64_t{2} << 30;
 constexpr std::int64_t parts = 10;  // one of which is the test part
 
 [[noreturn]] void fail(const std::filesystem::path& path, std::string_view what) {
@@ -25,15 +25,7 @@ std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !error)
     fail(path, "does not exist; expected a text file, plain or packed (gzip)");
-  FileBytes file{path};
-  std::vector<std::uint8_t> bytes;
-  for (std::size_t found = chunk_bytes; found == chunk_bytes;) {
-    const std::size_t before = bytes.size();
-    bytes.resize(before + chunk_bytes);
-    found = file.read({bytes.data() + before, chunk_bytes});
-    bytes.resize(before + found);
-  }
-  return bytes;
+  return read_whole_file(path, largest_text, "a text of at most 2 GiB");
 }
 
 void update(Digest& digest, const TextSet& set) {

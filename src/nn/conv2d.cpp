@@ -4,7 +4,7 @@
 #include <lockstep/nn/conv2d.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
-#include "layer_checks.hpp"
+#include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -34,16 +34,16 @@ Conv2d::Conv2d(Strategy& strategy, const Conv2dOptions& options, Here here)
 
 void Conv2d::forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation,
                      const TensorView& y) const {
-  kernels.convolution(x, weight_.local(), bias_.local(), activation, y);
+  kernels.image()->convolution(x, weight_.local(), bias_.local(), activation, y);
 }
 
 void Conv2d::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                       const GradientBuffer& gradients) const {
-  kernels.convolution_gradients(x, dy, gradients.of(weight_), gradients.of(bias_));
+  kernels.image()->convolution_gradients(x, dy, gradients.of(weight_), gradients.of(bias_));
 }
 
 void Conv2d::backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const {
-  kernels.convolution_input_gradient(dy, weight_.local(), dx);
+  kernels.image()->convolution_input_gradient(dy, weight_.local(), dx);
 }
 
 }  // namespace lockstep::nn

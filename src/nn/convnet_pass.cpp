@@ -1,20 +1,20 @@
-// The way through the convnet, layer by layer with all shards side by side: those that are normalised together meet at
-// every batch norm. A shard alone takes the same way.
-#include <lockstep/nn/convnet.hpp>
+// The passes of the convnet, layer by layer with all shards side by side: shards that are normalised together meet at
+// every batch norm. A single shard goes the same way.
 
-#include "shard_checks.hpp"
+#include "nn/convnet_network.hpp"
+#include "nn/shard_checks.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-/// Calls `work` with each shard that has samples. One that has none is +0.0 everywhere, and only the sums over shards
-/// see it.
+/// Calls `work` with each shard that has samples. A shard without samples is +0.0 everywhere, and only the sums over
+/// shards see it.
 void for_each_shard(const auto& pass, auto&& work) {
   for (const auto& shard : pass.shards)
     if (shard.batch.samples > 0) work(shard);
 }
 
-/// The positions and channels of each image as one row: what a dense layer takes.
+/// Each image as one row of its positions and channels, as a dense layer takes it.
 TensorView flattened(const TensorView& images) {
   const std::int64_t rows = images.shape().front();
   return images.reshaped({rows, images.count() / rows});
@@ -22,26 +22,26 @@ TensorView flattened(const TensorView& images) {
 
 }  // namespace
 
-std::vector<ops::CrossEntropy> Convnet::train(const Pass& pass) {
+std::vector<ops::CrossEntropy> Convnet::Network::train(const Pass& pass) {
   clear_empty_shards(pass);
-  begin(TrainPass::forward);
+  model_.begin(TrainPass::forward);
   forward(pass);
   std::vector<ops::CrossEntropy> results(pass.shards.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
     const SampleBatch& batch = pass.shards[i].batch;
     if (batch.samples == 0) continue;
-    // In the place of the logits, which nobody needs any more: rows of padding become zero.
+    // Overwrites the logits, which are not needed any more. Rows of padding become zero.
     const TensorView logits = of(pass.shards[i], pass.shards[i].room.logits);
     results[i] = kernels_->softmax_cross_entropy(logits, batch.labels.view(), batch.samples, logits);
   }
   if (statistics() > 0)
     for (const Shard& shard : pass.shards) copy(shard.room.statistics.view(), shard.gradients->statistics(), stream_);
-  begin(TrainPass::backward);
+  model_.begin(TrainPass::backward);
   backward(pass);
   return results;
 }
 
-void Convnet::clear_empty_shards(const Pass& pass) const {
+void Convnet::Network::clear_empty_shards(const Pass& pass) const {
   for (const Shard& shard : pass.shards) {
     if (shard.batch.samples > 0) continue;
     for (const Variable& variable : variables_) fill_zero(shard.gradients->of(variable), stream_);
@@ -49,14 +49,14 @@ void Convnet::clear_empty_shards(const Pass& pass) const {
   }
 }
 
-void Convnet::forward(const Pass& pass) {
+void Convnet::Network::forward(const Pass& pass) {
   forward_stage(0, pass, ops::Activation::relu);
-  // ReLU comes behind the pooling: what is the largest of four before it is so after it, and there are fewer.
+  // ReLU comes after the pooling: the largest of four is still the largest after ReLU, and fewer elements are left.
   forward_stage(1, pass, ops::Activation::none);
   for_each_shard(pass, [&](const Shard& shard) { forward_head(shard); });
 }
 
-void Convnet::forward_stage(std::size_t index, const Pass& pass, ops::Activation activation) {
+void Convnet::Network::forward_stage(std::size_t index, const Pass& pass, ops::Activation activation) {
   const Stage& stage = stages_[index];
   if (!stage.norm)
     return for_each_shard(pass, [&](const Shard& shard) {
@@ -75,9 +75,9 @@ void Convnet::forward_stage(std::size_t index, const Pass& pass, ops::Activation
   });
 }
 
-/// The means first, of all shards, and then the squares around them: the squares of the sums less the square of their
-/// sum would be rounded away where the mean is large.
-void Convnet::measure(std::size_t index, const Pass& pass) {
+/// First the means of all shards, then the squares around them. Summing x^2 and subtracting the squared mean would lose
+/// the variance to rounding where the mean is large.
+void Convnet::Network::measure(std::size_t index, const Pass& pass) {
   Stage& stage = stages_[index];
   const BatchNorm& norm = *stage.norm;
   const TensorView all = stage.statistics.view();
@@ -95,9 +95,9 @@ void Convnet::measure(std::size_t index, const Pass& pass) {
   sum_over_ranks(pass, norm.variances(all));
 }
 
-void Convnet::forward_head(const Shard& shard) {
+void Convnet::Network::forward_head(const Shard& shard) {
   const TensorView pooled = of(shard, shard.room.pooled), hidden = of(shard, shard.room.hidden);
-  kernels_->max_pool(of(shard, shard.room.outputs[1]), pooled);
+  kernels_->image()->max_pool(of(shard, shard.room.outputs[1]), pooled);
   kernels_->relu(pooled, pooled);
   drop(0, shard, pooled);
   dense_[0].forward(*kernels_, flattened(pooled), ops::Activation::relu, hidden);
@@ -105,13 +105,13 @@ void Convnet::forward_head(const Shard& shard) {
   dense_[1].forward(*kernels_, hidden, ops::Activation::none, of(shard, shard.room.logits));
 }
 
-void Convnet::drop(std::size_t layer, const Shard& shard, const TensorView& x) {
+void Convnet::Network::drop(std::size_t layer, const Shard& shard, const TensorView& x) {
   if (shard.place && !dropout_.empty())
     dropout_[layer].forward(*kernels_, *shard.place, x, of(shard, shard.room.masks[layer]), x);
 }
 
-/// From the last layer, whose output has already given way to its gradient, to the first.
-void Convnet::backward(const Pass& pass) {
+/// From the last layer, whose output has already been overwritten by its gradient, to the first.
+void Convnet::Network::backward(const Pass& pass) {
   for_each_shard(pass, [&](const Shard& shard) { backward_head(shard); });
   backward_stage(1, pass);
   for_each_shard(pass, [&](const Shard& shard) {
@@ -119,11 +119,11 @@ void Convnet::backward(const Pass& pass) {
     stages_[1].convolution.backward_input(*kernels_, d_output_of(1, shard), d_first);
     kernels_->relu_gradient(first, d_first, d_first);
   });
-  backward_stage(0, pass);  // nobody asks for the gradient of the images
+  backward_stage(0, pass);  // nobody needs the gradient of the images
 }
 
-/// What dropout left of ReLU's output is zero where ReLU's was, so it stands for it.
-void Convnet::backward_head(const Shard& shard) {
+/// After dropout the output of ReLU is still zero wherever it was before, so it serves for ReLU's gradient.
+void Convnet::Network::backward_head(const Shard& shard) {
   const TensorView d_logits = of(shard, shard.room.logits);
   const TensorView hidden = of(shard, shard.room.hidden), d_hidden = of(shard, shard.room.d_hidden);
   dense_[1].backward(*kernels_, hidden, d_logits, *shard.gradients);
@@ -136,10 +136,10 @@ void Convnet::backward_head(const Shard& shard) {
   dense_[0].backward_input(*kernels_, d_hidden, flattened(d_pooled));
   undrop(0, shard, d_pooled);
   kernels_->relu_gradient(pooled, d_pooled, d_pooled);
-  kernels_->max_pool_gradient(of(shard, shard.room.outputs[1]), d_pooled, d_output_of(1, shard));
+  kernels_->image()->max_pool_gradient(of(shard, shard.room.outputs[1]), d_pooled, d_output_of(1, shard));
 }
 
-void Convnet::backward_stage(std::size_t index, const Pass& pass) {
+void Convnet::Network::backward_stage(std::size_t index, const Pass& pass) {
   const Stage& stage = stages_[index];
   if (stage.norm) backward_norm(index, pass);
   for_each_shard(pass, [&](const Shard& shard) {
@@ -147,9 +147,10 @@ void Convnet::backward_stage(std::size_t index, const Pass& pass) {
   });
 }
 
-/// The gradient of a stage's output gives way to that of its convolution's sums. Each shard keeps its own gradients of
-/// gamma and beta, which add up as those of other variables do: those of all shards are for the input alone.
-void Convnet::backward_norm(std::size_t index, const Pass& pass) {
+/// Overwrites the gradient of a stage's output with that of its convolution's sums. Each shard keeps its own gradients
+/// of gamma and beta, which add up like those of other variables. Only the gradient of the input needs their sum over
+/// all shards.
+void Convnet::Network::backward_norm(std::size_t index, const Pass& pass) {
   Stage& stage = stages_[index];
   const BatchNorm& norm = *stage.norm;
   const ops::Normalisation by = normalisation(index, pass);
@@ -166,19 +167,19 @@ void Convnet::backward_norm(std::size_t index, const Pass& pass) {
       stage, pass, [&](const Shard& shard) { return shard.gradients->of(norm.beta()); },
       d_parameters.slice(filters, filters));
   sum_over_ranks(pass, d_parameters);
-  // The rows of padding were not among those that the statistics are of: their gradients are zero, and stay so.
+  // Statistics do not include rows of padding. The gradients of those rows are zero and stay so.
   for_each_shard(pass, [&](const Shard& shard) {
     const TensorView d_sums = first_rows(d_output_of(index, shard), shard.batch.samples);
     norm.backward_input(*kernels_, sums_of_samples(index, shard), by, d_sums, d_parameters, d_sums);
   });
 }
 
-void Convnet::undrop(std::size_t layer, const Shard& shard, const TensorView& dx) {
+void Convnet::Network::undrop(std::size_t layer, const Shard& shard, const TensorView& dx) {
   if (!dropout_.empty()) dropout_[layer].backward(*kernels_, of(shard, shard.room.masks[layer]), dx, dx);
 }
 
-void Convnet::sum_over_shards(Stage& stage, const Pass& pass, const std::function<TensorView(const Shard&)>& part,
-                              const TensorView& sum) {
+void Convnet::Network::sum_over_shards(Stage& stage, const Pass& pass,
+                                       const std::function<TensorView(const Shard&)>& part, const TensorView& sum) {
   for (const Shard& shard : pass.shards) {
     copy(part(shard), stage.shard_tree.next(), stream_);
     stage.shard_tree.push();
@@ -186,36 +187,36 @@ void Convnet::sum_over_shards(Stage& stage, const Pass& pass, const std::functio
   stage.shard_tree.finish(sum);
 }
 
-void Convnet::sum_over_ranks(const Pass& pass, const TensorView& sum) {
+void Convnet::Network::sum_over_ranks(const Pass& pass, const TensorView& sum) {
   if (pass.ranks) pass.ranks->all_reduce(sum);
 }
 
-TensorView Convnet::of(const Shard& shard, const Tensor& whole) const {
+TensorView Convnet::Network::of(const Shard& shard, const Tensor& whole) const {
   return first_rows(whole.view(), shard.rows());
 }
 
-TensorView Convnet::sums_of_samples(std::size_t stage, const Shard& shard) const {
+TensorView Convnet::Network::sums_of_samples(std::size_t stage, const Shard& shard) const {
   return first_rows(shard.room.sums[stage].view(), shard.batch.samples);
 }
 
-TensorView Convnet::images(const Shard& shard) const {
+TensorView Convnet::Network::images(const Shard& shard) const {
   return shard.batch.inputs.view().reshaped({shard.rows(), options_.height, options_.width, 1});
 }
 
-TensorView Convnet::input_of(std::size_t stage, const Shard& shard) const {
+TensorView Convnet::Network::input_of(std::size_t stage, const Shard& shard) const {
   return stage == 0 ? images(shard) : of(shard, shard.room.outputs[0]);
 }
 
-/// Behind the pooling nobody needs the second stage's output any more, so its gradient is in its place.
-TensorView Convnet::d_output_of(std::size_t stage, const Shard& shard) const {
+/// After the pooling the second stage's output is not needed any more, so its gradient takes its place.
+TensorView Convnet::Network::d_output_of(std::size_t stage, const Shard& shard) const {
   return of(shard, stage == 0 ? shard.room.d_first : shard.room.outputs[1]);
 }
 
-TensorView Convnet::statistics_of(std::size_t stage, const TensorView& all) const {
+TensorView Convnet::Network::statistics_of(std::size_t stage, const TensorView& all) const {
   return all.slice(stages_[stage].first_statistic, stages_[stage].norm->statistics());
 }
 
-ops::Normalisation Convnet::normalisation(std::size_t stage, const Pass& pass) const {
+ops::Normalisation Convnet::Network::normalisation(std::size_t stage, const Pass& pass) const {
   const BatchNorm& norm = *stages_[stage].norm;
   return pass.is_training() ? norm.by(stages_[stage].statistics.view(), pass.samples) : norm.by_moving_averages();
 }

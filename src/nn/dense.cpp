@@ -4,7 +4,7 @@
 #include <lockstep/nn/dense.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
-#include "layer_checks.hpp"
+#include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -9,7 +9,7 @@
 namespace lockstep::nn {
 namespace {
 
-// The layers of a model share a stream: each has 2^48 of its indices, for the elements of a global batch.
+// The layers of a model share a stream. Each has 2^48 of its indices, for the elements of a global batch.
 constexpr int layer_shift = 48;
 constexpr int most_layers = 1 << 15;
 
@@ -36,13 +36,13 @@ void Dropout::forward(const ops::Kernels& kernels, const ShardPlace& place, cons
   const RandomStream random{options_.seed, RandomPurpose::dropout, static_cast<std::uint64_t>(place.step)};
   const std::uint64_t first = (static_cast<std::uint64_t>(options_.ordinal) << layer_shift) +
                               static_cast<std::uint64_t>(place.first_sample) * features;
-  kernels.dropout_mask(random, first, options_.rate, mask);
-  kernels.multiply(x, mask, y);
+  kernels.image()->dropout_mask(random, first, options_.rate, mask);
+  kernels.image()->multiply(x, mask, y);
 }
 
 void Dropout::backward(const ops::Kernels& kernels, const TensorView& mask, const TensorView& dy,
                        const TensorView& dx) const {
-  kernels.multiply(dy, mask, dx);
+  kernels.image()->multiply(dy, mask, dx);
 }
 
 }  // namespace lockstep::nn

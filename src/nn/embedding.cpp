@@ -6,7 +6,7 @@
 #include <lockstep/nn/embedding.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
-#include "layer_checks.hpp"
+#include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -49,7 +49,7 @@ Embedding::Embedding(Strategy& strategy, const EmbeddingOptions& options, Here h
       positions_{create(strategy, options, "position_embedding", options.context, here)} {}
 
 void Embedding::forward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& x) const {
-  kernels.gather_rows(tokens_.local(), flattened(tokens), x);
+  kernels.sequence()->gather_rows(tokens_.local(), flattened(tokens), x);
   kernels.add_bias(by_window(x, tokens), flattened(positions_.local()));
 }
 
@@ -65,7 +65,7 @@ void Embedding::backward_logits(const ops::Kernels& kernels, const TensorView& x
 
 void Embedding::backward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& dx,
                          const GradientBuffer& gradients) const {
-  kernels.scatter_add_rows(dx, flattened(tokens), gradients.of(tokens_));
+  kernels.sequence()->scatter_add_rows(dx, flattened(tokens), gradients.of(tokens_));
   kernels.sum_rows(by_window(dx, tokens), flattened(gradients.of(positions_)));
 }
 

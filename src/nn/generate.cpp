@@ -24,7 +24,7 @@ void check(const Gpt& model, std::string_view prompt, const GenerateOptions& opt
         fmt::format("generate: the temperature is {}; expected a number from 0 on", options.temperature)};
 }
 
-/// The token at the share `uniform` of the probabilities, in the order of the tokens. Overwrites the logits.
+/// The first token at which the cumulative probability exceeds `uniform`. Overwrites the logits.
 std::size_t draw(std::span<double> logits, double temperature, double uniform) {
   if (!std::ranges::all_of(logits, [](double each) { return std::isfinite(each); }))
     throw InvalidArgument{"generate: the model's logits are not finite numbers"};

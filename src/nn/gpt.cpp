@@ -8,14 +8,14 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/gpt.hpp>
 
-#include "shard_checks.hpp"
+#include "nn/shard_checks.hpp"
 
 namespace lockstep::nn {
 namespace {
 
 constexpr double stddev = 0.02;
 
-/// All sizes are looked at before the first layer creates a variable.
+/// Checks all sizes before the first layer creates a variable.
 const GptOptions& checked(const GptOptions& options, const ops::Kernels& kernels) {
   const auto& [layers, heads, width, context, vocabulary, dtype, seed] = options;
   if (dtype != DType::f32 && dtype != DType::f64)
@@ -27,7 +27,7 @@ const GptOptions& checked(const GptOptions& options, const ops::Kernels& kernels
                     layers, heads, width, context, vocabulary)};
   for (const Shape& largest : {Shape{vocabulary, width}, Shape{context, width}, Shape{4, width, width}})
     (void)element_count(largest);  // no overflow
-  if (!kernels.has_sequence_kernels())
+  if (!kernels.sequence())
     throw ConfigError{
         fmt::format("a gpt cannot be computed with the {} kernels, which have no attention: expected those of the CPU",
                     kernels.name())};
@@ -79,7 +79,7 @@ Gpt::Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const op
 ops::CrossEntropy Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, const GradientBuffer& gradients) {
   require_fit(shard);
   if (shard.samples == 0) {
-    // What the padding's zeros would add up to, but for the sign that a product by zero may have.
+    // The sum of the padding's zeros, whose signs could differ if they were products by zero.
     for (const Variable& variable : variables_) fill_zero(gradients.of(variable), stream_);
     return {};
   }
@@ -87,7 +87,7 @@ ops::CrossEntropy Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, 
   begin(TrainPass::forward);
   forward(tokens);
   const TensorView& logits = activations_.logits;
-  // In the place of the logits, which nobody needs any more: rows of padding become zero.
+  // Overwrites the logits, which are not needed any more. Rows of padding become zero.
   const ops::CrossEntropy result =
       kernels_->softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
   begin(TrainPass::backward);
@@ -106,7 +106,7 @@ std::vector<double> Gpt::logits(std::span<const std::int32_t> tokens) {
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count < 1 || count > options_.context)
     throw InvalidArgument{fmt::format("{} tokens for a gpt; expected 1 to {}", count, options_.context)};
-  // What stands behind the tokens has no say in their logits.
+  // What comes after the tokens does not affect their logits.
   std::vector<std::int32_t> window(tokens.begin(), tokens.end());
   window.resize(static_cast<std::size_t>(options_.context));
   const Tensor input = Tensor::copy_of(Tensor::from(window, {1, options_.context}).view(), stream_);

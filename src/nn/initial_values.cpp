@@ -8,7 +8,7 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
-#include "layer_checks.hpp"
+#include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -18,7 +18,7 @@ void fill(std::span<Real> values, Draw&& draw) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<Real>(draw(i));
 }
 
-/// Element i is `draw(i)`, a double.
+/// Element i is `draw(i)`, a double, rounded to `dtype`.
 template <class Draw>
 Tensor make_weight(DType dtype, const Shape& shape, Draw&& draw) {
   const Tensor weight = Tensor::zeros(dtype, shape);

@@ -3,7 +3,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/layer_norm.hpp>
 
-#include "layer_checks.hpp"
+#include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -32,19 +32,19 @@ LayerNorm::LayerNorm(Strategy& strategy, const LayerNormOptions& options, Here h
 
 void LayerNorm::forward(const ops::Kernels& kernels, const TensorView& x, const TensorView& y,
                         const TensorView& moments) const {
-  kernels.layer_norm(
+  kernels.sequence()->layer_norm(
       {.x = x, .gain = gain_.local(), .bias = bias_.local(), .epsilon = epsilon_, .y = y, .moments = moments});
 }
 
 void LayerNorm::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& moments,
                          const TensorView& dy, const TensorView& dx, const GradientBuffer& gradients) const {
-  kernels.layer_norm_gradient({.x = x,
-                               .gain = gain_.local(),
-                               .moments = moments,
-                               .dy = dy,
-                               .dx = dx,
-                               .d_gain = gradients.of(gain_),
-                               .d_bias = gradients.of(bias_)});
+  kernels.sequence()->layer_norm_gradient({.x = x,
+                                           .gain = gain_.local(),
+                                           .moments = moments,
+                                           .dy = dy,
+                                           .dx = dx,
+                                           .d_gain = gradients.of(gain_),
+                                           .d_bias = gradients.of(bias_)});
 }
 
 }  // namespace lockstep::nn

@@ -8,14 +8,14 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/mlp.hpp>
 
-#include "shard_checks.hpp"
-#include "shard_plan.hpp"
-#include "shard_sums.hpp"
+#include "nn/shard_checks.hpp"
+#include "nn/shard_plan.hpp"
+#include "nn/shard_sums.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-/// All layers' sizes are looked at before the first one creates a variable.
+/// Checks all sizes before the first layer creates a variable.
 const MlpOptions& checked(const MlpOptions& options) {
   if (options.dtype != DType::f32 && options.dtype != DType::f64)
     throw InvalidArgument{fmt::format("an mlp of {} is not supported; expected f32 or f64", name_of(options.dtype))};
@@ -43,7 +43,7 @@ ops::RowBlocks rows_of(const BatchGroup& shards) {
   return {.rows = shards.capacity(), .blocks = std::ssize(shards.batches)};
 }
 
-/// The rows of shard `index`, of a view of those of all shards.
+/// The rows of shard `index` in a view of the rows of all shards.
 TensorView part(const TensorView& all, const BatchGroup& shards, std::size_t index) {
   return rows_from(all, static_cast<std::int64_t>(index) * shards.capacity(), shards.capacity());
 }
@@ -130,7 +130,7 @@ ops::CrossEntropy Mlp::losses(const BatchGroup& shards) {
   shards_->losses.clear();
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
     const SampleBatch& shard = shards.batches[i];
-    // In the place of the logits, which nobody needs any more: rows of padding become zero.
+    // Overwrites the logits, which are not needed any more. Rows of padding become zero.
     const TensorView own = part(logits, shards, i);
     const ops::CrossEntropy result = kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
     shards_->losses.push(result.loss_sum);
@@ -140,8 +140,8 @@ ops::CrossEntropy Mlp::losses(const BatchGroup& shards) {
   return total;
 }
 
-/// From the last layer, whose output has already given way to its gradient, to the first; the others' outputs
-/// do so on the way.
+/// From the last layer, whose output has already been overwritten by its gradient, to the first. The outputs of the
+/// others are overwritten on the way.
 void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
   if (!shards_->gradients || !shards_->gradients->is_for(sum)) shards_->gradients.emplace(sum, variables_);
   const ops::RowBlocks blocks = rows_of(shards);
@@ -150,7 +150,7 @@ void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
     const TensorView dy = output(layer, blocks.all_rows());
     const TensorView x = layer > 0 ? output(layer - 1, blocks.all_rows()) : shards.inputs.view();
     add_up_gradients(layer, shards, x, dy);
-    if (layer == 0) break;  // nobody asks for the gradient of the inputs
+    if (layer == 0) break;  // nobody needs the gradient of the inputs
     const TensorView dx = d_hidden(blocks.all_rows(), x.shape()[1]);
     for_rows(plans[layer].input_gradients_at_once, blocks, [&](std::int64_t first, std::int64_t rows) {
       layers_[layer].backward_input(*kernels_, rows_from(dy, first, rows), rows_from(dx, first, rows));
@@ -165,7 +165,7 @@ void Mlp::add_up_gradients(std::size_t layer, const BatchGroup& shards, const Te
   FixedOrderAccumulator& bias = sums.begin(2 * layer + 1);
   std::vector<ops::Factors> factors;
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
-    // Of a shard without samples no rows: its padding's zeros might give zeros of another sign.
+    // No rows of a shard without samples: the zeros of its padding might give zeros of the other sign.
     const std::int64_t rows = shards.batches[i].samples > 0 ? shards.capacity() : 0;
     factors.push_back({first_rows(part(x, shards, i), rows), first_rows(part(dy, shards, i), rows)});
     dense.bias_gradient(*kernels_, factors.back().b, bias.next());

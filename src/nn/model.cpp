@@ -1,7 +1,7 @@
 #include <lockstep/nn/model.hpp>
 
-#include "shard_checks.hpp"
-#include "shard_sums.hpp"
+#include "nn/shard_checks.hpp"
+#include "nn/shard_sums.hpp"
 
 namespace lockstep::nn {
 

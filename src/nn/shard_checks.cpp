@@ -1,4 +1,4 @@
-#include "shard_checks.hpp"
+#include "nn/shard_checks.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "shard_plan.hpp"
+#include "nn/shard_plan.hpp"
 
 #include <string>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace lockstep::nn {
 namespace {
 
-/// "layer 1's input gradients" for each thing that a plan forbids.
+/// "layer 1's input gradients" for each thing that a plan rules out.
 std::vector<std::string> limits_of(std::span<const LayerPlan> plans) {
   std::vector<std::string> limits;
   for (std::size_t layer = 0; layer < plans.size(); ++layer) {

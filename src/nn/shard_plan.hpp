@@ -1,4 +1,4 @@
-// How a model of dense layers takes the shards of a rank.
+// How a model of dense layers computes a rank's shards.
 #pragma once
 
 #include <map>
@@ -10,22 +10,22 @@
 
 namespace lockstep::nn {
 
-/// What one layer may do and keep the bits of one shard after the other.
+/// What one layer may compute at once while keeping the bits of one shard after the other.
 struct LayerPlan {
-  bool forward_at_once = true;           ///< of the rows of all shards
-  bool input_gradients_at_once = true;   ///< the same
+  bool forward_at_once = true;           ///< outputs for the rows of all shards
+  bool input_gradients_at_once = true;   ///< input gradients for the rows of all shards
   bool weight_gradients_at_once = true;  ///< the sum of all shards' products
 };
 
-/// The plans of a model's dense layers, the first of which needs no gradient of its inputs.
+/// The plans of a model's dense layers. The first layer needs no gradient of its inputs.
 class LayerPlans {
  public:
-  /// `stream` is the one of the kernels and must outlive it.
+  /// `stream` is the kernels' stream and must outlive it.
   LayerPlans(std::shared_ptr<const ops::Kernels> kernels, std::vector<ops::DenseForm> layers, Stream& stream);
 
-  /// One for each layer, until the next call. LOCAL. The first time that shards of this number and size are asked for,
-  /// it tries out what the kernels do, which blocks the host, and says in a line of the chief's log what has to go
-  /// shard by shard. DeviceError for kernels that do not repeat their bits.
+  /// LOCAL. One plan for each layer, valid until the next call. The first call for shards of this number and size tries
+  /// out the kernels, which blocks the host, and logs on the chief what has to be computed shard by shard. DeviceError
+  /// for kernels that do not repeat their bits.
   std::span<const LayerPlan> of(ops::RowBlocks shards);
 
  private:

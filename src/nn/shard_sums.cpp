@@ -1,4 +1,4 @@
-#include "shard_sums.hpp"
+#include "nn/shard_sums.hpp"
 
 namespace lockstep::nn {
 namespace {

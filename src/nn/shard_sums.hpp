@@ -1,4 +1,4 @@
-// What the shards of a rank yield, added up in the fixed order.
+// Sums of what the shards of a rank yield, in the fixed order.
 #pragma once
 
 #include <cstddef>
@@ -15,31 +15,31 @@ namespace lockstep::nn {
 class LossSum {
  public:
   void push(double loss);
-  /// Of those since the last call; there must be one.
+  /// The sum of the losses since the last call. There must be at least one.
   double finish();
-  /// Forgets those since the last `finish`.
+  /// Forgets the losses since the last `finish`.
   void clear() { parts_.clear(); }
 
  private:
   FixedOrderAccumulator parts_{DType::f64, 1};
 };
 
-/// The gradients, the statistics and the losses of a step's shards, for a model that takes one shard after the other.
+/// Sums of a step's gradients, statistics and losses, for a model that takes one shard after the other.
 class ShardSums {
  public:
-  /// Into `sum`: gradients and, if it has a place for them, statistics.
+  /// Sums into `sum`: gradients and, if it has memory for them, statistics.
   explicit ShardSums(const GradientBuffer& sum);
 
-  /// Whether it was made for that.
+  /// Whether it was made for `sum`.
   bool is_for(const GradientBuffer& sum) const;
 
-  /// Begins a sum: forgets the shards of one that came to no end.
+  /// Begins a sum. Forgets the shards of an unfinished one.
   void begin();
-  /// Where the next shard's gradients and statistics are to be written.
+  /// Where to write the next shard's gradients and statistics.
   GradientBuffer next();
-  /// Takes them, and the shard's loss.
+  /// Adds them, and the shard's loss.
   void push(double loss);
-  /// When all are there: the sum of the losses.
+  /// Call it when all shards are there. Returns the sum of the losses.
   double finish();
 
  private:
@@ -48,22 +48,22 @@ class ShardSums {
   LossSum loss_sum_;
 };
 
-/// The gradients of a step's shards, variable by variable: the same bits as those of ShardSums, for a model that takes
-/// all shards layer by layer.
+/// Sums of a step's gradients, variable by variable, for a model that takes all shards layer by layer. The bits are
+/// those of ShardSums.
 class GradientSums {
  public:
-  /// Into `sum`, of its `variables`.
+  /// Sums into `sum`, for its `variables`.
   GradientSums(const GradientBuffer& sum, std::span<const Variable> variables);
 
-  /// Whether it was made for that.
+  /// Whether it was made for `sum`.
   bool is_for(const GradientBuffer& sum) const;
 
-  /// Where the sum of a variable belongs.
+  /// Where a variable's sum is written.
   const TensorView& home(std::size_t variable) const { return sums_[variable]; }
 
-  /// Begins the sum of a variable: forgets the shards of one that came to no end.
+  /// Begins a variable's sum. Forgets the shards of an unfinished one.
   FixedOrderAccumulator& begin(std::size_t variable);
-  /// When the gradients of all shards are there.
+  /// Call it when the gradients of all shards are there.
   void finish(std::size_t variable);
 
  private:

@@ -78,7 +78,7 @@ void TransformerBlock::forward(const ops::Kernels& kernels, const TensorView& x,
   kernels.add(all.middle, x);
   mlp_norm_.forward(kernels, all.middle, all.mlp_normed, all.mlp_moments);
   expand_.forward(kernels, all.mlp_normed, ops::Activation::none, all.expanded);
-  kernels.gelu(all.expanded, all.activated);
+  kernels.sequence()->gelu(all.expanded, all.activated);
   contract_.forward(kernels, all.activated, ops::Activation::none, all.y);
   kernels.add(all.y, all.middle);
 }
@@ -88,7 +88,7 @@ void TransformerBlock::backward(const ops::Kernels& kernels, const TensorView& x
   const auto& [attention_scratch, d_rows, d_expanded] = scratch;
   contract_.backward(kernels, all.activated, d, gradients);
   contract_.backward_input(kernels, d, d_expanded);
-  kernels.gelu_gradient(all.expanded, d_expanded, d_expanded);
+  kernels.sequence()->gelu_gradient(all.expanded, d_expanded, d_expanded);
   expand_.backward(kernels, all.mlp_normed, d_expanded, gradients);
   expand_.backward_input(kernels, d_expanded, d_rows);
   mlp_norm_.backward(kernels, all.middle, all.mlp_moments, d_rows, d_rows, gradients);

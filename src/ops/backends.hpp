@@ -1,4 +1,4 @@
-// The seam between make_kernels and the backends. Which files answer for oneDNN and for GPUs is Meson's choice.
+// The seam between make_kernels and the backends. Meson chooses which files implement oneDNN and the GPU.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@ std::unique_ptr<Kernels> make_reference_kernels();
 
 bool onednn_is_built_in();
 
-/// ConfigError where it is not.
+/// ConfigError if it is not built in.
 std::unique_ptr<Kernels> make_onednn_kernels(Threads threads);
 
-/// `stream` is a GPU's. DeviceError where the build has no GPU backend.
+/// `stream` must be a GPU's. DeviceError if the build has no GPU backend.
 std::unique_ptr<Kernels> make_cuda_kernels(Stream& stream);
 
 }  // namespace lockstep::ops

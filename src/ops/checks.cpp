@@ -1,7 +1,6 @@
-#include "checks.hpp"
+#include "ops/checks.hpp"
 
 #include <cmath>
-#include <functional>
 #include <initializer_list>
 #include <string>
 
@@ -9,18 +8,13 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "tensor/overlap.hpp"
+
 namespace lockstep::ops {
 namespace {
 
 std::string named(DeviceKind device) {
   return device == DeviceKind::cpu ? "the host" : fmt::format("a {} device", name_of(device));
-}
-
-bool overlap(const TensorView& a, const TensorView& b) {
-  // std::less orders pointers into different allocations; the operators need not.
-  const std::less<const std::byte*> before;
-  return a.bytes() > 0 && b.bytes() > 0 && before(a.data(), b.data() + b.bytes()) &&
-         before(b.data(), a.data() + a.bytes());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What every backend asks of its operands, so that all refuse the same in the same words. `device` is where the
-// backend's operands have to be; none of these reads their elements.
+// Checks of operands for every backend, so that all refuse the same with the same words (InvalidArgument). `device` is
+// where the backend's operands must be. No check reads elements.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace lockstep::ops {
 
-// What the checks below are made of.
+// Building blocks of the checks below.
 
-/// In the memory of `device`.
+/// In memory of `device`.
 void require_place(DeviceKind device, std::string_view operation, const TensorView& view);
 
 /// f32 or f64, on `device`.
@@ -41,7 +41,7 @@ struct MatmulSizes {
 MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose transpose_a, const TensorView& b,
                          Transpose transpose_b, const TensorView& c);
 
-/// One or more factors of c.
+/// At least one, and each fits c.
 void check_sum_of_products(DeviceKind device, std::span<const Factors> factors, const TensorView& c);
 
 /// x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n, outputs].
@@ -51,33 +51,33 @@ MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorVie
 /// rows [n, columns] and vector [columns].
 void check_rows(DeviceKind device, std::string_view operation, const TensorView& rows, const TensorView& vector);
 
-/// Two operands of one float type and shape, in memory apart.
+/// Two operands of one float type and shape that do not overlap.
 void check_apart(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
 
-/// Two operands of one float type and shape: the same memory, or memory apart.
+/// Two operands of one float type and shape: in the same memory, or without overlap.
 void check_same_or_apart(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
 
-/// All but the labels themselves.
+/// Everything except the labels' values.
 void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples);
 void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples,
                          const TensorView& d_logits);
 
-/// For the first counted row whose label is no class.
+/// The exception for the first counted row whose label is no class.
 InvalidArgument label_outside(std::int32_t label, std::int64_t row, const TensorView& logits);
 
-/// Operands of one float type and shape, each in memory of its own, and the numbers of a step.
+/// Operands of one float type and shape that do not overlap, and the scalars of a step.
 void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,
                   const UpdateStep& step);
 
-/// A number called `what` that is positive and finite.
+/// The number called `what` is positive and finite.
 void check_positive(std::string_view operation, std::string_view what, double value);
 
-/// One from 0 to below 1.
+/// It is in [0, 1).
 void check_fraction(std::string_view operation, std::string_view what, double value);
 
 void check_moments(std::string_view operation, const AdamWMoments& moments);
 
-/// Operands of f32 or f64 each.
+/// Each operand is f32 or f64.
 void check_floats(DeviceKind device, std::string_view operation, std::span<const TensorView> operands);
 
 }  // namespace lockstep::ops

@@ -1,4 +1,4 @@
-#include "image_checks.hpp"
+#include "ops/image_checks.hpp"
 
 #include <initializer_list>
 
@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "checks.hpp"
+#include "ops/checks.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -16,7 +16,7 @@ void require_images(std::string_view operation, const TensorView& view) {
     throw InvalidArgument{fmt::format("{}: expected four dimensions, not {}", operation, describe(view))};
 }
 
-/// Whatever is written, of one type with the others and apart from them.
+/// An output: of one type with the other operands, and without overlap.
 void require_written(DeviceKind device, std::string_view operation, const TensorView& written,
                      std::initializer_list<const TensorView*> others) {
   for (const TensorView* const other : others) {

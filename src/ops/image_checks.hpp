@@ -1,4 +1,4 @@
-// What every backend asks of the operands of the image kernels, as checks.hpp does for the others'.
+// Checks of the operands of image kernels for every backend, like checks.hpp for the other kernels.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct PoolSizes {
 PoolSizes check_max_pool(DeviceKind device, const TensorView& x, const TensorView& y);
 PoolSizes check_max_pool_gradient(DeviceKind device, const TensorView& x, const TensorView& dy, const TensorView& dx);
 
-/// x [samples, ..., channels], with the dimensions between as one.
+/// x [samples, ..., channels], with the dimensions in between taken as one.
 struct ChannelSizes {
   std::int64_t samples;
   std::int64_t positions;

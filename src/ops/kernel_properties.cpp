@@ -11,7 +11,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Of results that are compared at least. A single element may have the same bits in another order by chance.
+/// The least number of result elements to compare. A single one may have the same bits in another order by chance.
 constexpr std::int64_t elements_compared = 256;
 
 std::int64_t rounds_for(std::int64_t elements) {
@@ -24,7 +24,7 @@ bool same_bits(const TensorView& a, const TensorView& b) {
   return std::memcmp(x.view().data(), y.view().data(), x.view().bytes()) == 0;
 }
 
-/// A copy that begins at another alignment: one element behind the start of its memory.
+/// A copy with another alignment: it begins one element after the start of its memory.
 Tensor moved(const TensorView& view, Stream& stream) {
   const Tensor memory = Tensor::uninitialised(view.dtype(), {view.count() + 1}, stream);
   const TensorView behind = memory.view().slice(1, view.count()).reshaped(view.shape());
@@ -37,14 +37,14 @@ TensorView block_of(const TensorView& all, RowBlocks blocks, std::int64_t block)
   return all.slice(block * blocks.rows * columns, blocks.rows * columns).reshaped({blocks.rows, columns});
 }
 
-/// Operands that are a and b in turn.
+/// The factors of `operands`, which are a and b in turn.
 std::vector<Factors> factors_of(std::span<const TensorView> operands) {
   std::vector<Factors> factors;
   for (std::size_t i = 0; i < operands.size(); i += 2) factors.push_back({operands[i], operands[i + 1]});
   return factors;
 }
 
-/// In [-1, 1), with all the bits that the type has, so that sums of products are rounded.
+/// In [-1, 1), with as many significant bits as the type has, so that sums of products are rounded.
 double number_of(DType dtype, std::uint32_t high, std::uint32_t low) {
   const double fine = dtype == DType::f32 ? 0 : low >> 3;
   return (high >> 8) * 0x1p-23 + fine * 0x1p-52 - 1;

@@ -1,12 +1,11 @@
-// What the products of a backend promise about bits, found out by trying.
+// What a backend's products promise about bits, found out by trial.
 //
-// Several shards may be computed at once where that gives the bits of one after the other. Whether it does depends on
-// how the backend's library goes about a shape, which no library documents. So it is tried out on the shapes in use,
-// with random operands, before anybody relies on it. It is a property of an algorithm, not of the numbers: a different
-// order of a sum shows in some element of a few hundred.
+// Several shards may be computed at once if that gives the same bits as one after the other. Whether it does depends on
+// how the backend's library handles a shape, which no library documents. So it is tried out on the shapes in use, with
+// random operands, before anything relies on it. It is a property of an algorithm, not of the numbers: another order of
+// a sum shows in some element of a few hundred.
 //
-// A model that takes one shard after the other relies on none of this: that kernels repeat their bits is their
-// contract.
+// A model that takes one shard after the other does not rely on this. That kernels repeat their bits is their contract.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@
 
 namespace lockstep::ops {
 
-/// Rows that a kernel takes all at once, or block by block.
+/// Rows that a kernel takes all at once or block by block.
 struct RowBlocks {
   std::int64_t rows;  ///< of each block
   std::int64_t blocks;
@@ -39,17 +38,17 @@ struct DenseForm {
 
 /// Tries out the products of one dense layer. LOCAL; blocks the host; takes a few times as long as the products.
 ///
-/// Each trial also asks what nothing can do without: that a call has the same bits a second time, with its operands
-/// elsewhere in memory. DeviceError where it has not.
+/// Each trial also checks what everything relies on: that a call gives the same bits again with its operands elsewhere
+/// in memory. DeviceError if it does not.
 class DenseTrial {
  public:
-  /// Of blocks of one or more rows. Everything must outlive it; `stream` is the one of the kernels.
+  /// For blocks of one or more rows. Everything must outlive it; `stream` is the kernels' stream.
   DenseTrial(const Kernels& kernels, const DenseForm& form, RowBlocks blocks, Stream& stream);
 
-  /// Whether a row of `linear` has the same bits among the rows of all blocks as among those of its own.
+  /// Whether a row of `linear` has the same bits among the rows of all blocks as among those of its own block.
   bool forward_rows_keep_their_bits();
 
-  /// The same of dy · transposed weight, the gradient of a layer's inputs.
+  /// The same for dy · transposed weight, the gradient of a layer's inputs.
   bool input_gradient_rows_keep_their_bits();
 
   /// Whether `sum_of_products` of transposed x and dy, the gradient of a weight, has the bits of a `matmul` for each
@@ -60,18 +59,18 @@ class DenseTrial {
   using Views = std::span<const TensorView>;
   using Call = std::function<void(Views operands, const TensorView& result)>;
 
-  /// Operands of a call, of which the first is cut by rows, as the result is.
+  /// A call. Its first operand, and its result, are cut by rows.
   struct RowCall {
     std::string_view name;
     std::int64_t columns;
-    std::vector<Shape> shared;  ///< the shapes of the others
+    std::vector<Shape> shared;  ///< shapes of the other operands
     std::int64_t result_columns;
     Call call;
   };
 
   bool rows_keep_their_bits(const RowCall& rows);
 
-  /// What `call` makes of `before`. DeviceError unless it does so twice.
+  /// Runs `call` on a copy of `before`. DeviceError unless a second run gives the same bits.
   Tensor result_of(std::string_view name, const Call& call, Views operands, const TensorView& before);
 
   Tensor random(Shape shape);
@@ -80,7 +79,7 @@ class DenseTrial {
   DenseForm form_;
   RowBlocks blocks_;
   Stream& stream_;
-  std::uint64_t drawn_ = 0;  ///< tensors of random numbers
+  std::uint64_t drawn_ = 0;  ///< random tensors drawn so far
 };
 
 }  // namespace lockstep::ops

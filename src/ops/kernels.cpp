@@ -3,7 +3,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
-#include "backends.hpp"
+#include "ops/backends.hpp"
 
 namespace lockstep::ops {
 

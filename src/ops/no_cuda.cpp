@@ -1,7 +1,7 @@
 // The GPU kernels of a build without them.
 #include <lockstep/base/error.hpp>
 
-#include "backends.hpp"
+#include "ops/backends.hpp"
 
 namespace lockstep::ops {
 

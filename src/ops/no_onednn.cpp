@@ -1,7 +1,7 @@
 // The oneDNN kernels of a build without oneDNN.
 #include <lockstep/base/error.hpp>
 
-#include "backends.hpp"
+#include "ops/backends.hpp"
 
 namespace lockstep::ops {
 

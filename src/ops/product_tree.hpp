@@ -1,4 +1,4 @@
-// The order in which products are added up: that of fixed_order_sum.
+// The order in which products are added up, which is that of fixed_order_sum.
 #pragma once
 
 #include <bit>
@@ -10,10 +10,11 @@
 
 namespace lockstep::ops {
 
-/// The sum of the products of `factors`, one or more, into `sum`, as
+/// Adds up the products of `factors`, of which there is at least one, into `sum`:
 ///   tree(0, n) = tree(0, m) + tree(m, n), m the largest power of two below n.
-/// `arithmetic` does it, on results of whichever type: put(c, factors) makes c a product, add_product(c, factors) adds
-/// one, add(c, other) a sum; spare(level) is a result beside c, another one for each level from 0 on.
+/// `arithmetic` computes on results of any type. put(c, factors) sets c to a product, add_product(c, factors) adds one
+/// to c, and add(c, other) adds a sum to c. spare(level) is a result besides c, a different one for each level from 0
+/// on.
 template <class Result>
 void add_up_products(auto& arithmetic, std::span<const Factors> factors, const Result& sum, std::size_t level = 0) {
   if (factors.size() == 1) return arithmetic.put(sum, factors.front());
@@ -25,10 +26,10 @@ void add_up_products(auto& arithmetic, std::span<const Factors> factors, const R
   arithmetic.add(sum, right);
 }
 
-/// Whole products, each of which is complete before it is added.
+/// Products that are complete before they are added.
 class WholeProducts {
  public:
-  /// Like `c`. Everything must outlive it; `stream` is the one of the kernels.
+  /// For results like `c`. Everything must outlive it; `stream` is the kernels' stream.
   WholeProducts(const Kernels& kernels, const TensorView& c, Stream& stream)
       : kernels_{kernels}, c_{c}, stream_{stream} {}
 
@@ -55,7 +56,7 @@ class WholeProducts {
   std::vector<Tensor> spare_;
 };
 
-/// What `sum_of_products` is to be the same as.
+/// The sum whose bits `sum_of_products` should have.
 inline void sum_of_whole_products(const Kernels& kernels, std::span<const Factors> factors, const TensorView& c,
                                   Stream& stream) {
   WholeProducts products{kernels, c, stream};

@@ -1,15 +1,15 @@
-#include "sequence_checks.hpp"
+#include "ops/sequence_checks.hpp"
 
 #include <initializer_list>
 
 #include <fmt/format.h>
 
-#include "checks.hpp"
+#include "ops/checks.hpp"
 
 namespace lockstep::ops {
 namespace {
 
-/// What one operand of many has to be, by the name that the operation's contract gives it.
+/// What an operand must be, with its name in the operation's contract.
 struct Expected {
   std::string_view name;
   const TensorView& view;
@@ -24,7 +24,7 @@ void require_expected(DeviceKind device, std::string_view operation, DType dtype
   require_place(device, operation, view);
 }
 
-/// `written` first, which must lie apart from all the others.
+/// `written` must not overlap any of the others.
 void require_apart_from(std::string_view operation, const TensorView& written,
                         std::initializer_list<const TensorView*> others) {
   for (const TensorView* const other : others) require_apart(operation, written, *other);

@@ -1,4 +1,4 @@
-// What every backend asks of the operands of the sequence kernels, as checks.hpp does for the others'.
+// Checks of the operands of sequence kernels for every backend, like checks.hpp for the other kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace lockstep::ops {
 
-/// All of gather_rows' or scatter_add_rows' operands but the indices themselves; `written` is one of the other two.
+/// All operands of gather_rows or scatter_add_rows, except the indices' values. `written` is `table` or `rows`.
 void check_indexed_rows(DeviceKind device, std::string_view operation, const TensorView& table,
                         const TensorView& indices, const TensorView& rows, const TensorView& written);
 
-/// For the first index that is no row of the table.
+/// The exception for the first index that is no row of the table.
 InvalidArgument index_outside(std::string_view operation, std::int32_t index, std::int64_t position,
                               const TensorView& table);
 

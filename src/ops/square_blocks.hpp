@@ -1,4 +1,4 @@
-// How sum_of_squares cuts what it sums: the same on the host and on a GPU.
+// How sum_of_squares cuts its operands, on the host and on a GPU alike.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace lockstep::ops {
 
-/// Elements of a block.
+/// Elements per block.
 inline constexpr std::int64_t square_block = 4096;
 
-/// Sums of a block before they are folded: the threads of a block on a GPU. A power of two that divides square_block.
+/// Sums per block before they are folded; threads per block on a GPU. A power of two that divides square_block.
 inline constexpr std::int64_t square_lanes = 256;
 
-/// Blocks of a part of `count` elements.
+/// Number of blocks in a part of `count` elements.
 LOCKSTEP_HOST_DEVICE constexpr std::int64_t square_blocks(std::int64_t count) {
   return count / square_block + (count % square_block != 0);
 }

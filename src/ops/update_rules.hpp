@@ -1,5 +1,5 @@
-// What an optimizer does to one element, for float and double: one rounding an operation, so the host and a GPU give it
-// the same bits. T's scalars are those of UpdateStep and AdamWMoments, rounded.
+// An optimizer's step on one element, for float and double. Each operation rounds once, so the host and a GPU give the
+// same bits. Scalars of type T are those of UpdateStep and AdamWMoments, rounded.
 #pragma once
 
 #include <cmath>

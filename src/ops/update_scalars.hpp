@@ -1,4 +1,4 @@
-// The scalars of a step as update_rules.hpp takes them.
+// The scalars of a step in the form that update_rules.hpp takes.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@ StepScalars<T> scalars_of(const UpdateStep& step) {
           .weight_decay = static_cast<T>(step.weight_decay)};
 }
 
-/// Differences and powers in double, and then rounded: 1 - beta2 has few bits left in a float.
+/// Differences and powers are computed in double, then rounded: 1 - beta2 would have few bits left in a float.
 template <class T>
 AdamWScalars<T> scalars_of(const AdamWMoments& moments, const UpdateStep& step) {
   const auto t = static_cast<double>(step.number);

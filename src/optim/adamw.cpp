@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view first_moment = "first_moment";
 constexpr std::string_view second_moment = "second_moment";
 
-// Both written so that a NaN fails.
+// Both conditions are written so that NaN fails.
 
 void require_beta(std::string_view name, double value) {
   if (!(value >= 0 && value < 1))

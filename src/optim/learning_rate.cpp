@@ -9,7 +9,7 @@
 namespace lockstep {
 
 LearningRate::LearningRate(const ScheduleOptions& options) : options_{options} {
-  // Written so that a NaN fails.
+  // Written so that NaN fails.
   if (!(options.peak > 0) || std::isinf(options.peak))
     throw InvalidArgument{fmt::format("the learning rate is {}; expected a positive number", options.peak)};
   if (!(options.last >= 0 && options.last <= options.peak))

@@ -13,14 +13,16 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "tensor/overlap.hpp"
+
 namespace lockstep {
 namespace {
 
-// What a tag keeps of a text in clear, less what stands around the list of variables.
+// How much of a text a tag keeps readable, less what surrounds the list of variables.
 constexpr std::size_t readable_list = Tag::text_capacity - 56;
 
-/// "'w' f32[2, 3], 'b' f32[3]": what the ranks compare. A long list begins with its number and its digest, so
-/// that what differs at its end still shows in a message.
+/// "'w' f32[2, 3], 'b' f32[3]": what the ranks compare. A long list begins with its length and its digest, so that a
+/// difference at its end still shows in a message.
 std::string list_of(std::span<const Variable> variables) {
   if (variables.empty()) return "no variables";
   std::string list;
@@ -52,14 +54,8 @@ void require_no_duplicates(std::span<const Variable> variables) {
         fmt::format("apply_gradients: variable {} is given twice; add its gradients up", (*twice)->label())};
 }
 
-bool overlap(const TensorView& a, const TensorView& b) {
-  // std::less orders pointers into different allocations; the operators need not.
-  const std::less<const std::byte*> before;
-  return before(a.data(), b.data() + b.bytes()) && before(b.data(), a.data() + a.bytes());
-}
-
-/// One small message, the integers as integers. Not together with the gradients: an f64 beside an f64 range would make
-/// that range a packed copy. `failures` are this rank's, and then all ranks'.
+/// One small message, with integers as integers. It does not include the gradients, because an f64 beside an f64 range
+/// would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on return.
 void all_reduce(StepSums& sums, std::int64_t& failures, const TensorView& statistics, CrossDeviceOps& reductions) {
   std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
   const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {3}, DType::i64};
@@ -77,7 +73,7 @@ void require_samples(const StepSums& sums) {
     throw InvalidArgument{fmt::format("apply_gradients: {} samples; expected 0 or more", sums.samples)};
 }
 
-/// Whether an optimizer decays any variables: those that it does are then not updated together with the others.
+/// Whether an optimizer decays some variables. Those are then updated separately from the others.
 enum class Decay : std::uint8_t { none, some };
 
 struct RangeUpdate {
@@ -85,14 +81,14 @@ struct RangeUpdate {
   bool decayed;
 };
 
-/// Matrices, filters and embeddings, and neither biases nor what norms scale and shift by.
+/// Matrices, filters and embeddings decay; biases, and what norms scale and shift by, do not.
 bool is_decayed(const Variable& variable) {
   return variable.shape().size() >= 2;
 }
 
 }  // namespace
 
-/// All that follows from the list of variables, checked.
+/// Everything that follows from the list of variables, checked.
 class Optimizer::Plan {
  public:
   Plan(Strategy& strategy, std::span<const Gradient> gradients, Decay decay) : store_{&strategy.store()} {
@@ -121,7 +117,7 @@ class Optimizer::Plan {
       if (value.shape() != home.shape() || value.dtype() != home.dtype())
         throw InvalidArgument{fmt::format("apply_gradients: variable {} is {}; its gradient is {}",
                                           variables_[i].label(), describe(home), describe(value))};
-      // Copies made in the order of the list would read what an earlier one wrote.
+      // Copying in the order of the list would read what an earlier copy overwrote.
       if (value.data() != home.data() &&
           std::ranges::any_of(ranges_, [&](const FlatRange& range) { return overlap(value, range.gradients); }))
         throw InvalidArgument{
@@ -155,10 +151,10 @@ class Optimizer::Plan {
   }
 
   VariableStore* store_;
-  std::vector<Variable> variables_;  ///< kept alive: so no other variable can have the address of one of them
+  std::vector<Variable> variables_;  ///< kept alive, so that no other variable can get the address of one of them
   std::vector<TensorView> homes_;    ///< their gradients in the store
   std::vector<FlatRange> ranges_;
-  std::vector<RangeUpdate> updates_;  ///< the same memory, in passes of one weight decay each
+  std::vector<RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay
   std::string list_;
 };
 
@@ -174,7 +170,7 @@ std::vector<Gradient> gradients_in_store(const VariableStore& store, const Varia
 
 Optimizer::Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels)
     : rules_{std::move(rules)}, counter_{rules_.name + "@steps"}, kernels_{std::move(kernels)} {
-  // Written so that a NaN fails.
+  // Written so that NaN fails.
   if (!(rules_.weight_decay >= 0) || std::isinf(rules_.weight_decay))
     throw InvalidArgument{fmt::format("the weight decay is {}; expected a number from 0", rules_.weight_decay)};
   if (rules_.clip_norm && (!(*rules_.clip_norm > 0) || std::isinf(*rules_.clip_norm)))
@@ -202,8 +198,8 @@ const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const G
   return *plan_;
 }
 
-/// What is to be left of the gradient, of which the store holds `divisor` times as much. Every rank computes it from
-/// the same bytes, so nobody sends it.
+/// The factor by which to scale the gradient down; the store holds `divisor` times the gradient. Every rank computes
+/// the factor from the same bytes, so nobody sends it.
 double Optimizer::clip_factor(const Plan& plan, double divisor) const {
   if (!rules_.clip_norm) return 1;
   const double norm = std::sqrt(kernels_->sum_of_squares(plan.homes())) / divisor;
@@ -224,8 +220,8 @@ void Optimizer::step(const Plan& plan, double divisor) {
   ++made;
 }
 
-/// Lets the ranks compute what they can only compute together. Where that fails here, brings what the others are about
-/// to wait for, and returns why.
+/// Lets the ranks compute what they can only compute together. If that fails here, takes part in the sums that the
+/// others are about to wait for, and returns the exception.
 std::exception_ptr Optimizer::compute(const Plan& plan, const Request& request, CrossDeviceOps& reductions) {
   DeclaredSums declared{reductions, request.joint->sums, plan.store().stream()};
   try {
@@ -244,14 +240,14 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, CrossD
   StepSums* const sums = request.sums;
   const std::exception_ptr failure = request.joint ? compute(plan, request, reductions) : nullptr;
   std::int64_t failures = failure ? 1 : 0;
-  // What is on the host first: a GPU goes on with its gradients while the host goes on with the step.
+  // Host data first: a GPU then continues with its gradients while the host continues with the step.
   if (sums) all_reduce(*sums, failures, request.statistics, reductions);
   if (failure) std::rethrow_exception(failure);
   if (failures > 0) {
     *sums = {};
     return;
   }
-  // Range by range: each is one piece of memory, and so is reduced where it lies.
+  // Range by range, because each is one piece of memory and so is reduced in place.
   for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
   if (plan.ranges().empty() || (sums && sums->samples == 0)) return;
   step(plan, sums ? static_cast<double>(sums->samples) : 1);
@@ -269,7 +265,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   if (request.statistics.count() > 0) how += fmt::format(" with {} statistics", request.statistics.count());
   if (request.joint) how += fmt::format(" after {}", describe(request.joint->sums));
   context.declared_merge(
-      // With the step, because ranks that count others have other learning rates.
+      // Includes the step, because ranks that count differently have different learning rates.
       fmt::format("step {}: {}: {}", plan.store().counted(counter_) + 1, how, plan.list()),
       [&](CrossDeviceOps& reductions) { reduce_and_step(plan, request, reductions); }, here);
 }

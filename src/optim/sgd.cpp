@@ -19,7 +19,7 @@ Sgd::Sgd(const SgdOptions& options, std::shared_ptr<const ops::Kernels> kernels)
                  .name = options.name},
                 std::move(kernels)},
       momentum_{options.momentum} {
-  // Written so that a NaN fails.
+  // Written so that NaN fails.
   if (!(momentum_ >= 0 && momentum_ < 1))
     throw InvalidArgument{fmt::format("the momentum is {}; expected a number from 0 to below 1", momentum_)};
 }

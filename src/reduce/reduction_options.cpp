@@ -17,6 +17,18 @@ struct Overloaded : Body... {
 template <class... Body>
 Overloaded(Body...) -> Overloaded<Body...>;
 
+/// False for a number that was cast to the type.
+bool is_known(ReductionKind kind) {
+  switch (kind) {
+    case ReductionKind::automatic:
+    case ReductionKind::fixed_order:
+    case ReductionKind::backend_order:
+    case ReductionKind::hierarchical:
+    case ReductionKind::to_one_rank: return true;
+  }
+  return false;
+}
+
 /// The lengths of the runs of neighbouring ranks on one node: 2, 2 for nodes 0, 0, 1, 1.
 std::vector<std::size_t> runs_of(std::span<const int> node_of_rank) {
   std::vector<std::size_t> runs;
@@ -41,7 +53,7 @@ std::string_view name_of(ReductionKind kind) {
 }
 
 void require_valid(const ReductionOptions& options) {
-  if (options.kind > ReductionKind::to_one_rank)
+  if (!is_known(options.kind))
     throw InvalidArgument{
         fmt::format("kind of reductions {}: expected one of ReductionKind's", static_cast<int>(options.kind))};
   if (options.accumulate && options.kind != ReductionKind::to_one_rank)

@@ -83,7 +83,7 @@ void JobEnd::on_terminate() {
   const ExitCode code = end->after(exception);
   end->leave();
   // The stack is not unwound, so nothing is destroyed. MPI ends here, in order, with the other ranks.
-  MPI_Finalize();
+  MpiSession::finalize();
   std::_Exit(static_cast<int>(code));
 }
 

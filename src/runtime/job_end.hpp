@@ -5,8 +5,9 @@
 #include <string>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/phase_table.hpp>
 #include <lockstep/strategy/replica_group.hpp>
+
+#include "control/phase_table.hpp"
 
 namespace lockstep {
 

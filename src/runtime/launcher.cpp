@@ -43,7 +43,7 @@ void end_this_side(ExitCode code, Reach reach, int place) {
   const Launcher kind = launcher(parent);
   // The launcher passes SIGTERM on to us, and we are not done.
   std::signal(SIGTERM, SIG_IGN);
-  // An mpirun that watches its connections (README.md says how to make it) notices by itself and ends this side in
+  // An mpirun that watches its connections (apps/README.md says how to make it) notices by itself and ends this side in
   // order. A daemon that mpirun can no longer reach need not be waited for: it cleans up when told to.
   if (kind != Launcher::daemon || reach != Reach::cut_off) std::this_thread::sleep_for(2500ms);
   remove_segments();

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/watchdog.hpp>
+
+#include "control/watchdog.hpp"
 
 namespace lockstep {
 

@@ -1,17 +1,48 @@
 #include "runtime/mpi_session.hpp"
 
 #include <cstdlib>
+#include <string>
 #include <thread>
 #include <utility>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <link.h>
+#include <sys/resource.h>
 
 #include <lockstep/base/error.hpp>
 
 #include "comm/mpi/mpi_handle.hpp"
 
 namespace lockstep {
+namespace {
 
-MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience)
-    : patience_{patience}, watch_{std::in_place, SiblingWatch::Options{.doing = "starting", .patience = patience}} {
+/// With too few descriptors MPI ends the process by itself, or crashes, and neither says a line of ours.
+void require_descriptors() {
+  constexpr rlim_t fewest = 64;  // Open MPI alone, on one node, needs up to 32
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= fewest) return;
+  throw ConfigError{fmt::format("this process may open {} files (ulimit -n); expected at least {}, which MPI needs",
+                                limit.rlim_cur, fewest)};
+}
+
+/// From here on no library that is loaded now is unloaded.
+void keep_libraries_loaded() {
+  std::vector<std::string> names;
+  // To be opened afterwards: the list is locked while it is read.
+  const auto add_name = [](dl_phdr_info* info, std::size_t, void* list) {
+    if (info->dlpi_name[0] == '/') static_cast<std::vector<std::string>*>(list)->emplace_back(info->dlpi_name);
+    return 0;
+  };
+  ::dl_iterate_phdr(add_name, &names);
+  for (const std::string& name : names) (void)::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+}  // namespace
+
+MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience) : patience_{patience} {
+  require_descriptors();
+  watch_.emplace(SiblingWatch::Options{.doing = "starting", .patience = patience});
   int initialized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   int provided = MPI_THREAD_SINGLE;
@@ -28,21 +59,27 @@ MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> pa
 }
 
 MpiSession::~MpiSession() {
-  if (owned_) MPI_Finalize();
+  if (owned_) finalize();
   if (!phases_) return;
   phases_->count_finished();
   // Not for ever: the watch would end this process.
   while (!have_all_finished()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
 }
 
+void MpiSession::finalize() {
+  // Open MPI 4.1 unloads its PMIx plug-in before it stops the thread that runs the plug-in's callbacks. On a busy
+  // machine that thread may run one late, and would crash (open-mpi/ompi#10117).
+  keep_libraries_loaded();
+  MPI_Finalize();
+}
+
 void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node) {
   phases_ = std::move(phases);
   ranks_on_node_ = {ranks_on_node.begin(), ranks_on_node.end()};
   SiblingWatch::Options options{.doing = "ending", .patience = patience_, .known = ranks_on_node_};
-  if (phases_) {
-    options.table = &*phases_;
-    options.may_be_gone = [this] { return have_all_finished(); };
-  }
+  if (phases_) options.table = &*phases_;
+  // Without a table nobody waits for the others after MPI has ended here.
+  options.may_be_gone = [this] { return !phases_ || have_all_finished(); };
   watch_.emplace(std::move(options));
 }
 

@@ -6,8 +6,7 @@
 #include <set>
 #include <vector>
 
-#include <lockstep/control/phase_table.hpp>
-
+#include "control/phase_table.hpp"
 #include "runtime/sibling_watch.hpp"
 
 namespace lockstep {
@@ -15,8 +14,8 @@ namespace lockstep {
 /// Initialises MPI and ends it. If the program has initialised MPI itself, does neither.
 class MpiSession {
  public:
-  /// CommError if this MPI cannot be called from several threads at once, which the watchdog does. MPI gets `patience`
-  /// to start, and again to end.
+  /// CommError if this MPI cannot be called from several threads at once, which the watchdog does. ConfigError if this
+  /// process may open too few files for MPI to start. MPI gets `patience` to start, and again to end.
   MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience);
   MpiSession(const MpiSession&) = delete;
   ~MpiSession();
@@ -27,6 +26,9 @@ class MpiSession {
   /// From here on nothing else watches the ranks, until MPI has ended on all ranks of this node: if one stopped while
   /// ending after the others are gone, nobody would find it. If there is a table, they meet there.
   void ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node);
+
+  /// MPI_Finalize, with MPI's plug-ins kept loaded.
+  static void finalize();
 
   /// Ends every rank of the job with `code`, and this one even if mpirun does not answer. May be called from any
   /// thread. Does not return.

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/control/heartbeats.hpp>
-#include <lockstep/control/phase_table.hpp>
+#include "control/heartbeats.hpp"
+#include "control/phase_table.hpp"
 
 namespace lockstep {
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,17 +11,17 @@
 
 #include <lockstep/base/log.hpp>
 #include <lockstep/cluster/tf_config.hpp>
-#include <lockstep/control/watchdog.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
-#include "cluster/counted.hpp"
 #include "control/kept_sigterm.hpp"
 #include "control/report_claim.hpp"
+#include "control/watchdog.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/node.hpp"
 #include "runtime/sibling_watch.hpp"
+#include "runtime/siblings.hpp"
 
 namespace lockstep {
 namespace {
@@ -61,6 +62,24 @@ DeviceKind kind_of(BoundKind kind) {
   return kind == BoundKind::cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
+/// The opposite of a list joined by commas.
+VisibleGpus parse_uuids(const std::string& text) {
+  VisibleGpus uuids;
+  for (std::size_t first = 0; first < text.size();) {
+    const std::size_t comma = std::min(text.find(',', first), text.size());
+    uuids.push_back(text.substr(first, comma - first));
+    first = comma + 1;
+  }
+  return uuids;
+}
+
+/// What NCCL must find in the environment. The environment may be written only before there are other threads.
+struct NcclEnvironment {
+  explicit NcclEnvironment(const RuntimeOptions& options) {
+    if (options.allow_shared_gpu) allow_shared_gpu();
+  }
+};
+
 std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
   return kind_of(binding.kind) == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
 }
@@ -69,7 +88,8 @@ std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
 
 /// Members in order of acquisition; they are destroyed in reverse.
 struct Runtime::Impl {
-  KeptSigterm sigterm;  ///< held through all watches, which take turns
+  NcclEnvironment nccl_environment;  ///< before MPI, which starts threads
+  KeptSigterm sigterm;               ///< held through all watches, which take turns
   MpiSession session;
   std::unique_ptr<Device> device;  ///< bound later; the group, which uses it, is destroyed first
   std::unique_ptr<ReplicaGroup> group;
@@ -82,8 +102,9 @@ struct Runtime::Impl {
   std::optional<Strategy> strategy;
   int exceptions_before = std::uncaught_exceptions();
 
-  Impl(int& argc, char**& argv, std::chrono::duration<double> stall_timeout)
-      : session{argc, argv, stall_timeout},
+  Impl(int& argc, char**& argv, const RuntimeOptions& given)
+      : nccl_environment{given},
+        session{argc, argv, given.stall_timeout},
         group{make_mpi_group()},
         end{*group, fmt::format("replica {}", group->rank())} {
     log::set_rank(group->rank());
@@ -117,7 +138,7 @@ struct Runtime::Impl {
   void compare_options();
   void read_cluster();
   void bind();
-  void settle(NodePlace& place);
+  DeviceRequest settle(DeviceRequest requested, std::span<const VisibleGpus> gpus);
   void add_device_plane(const NodePlace& place);
 };
 
@@ -163,9 +184,10 @@ void Runtime::Impl::watch() {
 
 void Runtime::Impl::compare_options() {
   const auto all = gather_texts(
-      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}, {}, stall timeout {} s, {}", options.device,
-                             options.allow_shared_gpu ? " that may be shared" : "", describe(options.reductions),
-                             options.stall_timeout.count(), options.program_options));
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}, {}, stall timeout {} s, {}", options.device,
+                             options.allow_shared_gpu ? " that may be shared" : "",
+                             options.needs_cpu.empty() ? "" : fmt::format(" ({})", options.needs_cpu),
+                             describe(options.reductions), options.stall_timeout.count(), options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])
@@ -222,14 +244,17 @@ void Runtime::Impl::read_cluster() {
 
 void Runtime::Impl::bind() {
   NodePlace place;
+  std::string own;
   together("looking for devices", [&] {
     place.requested = parse_device_request(options.device);
-    place.rank_in_node = node.place;
-    place.ranks_on_node = static_cast<int>(node.ranks.size());
-    place.gpus_on_node = place.requested == DeviceRequest::cpu ? 0 : cuda_device_count();
-    place.allow_shared_gpu = options.allow_shared_gpu;
+    if (place.requested != DeviceRequest::cpu) own = fmt::format("{}", fmt::join(cuda_device_uuids(), ","));
   });
-  settle(place);
+  std::vector<VisibleGpus> gpus;
+  for (const std::string& each : gather_texts(channel(), own)) gpus.push_back(parse_uuids(each));
+  place.requested = settle(place.requested, gpus);
+  place.rank_in_node = node.place;
+  for (const int rank : node.ranks) place.visible.push_back(gpus[static_cast<std::size_t>(rank)]);
+  place.allow_shared_gpu = options.allow_shared_gpu;
   DeviceBinding binding;
   together("binding the device", [&] {
     binding = bind_device(place);
@@ -243,30 +268,36 @@ void Runtime::Impl::bind() {
   if (device->kind() == DeviceKind::cuda) add_device_plane(place);
 }
 
-/// COLL. Chooses one kind of device for all ranks from what each of them found.
-void Runtime::Impl::settle(NodePlace& place) {
-  std::vector<int> gpus;
-  for (const std::string& each : gather_texts(channel(), std::to_string(place.gpus_on_node)))
-    gpus.push_back(std::atoi(each.c_str()));
-  const DeviceRequest requested = std::exchange(place.requested, settle_request(place.requested, gpus));
-  if (place.requested == requested || group->rank() != 0) return;
-  const auto without = std::ranges::find(gpus, 0);
-  if (std::ranges::count(gpus, 0) == group->size()) {
+/// Chooses one kind of device for all ranks from what each of them found. The result is the same on every rank.
+DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const VisibleGpus> gpus) {
+  std::vector<int> counts;
+  for (const VisibleGpus& each : gpus) counts.push_back(static_cast<int>(each.size()));
+  const bool some = std::ranges::any_of(counts, [](int count) { return count > 0; });
+  const bool needs_cpu = requested == DeviceRequest::automatic && some && !options.needs_cpu.empty();
+  const DeviceRequest settled = needs_cpu ? DeviceRequest::cpu : settle_request(requested, counts);
+  if (settled == requested || group->rank() != 0) return settled;
+  if (needs_cpu) {
+    log::warning(fmt::format("{}: all ranks run on the CPU, though there are GPUs", options.needs_cpu));
+  } else if (!some) {
     log::info("no GPU was found: running on the CPU");
   } else {
+    const auto without = std::ranges::find(counts, 0);
     log::warning(fmt::format("{} finds no GPU, though others do: all ranks run on the CPU",
-                             names[static_cast<std::size_t>(without - gpus.begin())]));
+                             names[static_cast<std::size_t>(without - counts.begin())]));
   }
+  return settled;
 }
 
 void Runtime::Impl::add_device_plane(const NodePlace& place) {
-  if (place.ranks_on_node > place.gpus_on_node) {
-    allow_shared_gpu(group->rank());
-    if (group->rank() == 0)
-      log::warning(fmt::format("{} ranks of this node share {} and take turns there: for tests, not for speed",
-                               place.ranks_on_node, counted(place.gpus_on_node, "GPU")));
-  }
+  if (shares_gpu(place) && group->rank() == 0)
+    log::warning("ranks of this node share a GPU and take turns there: for tests, not for speed");
   auto compute = device->make_stream();
+  if (group->size() == 1) {
+    // A rank alone has nobody to talk to: NCCL would take seconds to start, for nothing.
+    auto data = make_local_communicator(*compute);
+    group->add_device_plane(std::move(compute), std::move(data));
+    return;
+  }
   NcclOptions nccl;
   nccl.init_timeout = options.stall_timeout;
   // The other ranks are inside the collective and cannot be told.
@@ -280,7 +311,7 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
 }
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
-    : Runtime{std::make_unique<Impl>(argc, argv, options.stall_timeout)} {
+    : Runtime{std::make_unique<Impl>(argc, argv, options)} {
   impl_->start([&] { return options; });
 }
 
@@ -333,9 +364,12 @@ int Runtime::run(int& argc, char**& argv, const RuntimeOptions& options, const s
                  const std::function<void(Runtime&)>& body) {
   std::unique_ptr<Impl> impl;
   try {
-    impl = std::make_unique<Impl>(argc, argv, options.stall_timeout);
+    impl = std::make_unique<Impl>(argc, argv, options);
   } catch (const std::exception& error) {
-    if (claim_report(nullptr)) print_line(fmt::format("lockstep: error: {}", one_line(error.what())));
+    if (claim_report(nullptr)) {
+      print_line(fmt::format("lockstep: error: {}", one_line(error.what())));
+      if (ranks_on_this_node() > 1) std::this_thread::sleep_for(until_claim_is_seen);
+    }
     MpiSession::abort_job(static_cast<int>(exit_code_of(error)));
   }
   Impl& parts = *impl;

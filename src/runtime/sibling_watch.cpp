@@ -30,9 +30,6 @@ constexpr Seconds between_last_looks{0.01};
 // How much longer to wait for a rank of another node, which this one cannot see: a slow start is likelier than the end
 // of a node.
 constexpr Seconds without_evidence{20};
-// The rank that reports ends the job and is then missing itself. The others get this long to see that a line is on its
-// way.
-constexpr Seconds until_all_have_seen{0.7};
 // mpirun tells one rank after the other to end, and they look at each other then.
 constexpr Seconds until_all_have_looked{0.5};
 
@@ -113,7 +110,8 @@ std::optional<SiblingWatch::Trouble> SiblingWatch::look() const {
   const SiblingView view = look_at_siblings();
   std::set<int> expected = ranks_if_all_are_here();
   expected.insert(seen_.begin(), seen_.end());
-  if (const auto missing = view.missing(expected); !missing.empty()) return Trouble{missing.front(), How::gone};
+  if (const auto missing = view.missing(expected); !missing.empty() && !options_.may_be_gone())
+    return Trouble{missing.front(), How::gone};
   const auto stopped = std::ranges::find_if(view.processes, &SiblingView::Process::stopped);
   return stopped == view.processes.end() ? std::nullopt : std::optional{Trouble{stopped->rank, How::stopped}};
 }
@@ -142,7 +140,7 @@ void SiblingWatch::end_for(const Trouble& trouble) const {
                          waited_for(options_.patience, options_.doing)));
   // Whichever rank ends first ends the job.
   sigterm_.let_through();
-  sleep(mine ? until_all_have_seen : Seconds{3});
+  sleep(mine ? until_claim_is_seen : Seconds{3});
   std::_Exit(static_cast<int>(ExitCode::stall));
 }
 

@@ -10,10 +10,9 @@
 
 #include <unistd.h>
 
-#include <lockstep/control/phase_table.hpp>
-
-#include "control/descriptor.hpp"
+#include "base/descriptor.hpp"
 #include "control/kept_sigterm.hpp"
+#include "control/phase_table.hpp"
 
 namespace lockstep {
 

@@ -1,3 +1,4 @@
+// The control plane of a simulated rank.
 #include <algorithm>
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// The data plane of a simulated rank.
 #include <algorithm>
 #include <cstring>
 #include <functional>

@@ -11,8 +11,8 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/rank_map.hpp>
-#include <lockstep/control/phase_table.hpp>
 
+#include "control/phase_table.hpp"
 #include "sim/current.hpp"
 #include "sim/planes.hpp"
 

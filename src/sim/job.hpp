@@ -95,7 +95,6 @@ class Job final : private Scheduler::Overseer {
   void strike(const Fault& fault);
   void notice(const Blow& blow);
   void end(End end);
-  [[noreturn]] void finish();
   void trace(std::string_view line) const;
   void trace(int rank, std::string_view what) const;
 

@@ -30,6 +30,20 @@ Stream& stream_for(const Tensor& tensor, Stream& of_device) {
   return tensor.device() == DeviceKind::cpu ? host_stream() : of_device;
 }
 
+void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device) {
+  const auto copy_there = [&](Tensor& tensor) {
+    tensor = Tensor::copy_of(tensor.view(), stream_for(tensor, of_device));
+  };
+  for (Leaf& leaf : leaves) {
+    if (auto* const tensor = std::get_if<Tensor>(&leaf)) {
+      copy_there(*tensor);
+    } else {
+      copy_there(std::get<IndexedSlices>(leaf).values);
+      copy_there(std::get<IndexedSlices>(leaf).indices);
+    }
+  }
+}
+
 Batch::Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, leaves_{leaves} {
   for (const Leaf& leaf : leaves) {
     if (const auto* const tensor = std::get_if<Tensor>(&leaf)) {
@@ -38,16 +52,9 @@ Batch::Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, 
       require_reducible(op, std::get<IndexedSlices>(leaf));
     }
   }
-  const auto copy_there = [&](Tensor& tensor) { tensor = Tensor::copy_of(tensor.view(), stream_for(tensor, stream)); };
-  for (Leaf& leaf : leaves) {
-    if (auto* const tensor = std::get_if<Tensor>(&leaf)) {
-      copy_there(*tensor);
-      views_.push_back(tensor->view());
-    } else {
-      copy_there(std::get<IndexedSlices>(leaf).values);
-      copy_there(std::get<IndexedSlices>(leaf).indices);
-    }
-  }
+  copy_leaves(leaves, stream);
+  for (const Leaf& leaf : leaves)
+    if (const auto* const tensor = std::get_if<Tensor>(&leaf)) views_.push_back(tensor->view());
 }
 
 std::string Batch::text(std::string_view method, std::string_view more) const {

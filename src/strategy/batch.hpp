@@ -14,6 +14,9 @@ namespace lockstep::detail {
 /// The stream for work on `tensor`: the host's for a host tensor, else `of_device`.
 Stream& stream_for(const Tensor& tensor, Stream& of_device);
 
+/// Replaces each leaf by a copy on the same device. `of_device` is the stream of this rank's device.
+void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device);
+
 /// Dense leaves are reduced together, and so are the slices.
 class Batch {
  public:

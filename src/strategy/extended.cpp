@@ -83,6 +83,10 @@ void StrategyExtended::require_value_itself(ReduceOp op, Kind kind) const {
                   refusal, name_of(op), replicas)};
 }
 
+void StrategyExtended::copy(Leaves& leaves) const {
+  detail::copy_leaves(leaves, strategy_->stream());
+}
+
 bool StrategyExtended::is_here(OneReplica destination) const {
   require_context();
   const int replicas = strategy_->num_replicas_in_sync();

@@ -15,7 +15,7 @@ void MultiStepContext::require_cross_replica(std::string_view name) {
                     name)};
 }
 
-std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here) {
+std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, Here here) {
   const Scope scope = enter();
   if (steps < 0) throw InvalidArgument{fmt::format("a loop of {} steps; expected 0 or more", steps)};
   strategy_->agree(TagKind::steps, here, fmt::format("{} steps", steps));
@@ -31,7 +31,7 @@ std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function
   return run;
 }
 
-bool StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, Here here) {
+InputAnswer StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, Here here) {
   const Scope scope = enter();
   strategy_->require_not_captured();
   InputOffer own;
@@ -41,7 +41,10 @@ bool StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, 
   } catch (...) {
     meeting.fail(std::current_exception());
   }
-  return meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what, own.any);
+  const auto [any, lacks_outline] =
+      meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what, {own.any, own.lacks_outline});
+  if (!any || !lacks_outline) return {.any = any};
+  return {.any = true, .outline = meeting.first_brought(own.outline)};
 }
 
 }  // namespace lockstep

@@ -33,9 +33,14 @@ void require_synchronization(const VariableOptions& options, VariableSynchroniza
 }
 
 void require_aggregation(const VariableOptions& options) {
-  if (options.aggregation > VariableAggregation::only_first_replica)
-    throw InvalidArgument{fmt::format("Invalid variable aggregation mode: {} for variable: {}",
-                                      static_cast<int>(options.aggregation), options.name)};
+  switch (options.aggregation) {
+    case VariableAggregation::none:
+    case VariableAggregation::sum:
+    case VariableAggregation::mean:
+    case VariableAggregation::only_first_replica: return;
+  }
+  throw InvalidArgument{fmt::format("Invalid variable aggregation mode: {} for variable: {}",
+                                    static_cast<int>(options.aggregation), options.name)};
 }
 
 }  // namespace

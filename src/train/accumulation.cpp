@@ -9,7 +9,7 @@ Tensor room_like(const TensorView& view, Stream& stream) {
   return Tensor::zeros(view.dtype(), view.shape(), stream);
 }
 
-/// sum += own, gradients and statistics.
+/// sum += own, for gradients and statistics.
 void add_up(const nn::GradientBuffer& sum, const nn::GradientBuffer& own) {
   detail::add(sum.flat(), own.flat(), sum.stream());
   if (sum.statistics().count() > 0) detail::add(sum.statistics(), own.statistics(), sum.stream());

@@ -1,4 +1,4 @@
-// What the micro-batches of shards add up to.
+// Sums over micro-batches and shards.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// Gradients, statistics and losses: those of a shard's micro-batches one after the other, first one first, and those
+/// Adds up gradients, statistics and losses: those of a shard's micro-batches one after the other, in order, and those
 /// of shards as their tree.
 class Accumulation {
  public:
@@ -18,19 +18,19 @@ class Accumulation {
   explicit Accumulation(const nn::GradientBuffer& sum);
 
   void begin_shard();
-  /// Where the next micro-batch's gradients and statistics are to be written.
+  /// Where to write the next micro-batch's gradients and statistics.
   nn::GradientBuffer next() const;
-  /// Takes them, and the micro-batch's loss.
+  /// Adds them, and the micro-batch's loss.
   void push(double loss);
   void end_shard();
-  /// When all shards are there: the sum of the losses.
+  /// Call it when all shards are there. Returns the sum of the losses.
   double finish();
 
  private:
   nn::ShardSums shards_;
   Tensor gradients_, statistics_;
-  nn::GradientBuffer micro_batch_;  ///< of one behind the first of a shard
-  nn::GradientBuffer shard_;        ///< of the shard that is going on
+  nn::GradientBuffer micro_batch_;  ///< for micro-batches after the first of a shard
+  nn::GradientBuffer shard_;        ///< of the current shard
   double loss_ = 0;
   bool first_ = true;
 };

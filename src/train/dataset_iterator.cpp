@@ -15,7 +15,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// The leaf as what a batch is made of.
+/// The leaf as a tensor of a batch. InvalidArgument if it is none.
 TensorView array_of(const Leaf& leaf) {
   const auto* const tensor = std::get_if<Tensor>(&leaf);
   if (!tensor) throw InvalidArgument{"slices are no batch: expected tensors"};
@@ -96,7 +96,7 @@ ArrayReader::ArrayReader(std::vector<Leaf> arrays, const ArrayOptions& options, 
 }
 
 std::optional<std::vector<Leaf>> ArrayReader::next(std::string& what) {
-  // A batch may be as large as numbers go, for all rows at once.
+  // Avoids overflow: a batch size may be as large as the type allows, to take all rows at once.
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() - position_;
   const Range batch = sequence_.within({position_, position_ + std::min(global_batch_size_, most)});
   what = fmt::format("rows at {} to {}", batch.first, batch.last);

@@ -17,6 +17,7 @@
 
 #include "nn/shard_sums.hpp"
 #include "train/accumulation.hpp"
+#include "train/injected_fault.hpp"
 #include "train/joint_gradients.hpp"
 #include "train/rank_shards.hpp"
 
@@ -29,13 +30,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Samples of a batch of evaluations: a number of their own, because it is part of what the bits depend on, and so the
-/// same for every global batch. 1024 labels, or a sample a shard.
+/// Samples in a batch of evaluations: 1024 labels, or one sample per shard if that is more. The bits depend on it, so
+/// it is the same for every global batch.
 std::int64_t evaluation_batch_of(const SampleSource& source, int shards) {
   return std::min(source.count(), std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
 }
 
-/// The samples of each step, in the order of their epoch.
+/// The samples of each step, in their epoch's order.
 class StepSamples {
  public:
   StepSamples(const BatchSchedule& schedule, std::uint64_t seed) : schedule_{schedule}, seed_{seed} {}
@@ -80,12 +81,13 @@ class RecentLoss {
 class Fit {
  public:
   Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
-      const FitOptions& options)
+      const FitOptions& options, const std::optional<InjectedFault>& fault)
       : strategy_{strategy},
         model_{model},
         optimizer_{optimizer},
         data_{data},
         options_{options},
+        fault_{fault},
         rank_{strategy.group().rank()},
         schedule_{data.train.count(), options.global_batch},
         samples_{schedule_, options.seed},
@@ -114,8 +116,8 @@ class Fit {
             strategy_.stream()};
   }
 
-  /// One run of the strategy. The sums over all replicas, in which the number of samples is that of their labels: what
-  /// losses and gradients are divided by.
+  /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels, which losses and
+  /// gradients are divided by.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
@@ -128,18 +130,19 @@ class Fit {
   Optimizer& optimizer_;
   TrainingSamples data_;
   const FitOptions& options_;
+  const std::optional<InjectedFault>& fault_;
   int rank_;
   BatchSchedule schedule_;
   StepSamples samples_;
-  nn::GradientBuffer sum_;  ///< of the gradients of this rank's shards, in the store, and of their statistics
+  nn::GradientBuffer sum_;  ///< gradients and statistics of this rank's shards, summed, in the store
   Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
   std::int64_t evaluation_batch_;
   RankShards test_shards_;
   nn::LossSum evaluation_loss_;
-  std::optional<Accumulation> accumulation_;       ///< none where a shard is one micro-batch, or the model a joint one
-  std::optional<JointGradients> joint_gradients_;  ///< of a joint model
+  std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
+  std::optional<JointGradients> joint_gradients_;  ///< for a joint model
   bool diverged_ = false;
 };
 
@@ -150,7 +153,7 @@ StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t>
   return {.samples = shards.labels(), .loss = result.loss_sum, .correct = result.correct};
 }
 
-/// Shards outside, micro-batches inside: so the sum of a shard is the same on whichever rank.
+/// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
 StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
   StepSums sums;
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
@@ -169,7 +172,7 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
   return sums;
 }
 
-/// Inside of the step's merge_call, which covers what the ranks add up on the way.
+/// Runs inside the step's merge_call, whose agreement covers what the ranks add up on the way.
 StepSums Fit::apply_joint_gradients(ReplicaContext& context, std::int64_t step, std::span<const std::int64_t> samples) {
   const auto compute = [&](DeclaredSums& ranks) { return joint_gradients_->compute(step, samples, ranks); };
   return optimizer_.apply_gradients(context, gradients_, JointComputation{joint_gradients_->sums(), compute},
@@ -181,10 +184,10 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   strategy_.run([&](ReplicaContext& context) {
     const std::span<const std::int64_t> samples = samples_.of(batch);
     const StepSums own = joint_gradients_ ? StepSums{} : compute_gradients(index, samples);
-    if (options_.fault && options_.fault->strike(rank_, index, model_.variables())) return;
+    if (fault_ && fault_->strike(rank_, index, model_.variables())) return;
     sums = joint_gradients_ ? apply_joint_gradients(context, index, samples)
                             : optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
-    // Those of a step that another rank failed in are of no samples, and no statistics.
+    // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages());
   });
@@ -201,7 +204,7 @@ EvaluationReport Fit::evaluate() {
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
 
-  // This rank's part of each batch, reduced all at once: one merge_call an evaluation.
+  // This rank's part of each batch; all are reduced at once, so an evaluation is one merge_call.
   std::vector<double> losses;
   std::int64_t correct = 0;
   strategy_.run([&](ReplicaContext& context) {
@@ -280,6 +283,11 @@ FitResult Fit::run(Observer& observer) {
 
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer) {
+  return fit_with_fault(strategy, model, optimizer, data, options, observer, std::nullopt);
+}
+
+FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+                         const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault) {
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)
     throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
@@ -288,10 +296,10 @@ FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const 
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
   if (strategy.store().has_unsealed()) strategy.seal();
-  if (options.fault && strategy.group().rank() == 0)
-    log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", options.fault->rank,
-                             name_of(options.fault->kind), options.fault->step));
-  return Fit{strategy, model, optimizer, data, options}.run(observer);
+  if (fault && strategy.group().rank() == 0)
+    log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),
+                             fault->step));
+  return Fit{strategy, model, optimizer, data, options, fault}.run(observer);
 }
 
 }  // namespace lockstep

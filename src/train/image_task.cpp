@@ -1,3 +1,4 @@
+// Training on labelled images: the data, and the models that take them.
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,13 +11,12 @@
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/mlp.hpp>
 
-#include "train/model_memory.hpp"
 #include "train/task.hpp"
 
 namespace lockstep {
 namespace {
 
-/// Of dense layers.
+/// Weights and biases of dense layers between these sizes.
 double weights_between(const std::vector<std::int64_t>& sizes) {
   double weights = 0;
   for (std::size_t layer = 1; layer < sizes.size(); ++layer)
@@ -31,7 +31,7 @@ class ImageTask final : public TrainingTask {
 
   TrainingSamples samples() const override { return {train_, test_}; }
   std::uint64_t data_digest() const override { return digest(data_); }
-  void require_model_fits(const FitOptions& fit) const override;
+  void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
     model_ = create_model(strategy, std::move(kernels));
     return *model_;
@@ -57,8 +57,8 @@ class ImageTask final : public TrainingTask {
   }
   std::unique_ptr<nn::Model> create_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) const;
 
-  void require_mlp_fits() const;
-  void require_convnet_fits() const;
+  void require_mlp_fits(const Room& room) const;
+  void require_convnet_fits(const Room& room) const;
 
   const TrainingOptions& options_;
   ImageData data_;
@@ -66,26 +66,26 @@ class ImageTask final : public TrainingTask {
   std::unique_ptr<nn::Model> model_;
 };
 
-void ImageTask::require_model_fits(const FitOptions&) const {
-  options_.model == ModelKind::convnet ? require_convnet_fits() : require_mlp_fits();
+void ImageTask::require_model_fits(const FitOptions&, const Room& room) const {
+  options_.model == ModelKind::convnet ? require_convnet_fits(room) : require_mlp_fits(room);
 }
 
-void ImageTask::require_mlp_fits() const {
+void ImageTask::require_mlp_fits(const Room& room) const {
   std::vector<std::int64_t> sizes = options_.hidden;
   sizes.insert(sizes.begin(), data_.train.features());
   sizes.push_back(options_.classes);
-  require_memory(options_, {.weights = weights_between(sizes)},
+  require_memory(options_, {.weights = weights_between(sizes)}, room,
                  fmt::format("--hidden {}", fmt::join(options_.hidden, ",")), "smaller layers");
 }
 
-void ImageTask::require_convnet_fits() const {
+void ImageTask::require_convnet_fits(const Room& room) const {
   const std::string images = fmt::format("{} x {}", data_.train.rows, data_.train.columns);
   if (data_.train.rows < 6 || data_.train.columns < 6)
     throw ConfigError{fmt::format("--model convnet: the images are {}; expected 6 x 6 or more", images)};
-  // Two convolutions of 3 x 3, each without its edge, and a pooling of 2 x 2. They have few weights.
+  // Two 3 x 3 convolutions, each without its edge, and 2 x 2 pooling. They have few weights.
   const nn::ConvnetOptions model = convnet();
   const std::int64_t pooled = (model.height - 4) / 2 * ((model.width - 4) / 2) * model.filters[1];
-  require_memory(options_, {.weights = weights_between({pooled, model.hidden, model.classes})},
+  require_memory(options_, {.weights = weights_between({pooled, model.hidden, model.classes})}, room,
                  fmt::format("--model convnet for images of {}", images), "smaller images");
 }
 

@@ -16,17 +16,17 @@
 
 namespace lockstep {
 
-/// Gradients and statistics of each of some shards, side by side in memory.
+/// Gradients and statistics of several shards, side by side in memory.
 class ShardBuffers {
  public:
   ShardBuffers(const nn::GradientBuffer& like, std::int64_t shards);
 
   std::span<const nn::GradientBuffer> of_each() const { return of_each_; }
 
-  /// += those of `others`, which are of as many shards.
+  /// Adds those of `others`, which must have as many shards.
   void add(const ShardBuffers& others);
 
-  /// The tree over the shards into `sum`, which the buffers are like.
+  /// Adds up the shards as a tree into `sum`, which must have the same layout.
   void sum_up(const nn::GradientBuffer& sum) const;
 
  private:
@@ -35,18 +35,18 @@ class ShardBuffers {
   std::vector<nn::GradientBuffer> of_each_;
 };
 
-/// Micro-batches outside, all shards of the rank inside: a micro-batch is computed with that of all other shards, and
-/// added to what its own shard has from those before. So the sum of a shard is the same on whichever rank.
+/// Micro-batches outside, all shards of the rank inside. A micro-batch is computed together with those of all other
+/// shards, and added to its own shard's earlier ones. The sum of a shard is therefore the same on every rank.
 class JointGradients {
  public:
   /// Into `sum`. Everything must outlive it.
   JointGradients(nn::JointModel& model, const nn::GradientBuffer& sum, RankShards& shards);
 
-  /// What a step adds up over the ranks on its way.
+  /// The sums that a step makes over the ranks on its way.
   const SumList& sums() const { return sums_; }
 
-  /// COLL. The gradients and statistics of this rank's shards of `batch` into `sum`; their labels, losses and right
-  /// answers.
+  /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`. Returns their labels, losses
+  /// and right answers.
   StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks);
 
  private:
@@ -55,7 +55,8 @@ class JointGradients {
   RankShards& shards_;
   SumList sums_;
   ShardBuffers of_shards_;
-  std::optional<ShardBuffers> of_micro_batch_;  ///< of one behind the first; none where a shard is one micro-batch
+  std::optional<ShardBuffers>
+      of_micro_batch_;  ///< for micro-batches after the first; empty if a shard is one micro-batch
   nn::LossSum loss_sum_;
 };
 

@@ -1,22 +1,32 @@
-// Whether a model fits into the memory of a node.
+// Whether a model fits into the memory of the device that trains it.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <lockstep/train/training.hpp>
 
 namespace lockstep {
 
-/// Numbers of elements. Not integers: they may be anything.
+/// Numbers of elements. Not integers, because they may exceed any integer type.
 struct ModelSize {
   double weights = 0;
-  double activations = 0;  ///< of one shard, as far as they count
+  double activations = 0;  ///< for one shard; only those that matter
 };
 
-/// ConfigError where the node has less memory than one rank needs: the system may promise it, and kill ranks that use
-/// it. `what` names the options that the size comes from, and `expected` says what to do about it.
-void require_memory(const TrainingOptions& options, const ModelSize& size, const std::string& what,
+/// The memory that one rank's model may fill.
+struct Room {
+  double bytes = 0;
+  std::string_view owner;  ///< "this host", "this GPU"
+};
+
+/// LOCAL. The memory of this process's device of `kind`.
+Room room_on(DeviceKind kind);
+
+/// LOCAL. ConfigError if one rank needs more than `room`: the system may promise the memory anyway, and then kill ranks
+/// that use it. `what` names the options that the size comes from, and `expected` says what to do about it.
+void require_memory(const TrainingOptions& options, const ModelSize& size, const Room& room, const std::string& what,
                     const std::string& expected);
 
 }  // namespace lockstep

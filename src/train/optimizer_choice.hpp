@@ -1,4 +1,4 @@
-// From options to an optimizer.
+// The optimizer that the options ask for.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace lockstep {
 
-/// What an optimizer keeps for each weight.
+/// Number of values that an optimizer keeps for each weight.
 int slots_of(OptimizerKind optimizer);
 
-/// For a run of `steps`. ConfigError where its warm-up takes all of them. `options` have nothing left open.
+/// For a run of `steps`. ConfigError if warm-up takes all of them. All defaults in `options` must be filled in.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingOptions& options, std::int64_t steps,
                                           std::shared_ptr<const ops::Kernels> kernels);
 

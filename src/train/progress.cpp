@@ -8,6 +8,8 @@
 
 #include <lockstep/train/progress.hpp>
 
+#include "base/descriptor.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -25,11 +27,10 @@ ProgressStyle progress_style(std::FILE* stream) {
   const int descriptor = ::fileno(stream);
   bool terminal = ::isatty(descriptor) == 1;
   if (std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMI_RANK")) {
-    // The chief's parent is the launcher, on the launcher's own node; elsewhere it is a daemon without a terminal.
+    // The chief's parent is the launcher if both are on one node; otherwise it is a daemon without a terminal.
     const std::string path = fmt::format("/proc/{}/fd/{}", ::getppid(), descriptor);
-    const int launcher = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-    terminal = launcher >= 0 && ::isatty(launcher) == 1;
-    if (launcher >= 0) ::close(launcher);
+    const Descriptor launcher{::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK)};
+    terminal = launcher.get() >= 0 && ::isatty(launcher.get()) == 1;
   }
   return terminal ? ProgressStyle::one_line : ProgressStyle::lines;
 }

@@ -1,4 +1,4 @@
-// The shards of one rank, from samples in the order of a step to batches that a model takes.
+// One rank's shards: from samples in the order of a step to batches for a model.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +14,34 @@
 
 namespace lockstep {
 
-/// Samples that stand beside each other in the batch of a step.
+/// Adjacent samples in the batch of a step.
 struct BatchPart {
   std::span<const std::int64_t> samples;
   std::int64_t first = 0;  ///< where they begin in that batch
 
-  /// One of `parts`, cut as a batch is into shards.
+  /// Part `number` of `parts`, cut as a batch is cut into shards.
   BatchPart part(int parts, int number) const;
 };
 
-/// Into what a batch is cut.
+/// What a batch is cut into.
 struct BatchCut {
   int shards = 1;
-  int micro_batches = 1;  ///< of each shard
+  int micro_batches = 1;  ///< per shard
 };
 
-/// Which of the batches of `source` a rank computes: memory for one micro-batch of a shard, or of all its shards.
+/// Loads the shards of one rank from `source`, one micro-batch of one shard or of all at a time.
 class RankShards {
  public:
   /// For batches of up to `largest_batch` samples. `source` and `stream` must outlive it.
   RankShards(const SampleSource& source, std::int64_t largest_batch, BatchCut cut, Range mine, Stream& stream);
 
-  /// Shards of this rank.
+  /// Number of shards of this rank.
   std::int64_t count() const { return mine_.size(); }
 
-  /// Micro-batches of each shard.
+  /// Number of micro-batches per shard.
   int micro_batches() const { return cut_.micro_batches; }
 
-  /// What a model takes, and where each of its batches begins in the batch of the step. Until the next load.
+  /// Batches for a model, and where each begins in the batch of the step. Valid until the next load.
   struct Loaded {
     const BatchGroup& group;
     std::span<const std::int64_t> first_samples;
@@ -50,11 +50,11 @@ class RankShards {
     std::vector<nn::ShardPlace> places(std::int64_t step) const;
   };
 
-  /// A micro-batch of all shards of this rank, or of the one that is this rank's number `shard`.
+  /// A micro-batch of all shards of this rank, or of its shard number `shard`.
   Loaded load_all(std::span<const std::int64_t> batch, int micro_batch = 0);
   Loaded load_one(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch = 0);
 
-  /// The samples of a micro-batch of all shards, those of the other ranks too.
+  /// Number of samples in a micro-batch of all shards, including other ranks'.
   std::int64_t samples_of_all(std::span<const std::int64_t> batch, int micro_batch) const;
 
  private:
@@ -66,7 +66,7 @@ class RankShards {
   BatchCut cut_;
   Range mine_;
   Stream& stream_;
-  std::optional<ShardLoader> all_, one_;  ///< made when first asked for
+  std::optional<ShardLoader> all_, one_;  ///< made on first use
   std::vector<std::span<const std::int64_t>> samples_;
   std::vector<std::int64_t> first_samples_;
 };

@@ -16,7 +16,7 @@ ShardLoader::ShardLoader(const SampleSource& source, std::int64_t capacity, std:
 
 const BatchGroup& ShardLoader::load(std::span<const std::span<const std::int64_t>> samples) {
   Staging& staging = staging_[turn_];
-  if (staging.copied) staging.copied->synchronize();  // two loads ago: done by now, unless the GPU is far behind
+  if (staging.copied) staging.copied->synchronize();  // two loads ago, so done by now unless the GPU is far behind
   BatchGroup& group = staging.group;
   for (std::size_t shard = 0; shard < samples.size(); ++shard) source_.fill(samples[shard], group.batches[shard]);
   if (stream_.kind() == DeviceKind::cpu) return group;

@@ -1,4 +1,4 @@
-// From samples on the host to batches where the model computes.
+// From samples on the host to batches in the memory where the model computes.
 #pragma once
 
 #include <array>
@@ -11,17 +11,17 @@
 
 namespace lockstep {
 
-/// Memory for the batches of some shards at a time. On the host the model reads them where they are put together. On a
-/// GPU they are put together in pinned memory and copied over, and there are two of those: one is filled while the
-/// other is on its way.
+/// Memory for the batches of several shards at a time. On the host, the model reads them where they are assembled. For
+/// a GPU they are assembled in one of two pinned buffers and copied over; one is filled while the other is being
+/// copied.
 class ShardLoader {
  public:
   /// For `shards` batches of up to `capacity` samples each, in memory of the stream's device. `source` and `stream`
   /// must outlive it.
   ShardLoader(const SampleSource& source, std::int64_t capacity, std::int64_t shards, Stream& stream);
 
-  /// The samples of each shard, of which there are as many as it was made for, as work enqueued on the stream from here
-  /// on finds them, until the next call.
+  /// Loads the samples of each shard; there must be as many shards as it was made for. The result is valid for work
+  /// enqueued on the stream from now on, until the next call.
   const BatchGroup& load(std::span<const std::span<const std::int64_t>> samples);
 
  private:

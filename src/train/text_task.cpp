@@ -1,3 +1,4 @@
+// Training on text: the data, and the gpt.
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -13,13 +14,12 @@
 #include <lockstep/nn/generate.hpp>
 #include <lockstep/nn/gpt.hpp>
 
-#include "train/model_memory.hpp"
 #include "train/task.hpp"
 
 namespace lockstep {
 namespace {
 
-/// What a sample begins behind: so it begins a line, whatever the text.
+/// What comes before a generated sample, so that it starts a line whatever the text.
 constexpr const char* prompt = "\n";
 
 const TrainingOptions& checked(const TrainingOptions& options) {
@@ -41,7 +41,7 @@ class TextTask final : public TrainingTask {
 
   TrainingSamples samples() const override { return {train_, test_}; }
   std::uint64_t data_digest() const override { return digest(data_); }
-  void require_model_fits(const FitOptions& fit) const override;
+  void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
     return model_.emplace(strategy, gpt(), std::move(kernels));
   }
@@ -65,19 +65,20 @@ class TextTask final : public TrainingTask {
   std::optional<nn::Gpt> model_;
 };
 
-void TextTask::require_model_fits(const FitOptions& fit) const {
+void TextTask::require_model_fits(const FitOptions& fit, const Room& room) const {
   const nn::GptOptions model = gpt();
   const auto layers = static_cast<double>(model.layers), heads = static_cast<double>(model.heads),
              width = static_cast<double>(model.width), context = static_cast<double>(model.context),
              vocabulary = static_cast<double>(model.vocabulary);
   const std::int64_t batch = BatchSchedule{train_.count(), fit.global_batch}.largest_batch();
   const auto windows = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
-  // Of a block: queries, keys and values, the output of the heads, and two layers between which it is four times as
-  // wide; what they and the norms yield, and each head's weights of any position for any other.
+  // Weights of a block: queries, keys and values, the output of the heads, and two layers whose inner width is four
+  // times the outer. Activations: the results of these and of the norms, and each head's weight of any position for any
+  // other.
   const ModelSize size{
       .weights = (vocabulary + context) * width + layers * 12 * width * width,
       .activations = windows * context * (layers * (16 * width + heads * context) + 12 * width + vocabulary)};
-  require_memory(options_, size,
+  require_memory(options_, size, room,
                  fmt::format("--layers {} --heads {} --embed {} --context {}", model.layers, model.heads, model.width,
                              model.context),
                  "smaller sizes, or fewer samples of a shard at a time (--global-batch, --accumulate)");

@@ -13,13 +13,14 @@
 #include <lockstep/train/progress.hpp>
 #include <lockstep/train/training.hpp>
 
+#include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
 #include "train/task.hpp"
 
 namespace lockstep {
 namespace {
 
-/// What the chief does with reports; the other ranks have nobody to tell.
+/// The chief's reports; the other ranks report nothing.
 class ChiefObserver final : public Observer {
  public:
   explicit ChiefObserver(const std::filesystem::path& metrics) {
@@ -49,13 +50,13 @@ class NoObserver final : public Observer {
   void on_evaluation(const EvaluationReport&) override {}
 };
 
-/// Eight small products in the place of a large one cost a CPU little and a GPU much.
+/// Eight small products instead of a large one cost a CPU little and a GPU much.
 ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
   if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic) return {ranks, {}};
   return resolve_shards(request, ranks);
 }
 
-/// What a run has where its options do not say. A sample of text has many labels, and a text many samples.
+/// Fills in the defaults. They differ for text, where a sample has many labels and a text has many samples.
 TrainingOptions with_defaults(TrainingOptions options) {
   const bool text = options.model == ModelKind::gpt;
   if (!options.epochs && !options.steps) options.epochs = text ? 1 : 5;
@@ -79,7 +80,7 @@ std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& sched
   return options.steps ? *options.steps : schedule.total_steps(*options.epochs);
 }
 
-/// As many micro-batches as asked for, if a shard has as many samples.
+/// The number of micro-batches asked for. ConfigError if a shard has fewer samples.
 int micro_batches_of(const TrainingOptions& options, const BatchSchedule& schedule, int shards) {
   const std::int64_t batch = schedule.largest_batch(), capacity = shard_capacity(batch, shards);
   if (options.accumulate > capacity || options.accumulate > std::numeric_limits<int>::max())
@@ -101,7 +102,7 @@ FitOptions fit_options_of(const TrainingOptions& options, const SampleSource& tr
           .attest_every = options.attest_every};
 }
 
-/// COLL. What the trained model is asked to write: the chief's work, for which the others wait.
+/// COLL. The text that the trained model is asked to write. The chief generates it; the others wait.
 std::string write_sample(Strategy& strategy, TrainingTask& task, const EvaluationReport& last) {
   std::string text;
   if (strategy.group().rank() != 0) {
@@ -120,26 +121,35 @@ std::string write_sample(Strategy& strategy, TrainingTask& task, const Evaluatio
 
 }  // namespace
 
+bool has_gpu_kernels(ModelKind model) {
+  switch (model) {
+    case ModelKind::mlp: return true;
+    case ModelKind::convnet:
+    case ModelKind::gpt: return false;
+  }
+  return false;
+}
+
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& given) {
   const TrainingOptions options = with_defaults(given);
   const int rank = strategy.group().rank();
   const int ranks = strategy.num_replicas_in_sync();
 
-  // What may fail on one rank alone fails inside a run, and so on all of them.
+  // Whatever may fail on one rank alone runs inside a run, so that it fails on all.
   std::unique_ptr<TrainingTask> task;
   FitOptions fit_options;
+  std::optional<InjectedFault> fault;
   std::shared_ptr<const ops::Kernels> kernels;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Observer> observer = std::make_unique<NoObserver>();
   strategy.run([&](ReplicaContext&) {
     const ShardChoice shards = choose_shards(options.shards, ranks, strategy.stream().kind());
     if (rank == 0 && !shards.note.empty()) log::info(shards.note);
-    const std::optional<Fault> fault = Fault::from_environment(ranks);
+    fault = InjectedFault::from_environment(ranks);
     kernels = ops::make_kernels(options.kernels, {options.threads}, strategy.stream());
     task = load_task(options);
     fit_options = fit_options_of(options, task->samples().train, shards.shards);
-    fit_options.fault = fault;
-    task->require_model_fits(fit_options);
+    task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
     optimizer = make_optimizer(options, fit_options.steps, kernels);
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options.metrics);
   });
@@ -153,7 +163,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
                           fit_options.global_batch));
   TrainingResult result{
       .ranks = ranks, .shards = fit_options.shards, .device = device, .model = std::string{model.name()}};
-  result.fit = fit(strategy, model, *optimizer, task->samples(), fit_options, *observer);
+  result.fit = fit_with_fault(strategy, model, *optimizer, task->samples(), fit_options, *observer, fault);
   result.weights_digest = weights_digest(model.variables());
   if (options.sample > 0) result.sample = write_sample(strategy, *task, result.fit.last_evaluation);
   return result;

@@ -1,3 +1,4 @@
+// The result of a run as one JSON object, and the digest of its weights.
 #include <bit>
 
 #include <nlohmann/json.hpp>

@@ -39,7 +39,6 @@ TEST_CASE("a cluster spec that is wrong is refused by file and key") {
       {3, R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}})", {"\"cluster.ps\"", "expected chief, worker"}},
       // Right, but not for so many ranks.
       {3, R"({"cluster": {"worker": ["a:1", "b:1"]}})", {"2 workers make 2 ranks", "the job has 3;", "mpirun -n 2"}},
-      {1, R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})", {"the job has 1;", "expected mpirun -n 2"}},
   };
   for (const BadCluster& bad : specs) {
     INFO("spec: " << bad.text);
@@ -47,6 +46,27 @@ TEST_CASE("a cluster spec that is wrong is refused by file and key") {
     told.push_back(folder.path() / "cluster.json: ");
     check_refused(run_with_spec(bad.ranks, folder.write("cluster.json", bad.text)), told);
   }
+}
+
+TEST_CASE("several workers in one process, where nothing reduces among them, are refused", "[D-33]") {
+  const TemporaryDirectory folder;
+  const std::string spec = folder.write("cluster.json", R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})");
+  check_refused(run_with_spec(1, spec), {"cluster.json: ", "the job has 1;", "expected mpirun -n 2"});
+}
+
+TEST_CASE("the chief reads the cluster spec for all: no other rank needs the file", "[D-25]") {
+  const char* const program = std::getenv("LOCKSTEP_TRAIN");
+  REQUIRE(program);
+  const TemporaryDirectory chief, other;
+  chief.write("cluster.json", R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})");
+  const auto in = [&](const TemporaryDirectory& folder) {
+    return Arguments{"-n", "1", "-wdir", folder.path(), program} + short_run() +
+           Arguments{"--cluster-spec", "cluster.json"};
+  };
+  const Outcome outcome =
+      run_command(Arguments{"mpirun"} + in(chief) + Arguments{":"} + in(other), {.environment = mpi_environment()});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
 }
 
 TEST_CASE("a TF_CONFIG that is wrong is refused by name and key") {

@@ -15,6 +15,7 @@
 #include "apps/lockstep-bench/report.hpp"
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
+#include "apps/lockstep-bench/timed_model.hpp"
 #include "apps/lockstep-bench/timing.hpp"
 
 using namespace lockstep;
@@ -250,6 +251,54 @@ TEST_CASE("a model takes as many passes as it has shards, and each is timed") {
   const PartTimes step = run.block(1).front();
   CHECK(step.of(Part::forward) == 1 + 4);
   CHECK(step.of(Part::backward) == 4);
+}
+
+TEST_CASE("a model whose shards are computed together is one when it is timed, and another is none") {
+  /// Whoever trains it shard by shard takes it for a model that it is not.
+  struct Joint final : nn::Model, nn::JointModel {
+    std::string_view name() const override { return "joint"; }
+    std::span<const Variable> variables() const override { return {}; }
+    nn::JointModel* joint() override { return is_joint ? this : nullptr; }
+    ops::CrossEntropy train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
+      return {};
+    }
+    ops::CrossEntropy evaluate_shard(const SampleBatch&) override { return {}; }
+    std::vector<std::int64_t> joint_sums() const override { return {3, 4}; }
+    std::vector<ops::CrossEntropy> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
+                                                 DeclaredSums& ranks) override {
+      ranks.all_reduce(Tensor::zeros(DType::f32, {3}).view());
+      begin(nn::TrainPass::backward);
+      return {{.loss_sum = 2.5, .correct = batch.samples}};
+    }
+    bool is_joint = true;
+  } model;
+  Hand hand;
+  PartClock clock{[&] {
+    ++hand.milliseconds;
+    return hand.time();
+  }};
+  TimedModel timed{model, clock};
+  nn::JointModel* const joint = timed.joint();
+  REQUIRE(joint);
+  CHECK(joint->joint_sums() == std::vector<std::int64_t>{3, 4});
+
+  const auto group = make_local_group();
+  const auto reductions = group->make_reductions(timed_reductions(clock));
+  const SumList list{DType::f32, joint->joint_sums()};
+  DeclaredSums ranks{*reductions, list, host_stream()};
+  const BatchGroup shards{};
+  const auto results = joint->train_jointly({shards, {}, 7}, {}, ranks);
+  REQUIRE(results.size() == 1);
+  CHECK(results.front().loss_sum == 2.5);
+  CHECK(results.front().correct == 7);
+  CHECK(clock.current() == Part::optimizer);
+  const PartTimes times = clock.lap();
+  CHECK(times.of(Part::forward) == 2);  // before the sum, and behind it
+  CHECK(times.of(Part::communication) == 1);
+  CHECK(times.of(Part::backward) == 1);
+
+  model.is_joint = false;
+  CHECK(timed.joint() == nullptr);
 }
 
 TEST_CASE("random samples are whole, and the same for whoever makes them") {

@@ -134,18 +134,18 @@ TEST_CASE("a choice that does not exist is refused with those that do") {
 TEST_CASE("an option of one model is refused with another") {
   check_all(
       {
-          {{"--dropout", "0.5"}, {"--dropout: expected with --model convnet alone"}},
-          {{"--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
-          {{"--sync-batch-norm"}, {"--sync-batch-norm: expected with --model convnet alone"}},
-          {{"--layers", "2"}, {"--layers: expected with --model gpt alone"}},
-          {{"--heads", "2", "--model", "convnet"}, {"--heads: expected with --model gpt alone"}},
-          {{"--embed", "64", "--model", "mlp"}, {"--embed: expected with --model gpt alone"}},
-          {{"--context", "64"}, {"--context: expected with --model gpt alone"}},
-          {{"--sample", "64"}, {"--sample: expected with --model gpt alone"}},
-          {{"--model", "convnet", "--hidden", "16"}, {"--hidden: expected with --model mlp alone"}},
-          {{"--model", "gpt", "--hidden", "16"}, {"--hidden: expected with --model mlp alone"}},
-          {{"--model", "gpt", "--classes", "10"}, {"--classes: expected with --model mlp or convnet alone"}},
-          {{"--model", "gpt", "--batch-norm"}, {"--batch-norm: expected with --model convnet alone"}},
+          {{"--dropout", "0.5"}, {"--dropout: expected only with --model convnet"}},
+          {{"--batch-norm"}, {"--batch-norm: expected only with --model convnet"}},
+          {{"--sync-batch-norm"}, {"--sync-batch-norm: expected only with --model convnet"}},
+          {{"--layers", "2"}, {"--layers: expected only with --model gpt"}},
+          {{"--heads", "2", "--model", "convnet"}, {"--heads: expected only with --model gpt"}},
+          {{"--embed", "64", "--model", "mlp"}, {"--embed: expected only with --model gpt"}},
+          {{"--context", "64"}, {"--context: expected only with --model gpt"}},
+          {{"--sample", "64"}, {"--sample: expected only with --model gpt"}},
+          {{"--model", "convnet", "--hidden", "16"}, {"--hidden: expected only with --model mlp"}},
+          {{"--model", "gpt", "--hidden", "16"}, {"--hidden: expected only with --model mlp"}},
+          {{"--model", "gpt", "--classes", "10"}, {"--classes: expected only with --model mlp or convnet"}},
+          {{"--model", "gpt", "--batch-norm"}, {"--batch-norm: expected only with --model convnet"}},
       },
       {"--data", small_data()});
 }

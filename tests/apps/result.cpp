@@ -175,3 +175,23 @@ TEST_CASE("a cluster spec says which task each rank is, in a file or in TF_CONFI
   // The file counts more.
   CHECK(train(2, with_spec, {.environment = {{"TF_CONFIG", "{"}}}).digest() == plain);
 }
+
+TEST_CASE("an output that cannot be written ends the run with one line and exit code 1") {
+  const auto in_shell = [](const std::string& arguments) {
+    Environment environment = mpi_environment();
+    environment["DATA"] = small_data();
+    return run_command({"sh", "-c", "exec \"$LOCKSTEP_TRAIN\" " + arguments}, {.environment = environment});
+  };
+  const std::string run = "--data \"$DATA\" --hidden 4 --steps 1 ", cannot = "standard output cannot be written: ";
+  for (const auto& [arguments, why] : std::vector<std::pair<std::string, std::string>>{
+           {run + "> /dev/full", cannot + "No space left on device"},
+           {run + ">&-", cannot + "Bad file descriptor"},
+           {"--help > /dev/full", cannot + "No space left on device"},
+           {run + "--metrics /dev/full", "metrics file /dev/full: No space left on device"}}) {
+    const Outcome outcome = in_shell(arguments);
+    INFO(arguments << ": " << outcome.err);
+    CHECK(outcome.exit_code == 1);
+    CHECK(lines_starting_with(outcome.err, "lockstep:") == std::vector<std::string>{"lockstep: error: " + why});
+    CHECK(outcome.out.empty());
+  }
+}

@@ -79,11 +79,55 @@ TEST_CASE("AdamW and momentum with clipping, decay and micro-batches work there 
   check_equal(on_gpu(2, arguments), on_cpu(1, arguments));
 }
 
-TEST_CASE("a language model is refused on a GPU, which has no kernels for it") {
+TEST_CASE("a model without GPU kernels runs on the CPU with a warning, and is refused where a GPU was asked for") {
   const OnSimulatedGpu gpu;
   const TemporaryDirectory folder;
-  check_refused(run_refused(1, {"--model", "gpt", "--data", folder.write("text", small_text(2000)), "--steps", "1"}),
+  const Arguments gpt{"--model",  "gpt", "--data",  folder.write("text", small_text(2000)),
+                      "--layers", "1",   "--embed", "8",
+                      "--steps",  "1"};
+  const Outcome outcome = run_job(2, gpt);
+  CHECK(outcome.exit_code == 0);
+  CHECK(Json::parse(outcome.out)["device"] == "cpu");
+  CHECK(lines_starting_with(outcome.err, "[rank 0] warning").size() == 1);
+  CHECK_THAT(outcome.err,
+             Catch::Contains("--model gpt has no GPU kernels: all ranks run on the CPU, though there are GPUs"));
+  check_refused(run_refused(1, gpt + Arguments{"--device", "cuda"}),
                 {"a gpt cannot be computed with the simulated kernels", "expected those of the CPU"});
+
+  const Outcome convnet =
+      run_job(1, {"--data", small_data(), "--model", "convnet", "--steps", "1", "--global-batch", "8"});
+  CHECK(convnet.exit_code == 0);
+  CHECK_THAT(convnet.err, Catch::Contains("--model convnet has no GPU kernels"));
+  // Where there is no GPU, there is nothing to warn of.
+  const Outcome alone = run_job(1, gpt, {.environment = {{"LOCKSTEP_SIMULATED_GPUS", "0"}}});
+  CHECK(alone.exit_code == 0);
+  CHECK(lines_starting_with(alone.err, "[rank 0] warning").empty());
+}
+
+TEST_CASE("a model must fit into the memory of the GPU that it is trained on") {
+  const OnSimulatedGpu gpu;
+  const auto mlp = [](const char* hidden) {
+    return Arguments{"--data", small_data(), "--steps", "1", "--hidden", hidden};
+  };
+  const CommandOptions small{.environment = {{"LOCKSTEP_SIMULATED_GPU_BYTES", "4194304"}}};
+  check_refused(run_refused(1, mlp("1000"), small), {"--hidden 1000: a model of 795010 weights needs ",
+                                                     " and this GPU has 0.0 GiB; expected smaller layers"});
+  CHECK(run_job(1, mlp("100"), small).exit_code == 0);
+  CHECK(run_job(1, mlp("1000") + Arguments{"--device", "cpu"}, small).exit_code == 0);
+}
+
+TEST_CASE("ranks that each see a GPU of their own take it; those that see the same need leave to share it", "[D-5]") {
+  const OnSimulatedGpu gpu;
+  const auto seeing = [](const char* gpus) {
+    return CommandOptions{.environment = {{"LOCKSTEP_SIMULATED_GPUS", gpus}}};
+  };
+  const Arguments on_gpu = short_run() + Arguments{"--device", "cuda"};
+  CHECK(run_job(2, on_gpu, seeing("a,b")).exit_code == 0);
+  check_refused(run_refused(2, on_gpu, seeing("a,a")),
+                {"--device cuda: 2 ranks on this node, which has 1 GPU; expected one for each rank, or --device cpu"});
+  const Outcome outcome = run_job(2, on_gpu + Arguments{"--allow-shared-gpu"}, seeing("a,a"));
+  CHECK(outcome.exit_code == 0);
+  CHECK_THAT(outcome.err, Catch::Contains("[rank 0] warning") && Catch::Contains("share a GPU and take turns"));
 }
 
 TEST_CASE("a bit that is flipped in a GPU's memory is found there") {
@@ -111,7 +155,7 @@ TEST_CASE("where one rank finds no GPU, auto is the CPU for all of them, and the
   CHECK_THAT(outcome.err, Catch::Contains("replica 1 (worker:1, host ") &&
                               Catch::Contains(") finds no GPU, though others do: all ranks run on the CPU"));
   check_refused(run_refused(3, short_run() + Arguments{"--device", "cuda"}, hidden_from_rank_1),
-                {"--device cuda: this node has no GPU that can be used"});
+                {"--device cuda: of 3 ranks on this node, 1 sees no GPU that can be used"});
 }
 
 TEST_CASE("the GPUs of a node that no rank uses are logged once", "[E-16]") {

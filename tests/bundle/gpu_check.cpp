@@ -40,11 +40,16 @@ class Bundle {
   Outcome check(const std::vector<std::string>& arguments = {}, Environment environment = {}) const {
     std::vector<std::string> command{path() / "gpu-check"};
     command.insert(command.end(), arguments.begin(), arguments.end());
-    environment.emplace("PATH", (from_meson("LOCKSTEP_FAKES") / "tools").string() + ":" + std::getenv("PATH"));
+    return run_command(command, {.environment = environment_with(std::move(environment))});
+  }
+
+  /// What gpu-check finds on a machine with a fake GPU, beside or instead of which `own` says something.
+  Environment environment_with(Environment own) const {
+    own.emplace("PATH", (from_meson("LOCKSTEP_FAKES") / "tools").string() + ":" + std::getenv("PATH"));
     // No libraries of the one who runs the tests.
-    environment.emplace("HOME", path());
-    environment.emplace("LD_LIBRARY_PATH", "");
-    return run_command(command, {.environment = environment});
+    own.emplace("HOME", path());
+    own.emplace("LD_LIBRARY_PATH", "");
+    return own;
   }
 
  private:
@@ -77,11 +82,31 @@ bool has_gpu() {
 
 using Lines = std::vector<std::string>;
 
+/// gpu-check.json, as whoever looked at the start of each check found it.
+void check_snapshots(const fs::path& folder) {
+  Lines running;
+  std::size_t rows = 0;
+  for (int i = 0; fs::exists(folder / std::to_string(i)); ++i) {
+    const Json table = Json::parse(read_file(folder / std::to_string(i)));
+    CHECK(table["facts"]["driver"] == "999.10.01");
+    const std::string now = table["running"];
+    if (!running.empty() && running.back() == now) continue;  // a check may have several jobs
+    CHECK(table["checks"].size() == rows);
+    if (rows > 0) CHECK(table["checks"][rows - 1]["result"] == "passed");
+    running.push_back(now);
+    ++rows;
+  }
+  REQUIRE(running.size() == 18);
+  CHECK(running[0] == "GPU unit tests, ranks: 1");
+  CHECK(running[17] == "merge_call, ranks: 4");
+}
+
 }  // namespace
 
-TEST_CASE("where every program does its part, every check passes, in one table and in gpu-check.json") {
+TEST_CASE("where every program does its part, every check passes, in one table and in gpu-check.json at any time") {
   const Bundle bundle;
-  const Outcome outcome = bundle.check();
+  const TemporaryDirectory snapshots;
+  const Outcome outcome = bundle.check({}, {{"FAKE_SNAPSHOTS", snapshots.path()}});
   INFO(outcome.out << outcome.err);
   CHECK(outcome.exit_code == 0);
   CHECK(outcome.err == "");
@@ -92,6 +117,8 @@ TEST_CASE("where every program does its part, every check passes, in one table a
                                 "losses, CPU and GPU, f32 1 passed", "memcheck 1 passed", "step time 1 passed",
                                 "all-reduce 1 passed", "all-reduce 2 passed", "all-reduce 4 passed",
                                 "merge_call 1 passed", "merge_call 2 passed", "merge_call 4 passed"});
+  check_snapshots(snapshots.path());
+  CHECK(table["running"] == "");
   CHECK(table["version"] == "1.2.3");
   CHECK(table["gpu"] == "NVIDIA \"Fake\" 9000");
   CHECK(table["driver"] == "999.10.01");
@@ -113,8 +140,9 @@ TEST_CASE("where every program does its part, every check passes, in one table a
   CHECK(value(8).get<double>() == Approx(1e-15).epsilon(0.1));
   CHECK(value(9).get<double>() == Approx(1e-6).epsilon(0.1));
   CHECK(value(10) == 0);
+  CHECK(table["checks"][10]["unit"] == "errors in 30 test cases");
   CHECK(value(11) == 2.0);  // milliseconds
-  CHECK(value(12) == 12.5);
+  CHECK(value(12) == "2 of 2 sums exact");
   CHECK(value(15) == 3.25);
 }
 
@@ -148,18 +176,98 @@ TEST_CASE("every check can fail, says why, and keeps none of the others from run
                                           "step time 1: no times in the metrics"});
 }
 
+TEST_CASE("checks that the time does not suffice for are not run, and say so") {
+  const Bundle bundle;
+  Outcome outcome = bundle.check({"--seconds", "0"});
+  CHECK(outcome.exit_code == 2);
+  CHECK(outcome.out.find("no check failed, but 18 of 18 were not run: the 0 s were up") != std::string::npos);
+  const Json table = bundle.table();
+  for (const Json& row : table["checks"]) {
+    CHECK(row["result"] == "not run");
+    CHECK(row["value"] == "not started: the 0 s were up");
+  }
+  // What is cut off has not failed, unless it had all the time that it may take.
+  outcome = bundle.check({"--seconds", "100", "--only", "unit tests"}, {{"FAKE", " slow "}});
+  CHECK(outcome.exit_code == 2);
+  CHECK(results(bundle.table()) == Lines{"GPU unit tests 1 not run"});
+  CHECK(bundle.table()["checks"][0]["value"].get<std::string>().starts_with("cut off after "));
+  CHECK(bundle.check({"--seconds", "1000", "--only", "unit tests"}, {{"FAKE", " slow "}}).exit_code == 1);
+  CHECK(failures(bundle.table()).at(0).starts_with("GPU unit tests 1: no end within "));
+}
+
+TEST_CASE("only the checks that are asked for run") {
+  const Bundle bundle;
+  CHECK(bundle.check({"--only", "weights"}).exit_code == 0);
+  CHECK(results(bundle.table()) == Lines{"same weights 1 passed", "same weights 2 passed", "same weights 4 passed"});
+  const Outcome outcome = bundle.check({"--only", "wheels"});
+  CHECK(outcome.exit_code == 1);
+  CHECK(outcome.err.find(
+            "--only 'wheels': no check has that in its name; there are GPU unit tests; strategy suite; MLP") !=
+        std::string::npos);
+}
+
+TEST_CASE("a check that fails shows the end of its log, and one archive has all logs, long ones shortened") {
+  const Bundle bundle;
+  const Outcome outcome = bundle.check({"--only", "suite"}, {{"FAKE", " verbose gone "}});
+  CHECK(outcome.exit_code == 1);
+  CHECK(outcome.out.find("    | mpirun noticed that process rank 3 exited.\n") != std::string::npos);
+  CHECK(outcome.out.find("    | 200000\n") != std::string::npos);
+  CHECK(outcome.out.find("    | 199000\n") == std::string::npos);
+
+  const TemporaryDirectory unpacked;
+  REQUIRE(run_command({"tar", "-C", unpacked.path(), "-xzf", bundle.path() / "gpu-check-logs.tar.gz"}).exit_code == 0);
+  CHECK(read_file(unpacked.path() / "logs/strategy-suite-2.log").find("All tests passed") != std::string::npos);
+  CHECK(read_file(unpacked.path() / "logs/strategy-suite-4.log").find("is gone") != std::string::npos);
+  const std::string verbose = read_file(unpacked.path() / "logs/strategy-suite-1.log");
+  CHECK(verbose.size() < 263000);
+  CHECK(verbose.find("\n1\n2\n3\n") != std::string::npos);
+  CHECK(verbose.find(" bytes left out]\n") != std::string::npos);
+  CHECK(verbose.find("\n200000\n") != std::string::npos);
+}
+
+TEST_CASE("the facts of the machine come first: GPU, driver, libraries with their versions, loopback") {
+  const Bundle bundle{"libmine.so.2 libcublasLt.so.13 libnccl.so.2"};
+  const fs::path packages = ".local/lib/python3.99/site-packages";
+  fs::create_directories(bundle.path() / "mine");
+  fs::create_directories(bundle.path() / packages / "nvidia/cu13/lib");
+  fs::create_directories(bundle.path() / packages / "nvidia_cublas-13.1.0.3.dist-info");
+  bundle.write("mine/libmine.so.2.7.1", "");
+  fs::create_symlink("libmine.so.2.7.1", bundle.path() / "mine/libmine.so.2");
+  bundle.write(packages / "nvidia/cu13/lib/libcublasLt.so.13", "");
+  bundle.write("mine/libnccl.so.2", "NCCL version 2.99.1+cuda13.0");
+  const Environment environment{{"LD_LIBRARY_PATH", (bundle.path() / "mine").string() + ":" +
+                                                        (bundle.path() / packages / "nvidia/cu13/lib").string()}};
+  const Outcome outcome = bundle.check({"--only", "unit"}, environment);
+  INFO(outcome.out << outcome.err);
+  const Json facts = bundle.table()["facts"];
+  CHECK(facts["GPU"] == "NVIDIA \"Fake\" 9000, 81559 MiB, 9.0");
+  CHECK(facts["driver"] == "999.10.01");
+  CHECK(facts["libmine.so.2"] == "2.7.1, " + (bundle.path() / "mine/libmine.so.2").string());
+  CHECK(facts["libcublasLt.so.13"].get<std::string>().starts_with("13.1.0.3, "));
+  CHECK(facts["libnccl.so.2"].get<std::string>().starts_with("2.99.1, "));
+  CHECK(bundle.table()["nccl"] == "2.99.1");
+  CHECK(facts["loopback"] == "up");
+  CHECK(outcome.out.find("  driver             999.10.01\n") < outcome.out.find("GPU unit tests"));
+
+  if (run_command({"unshare", "-n", "true"}).exit_code != 0) return;  // a network without a loopback takes root
+  run_command({"unshare", "-n", bundle.path() / "gpu-check", "--only", "unit"},
+              {.environment = bundle.environment_with(environment)});
+  CHECK(bundle.table()["facts"]["loopback"].get<std::string>().starts_with("down"));
+}
+
 TEST_CASE("a training run that fell back to the CPU passes no check of the GPU") {
   const Bundle bundle;
   CHECK(bundle.check({}, {{"FAKE", " on-cpu "}}).exit_code == 1);
   const Lines failed = failures(bundle.table());
-  CHECK(failed.size() == 8);
+  CHECK(failed.size() == 7);
   for (const std::string& row : failed) CHECK(row.ends_with(": it ran on 'cpu', expected cuda"));
 }
 
 TEST_CASE("programs that find no device where there is a GPU are no success") {
   const Bundle bundle;
   const Outcome outcome = bundle.check({}, {{"FAKE", " no-device "}});
-  CHECK(failures(bundle.table()) == Lines{"GPU unit tests 1: gpu-tests: no GPU here"});
+  CHECK(failures(bundle.table()) ==
+        Lines{"GPU unit tests 1: gpu-tests: no GPU here", "memcheck 1: gpu-tests: no GPU here"});
   CHECK(outcome.exit_code == 1);
 }
 
@@ -224,5 +332,7 @@ TEST_CASE("outside a bundle, and with options that it does not know, gpu-check s
   CHECK(outside.err.find("this is no bundle") != std::string::npos);
   CHECK(Bundle{}.check({"--fast"}).err.find("unknown option '--fast'") != std::string::npos);
   CHECK(Bundle{}.check({"--output"}).err.find("--output has no value") != std::string::npos);
+  CHECK(Bundle{}.check({"--seconds", "soon"}).err.find("--seconds 'soon': expected a whole number") !=
+        std::string::npos);
   CHECK(Bundle{}.check({"--output", ""}).err.find("--output has no value") != std::string::npos);
 }

@@ -10,6 +10,7 @@ using Batches = std::vector<Tensor>;
 using Batches = DistributedIterator<Tensor>;
 #endif
 
-void program(StrategyExtended& extended, Batches& batches) {
-  (void)extended.run_steps_on_iterator([](MultiStepContext&, const auto&) {}, batches, 10);
+void program(Strategy& strategy, Batches& batches) {
+  (void)run_steps_on_iterator(
+      strategy, [](MultiStepContext&, const auto&) {}, batches, 10);
 }

@@ -4,11 +4,11 @@
 
 using namespace lockstep;
 
-void program(StrategyExtended& extended, DistributedIterator<Tensor>& batches) {
+void program(Strategy& strategy, DistributedIterator<Tensor>& batches) {
 #ifdef REFUSED
   const auto step = [](MultiStepContext&, const Tensor&) {};
 #else
   const auto step = [](MultiStepContext&, const PerReplica<Tensor>&) {};
 #endif
-  (void)extended.run_steps_on_iterator(step, batches, 10);
+  (void)run_steps_on_iterator(strategy, step, batches, 10);
 }

@@ -62,9 +62,16 @@ TEST_CASE("a GPU is a cuda device with its number in its name") {
 TEST_CASE("a GPU that is not there cannot be bound, and those that are stay usable") {
   CHECK_THROWS_AS(make_cuda_device(cuda_device_count()), DeviceError);
   CHECK_THROWS_AS(make_cuda_device(-1), DeviceError);
-  CHECK_THROWS_WITH(make_cuda_device(cuda_device_count()),
-                    Catch::StartsWith("cudaSetDevice failed on cuda:") && Catch::Contains(" of rank "));
+  CHECK_THROWS_WITH(make_cuda_device(cuda_device_count()), Catch::StartsWith("cudaSetDevice failed on cuda:0: "));
   CHECK(all_are(slow_count(gpu().stream, gpu().kernels, 3), 3));
+}
+
+TEST_CASE("every GPU has a UUID of its own, and a size") {
+  const auto uuids = cuda_device_uuids();
+  CHECK(uuids.size() == static_cast<std::size_t>(cuda_device_count()));
+  CHECK(std::set<std::string>{uuids.begin(), uuids.end()}.size() == uuids.size());
+  for (const std::string& uuid : uuids) CHECK(uuid.size() == 32);
+  CHECK(memory_bytes(DeviceKind::cuda) > std::uint64_t{1} << 30);
 }
 
 TEST_CASE("memory of a GPU is aligned, its own, and of any size") {
@@ -84,7 +91,7 @@ TEST_CASE("memory of a GPU is aligned, its own, and of any size") {
   gpu().stream.fill_zero(nothing.data(), 0);
 }
 
-TEST_CASE("bytes go to a GPU, across it and back") {
+TEST_CASE("bytes go to a GPU, across it and back", "[large]") {
   for (const std::size_t count : {std::size_t{1}, std::size_t{4099}, std::size_t{1} << 26}) {
     CAPTURE(count);
     const auto bytes = bytes_from(count, 3);
@@ -121,7 +128,7 @@ TEST_CASE("zeros fill the range that was asked for") {
   CHECK(read(memory) == expected);
 }
 
-TEST_CASE("an event is done when the work before it is") {
+TEST_CASE("an event is done when the work before it is", "[large]") {
   const auto stream = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
   const auto before = stream->record();
@@ -140,7 +147,7 @@ TEST_CASE("an event is done when the work before it is") {
   CHECK(values.elements<float>().back() == 100);
 }
 
-TEST_CASE("a stream that waits for an event finds what was enqueued before it, and the host goes on") {
+TEST_CASE("a stream that waits for an event finds what was enqueued before it, and the host goes on", "[large]") {
   const auto first = gpu().device.make_stream();
   const auto second = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *first);
@@ -158,7 +165,7 @@ TEST_CASE("a stream that waits for an event finds what was enqueued before it, a
   host_stream().wait(*second->record());
 }
 
-TEST_CASE("memory that is given back may be used by what was enqueued before, and is had again after") {
+TEST_CASE("memory that is given back may be used by what was enqueued before, and is had again after", "[large]") {
   const auto stream = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
   constexpr std::int64_t count = 1 << 22;
@@ -185,7 +192,7 @@ TEST_CASE("memory outlives the stream that gave it") {
   CHECK(read(memory) == bytes);
 }
 
-TEST_CASE("reading a GPU's memory waits for every stream") {
+TEST_CASE("reading a GPU's memory waits for every stream", "[large]") {
   const auto stream = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
   CHECK(all_are(slow_count(*stream, *kernels, 1000), 1000));

@@ -25,7 +25,8 @@ struct Gpu {
   const ops::Kernels& reference;  ///< of the host
 };
 
-/// What the test program's main made.
+/// What the test program's main made. Tests that launch thousands of kernels, or large ones, have the tag [large]:
+/// under compute-sanitizer, where each takes many times as long, the others run without them.
 Gpu& gpu();
 
 /// Two roundings of the type.

@@ -149,7 +149,7 @@ TEST_CASE("a NaN passes through a product, a bias and an activation on a GPU") {
       }
 }
 
-TEST_CASE("a product on a GPU has the same bits every time, wherever its operands lie") {
+TEST_CASE("a product on a GPU has the same bits every time, wherever its operands lie", "[large]") {
   for (const DType dtype : float_types)
     for (const Product& p :
          {Product{256, 512, 784}, Product{784, 512, 256, Transpose::yes}, Product{32, 10, 4096},
@@ -163,7 +163,7 @@ TEST_CASE("a product on a GPU has the same bits every time, wherever its operand
     }
 }
 
-TEST_CASE("kernels made a second time give the same bits as the first") {
+TEST_CASE("kernels made a second time give the same bits as the first", "[large]") {
   const auto again = ops::make_kernels(ops::KernelChoice::automatic, {}, gpu().stream);
   const OnGpu a{noise(DType::f32, {256, 784}, 1)};
   const OnGpu b{noise(DType::f32, {784, 512}, 2)};

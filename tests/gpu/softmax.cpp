@@ -197,7 +197,7 @@ TEST_CASE("a label that is no class is refused on a GPU in the host's words, and
   }
 }
 
-TEST_CASE("softmax cross-entropy on a GPU has the same bits every time") {
+TEST_CASE("softmax cross-entropy on a GPU has the same bits every time", "[large]") {
   for (const DType dtype : float_types)
     for (const Shape& shape : {Shape{256, 10}, Shape{1000, 100}, Shape{5000, 10}}) {
       std::vector<double> losses;

@@ -40,6 +40,10 @@ TEST_CASE("every rank knows the devices of all replicas, and may do as it likes 
   CHECK(runtime().make_strategy().extended().worker_devices() == expected);
 }
 
+TEST_CASE("a strategy that is told nothing has the reductions for the devices of its ranks", "[E-15]") {
+  CHECK(runtime().strategy().reductions().name() == (on_gpu() ? "sum in the backend's order" : "fixed-order sum"));
+}
+
 TEST_CASE("the devices of a replica are its own, and so are those of what is no slot", "[A-73][H-7]") {
   Strategy& strategy = runtime().strategy();
   const Names own{device_of(rank())};

@@ -17,6 +17,7 @@
 
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
+#include "train/injected_fault.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -62,12 +63,12 @@ struct Run {
   Trained model = Trained::mlp;
   std::int64_t steps = 8;
   std::optional<std::int64_t> attest_every = 3;
-  std::optional<Fault> fault = {};
+  std::optional<InjectedFault> fault = {};
 };
 
 bool has(Trained model) {
   return model == Trained::mlp ||
-         ops::make_kernels(ops::KernelChoice::automatic, {}, runtime().strategy().stream())->has_image_kernels();
+         ops::make_kernels(ops::KernelChoice::automatic, {}, runtime().strategy().stream())->image() != nullptr;
 }
 
 std::unique_ptr<nn::Model> make_model(Strategy& strategy, Trained model) {
@@ -92,11 +93,12 @@ std::unique_ptr<Optimizer> make_optimizer(Trained model) {
 }
 
 /// COLL.
-void fit_images(Strategy& strategy, nn::Model& model, const FitOptions& options, Observer& told) {
+void fit_images(Strategy& strategy, nn::Model& model, const FitOptions& options, Observer& told,
+                const std::optional<InjectedFault>& fault = {}) {
   const ImageSet set = images();
   const ImageSamples samples{set, DType::f32};
   const auto optimizer = make_optimizer(model.name() == "mlp" ? Trained::mlp : Trained::convnet);
-  fit(strategy, model, *optimizer, {samples, samples}, options, told);
+  fit_with_fault(strategy, model, *optimizer, {samples, samples}, options, told, fault);
 }
 
 /// COLL. What a training told, and the words of its DriftError, the same on every rank.
@@ -106,9 +108,8 @@ std::pair<Told, std::string> train(const Run& run) {
   const auto model = make_model(strategy, run.model);
   FitOptions options{.global_batch = 4 * ranks(), .steps = run.steps, .shards = ranks(), .evaluate_every = 1000};
   options.attest_every = run.attest_every;
-  options.fault = run.fault;
   Told told;
-  const std::string words = message_of<DriftError>([&] { fit_images(strategy, *model, options, told); });
+  const std::string words = message_of<DriftError>([&] { fit_images(strategy, *model, options, told, run.fault); });
   return {told, strategy.same_on_all(words).value()};
 }
 
@@ -129,8 +130,8 @@ std::string check_found(const Run& run, std::int64_t found) {
   return first.name;
 }
 
-Fault flip(int rank, std::int64_t step) {
-  return {Fault::Kind::flips, rank, step};
+InjectedFault flip(int rank, std::int64_t step) {
+  return {InjectedFault::Kind::flips, rank, step};
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ TEST_CASE("a loop calls its function so many times, in order, in the scope, each
   auto input = numbers(5);
   std::vector<double> inputs;
   const auto before = strategy.group().meeting().meetings();
-  const StepsResult result = strategy.extended().run_steps_on_iterator(
+  const StepsResult result = run_steps_on_iterator(
+      strategy,
       [&](MultiStepContext&, const PerReplica<double>& next) {
         CHECK(in_cross_replica_context());
         CHECK(&Strategy::current() == &strategy);
@@ -74,10 +75,12 @@ TEST_CASE("a loop calls its function so many times, in order, in the scope, each
   CHECK(input.next()->local() == 4 * (rank() + 1));  // the loop took no more than it needed
 
   strategy.run([&](ReplicaContext&) {
-    CHECK_THROWS_AS(strategy.extended().run_steps_on_iterator([](MultiStepContext&, const auto&) {}, input, 1),
+    CHECK_THROWS_AS(run_steps_on_iterator(
+                        strategy, [](MultiStepContext&, const auto&) {}, input, 1),
                     ContextError);
   });
-  CHECK_THROWS_WITH(strategy.extended().run_steps_on_iterator([](MultiStepContext&, const auto&) {}, input, -1),
+  CHECK_THROWS_WITH(run_steps_on_iterator(
+                        strategy, [](MultiStepContext&, const auto&) {}, input, -1),
                     "a loop of -1 steps; expected 0 or more");
 }
 
@@ -86,8 +89,9 @@ TEST_CASE("another number of steps on one rank is a mismatch before the first", 
   auto input = numbers(5);
   bool called = false;
   const std::string message = mismatch_of([&] {
-    (void)runtime().strategy().extended().run_steps_on_iterator(
-        [&](MultiStepContext&, const PerReplica<double>&) { called = true; }, input, odd_one() ? 4 : 5);
+    (void)run_steps_on_iterator(
+        runtime().strategy(), [&](MultiStepContext&, const PerReplica<double>&) { called = true; }, input,
+        odd_one() ? 4 : 5);
   });
   CHECK_THAT(message, Catch::StartsWith("replica " + std::to_string(last()) + " (") &&
                           Catch::Contains("run_steps_on_iterator #") && Catch::Contains("with 4 steps") &&
@@ -100,7 +104,8 @@ TEST_CASE("where the input ends in the middle, all ranks leave the loop at the s
   auto input = numbers(rank());  // none on replica 0
   int sums = 0;
   const auto loop = [&] {
-    return runtime().strategy().extended().run_steps_on_iterator(
+    return run_steps_on_iterator(
+        runtime().strategy(),
         [&](MultiStepContext& context, const PerReplica<double>& next) {
           context.set_last_step_output("sum", next, ReduceOp::sum);
           ++sums;
@@ -119,7 +124,8 @@ TEST_CASE("the last step's outputs are the loop's: one value where they were red
           "[G-4][G-6][G-7][G-11][G-13]") {
   auto input = numbers(3);
   std::vector<double> seen;
-  const StepsResult result = runtime().strategy().extended().run_steps_on_iterator(
+  const StepsResult result = run_steps_on_iterator(
+      runtime().strategy(),
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         context.set_last_step_output("own", next);
         context.set_last_step_output("sum", next, ReduceOp::sum);
@@ -145,7 +151,8 @@ TEST_CASE("in cross-replica context an output may be a plain value, and is then 
   const Mirrored<double> four = strategy.same_on_all(4.0);
   auto input = numbers(2);
   const auto before = strategy.group().meeting().meetings();
-  const StepsResult result = strategy.extended().run_steps_on_iterator(
+  const StepsResult result = run_steps_on_iterator(
+      strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         const double sum = strategy.reduce(ReduceOp::sum, next);
         context.set_last_step_output("sum", sum);
@@ -174,7 +181,8 @@ TEST_CASE("a loop that does not say how often is one step, on a batch of the pro
   int drawn = 0;
   auto input = make_input_fn_iterator<Batch>(
       strategy, [&](const InputContext&) { return [&] { return std::optional<Batch>{{.number = 10 * ++drawn}}; }; });
-  const StepsResult result = strategy.extended().run_steps_on_iterator(
+  const StepsResult result = run_steps_on_iterator(
+      strategy,
       [&](MultiStepContext& context, const PerReplica<Batch>& batch) {
         const auto step = [](ReplicaContext&, const Batch& mine) { return mine.number + rank(); };
         context.set_last_step_output("number", strategy.run(step, batch));
@@ -188,7 +196,8 @@ TEST_CASE("a loop that does not say how often is one step, on a batch of the pro
 TEST_CASE("in replica context an output needs an operation, and is one merge_call", "[G-12]") {
   Strategy& strategy = runtime().strategy();
   auto input = numbers(2);
-  const StepsResult result = strategy.extended().run_steps_on_iterator(
+  const StepsResult result = run_steps_on_iterator(
+      strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         strategy.run(
             [&](ReplicaContext&, double mine) {
@@ -211,7 +220,7 @@ TEST_CASE("ranks that set other outputs at the same place are told so", "[G-11][
   auto input = numbers(2);
   const std::string name = odd_one() ? "accuracy" : "loss";
   const auto loop = [&](auto&& step) {
-    return mismatch_of([&] { (void)strategy.extended().run_steps_on_iterator(step, input, 1); });
+    return mismatch_of([&] { (void)run_steps_on_iterator(strategy, step, input, 1); });
   };
   const auto in_cross_replica = loop([&](MultiStepContext& context, const PerReplica<double>& next) {
     context.set_last_step_output(name, next, ReduceOp::sum);
@@ -231,7 +240,8 @@ TEST_CASE("initial outputs hold until a step sets them", "[G-5]") {
   initial.set("loss", strategy.same_on_all(7.5));
   initial.set("steps", PerReplica<int>{rank()});
   const auto loop = [&] {
-    return strategy.extended().run_steps_on_iterator(
+    return run_steps_on_iterator(
+        strategy,
         [](MultiStepContext& context, const PerReplica<double>& next) {
           CHECK(context.last_step_outputs().get<Mirrored<double>>("loss").value() == 7.5);
           context.set_last_step_output("loss", next, ReduceOp::sum);
@@ -249,7 +259,8 @@ TEST_CASE("initial outputs hold until a step sets them", "[G-5]") {
 TEST_CASE("outputs that are no tensors are this rank's own, in both contexts, and cost nothing", "[G-14]") {
   Strategy& strategy = runtime().strategy();
   auto input = numbers(2);
-  const StepsResult result = strategy.extended().run_steps_on_iterator(
+  const StepsResult result = run_steps_on_iterator(
+      strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         strategy.run([&](ReplicaContext&) {
           const auto before = strategy.group().meeting().meetings();
@@ -272,7 +283,8 @@ TEST_CASE("outputs are those of the work that the steps enqueued", "[G-3]") {
                                                   [] { return Tensor::scalar(0.0); });
   strategy.seal();
   auto input = numbers(4, strategy);
-  const StepsResult result = strategy.extended().run_steps_on_iterator(
+  const StepsResult result = run_steps_on_iterator(
+      strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         strategy.run([&](ReplicaContext&, double mine) { total.assign_add(Tensor::scalar(mine)); }, next);
         const PerReplica component{Tensor::copy_of(total.local(), strategy.stream())};
@@ -288,7 +300,8 @@ TEST_CASE("outputs are those of the work that the steps enqueued", "[G-3]") {
 TEST_CASE("a loop takes no input of another strategy") {
   Strategy other = runtime().make_strategy();
   auto input = numbers(1);
-  CHECK_THROWS_WITH(other.extended().run_steps_on_iterator([](MultiStepContext&, const auto&) {}, input, 1),
+  CHECK_THROWS_WITH(run_steps_on_iterator(
+                        other, [](MultiStepContext&, const auto&) {}, input, 1),
                     Catch::StartsWith("Mixing different Strategy objects"));
   CHECK(input.next());
 }
@@ -302,7 +315,8 @@ TEST_CASE("an exception in a loop, inside or outside of run, is a PeerError on t
       if (odd_one() && calls == 2) throw std::out_of_range{"the cat ate sample 7"};
     };
     const auto loop = [&] {
-      (void)strategy.extended().run_steps_on_iterator(
+      (void)run_steps_on_iterator(
+          strategy,
           [&](MultiStepContext& context, const PerReplica<double>& next) {
             ++calls;
             if (!inside) fail();

@@ -1,7 +1,9 @@
 // The programming model across processes. Inputs differ on every rank; sums are exact in every type.
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -57,13 +59,17 @@ TEST_CASE("run hands each replica its own component and keeps the result's type"
   const Mirrored<double> alike = strategy.same_on_all(2.5);
   int calls = 0;
   const auto result = strategy.run(
-      [&](ReplicaContext&, int component, double same, const std::string& plain) {
+      [&](ReplicaContext& context, int component, double same, const std::string& plain) {
         ++calls;
+        CHECK(&Strategy::current() == &strategy);
+        CHECK(replica_context() == &context);
+        CHECK(&context.strategy() == &strategy);
         return std::pair{component * same, plain};
       },
       mine, alike, std::string{"text"});
   CHECK(calls == 1);
   CHECK(result.local() == std::pair{(rank() + 1) * 2.5, std::string{"text"}});
+  CHECK_FALSE(has_strategy());
   strategy.run([](ReplicaContext&) {});
 }
 
@@ -86,7 +92,7 @@ TEST_CASE("merge_call runs its function on every rank, in cross-replica context"
   CHECK(sum.local() == triangle());
 }
 
-TEST_CASE("merge_call keeps the locality of its arguments, in nests too", "[B-17][B-30][B-31][B-34]") {
+TEST_CASE("merge_call keeps the locality of its arguments, in nests too", "[B-17][B-30][B-31]") {
   Strategy& strategy = runtime().strategy();
   const MirroredVariable variable = strategy.create_variable({.name = "kept"}, [] { return of({1}); });
   strategy.run([&](ReplicaContext& context) {
@@ -164,10 +170,10 @@ TEST_CASE("reduce gives the result to every rank, sums of integers stay integers
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());  // the refusal left no one behind
 }
 
-TEST_CASE("large tensors reduce exactly, whatever their length", "[E-19]") {
+TEST_CASE("large tensors reduce exactly, whatever their length") {
   Strategy& strategy = runtime().strategy();
-  for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, std::int64_t{63}, std::int64_t{4097},
-                                   std::int64_t{1} << 21, (std::int64_t{1} << 21) + 17}) {
+  for (const std::int64_t count :
+       {std::int64_t{1}, std::int64_t{63}, std::int64_t{4097}, std::int64_t{1} << 21, (std::int64_t{1} << 21) + 17}) {
     std::vector<float> values(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i % 1000) * (rank() + 1));
     const Tensor sum = strategy.reduce(ReduceOp::sum, PerReplica<Tensor>{Tensor::from(values, {count})});
@@ -177,6 +183,36 @@ TEST_CASE("large tensors reduce exactly, whatever their length", "[E-19]") {
     for (std::size_t i = 0; i < got.size(); ++i) exact &= got[i] == static_cast<float>((i % 1000) * triangle());
     CHECK(exact);
   }
+}
+
+TEST_CASE("tensors without elements are agreed on and reduced like others, alone and among others", "[E-19]") {
+  int collectives = 0;
+  Strategy strategy = runtime().make_strategy({.around = [&](const std::function<void()>& collective) {
+    ++collectives;
+    collective();
+  }});
+  const auto reduced = [&](std::vector<Tensor> tensors) {
+    return strategy.reduce(ReduceOp::sum, PerReplica{std::move(tensors)});
+  };
+  const Tensor none = Tensor::zeros(DType::f64, {0, 3});
+  const auto before = strategy.group().meeting().meetings();
+  const std::vector<Tensor> alone = reduced({none});
+  CHECK(strategy.group().meeting().meetings() == before + 1);
+  CHECK(collectives == 1);
+  CHECK(describe(alone.at(0).view()) == "f64[0, 3]");
+  const std::vector<Tensor> among = reduced({of({1.f + rank()}), none, Tensor::zeros(DType::f32, {0}), of({1, 2})});
+  CHECK(collectives == 2);
+  CHECK(among.at(0).to_vector<float>() == std::vector<float>{1.f * triangle()});
+  CHECK(describe(among.at(1).view()) == "f64[0, 3]");
+  CHECK(describe(among.at(2).view()) == "f32[0]");
+  CHECK(among.at(3).to_vector<float>() == times(static_cast<float>(ranks()), {1, 2}));
+  if (ranks() == 1) return;
+  // A rank that has none of what the others reduce is no rank with nothing to say.
+  CHECK_THAT(mismatch_of([&] {
+               (void)reduced({odd_one() ? none : Tensor::zeros(DType::f64, {1, 3})});
+             }),
+             Catch::Contains("f64[0, 3]") && Catch::Contains("f64[1, 3]"));
+  CHECK(collectives == 2);
 }
 
 TEST_CASE("reduce_to one replica gives it to that one alone", "[E-20]") {
@@ -228,6 +264,19 @@ TEST_CASE("broadcast_to gives everyone replica 0's value", "[A-56][E-9][E-30]") 
   Strategy& strategy = runtime().strategy();
   const auto all = strategy.extended().broadcast_to(PerReplica<std::vector<int>>{{10 * (rank() + 1), rank()}});
   CHECK(all.value() == std::vector<int>{10, 0});
+}
+
+TEST_CASE("broadcast_to looks at its context before it looks at the value, and meets nobody", "[A-56]") {
+  Strategy& strategy = runtime().strategy();
+  const PerReplica<IndexedSlices> two_values_for_one_row{
+      {Tensor::zeros(DType::f32, {2, 1}), Tensor::from<std::int64_t>({0}, {1}), {9, 1}}};
+  const auto broadcast = [&] { (void)strategy.extended().broadcast_to(two_values_for_one_row); };
+  strategy.run([&](ReplicaContext&) {
+    const auto before = strategy.group().meeting().meetings();
+    CHECK_THROWS_AS(broadcast(), ContextError);
+    CHECK(strategy.group().meeting().meetings() == before);
+  });
+  CHECK_THROWS_AS(broadcast(), InvalidArgument);
 }
 
 TEST_CASE("a variable has replica 0's initial value on every rank", "[A-51][C-1][C-9][C-13]") {
@@ -304,6 +353,22 @@ TEST_CASE("the function of an initial value is called once on every rank, where 
     CHECK(variable.local().to_vector<float>() == std::vector<float>{0});
 }
 
+TEST_CASE("an initial value that is there already is taken as it is at the creation, as one that is made would be",
+          "[C-18][C-40]") {
+  Strategy strategy = runtime().make_strategy();
+  const Tensor ready = of({1.f + rank(), 5});
+  const auto give = [&] { return ready; };
+  const MirroredVariable given = strategy.create_variable({.name = "given"}, give);
+  const SyncOnReadVariable own = strategy.create_sync_on_read({.name = "own"}, give);
+  const MirroredVariable made = strategy.create_variable({.name = "made"}, [] { return of({1.f + rank(), 5}); });
+  ready.view().elements<float>()[1] = 6;  // the caller's again
+  strategy.seal();
+  for (const Variable& variable : {Variable{given}, Variable{own}, Variable{made}})
+    CHECK(variable.local().to_vector<float>() == std::vector<float>{1, 5});
+  given.assign(of({3, 4}));
+  CHECK(ready.to_vector<float>() == std::vector<float>{1.f + rank(), 6});
+}
+
 TEST_CASE("an assignment in replica context follows the variable's aggregation", "[C-20][C-21][C-22][C-23][E-9]") {
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name, VariableAggregation aggregation) {
@@ -340,10 +405,25 @@ TEST_CASE("scopes make a strategy current, and nest") {
   CHECK_FALSE(has_strategy());
 }
 
+TEST_CASE("a scope that one rank enters alone is nobody else's business", "[A-20]") {
+  Strategy strategy = runtime().make_strategy();
+  const MirroredVariable unsealed = strategy.create_variable({.name = "w"}, [] { return of({1}); });
+  const auto before = strategy.group().meeting().meetings();
+  if (odd_one()) {
+    const Scope scope = strategy.scope();
+    CHECK(&Strategy::current() == &strategy);
+    CHECK(in_cross_replica_context());
+  }
+  CHECK(strategy.group().meeting().meetings() == before);
+  CHECK_FALSE(unsealed.is_initialized());
+  CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{rank() + 1}) == triangle());
+}
+
 TEST_CASE("the right method in the wrong context is a ContextError, and leaves the ranks in step", "[A-12][A-14]") {
   Strategy& strategy = runtime().strategy();
   Strategy other = runtime().make_strategy();
   strategy.run([&](ReplicaContext& context) {
+    const auto before = strategy.group().meeting().meetings();
     CHECK_THROWS_WITH(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}),
                       Catch::Contains("Method requires being in cross-replica context"));
     CHECK_THROWS_AS(strategy.scope(), ContextError);
@@ -351,10 +431,18 @@ TEST_CASE("the right method in the wrong context is a ContextError, and leaves t
     context.merge_call([&](Strategy&) {
       CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), Catch::Contains("Need to be inside `Strategy::run()`"));
     });
-    strategy.group().meeting();
+    CHECK(strategy.group().meeting().meetings() == before + 1);  // the one that was right
   });
-  const Scope scope = other.scope();
-  CHECK_THROWS_WITH(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}), Catch::Contains("Mixing different Strategy"));
+  {
+    const Scope scope = other.scope();
+    CHECK_THROWS_WITH(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}), Catch::Contains("Mixing different Strategy"));
+  }
+  // On one rank alone, too.
+  if (odd_one()) {
+    const Scope scope = other.scope();
+    CHECK_THROWS_AS(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}), ContextError);
+  }
+  expect_in_step();
 }
 
 TEST_CASE("two strategies of one process have stores of their own and share the ranks", "[A-44]") {
@@ -372,9 +460,17 @@ TEST_CASE("two strategies of one process have stores of their own and share the 
   CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
 
-TEST_CASE("a run with one declared merge costs two agreements", "[K-1]") {
+TEST_CASE("all_reduce of a nest is one merge_call, whatever its leaves: a run with one costs two agreements", "[K-1]") {
   Strategy& strategy = runtime().strategy();
+  const IndexedSlices row{Tensor::zeros(DType::f32, {1, 2}), Tensor::from<std::int64_t>({rank()}, {1}), {9, 2}};
   const auto before = strategy.group().meeting().meetings();
-  strategy.run([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, 1.0); });
+  strategy.run([&](ReplicaContext& context) {
+    const std::map<std::string, std::vector<double>> nest{{"a", {1. + rank()}}, {"b", {40., 1.}}};
+    const auto sum = context.all_reduce(ReduceOp::sum, std::tuple{nest, rank() + 1, of({1.f + rank(), 2}), row});
+    CHECK(std::get<0>(sum).at("a") == std::vector<double>{1. * triangle()});
+    CHECK(std::get<1>(sum) == triangle());
+    CHECK(std::get<2>(sum).to_vector<float>() == std::vector<float>{1.f * triangle(), 2.f * ranks()});
+    CHECK(std::get<3>(sum).indices.count() == ranks());
+  });
   CHECK(strategy.group().meeting().meetings() - before == 2);
 }

@@ -1,3 +1,4 @@
+// The test of a trainer and the loop of steps that include/README.md shows, run as a reader would.
 #include <catch2/catch.hpp>
 
 #include <lockstep/lockstep.hpp>
@@ -6,7 +7,7 @@ using namespace lockstep;
 
 namespace {
 
-/// What is to be tested: a step in which the replicas count their samples.
+/// The step under test: the replicas count their samples.
 int count_samples(Strategy& strategy, int mine) {
   return strategy.run([&](ReplicaContext& context) { return context.all_reduce(ReduceOp::sum, mine); }).local();
 }
@@ -19,10 +20,31 @@ TEST_CASE("every replica gets the same count, whatever the schedule") {
              [](Strategy& strategy, int rank) { CHECK(count_samples(strategy, rank) == 120); });
 }
 
-TEST_CASE("a replica that dies on its way is named to the others") {
+TEST_CASE("a replica that dies on the way is named to the others") {
   const auto run = [] {
     sim::run({.ranks = 16, .faults = {{.rank = 3, .point = 2}}},
              [](Strategy& strategy, int rank) { count_samples(strategy, rank); });
   };
   CHECK_THROWS_WITH(run(), Catch::StartsWith("replica 3 (worker:3, host sim) is gone"));
+}
+
+TEST_CASE("a loop of steps ends with its input") {
+  sim::run({.ranks = 4}, [](Strategy& strategy, int) {
+    const Scope scope = strategy.scope();
+    Tensor samples = Tensor::zeros(DType::f32, {32});
+    for (int i = 0; i < 32; ++i) samples.view().elements<float>()[i] = static_cast<float>(i);
+    auto iterator = make_array_iterator(strategy, samples, {.global_batch_size = 8, .shuffle_seed = {}});
+    const auto step = [](ReplicaContext&, const Tensor& batch) -> double { return batch.view().elements<float>()[0]; };
+
+    const StepsResult result = run_steps_on_iterator(
+        strategy,
+        [&](MultiStepContext& loop, const PerReplica<Tensor>& batch) {
+          loop.set_last_step_output("loss", strategy.run(step, batch), ReduceOp::mean);
+        },
+        iterator, 1000);
+    const double loss = result.last_step_outputs.get<Mirrored<double>>("loss").value();
+
+    CHECK(result.steps_run == 4);  // 32 samples are 4 batches of 8
+    CHECK(loss == 27);             // the mean of 24, 26, 28 and 30, with which the last pieces begin
+  });
 }

@@ -13,9 +13,9 @@ namespace {
 
 constexpr int ranks = 3;
 
-Outcome fail_at(const std::string& point, const std::string& fault, int culprit) {
+Outcome fail_at(const std::string& point, const std::string& fault, int culprit, int of_ranks = ranks) {
   const Outcome outcome = run_command(
-      {"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_POINTS"), point, fault, std::to_string(culprit)},
+      {"mpirun", "-n", std::to_string(of_ranks), std::getenv("LOCKSTEP_POINTS"), point, fault, std::to_string(culprit)},
       {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
   INFO("stderr: " << outcome.err);
   CHECK_FALSE(outcome.timed_out);
@@ -125,6 +125,13 @@ TEST_CASE("a rank that stops behind MPI's end is named by the lowest, and the jo
   const Outcome outcome = fail_at("last way", "stop", culprit);
   CHECK(outcome.exit_code == 5);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
+}
+
+TEST_CASE("where the options are wrong, a rank that is late in its end blames nobody") {
+  // The late one has MPI's end behind it when mpirun tells it to end because the other ended with 2.
+  const Outcome outcome = fail_at("after MPI", "late", 0, 2);
+  CHECK(outcome.exit_code == 2);
+  CHECK(lines_starting_with(outcome.err, "lockstep:") == std::vector<std::string>{"lockstep: error: wrong on purpose"});
 }
 
 TEST_CASE("no fault at any point is none") {

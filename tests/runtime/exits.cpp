@@ -1,5 +1,8 @@
 // A program that ends in one of many ways: `exits MODE RANK`, where RANK is the one that misbehaves.
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -61,6 +64,30 @@ int caught_outside(int argc, char** argv, int culprit) {
   return 0;
 }
 
+/// The libraries that this process has in memory.
+std::set<std::string> libraries() {
+  std::set<std::string> names;
+  std::ifstream maps{"/proc/self/maps"};
+  for (std::string line; std::getline(maps, line);)
+    if (const auto path = line.find('/'); path != std::string::npos && line.find(".so") != std::string::npos)
+      names.insert(line.substr(path));
+  return names;
+}
+
+/// What Open MPI's threads may still call stays in memory when MPI has ended.
+int keep_libraries(int argc, char** argv) {
+  std::set<std::string> before;
+  const int code = run_program(
+      argc, argv, [] { return RuntimeOptions{.device = "cpu"}; }, [&](Runtime&) { before = libraries(); });
+  const std::set<std::string> after = libraries();
+  for (const std::string& each : before) {
+    if (after.contains(each)) continue;
+    std::fprintf(stderr, "unloaded: %s\n", each.c_str());
+    return 9;
+  }
+  return code;
+}
+
 int by_run_program(int argc, char** argv, const std::string& mode, int culprit) {
   return run_program(
       argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
@@ -103,6 +130,7 @@ int by_run_program(int argc, char** argv, const std::string& mode, int culprit) 
 int main(int argc, char** argv) {
   const std::string mode = argv[1];
   const int culprit = std::atoi(argv[2]);
+  if (mode == "keeps-libraries") return keep_libraries(argc, argv);
   if (mode.starts_with("program-")) return by_run_program(argc, argv, mode, culprit);
   if (mode == "caught-outside") return caught_outside(argc, argv, culprit);
   return by_hand(argc, argv, mode, culprit);

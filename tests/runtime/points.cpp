@@ -29,6 +29,7 @@ void point(const std::string& name) {
   if (!culprit.mine || culprit.point != name) return;
   if (culprit.fault == "throw") throw std::runtime_error{"failed on purpose"};
   if (culprit.fault == "exit") ::_exit(0);
+  while (culprit.fault == "late") ::pause();  // until it is told to end
   (void)::raise(culprit.fault == "kill" ? SIGKILL : SIGSTOP);
 }
 
@@ -88,6 +89,7 @@ int main(int argc, char** argv) {
       argc, argv,
       [] {
         point("options");
+        if (culprit.fault == "late") throw ConfigError{"wrong on purpose"};
         return RuntimeOptions{.device = "cpu", .stall_timeout = stall_timeout()};
       },
       train);

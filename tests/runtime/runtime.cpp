@@ -118,3 +118,20 @@ TEST_CASE("a program may catch a failed step and go on") {
   CHECK(outcome.exit_code == 0);
   CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
 }
+
+TEST_CASE("no library is unloaded when MPI ends: its threads may still be in one") {
+  const Outcome outcome = exits(2, "keeps-libraries", 0);
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+}
+
+TEST_CASE("a rank that may open too few files says so, once for the job") {
+  for (const std::string limit : {"8", "16", "63"}) {
+    const std::string command = "ulimit -n " + limit + "; exec \"$LOCKSTEP_EXITS\" program-fine 0";
+    const Outcome outcome = run_command({"mpirun", "-n", "2", "sh", "-c", command},
+                                        {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
+    CHECK(outcome.exit_code == 2);
+    CHECK(reason(outcome) == "lockstep: error: this process may open " + limit +
+                                 " files (ulimit -n); expected at least 64, which MPI needs");
+  }
+}

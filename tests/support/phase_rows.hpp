@@ -5,8 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/control/phase_table.hpp>
-
+#include "control/phase_table.hpp"
 #include "support/child_process.hpp"
 
 namespace lockstep::test {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -27,7 +28,7 @@ struct Script {
   int rank = 0;
   int size = 3;
   std::deque<Meeting> meetings = {};         ///< to come; where there is none, every rank agrees
-  bool others_say = false;                   ///< their answer to the question of an agreement
+  std::array<bool, 2> others_say = {};       ///< their answers to the questions of an agreement
   std::function<void()> during_max = [] {};  ///< runs while the real rank waits for the others
   std::vector<std::string> calls = {};       ///< "max", "all_gather", "broadcast from 2"
   std::vector<Tag> gathered = {};            ///< the real rank's tags, where it had to show them
@@ -49,10 +50,11 @@ class ScriptedChannel final : public ControlChannel {
       now_ = script_.meetings.front();
       script_.meetings.pop_front();
     }
-    words[0] |= std::uint64_t{script_.others_say};
+    const std::array<std::uint64_t, 2> said{script_.others_say[0], script_.others_say[1]};
+    words = {words[0] | said[0], words[1] | said[1]};
     for (const auto& [rank, tag] : now_.others) {
-      words[0] = std::max(words[0], tag.digest() | std::uint64_t{script_.others_say});
-      words[1] = std::max(words[1], ~tag.digest());
+      words[0] = std::max(words[0], tag.digest() | said[0]);
+      words[1] = std::max(words[1], (~tag.digest() & ~std::uint64_t{1}) | said[1]);
     }
     return words;
   }

@@ -4,8 +4,10 @@
 // overwritten in its turn, and pinned memory is read when the copy is done, not when it is asked for: a missing wait or
 // a buffer that goes too early shows in the numbers. It has no clock and proves nothing about CUDA.
 //
-// LOCKSTEP_SIMULATED_GPUS, "2,0", says how many of them the ranks find, each where it is: rank r what the r-th number
-// says, and the ranks beyond those what the last one does. Without it there is one.
+// LOCKSTEP_SIMULATED_GPUS, "2,0", says how many of them the ranks find, each where it is: rank r what the r-th entry
+// says, and the ranks beyond those what the last one does. An entry that is no number lists UUIDs, "a+b", for ranks
+// that see other GPUs than their neighbours. Without it there is one. LOCKSTEP_SIMULATED_GPU_BYTES says how much memory
+// each has.
 #include "support/simulated_gpu.hpp"
 
 #include <algorithm>
@@ -13,9 +15,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <set>
 #include <span>
 #include <sstream>
 #include <string>
@@ -30,12 +36,12 @@
 
 #include "device/cuda.hpp"
 #include "ops/backends.hpp"
-#include "ops/cuda/no_image_kernels.hpp"
-#include "ops/cuda/no_sequence_kernels.hpp"
 #include "reduce/cuda/arithmetic.hpp"
 
 namespace lockstep {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// Work in order, none of it done before somebody asks.
 class Queue {
@@ -199,11 +205,12 @@ TensorView for_host(const TensorView& view) {
   return {view.data(), view.shape(), view.dtype()};
 }
 
-class SimulatedKernels final : public ops::Kernels,
-                               public ops::cuda::NoImageKernels,
-                               public ops::cuda::NoSequenceKernels {
+class SimulatedKernels final : public ops::Kernels {
  public:
   explicit SimulatedKernels(Stream& stream) : stream_{simulated(stream)} {}
+
+  const ops::ImageKernels* image() const override { return nullptr; }
+  const ops::SequenceKernels* sequence() const override { return nullptr; }
 
   std::string_view name() const override { return "simulated"; }
   std::string fingerprint() const override { return "simulated"; }
@@ -294,6 +301,25 @@ class SimulatedKernels final : public ops::Kernels,
   std::shared_ptr<const Kernels> host_ = ops::make_kernels(ops::KernelChoice::reference);
 };
 
+/// Whether allow_shared_gpu was called in this process.
+bool may_share = false;
+
+/// COLL. Which GPU each rank has, as a digest of its UUID.
+std::vector<std::uint64_t> gather_gpus(Communicator& host, const Device& device) {
+  const auto ranks = static_cast<std::size_t>(host.size());
+  const auto index = static_cast<std::size_t>(std::stoi(device.name().substr(std::string{"cuda:"}.size())));
+  std::vector<std::uint64_t> gpus(ranks);
+  gpus[static_cast<std::size_t>(host.rank())] = std::hash<std::string>{}(cuda_device_uuids().at(index));
+  std::vector<std::int64_t> bounds(ranks + 1);
+  std::iota(bounds.begin(), bounds.end(), 0);
+  host.all_gather({reinterpret_cast<std::byte*>(gpus.data()), {host.size()}, DType::i64}, bounds).wait();
+  return gpus;
+}
+
+bool has_duplicates(const std::vector<std::uint64_t>& values) {
+  return std::set<std::uint64_t>{values.begin(), values.end()}.size() < values.size();
+}
+
 /// The host's collectives, after the work that they wait for.
 class SimulatedNccl final : public Communicator {
  public:
@@ -369,19 +395,32 @@ test::Capture::~Capture() {
   simulated(stream_).end_capture();
 }
 
-int cuda_device_count() {
+std::vector<std::string> cuda_device_uuids() {
   const char* const text = std::getenv("LOCKSTEP_SIMULATED_GPUS");
-  if (!text) return 1;
-  std::istringstream counts{text};
-  int count = 0;
-  std::string next;
-  for (int rank = 0; rank <= std::max(log::rank(), 0) && std::getline(counts, next, ','); ++rank)
-    count = std::stoi(next);
-  return count;
+  std::istringstream entries{text ? text : "1"};
+  std::string entry, next;
+  for (int rank = 0; rank <= std::max(log::rank(), 0) && std::getline(entries, next, ','); ++rank) entry = next;
+  std::vector<std::string> uuids;
+  if (!entry.empty() && std::all_of(entry.begin(), entry.end(), [](char c) { return '0' <= c && c <= '9'; })) {
+    for (int gpu = 0; gpu < std::stoi(entry); ++gpu) uuids.push_back("gpu-" + std::to_string(gpu));
+  } else {
+    std::istringstream names{entry};
+    while (std::getline(names, next, '+')) uuids.push_back(next);
+  }
+  return uuids;
+}
+
+int cuda_device_count() {
+  return static_cast<int>(cuda_device_uuids().size());
 }
 
 std::unique_ptr<Device> make_cuda_device(int index) {
   return std::make_unique<SimulatedDevice>(index);
+}
+
+std::uint64_t detail::cuda_memory_bytes() {
+  const char* const text = std::getenv("LOCKSTEP_SIMULATED_GPU_BYTES");
+  return text ? std::stoull(text) : std::uint64_t{1} << 40;
 }
 
 void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
@@ -393,11 +432,19 @@ std::unique_ptr<ops::Kernels> ops::make_cuda_kernels(Stream& stream) {
   return std::make_unique<SimulatedKernels>(stream);
 }
 
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&, Stream& compute, NcclOptions) {
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute, NcclOptions) {
+  if (host.size() == 1) throw CommError{"NCCL was started for a rank that is alone"};
+  if (!may_share && has_duplicates(gather_gpus(host, device)))
+    throw CommError{"Duplicate GPU detected: ranks share one that were not told to in time"};
   return std::make_unique<SimulatedNccl>(host, compute);
 }
 
-void allow_shared_gpu(int) {}
+void allow_shared_gpu() {
+  // A thread that reads the environment meanwhile would read what setenv writes.
+  const auto threads = std::distance(fs::directory_iterator{"/proc/self/task"}, fs::directory_iterator{});
+  if (threads != 1) throw CommError{"the environment is set where " + std::to_string(threads) + " threads run"};
+  may_share = true;
+}
 
 namespace detail::cuda {
 

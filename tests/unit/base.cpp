@@ -1,3 +1,4 @@
+// The base layer: errors, element types, shapes, the log, digests, random numbers.
 #include <cmath>
 #include <set>
 #include <span>

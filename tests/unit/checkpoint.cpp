@@ -9,10 +9,11 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
-#include <lockstep/control/phase_table.hpp>
 
 #include "checkpoint/file.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "checkpoint/tensor_file.hpp"
+#include "control/phase_table.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 
@@ -234,4 +235,25 @@ TEST_CASE("while the chief writes, its row says that it works alone: the others'
   reader.join();
   CHECK(alone);
   CHECK(table.read(0).phase == Phase::computing);
+}
+
+TEST_CASE("the length of a header is compared with the file and with the format's limit, before memory is taken") {
+  const TemporaryDirectory folder;
+  const auto fault = [&](std::uint64_t length, std::uint64_t file_bytes) {
+    const auto path = folder.write("c", {reinterpret_cast<const char*>(&length), sizeof length});
+    std::filesystem::resize_file(path, file_bytes);  // a hole: it takes no place on the disk
+    try {
+      (void)read_tensors(path, {});
+    } catch (const CheckpointError& error) {
+      return std::string{error.what()}.substr(("checkpoint " + path.string() + ": ").size());
+    }
+    return std::string{"nothing"};
+  };
+  constexpr std::uint64_t enough = 200'000'000;
+  CHECK(fault(std::uint64_t{1} << 40, enough) ==
+        "begins with a header of 1099511627776 bytes, and has 199999992 more; expected a whole file in the safetensors "
+        "format");
+  CHECK(fault(100'000'001, enough) ==
+        "begins with a header of 100000001 bytes; expected at most 100000000, as the safetensors format has it");
+  CHECK(fault(10, enough) == "its header is no JSON; expected a file in the safetensors format");
 }

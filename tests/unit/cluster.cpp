@@ -1,3 +1,4 @@
+// Cluster specs, TF_CONFIG, which rank is which task, and which device a rank uses.
 #include <optional>
 #include <string>
 #include <vector>
@@ -238,37 +239,90 @@ TEST_CASE("a task that is the same on all ranks means nothing, any other must ma
 
 // --- devices ---
 
+namespace {
+
+/// What the ranks see where each sees all GPUs of the node.
+std::vector<VisibleGpus> all_see(int ranks, int gpus) {
+  VisibleGpus all;
+  for (int gpu = 0; gpu < gpus; ++gpu) all.push_back("gpu" + std::to_string(gpu));
+  return std::vector<VisibleGpus>(static_cast<std::size_t>(ranks), all);
+}
+
+/// The GPU of each rank by its number in that rank's process.
+std::vector<int> bound(NodePlace place) {
+  std::vector<int> indices;
+  for (const auto& unused : place.visible) {
+    (void)unused;
+    const DeviceBinding binding = bind_device(place);
+    CHECK(binding.kind == BoundKind::cuda);
+    indices.push_back(binding.index);
+    ++place.rank_in_node;
+  }
+  return indices;
+}
+
+}  // namespace
+
 TEST_CASE("each rank of a node takes the GPU of its number", "[D-1][D-37]") {
   for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda})
-    for (int rank = 0; rank < 4; ++rank)
-      CHECK(bind_device({.requested = request, .rank_in_node = rank, .ranks_on_node = 4, .gpus_on_node = 4}) ==
-            DeviceBinding{BoundKind::cuda, rank});
+    CHECK(bound({.requested = request, .visible = all_see(4, 4)}) == std::vector{0, 1, 2, 3});
   // Fewer ranks than GPUs leave some idle.
-  CHECK(bind_device({.rank_in_node = 1, .ranks_on_node = 2, .gpus_on_node = 8}) == DeviceBinding{BoundKind::cuda, 1});
+  CHECK(bound({.visible = all_see(2, 8)}) == std::vector{0, 1});
+}
+
+TEST_CASE("ranks that see other GPUs than their neighbours take different ones", "[D-5]") {
+  // A launcher may show each rank its own GPU, which is number 0 there.
+  CHECK(bound({.visible = {{"a"}, {"b"}, {"c"}}}) == std::vector{0, 0, 0});
+  CHECK(bound({.visible = {{"a", "b"}, {"b", "a"}}}) == std::vector{0, 0});
+  CHECK(bound({.visible = {{"a", "b"}, {"a", "b"}, {"b", "c"}}}) == std::vector{0, 1, 1});
+  // The first could take any; the others see one each.
+  CHECK(bound({.visible = {{"a", "b", "c"}, {"a"}, {"b"}}}) == std::vector{2, 0, 0});
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK_THROWS_WITH(
+        bind_device({.rank_in_node = rank, .visible = {{"a"}, {"a"}}}),
+        "--device auto: 2 ranks on this node, which has 1 GPU; expected one for each rank, or --device cpu");
+    CHECK_THROWS_WITH(bind_device({.rank_in_node = rank, .visible = {{"a"}, {"a"}, {"b"}}}),
+                      Catch::Contains("3 ranks on this node, which has 2 GPUs"));
+  }
+  CHECK(bound({.visible = {{"a"}, {"a"}, {"b"}}, .allow_shared_gpu = true}) == std::vector{0, 0, 0});
+}
+
+TEST_CASE("ranks share a GPU only where there are fewer GPUs than ranks") {
+  const auto shared = [](std::vector<VisibleGpus> visible) {
+    return shares_gpu({.visible = std::move(visible), .allow_shared_gpu = true});
+  };
+  CHECK_FALSE(shared({{"a"}, {"b"}}));
+  CHECK_FALSE(shared(all_see(2, 2)));
+  CHECK(shared({{"a"}, {"a"}}));
+  CHECK(shared(all_see(3, 2)));
+  CHECK_FALSE(shares_gpu({.requested = DeviceRequest::cpu, .visible = all_see(3, 2)}));
 }
 
 TEST_CASE("without GPUs auto takes the CPU and cuda is refused", "[D-1][D-33][D-37]") {
-  CHECK(bind_device({.rank_in_node = 3, .ranks_on_node = 4}) == DeviceBinding{BoundKind::cpu, 0});
-  CHECK_THROWS_AS(bind_device({.requested = DeviceRequest::cuda}), ConfigError);
-  CHECK_THROWS_WITH(bind_device({.requested = DeviceRequest::cuda, .allow_shared_gpu = true}),
-                    Catch::StartsWith("--device cuda: ") && Catch::Contains("no GPU"));
+  CHECK(bind_device({.rank_in_node = 3, .visible = all_see(4, 0)}) == DeviceBinding{BoundKind::cpu, 0});
+  CHECK_THROWS_AS(bind_device({.requested = DeviceRequest::cuda, .visible = all_see(1, 0)}), ConfigError);
+  CHECK_THROWS_WITH(bind_device({.requested = DeviceRequest::cuda, .visible = all_see(2, 0), .allow_shared_gpu = true}),
+                    Catch::StartsWith("--device cuda: this node has no GPU"));
+  // On each rank of the node, also on one that sees a GPU.
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK_THROWS_WITH(
+        bind_device({.requested = DeviceRequest::cuda, .rank_in_node = rank, .visible = {{"a"}, {}, {"b"}}}),
+        Catch::StartsWith("--device cuda: of 3 ranks on this node, 1 sees no GPU"));
 }
 
 TEST_CASE("the CPU is taken when asked for, however many GPUs and ranks there are") {
-  CHECK(bind_device({.requested = DeviceRequest::cpu, .rank_in_node = 3, .ranks_on_node = 4, .gpus_on_node = 2}) ==
+  CHECK(bind_device({.requested = DeviceRequest::cpu, .rank_in_node = 3, .visible = all_see(4, 2)}) ==
         DeviceBinding{BoundKind::cpu, 0});
 }
 
 TEST_CASE("more ranks than GPUs are refused on every rank of the node, unless GPUs may be shared", "[D-5][D-28]") {
-  for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda})
-    for (int rank = 0; rank < 3; ++rank) {
-      NodePlace place{.requested = request, .rank_in_node = rank, .ranks_on_node = 3, .gpus_on_node = 2};
-      CHECK_THROWS_AS(bind_device(place), ConfigError);
-      place.allow_shared_gpu = true;
-      CHECK(bind_device(place) == DeviceBinding{BoundKind::cuda, rank % 2});
-    }
+  for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda}) {
+    for (int rank = 0; rank < 3; ++rank)
+      CHECK_THROWS_AS(bind_device({.requested = request, .rank_in_node = rank, .visible = all_see(3, 2)}), ConfigError);
+    CHECK(bound({.requested = request, .visible = all_see(3, 2), .allow_shared_gpu = true}) == std::vector{0, 1, 0});
+  }
   CHECK_THROWS_WITH(
-      bind_device({.ranks_on_node = 2, .gpus_on_node = 1}),
+      bind_device({.visible = all_see(2, 1)}),
       "--device auto: 2 ranks on this node, which has 1 GPU; expected one for each rank, or --device cpu");
 }
 
@@ -285,25 +339,27 @@ TEST_CASE("auto is one kind of device for all ranks: the CPU as soon as one of t
   CHECK(settled(DeviceRequest::cuda, {4, 0}) == DeviceRequest::cuda);
   CHECK(settled(DeviceRequest::cpu, {4, 4}) == DeviceRequest::cpu);
   // A rank whose node has GPUs is bound to the CPU then, also where its node has more ranks than GPUs.
-  CHECK(bind_device({.requested = settled(DeviceRequest::automatic, {2, 0}), .ranks_on_node = 3, .gpus_on_node = 2}) ==
+  CHECK(bind_device({.requested = settled(DeviceRequest::automatic, {2, 0}), .visible = all_see(3, 2)}) ==
         DeviceBinding{BoundKind::cpu, 0});
 }
 
 TEST_CASE("the GPUs of a node that no rank is bound to are known", "[E-16]") {
-  CHECK(unused_gpus({.ranks_on_node = 2, .gpus_on_node = 4}) == std::vector<int>{2, 3});
-  CHECK(unused_gpus({.rank_in_node = 1, .ranks_on_node = 2, .gpus_on_node = 4}) == std::vector<int>{2, 3});
-  CHECK(unused_gpus({.ranks_on_node = 4, .gpus_on_node = 4}).empty());
-  CHECK(unused_gpus({.ranks_on_node = 4, .gpus_on_node = 2, .allow_shared_gpu = true}).empty());
-  CHECK(unused_gpus({.requested = DeviceRequest::cpu, .ranks_on_node = 1, .gpus_on_node = 2}) ==
-        std::vector<int>{0, 1});
-  CHECK(unused_gpus({.ranks_on_node = 4, .gpus_on_node = 0}).empty());
+  CHECK(unused_gpus({.visible = all_see(2, 4)}) == std::vector{2, 3});
+  CHECK(unused_gpus({.rank_in_node = 1, .visible = all_see(2, 4)}) == std::vector{2, 3});
+  CHECK(unused_gpus({.visible = all_see(4, 4)}).empty());
+  CHECK(unused_gpus({.visible = all_see(4, 2), .allow_shared_gpu = true}).empty());
+  CHECK(unused_gpus({.requested = DeviceRequest::cpu, .visible = all_see(1, 2)}) == std::vector{0, 1});
+  CHECK(unused_gpus({.visible = all_see(4, 0)}).empty());
+  // Each rank knows those that it sees, by its own numbers.
+  const std::vector<VisibleGpus> visible{{"a", "b"}, {"c", "d", "b"}};
+  CHECK(unused_gpus({.visible = visible}) == std::vector{1});
+  CHECK(unused_gpus({.rank_in_node = 1, .visible = visible}) == std::vector{1, 2});
 }
 
 TEST_CASE("a place that cannot be is refused") {
-  CHECK_THROWS_AS(bind_device({.rank_in_node = 2, .ranks_on_node = 2}), InvalidArgument);
-  CHECK_THROWS_AS(bind_device({.rank_in_node = -1}), InvalidArgument);
-  CHECK_THROWS_AS(bind_device({.ranks_on_node = 0}), InvalidArgument);
-  CHECK_THROWS_AS(bind_device({.gpus_on_node = -1}), InvalidArgument);
+  CHECK_THROWS_AS(bind_device({.rank_in_node = 2, .visible = all_see(2, 1)}), InvalidArgument);
+  CHECK_THROWS_AS(bind_device({.rank_in_node = -1, .visible = all_see(1, 1)}), InvalidArgument);
+  CHECK_THROWS_AS(bind_device({}), InvalidArgument);
 }
 
 TEST_CASE("device requests are known by name") {

@@ -10,9 +10,8 @@
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include <lockstep/control/heartbeats.hpp>
-#include <lockstep/control/watchdog.hpp>
-
+#include "control/heartbeats.hpp"
+#include "control/watchdog.hpp"
 #include "support/child_process.hpp"
 #include "support/phase_rows.hpp"
 

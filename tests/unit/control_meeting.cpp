@@ -7,8 +7,8 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/control/meeting_point.hpp>
-#include <lockstep/control/phase_table.hpp>
 
+#include "control/phase_table.hpp"
 #include "control_meeting_support.hpp"
 
 using namespace lockstep;
@@ -77,18 +77,16 @@ TEST_CASE("a difference in any one of the ranks is found, also where its digest 
   }
 }
 
-TEST_CASE("a question in an agreement is answered on every rank, by the same max") {
-  const auto answer = [](bool mine, bool others, Script script = {}) {
-    script.others_say = others;
+TEST_CASE("two questions in an agreement are answered on every rank, by the same max") {
+  for (unsigned said = 0; said < 16; ++said) {
+    const Answers mine{(said & 1) != 0, (said & 2) != 0}, others{(said & 4) != 0, (said & 8) != 0};
+    CAPTURE(mine, others);
+    Script script{.others_say = others};
     MeetingPoint meeting = meeting_on(script);
-    const bool any = meeting.agree_any(TagKind::input, 0, Here::current(), "text", mine);
+    CHECK(meeting.agree_any(TagKind::input, 0, Here::current(), "text", mine) ==
+          Answers{mine[0] || others[0], mine[1] || others[1]});
     CHECK(script.calls == Calls{"max"});
-    return any;
-  };
-  CHECK(answer(true, true));
-  CHECK(answer(true, false));
-  CHECK(answer(false, true));
-  CHECK_FALSE(answer(false, false));
+  }
 }
 
 TEST_CASE("a question hides no difference, and a rank that asks none meets one that does") {
@@ -96,13 +94,25 @@ TEST_CASE("a question hides no difference, and a rank that asks none meets one t
     for (std::uint64_t sequence = 0; sequence < 20; ++sequence) {
       Tag other = elsewhere();
       other.sequence = sequence;
-      Script script{.meetings = {Meeting{.others = {{1, other}}}}, .others_say = !mine};
+      Script script{.meetings = {Meeting{.others = {{1, other}}}}, .others_say = {!mine, mine}};
       MeetingPoint meeting = meeting_on(script);
-      REQUIRE_THROWS_AS(meeting.agree_any(TagKind::input, 0, Here::current(), {}, mine), MismatchError);
+      REQUIRE_THROWS_AS(meeting.agree_any(TagKind::input, 0, Here::current(), {}, {mine, !mine}), MismatchError);
       REQUIRE_THROWS_AS(meeting.fail(exception("no such file")), std::runtime_error);
       CHECK_NOTHROW(agree(meeting));
     }
   }
+}
+
+TEST_CASE("numbers brought after an agreement cost a max and a broadcast, and where there are none the max alone") {
+  Script script{.rank = 1};
+  MeetingPoint meeting = meeting_on(script);
+  agree(meeting);
+  CHECK(meeting.first_brought({}).empty());
+  CHECK(script.calls == Calls{"max", "max"});
+  const std::vector<std::int64_t> numbers{3, 1, 4};
+  CHECK(meeting.first_brought(numbers) == numbers);
+  CHECK(script.calls == Calls{"max", "max", "max", "broadcast from 1"});
+  CHECK(meeting.meetings() == 3);
 }
 
 TEST_CASE("a tag says where the rank is: run, sequence in it, depth, strategy, site and text") {
@@ -195,7 +205,7 @@ TEST_CASE("the end of the job is the same wherever a rank comes from, and it may
   CHECK_FALSE(meeting.leave_job(here, false));
   CHECK(meeting.last().digest() == digest);
   CHECK(meeting.leave_job(here, true));
-  script.others_say = true;
+  script.others_say = {true};
   CHECK(meeting.leave_job(here, false));
   CHECK(script.calls == Calls{"max", "max", "max", "max", "all_gather", "max", "max", "max"});
 }
@@ -367,10 +377,13 @@ TEST_CASE("while a rank waits for the others its row says where, and afterwards 
   MeetingPoint meeting = meeting_on(script, &table);
   agree(meeting);
   agree(meeting);
-  REQUIRE(seen.size() == 2);
-  CHECK(seen[1].phase == Phase::meeting);
-  CHECK(seen[1].meeting == 2);
-  CHECK_THAT(describe(seen[1]), Catch::StartsWith("was waiting at merge_call #2 (control_meeting.cpp:"));
+  (void)meeting.first_brought({});
+  REQUIRE(seen.size() == 3);
+  for (const std::size_t i : {1, 2}) {
+    CHECK(seen[i].phase == Phase::meeting);
+    CHECK(seen[i].meeting == i + 1);
+    CHECK_THAT(describe(seen[i]), Catch::StartsWith("was waiting at merge_call #2 (control_meeting.cpp:"));
+  }
   CHECK(table.read(0).phase == Phase::computing);
   script.meetings = {Meeting{.others = {{1, elsewhere()}}}};
   CHECK_THROWS_AS(agree(meeting), MismatchError);

@@ -6,8 +6,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/phase_table.hpp>
 
+#include "control/phase_table.hpp"
 #include "support/child_process.hpp"
 #include "support/phase_rows.hpp"
 

@@ -7,9 +7,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/control/phase_table.hpp>
-#include <lockstep/control/watchdog.hpp>
-
+#include "control/phase_table.hpp"
+#include "control/watchdog.hpp"
 #include "support/child_process.hpp"
 #include "support/phase_rows.hpp"
 

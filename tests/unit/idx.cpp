@@ -252,6 +252,23 @@ TEST_CASE("no images, images of no pixels and absurd sizes are refused before me
              Contains("truncated: expected 1099511627792 bytes") && Contains("found 19"));
 }
 
+TEST_CASE("a header is compared with the size of the file, or with the most that it may unpack to, before it is read") {
+  const Bytes huge = header(0x803, {1u << 20, 1u << 10, 1u << 10});
+  const Bytes small = packed(huge);
+  CHECK_THAT(refusal_of_train_images(small), Contains("truncated: expected 1099511627792 bytes when unpacked") &&
+                                                 Contains("found at most " + std::to_string(small.size() * 1032)));
+
+  // All of them there, as a hole in the file: more than the memory of a host.
+  const auto host = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  if (host >= std::uint64_t{1} << 40) return;
+  const DataDirectory data;
+  data.write(train_images, huge);
+  fs::resize_file(data.path() / train_images, huge.size() + (std::uint64_t{1} << 40));
+  CHECK(refusal(data) == (data.path() / train_images).string() +
+                             ": needs 1099511627776 bytes of memory; expected at most the " + std::to_string(host) +
+                             " that this host has");
+}
+
 TEST_CASE("images and labels of different number are refused with both files and both numbers") {
   const DataDirectory data;
   data.write(test_labels, labels(5));

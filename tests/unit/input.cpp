@@ -1,3 +1,4 @@
+// Batches, shards and the order of the samples.
 #include <algorithm>
 #include <limits>
 #include <numeric>

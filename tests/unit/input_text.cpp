@@ -1,9 +1,11 @@
+// Text files, and the samples cut out of them.
 #include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <sys/resource.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch.hpp>
@@ -11,6 +13,8 @@
 #include <lockstep/input/text.hpp>
 
 #include "gzip.hpp"
+#include "input/file_bytes.hpp"
+#include "support/child_process.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;
@@ -54,6 +58,16 @@ std::string refusal(const fs::path& path, std::int64_t context) {
     const std::string message = error.what();
     CHECK_THAT(message, Catch::StartsWith(path.string() + ": ") && !Contains("\n"));
     return message.substr(std::min(message.size(), path.string().size() + 2));
+  }
+}
+
+/// The same for memory.
+std::string refusal_of_room(const fs::path& path, std::uint64_t bytes) {
+  try {
+    (void)FileBytes{path}.room_for(bytes);
+    return "not refused";
+  } catch (const ConfigError& error) {
+    return std::string{error.what()}.substr(path.string().size() + 2);
   }
 }
 
@@ -109,6 +123,48 @@ TEST_CASE("files that are no text of a useful size are refused with what was exp
   CHECK_THAT(refusal(TextFile{broken}.path(), 4), Contains("corrupt"));
   CHECK_THAT(refusal(TextFile{whole + "tail"}.path(), 4), Contains("trailing bytes"));
 }
+
+TEST_CASE("a text of more than 2 GiB is refused before it is read") {
+  const TextFile file{""};
+  constexpr std::uint64_t largest = std::uint64_t{2} << 30;
+  fs::resize_file(file.path(), largest + 1);
+  CHECK(refusal(file.path(), 4) == "holds more than 2147483648 bytes; expected a text of at most 2 GiB");
+}
+
+TEST_CASE("packed content is counted before memory is taken for it") {
+  // In three pieces, of which the last goes beyond the limit.
+  const std::string piece = test::packed(std::string(100'000, 'x'));
+  const TextFile file{piece + piece + piece};
+  const auto read = [&](std::uint64_t limit) { return read_whole_file(file.path(), limit, "less"); };
+  CHECK(read(300'000) == std::vector<std::uint8_t>(300'000, 'x'));
+  for (const std::uint64_t limit : {299'999, 200'000, 1})
+    CHECK_THROWS_WITH(read(limit), file.path().string() + ": holds more than " + std::to_string(limit) +
+                                       " bytes when unpacked; expected less");
+}
+
+TEST_CASE("memory that the system does not give is told of by the file that needs it") {
+  const TextFile file{"text"};
+  const FileBytes bytes{file.path()};
+  CHECK(bytes.room_for(1000).capacity() >= 1000);
+  CHECK_THAT(refusal_of_room(file.path(), ~std::uint64_t{0}),
+             Catch::StartsWith("needs 18446744073709551615 bytes of memory; expected at most the ") &&
+                 Catch::EndsWith(" that this host has"));
+}
+
+#ifndef __SANITIZE_ADDRESS__  // whose shadow memory is larger than any limit
+TEST_CASE("so is memory beyond the limit of the process") {
+  const TextFile file{"text"};
+  test::ChildProcess child{[&] {
+    const rlimit limit{1 << 30, 1 << 30};
+    ::setrlimit(RLIMIT_AS, &limit);
+    return refusal_of_room(file.path(), std::uint64_t{1} << 30) ==
+                   "needs 1073741824 bytes of memory; expected at most what the system gives this process (ulimit -v)"
+               ? 0
+               : 1;
+  }};
+  CHECK(child.wait() == 0);
+}
+#endif
 
 TEST_CASE("the samples of a text label every byte but the first, once") {
   const TextSet text = text_of(counting(31), 5);

@@ -1,3 +1,4 @@
+// What tests start jobs with: a test must notice what a job leaves behind.
 #include "support/job.hpp"
 
 #include <cstdlib>

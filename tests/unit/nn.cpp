@@ -1,3 +1,4 @@
+// The mlp: its variables, gradients, shards and refusals.
 #include <cmath>
 #include <limits>
 #include <memory>

@@ -1,3 +1,4 @@
+// The convnet: its variables, gradients, shards and refusals.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -40,7 +41,7 @@ std::vector<std::string> variables_of(const Convnet& model) {
 class WithoutImages final : public ops::ReferenceKernels {
  public:
   std::string_view name() const override { return "blind"; }
-  bool has_image_kernels() const override { return false; }
+  const ops::ImageKernels* image() const override { return nullptr; }
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+// Text that a gpt writes.
 #include <cmath>
 #include <limits>
 #include <map>

@@ -1,3 +1,4 @@
+// The gpt: its variables, gradients, shards and refusals.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -45,7 +46,7 @@ std::vector<std::string> described(const Gpt& model) {
 class WithoutSequences final : public ops::ReferenceKernels {
  public:
   std::string_view name() const override { return "deaf"; }
-  bool has_sequence_kernels() const override { return false; }
+  const ops::SequenceKernels* sequence() const override { return nullptr; }
 };
 
 /// -log softmax(logits)[label], in double.

@@ -1,3 +1,4 @@
+// Kernels that work element by element or row by row, against plain arithmetic.
 #include <cmath>
 
 #include <catch2/catch.hpp>

@@ -15,8 +15,6 @@
 
 #include "ops/cuda/column_major.hpp"
 #include "ops/cuda/geometry.hpp"
-#include "ops/cuda/no_image_kernels.hpp"
-#include "ops/cuda/no_sequence_kernels.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
 #include "ops/reference/softmax.hpp"
 #include "ops_support.hpp"
@@ -221,50 +219,4 @@ TEMPLATE_TEST_CASE("large logits do not overflow in a warp", "", float, double) 
   }
 }
 
-namespace {
-
-/// Whoever calls it with an operation and a call of it checks that a GPU refuses that, having no kernels for `what`.
-auto refuser(const std::string& what) {
-  return [what](const std::string& operation, const auto& call) {
-    CHECK_THROWS_AS(call(), ConfigError);
-    CHECK_THROWS_WITH(call(), operation + ": a GPU has no kernels for " + what + ": expected the CPU's");
-  };
-}
-
-}  // namespace
-
-TEST_CASE("a GPU refuses every image kernel in one line") {
-  const cuda::NoImageKernels kernels;
-  CHECK_FALSE(kernels.has_image_kernels());
-  const TensorView v;
-  const Normalisation by{v, v};
-  const auto refused = refuser("images");
-  refused("convolution", [&] { kernels.convolution(v, v, v, Activation::relu, v); });
-  refused("convolution_gradients", [&] { kernels.convolution_gradients(v, v, v, v); });
-  refused("convolution_input_gradient", [&] { kernels.convolution_input_gradient(v, v, v); });
-  refused("max_pool", [&] { kernels.max_pool(v, v); });
-  refused("max_pool_gradient", [&] { kernels.max_pool_gradient(v, v, v); });
-  refused("channel_means", [&] { kernels.channel_means(v, v); });
-  refused("channel_variances", [&] { kernels.channel_variances(v, v, 1, v); });
-  refused("batch_norm", [&] { kernels.batch_norm(v, by, v, v, v); });
-  refused("batch_norm_gradients", [&] { kernels.batch_norm_gradients(v, by, v, v, v); });
-  refused("batch_norm_input_gradient", [&] { kernels.batch_norm_input_gradient(v, by, v, v, v, v, v); });
-  refused("moving_average", [&] { kernels.moving_average(v, v, 1, 0); });
-  refused("dropout_mask", [&] { kernels.dropout_mask({1, RandomPurpose::dropout, 1}, 0, 0, v); });
-  refused("multiply", [&] { kernels.multiply(v, v, v); });
-}
-
-TEST_CASE("a GPU refuses every sequence kernel in one line") {
-  const cuda::NoSequenceKernels kernels;
-  CHECK_FALSE(kernels.has_sequence_kernels());
-  const TensorView v;
-  const auto refused = refuser("sequences");
-  refused("gather_rows", [&] { kernels.gather_rows(v, v, v); });
-  refused("scatter_add_rows", [&] { kernels.scatter_add_rows(v, v, v); });
-  refused("layer_norm", [&] { kernels.layer_norm(LayerNorm{}); });
-  refused("layer_norm_gradient", [&] { kernels.layer_norm_gradient({}); });
-  refused("gelu", [&] { kernels.gelu(v, v); });
-  refused("gelu_gradient", [&] { kernels.gelu_gradient(v, v, v); });
-  refused("causal_attention", [&] { kernels.causal_attention({}); });
-  refused("causal_attention_gradient", [&] { kernels.causal_attention_gradient({}); });
-}
+namespace {}  // namespace

@@ -1,3 +1,4 @@
+// Products, against sums in double, and the bits that they promise.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

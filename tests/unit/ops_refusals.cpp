@@ -1,3 +1,4 @@
+// What kernels refuse, and in which words.
 #include <cstring>
 #include <string>
 
@@ -6,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "ops/with_type.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;
@@ -21,6 +23,15 @@ Tensor zeros(Shape shape, DType dtype = DType::f32) {
 }
 
 }  // namespace
+
+TEST_CASE("kernels compute with the C++ types of f32 and f64, and take nothing else for one of them") {
+  const auto size = [](DType dtype) { return with_type(dtype, []<class T>() { return sizeof(T); }); };
+  CHECK(size(DType::f32) == sizeof(float));
+  CHECK(size(DType::f64) == sizeof(double));
+  for (const DType other : {DType::f16, DType::bf16, DType::i32, DType::i64, DType::u8})
+    CHECK_THROWS_AS(size(other), InvalidArgument);
+  CHECK_THROWS_WITH(size(DType::i64), "no kernel computes with i64; expected f32 or f64");
+}
 
 TEST_CASE("products that do not fit are refused with all of their operands") {
   const Tensor a = zeros({2, 3});

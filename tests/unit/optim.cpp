@@ -1,3 +1,4 @@
+// Optimizers on one rank.
 #include <cmath>
 #include <limits>
 #include <map>

@@ -1,3 +1,4 @@
+// Warm-up and cosine decay.
 #include <cmath>
 #include <limits>
 

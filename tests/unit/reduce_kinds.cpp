@@ -141,6 +141,28 @@ TEST_CASE("a hierarchy needs the node of every rank, and a communicator with gro
   CHECK(local->split(std::nullopt) == nullptr);
 }
 
+TEST_CASE("several nodes over a backend that has no groups of ranks have no hierarchy: refused on every rank",
+          "[D-33]") {
+  struct Undivided final : Communicator {
+    int rank() const override { return 1; }
+    int size() const override { return 4; }
+    std::string_view backend() const override { return "undivided"; }
+    Stream& stream() override { return host_stream(); }
+    Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
+    Work broadcast(const TensorView&, int) override { return Work::done(); }
+    Work all_to_all(const TensorView&, SliceBounds, const TensorView&) override { return Work::done(); }
+    Work all_gather(const TensorView&, SliceBounds) override { return Work::done(); }
+    Work gather(const TensorView&, SliceBounds, int) override { return Work::done(); }
+    Work all_reduce(const TensorView&) override { return Work::done(); }
+    Work reduce(const TensorView&, int) override { return Work::done(); }
+    void abort() noexcept override {}
+  } undivided;
+  const Nodes nodes{0, 0, 1, 1};
+  for (const ReductionKind kind : {ReductionKind::automatic, ReductionKind::hierarchical})
+    CHECK_THROWS_WITH(make_cross_device_ops(undivided, {.kind = kind}, nodes),
+                      "communicators of the backend 'undivided' cannot be split");
+}
+
 TEST_CASE("reduction to one rank has the bits of the fixed tree, for every root and large tensors", "[E-17]") {
   const auto make = [](Communicator& communicator) { return make_to_one_rank_ops(communicator); };
   for (int ranks = 1; ranks <= 5; ++ranks) {
@@ -199,7 +221,7 @@ TEST_CASE("a function that accumulates is for reduction to one rank") {
   CHECK_THROWS_AS(require_valid({.kind = static_cast<ReductionKind>(9)}), InvalidArgument);
 }
 
-TEST_CASE("the kind is picked by what all ranks know, and never one that changes bits", "[E-13]") {
+TEST_CASE("the kind is picked by what all ranks know, and never one that changes bits", "[E-13][E-15]") {
   using enum ReductionKind;
   CHECK(choose_reduction(host, Nodes{0}) == fixed_order);
   CHECK(choose_reduction(host, Nodes{0, 0, 0, 0}) == fixed_order);         // one node

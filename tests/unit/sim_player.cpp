@@ -225,10 +225,19 @@ class Player {
       case Kind::rebroadcast: return strategy_.rebroadcast();
       case Kind::input: {
         const bool some = operation.id % 2 == 0;
-        const bool any = strategy_.extended().agree_on_input([&] {
-          return InputOffer{some && rank_ == operation.root, lockstep::describe(mine().view())};
+        // Ranks without input have to know what that of the root looks like.
+        using Numbers = std::vector<std::int64_t>;
+        const bool own = some && rank_ == operation.root;
+        InputAnswer answer = strategy_.extended().agree_on_input([&] {
+          return InputOffer{.any = own,
+                            .what = lockstep::describe(mine().view()),
+                            .outline = own ? Numbers{operation.id, 7} : Numbers{},
+                            .lacks_outline = !own};
         });
-        return expect_exact(operation, Tensor::scalar(int{any}), Tensor::scalar(int{some}));
+        answer.outline.push_back(answer.any);
+        const Numbers expected = some && program_.ranks > 1 ? Numbers{operation.id, 7, 1} : Numbers{some};
+        const auto numbers = [](const Numbers& of) { return Tensor::from(of, {std::ssize(of)}); };
+        return expect_exact(operation, numbers(answer.outline), numbers(expected));
       }
     }
   }

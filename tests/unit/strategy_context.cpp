@@ -1,4 +1,5 @@
 // Who may call what where, on one replica. Across ranks: tests/mpi.
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -148,7 +149,7 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
   CHECK(f.group->meeting().depth() == 0);
 }
 
-TEST_CASE("an exception leaves every context on its way, and is the one that was thrown", "[A-3][A-21][B-47]") {
+TEST_CASE("an exception leaves every context on its way, and is the one that was thrown", "[A-3][B-47]") {
   Fixture f;
   const auto step = [&] {
     f.strategy.run([&](ReplicaContext& context) {
@@ -162,6 +163,60 @@ TEST_CASE("an exception leaves every context on its way, and is the one that was
   CHECK_FALSE(has_strategy());
   CHECK(f.group->meeting().depth() == 0);
   CHECK(f.strategy.run([](ReplicaContext&) { return 1; }).local() == 1);  // usable again
+}
+
+TEST_CASE("contexts are left in the reverse of the order they were entered in, also on an exception's way", "[A-21]") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  f.strategy.seal();
+  const auto where = [&] {
+    return Strategy::current().name() +
+           (in_update_context()          ? ", update"
+            : in_cross_replica_context() ? ", cross-replica"
+                                         : ", replica") +
+           std::to_string(f.group->meeting().depth());
+  };
+  /// Notes where the program stands when it is made and when it goes.
+  struct Visit {
+    const std::function<std::string()> where;
+    std::vector<std::string>& left;
+    Visit(std::function<std::string()> asked, std::vector<std::string>& entered, std::vector<std::string>& to)
+        : where{std::move(asked)}, left{to} {
+      entered.push_back(where());
+    }
+    ~Visit() { left.push_back(where()); }
+  };
+  for (const bool throws : {false, true}) {
+    std::vector<std::string> entered, left;
+    const auto visit = [&] { return Visit{where, entered, left}; };
+    const auto go = [&] {
+      const Visit outside = visit();
+      const Scope scope = f.strategy.scope();
+      const Visit in_scope = visit();
+      f.strategy.run([&](ReplicaContext& context) {
+        const Visit in_run = visit();
+        context.merge_call([&](Strategy& merged) {
+          const Visit in_merge = visit();
+          merged.extended().update(variable, [&](const Variable&) {
+            const Visit in_update = visit();
+            merged.run([&](ReplicaContext&) {
+              const Visit innermost = visit();
+              if (throws) throw std::out_of_range{"deep"};
+            });
+          });
+        });
+      });
+    };
+    if (throws) {
+      CHECK_THROWS_AS(go(), std::out_of_range);
+    } else {
+      go();
+    }
+    CHECK(entered == std::vector<std::string>{"the default strategy, replica0", "strategy 0, cross-replica0",
+                                              "strategy 0, replica1", "strategy 0, cross-replica1",
+                                              "strategy 0, update1", "strategy 0, replica2"});
+    CHECK(left == std::vector<std::string>(entered.rbegin(), entered.rend()));
+  }
 }
 
 TEST_CASE("an exception that replica code catches in a merge function's stead costs nothing more") {
@@ -258,7 +313,7 @@ TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
   CHECK_FALSE(has_strategy());
 }
 
-TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A-36][B-20][B-34]") {
+TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A-36][B-20]") {
   Fixture f;
   const Mirrored<double> alike = f.strategy.same_on_all(2.5);
   const auto result = f.strategy.run(
@@ -282,6 +337,32 @@ TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A
   CHECK(result.local() == std::tuple{3, 2.5, std::string{"text"}, 9, 4});
   CHECK(f.strategy.local_results(result).size() == 1);
   static_assert(std::is_same_v<decltype(f.strategy.run([](ReplicaContext&) {})), PerReplica<void>>);
+}
+
+TEST_CASE("on one replica the values that a merge function gets are the ones it was given, and variables themselves",
+          "[B-34]") {
+  Fixture f;
+  const MirroredVariable variable = make(f.strategy, "w");
+  f.strategy.seal();
+  const std::byte* const component = variable.local().data();
+  const Tensor tensor = Tensor::from({1.f, 2.f}, {2});
+  const std::byte* const elements = tensor.view().data();
+  const Tensor returned =
+      f.strategy
+          .run([&](ReplicaContext& context) {
+            return context.merge_call(
+                [&](Strategy&, const PerReplica<Tensor>& plain, const std::map<std::string, PerReplica<Tensor>>& nest,
+                    const MirroredVariable& handle, const std::vector<MirroredVariable>& handles) {
+                  CHECK(plain.local().view().data() == elements);
+                  CHECK(nest.at("a").local().view().data() == elements);
+                  CHECK(handle.local().data() == component);
+                  CHECK(handles.at(0).local().data() == component);
+                  return plain;
+                },
+                args(tensor, std::map<std::string, Tensor>{{"a", tensor}}, variable, std::vector{variable}));
+          })
+          .local();
+  CHECK(returned.view().data() == elements);
 }
 
 TEST_CASE("run keeps the value that a function returns by reference") {
@@ -346,7 +427,8 @@ TEST_CASE("a reduction leaves the value it was given alone, and gives one of its
   CHECK(f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{4}, OneReplica{0}) == 4);
 }
 
-TEST_CASE("variables are created in every context of their strategy, and in none of another's", "[A-17]") {
+TEST_CASE("variables are created in every context of their strategy, whose they are, and in none of another's",
+          "[A-17][A-25]") {
   Fixture f;
   std::vector<MirroredVariable> made{make(f.strategy, "outside")};
   {
@@ -361,6 +443,8 @@ TEST_CASE("variables are created in every context of their strategy, and in none
     CAPTURE(variable.name());
     CHECK(f.strategy.extended().variable_created_in_scope(variable));
     CHECK_FALSE(f.other.extended().variable_created_in_scope(variable));
+    CHECK(std::ranges::count(f.strategy.store().variables(), &variable.state(),
+                             [](const auto& each) { return each.get(); }) == 1);
   }
   const std::string mixing = "Mixing different Strategy objects: strategy 0 is not strategy 1";
   const Scope scope = f.strategy.scope();

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/strategy/multi_step.hpp>
 
 using namespace lockstep;
 
@@ -84,7 +84,8 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
   ThreeInputs input;
   std::vector<int> seen;
   const auto loop = [&](std::int64_t steps) {
-    return strategy.extended().run_steps_on_iterator(
+    return run_steps_on_iterator(
+        strategy,
         [&](MultiStepContext& context, const PerReplica<int>& next) {
           seen.push_back(next.local());
           context.set_last_step_output("own", next);

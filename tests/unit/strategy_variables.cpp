@@ -132,7 +132,8 @@ TEST_CASE("options that no sync-on-read variable can have are refused in the sam
 TEST_CASE("a strategy lists each variable once, in the order of creation, and leaves the options it was given alone",
           "[C-17][C-18]") {
   Fixture f;
-  const VariableOptions trained{.name = "a"}, counted{.name = "c", .trainable = true};
+  // Not const: a method that took them by reference could write to them.
+  VariableOptions trained{.name = "a"}, counted{.name = "c", .trainable = true};
   f.strategy.create_variable(trained, [] { return Tensor::scalar(1.f); });
   f.strategy.create_variable({.name = "b", .trainable = false}, [] { return Tensor::scalar(1.f); });
   f.strategy.create_sync_on_read(counted, [] { return Tensor::scalar(1.f); });
@@ -140,8 +141,11 @@ TEST_CASE("a strategy lists each variable once, in the order of creation, and le
   std::vector<std::pair<std::string, bool>> listed;
   for (const auto& variable : f.strategy.store().variables()) listed.emplace_back(variable->name, variable->trainable);
   CHECK(listed == std::vector<std::pair<std::string, bool>>{{"a", true}, {"b", false}, {"c", false}});
-  CHECK(counted.trainable);
+  CHECK(trained.name == "a");
   CHECK(trained.synchronization == VariableSynchronization::automatic);
+  CHECK(counted.name == "c");
+  CHECK(counted.trainable);
+  CHECK(counted.synchronization == VariableSynchronization::automatic);
 }
 
 TEST_CASE("an initial value that throws makes no variable, and is announced") {

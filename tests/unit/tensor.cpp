@@ -1,3 +1,4 @@
+// Tensors and views: making, slicing and copying them.
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>

@@ -10,9 +10,9 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
-#include <lockstep/train/fault.hpp>
 
 #include "support/quiet_log.hpp"
+#include "train/injected_fault.hpp"
 
 using namespace lockstep;
 
@@ -33,7 +33,7 @@ class Weights {
   /// Carries out a flip in `step`.
   void flip(std::int64_t step) {
     if (strategy_.store().has_unsealed()) strategy_.seal();
-    const Fault fault{Fault::Kind::flips, culprit, step};
+    const InjectedFault fault{InjectedFault::Kind::flips, culprit, step};
     const bool leaves = fault.strike(culprit, step, variables_);
     CHECK_FALSE(leaves);
   }
@@ -84,21 +84,21 @@ Hit hit_by(std::int64_t step, T weight) {
 }  // namespace
 
 TEST_CASE("a fault is KIND:RANK:STEP") {
-  const Fault fault = Fault::parse("flip:3:17", 4);
-  CHECK(fault.kind == Fault::Kind::flips);
+  const InjectedFault fault = InjectedFault::parse("flip:3:17", 4);
+  CHECK(fault.kind == InjectedFault::Kind::flips);
   CHECK(fault.rank == 3);
   CHECK(fault.step == 17);
   for (const char* name : {"throw", "exit", "kill", "stop", "skip-merge", "flip"})
-    CHECK(name_of(Fault::parse(std::string{name} + ":0:1", 1).kind) == name);
-  CHECK_THROWS_WITH(Fault::parse("flop:0:1", 2),
+    CHECK(name_of(InjectedFault::parse(std::string{name} + ":0:1", 1).kind) == name);
+  CHECK_THROWS_WITH(InjectedFault::parse("flop:0:1", 2),
                     "LOCKSTEP_FAULT 'flop:0:1': there is no such kind; expected KIND:RANK:STEP with KIND one of throw, "
                     "exit, kill, stop, skip-merge, flip, RANK below 2 and STEP from 0");
   for (const char* text : {"", "kill", "kill:0", "kill:0:", "kill:x:1", "kill:2:1", "kill:-1:1", "kill:0:-1",
                            "kill:0:99999999999999999999", "kill:0:1:2", "burn:0:1", "Kill:0:1", "flip", "flip:2:0",
                            "flip:0:-1", "flip:0:1:3"}) {
     INFO(text);
-    CHECK_THROWS_AS(Fault::parse(text, 2), ConfigError);
-    CHECK_THROWS_WITH(Fault::parse(text, 2),
+    CHECK_THROWS_AS(InjectedFault::parse(text, 2), ConfigError);
+    CHECK_THROWS_WITH(InjectedFault::parse(text, 2),
                       Catch::StartsWith(std::string{"LOCKSTEP_FAULT '"} + text + "': ") &&
                           Catch::EndsWith("; expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, "
                                           "skip-merge, flip, RANK below 2 and STEP from 0"));
@@ -110,17 +110,17 @@ TEST_CASE("a fault strikes on its rank, in its step") {
   Strategy strategy{*group};
   const std::vector<Variable> weights{strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.0F); })};
   strategy.seal();
-  const auto after = [&](Fault::Kind kind, int rank, std::int64_t step) {
-    const Fault fault{kind, culprit, 3};
+  const auto after = [&](InjectedFault::Kind kind, int rank, std::int64_t step) {
+    const InjectedFault fault{kind, culprit, 3};
     const bool leaves = fault.strike(rank, step, weights);
-    CHECK(leaves == (kind == Fault::Kind::skips_merge && rank == culprit && step == 3));
+    CHECK(leaves == (kind == InjectedFault::Kind::skips_merge && rank == culprit && step == 3));
     return weights.front().local().to_vector<float>().front();
   };
-  CHECK(after(Fault::Kind::flips, 1, 3) == 1);
-  CHECK(after(Fault::Kind::flips, culprit, 2) == 1);
-  CHECK(after(Fault::Kind::skips_merge, culprit, 3) == 1);
-  CHECK(after(Fault::Kind::skips_merge, 1, 3) == 1);
-  CHECK(after(Fault::Kind::flips, culprit, 3) == 1.5F);
+  CHECK(after(InjectedFault::Kind::flips, 1, 3) == 1);
+  CHECK(after(InjectedFault::Kind::flips, culprit, 2) == 1);
+  CHECK(after(InjectedFault::Kind::skips_merge, culprit, 3) == 1);
+  CHECK(after(InjectedFault::Kind::skips_merge, 1, 3) == 1);
+  CHECK(after(InjectedFault::Kind::flips, culprit, 3) == 1.5F);
 }
 
 TEST_CASE("a flip changes one bit of one weight, drawn from the step: any variable, any element") {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -38,6 +39,37 @@ template <>
 struct lockstep::Nest<Samples> {
   static constexpr auto members = std::tuple{&Samples::images, &Samples::labels};
 };
+
+TEST_CASE("an outline keeps what a batch is made of, and nothing of its samples") {
+  enum class Part { left, right };
+  using Batch = std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::map<int, std::vector<Tensor>>,
+                           std::map<Part, double>, std::vector<std::vector<int>>, std::string, Samples>;
+  const Batch batch{
+      floats({1, 2}, {2, 1}), std::nullopt, {{-3, {ints({1}), floats({}, {0, 4})}}, {5, {}}}, {{Part::right, 2.5}},
+      {{1}, {2, 3}},          "text",       {floats({1, 2, 3}, {1, 3}), ints({9}), "a file"}};
+  const auto made = detail::batch_without_samples<Batch>(detail::outline_of(batch), host_stream());
+  const auto text = [](const Tensor& tensor) { return describe(tensor.view()); };
+  REQUIRE(std::get<0>(made));
+  CHECK(text(*std::get<0>(made)) == "f32[0, 1]");
+  CHECK_FALSE(std::get<1>(made));
+  const auto& lists = std::get<2>(made);
+  REQUIRE(lists.size() == 2);
+  REQUIRE(lists.at(-3).size() == 2);
+  CHECK(text(lists.at(-3)[0]) == "i32[0]");
+  CHECK(text(lists.at(-3)[1]) == "f32[0, 4]");
+  CHECK(lists.at(5).empty());
+  CHECK(std::get<3>(made) == std::map<Part, double>{{Part::right, 0}});
+  CHECK(std::get<4>(made).empty());
+  CHECK(std::get<5>(made).empty());
+  CHECK(text(std::get<6>(made).images) == "f32[0, 3]");
+  CHECK(text(std::get<6>(made).labels) == "i32[0]");
+  CHECK(std::get<6>(made).origin.empty());
+}
+
+TEST_CASE("an outline of another type is refused before it is read") {
+  const auto outline = detail::outline_of(std::vector<Tensor>{ints({1})});
+  CHECK_THROWS_AS(detail::batch_without_samples<Tensor>(outline, host_stream()), MismatchError);
+}
 
 TEST_CASE("arrays on the default strategy are batches in the size that was given", "[K-14]") {
   Strategy& strategy = Strategy::current();

@@ -1,8 +1,9 @@
-// Which device a rank uses, as a pure function of what its node has.
+// Which device a rank uses, as a pure function of what the ranks of its node see.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,29 +26,37 @@ DeviceRequest settle_request(DeviceRequest requested, std::span<const int> gpus)
 /// The kind of device that a rank is bound to.
 enum class BoundKind : std::uint8_t { cpu, cuda };
 
+/// UUIDs of GPUs, in the order in which CUDA numbers them in a process.
+using VisibleGpus = std::vector<std::string>;
+
 /// A rank's place on its node, and what it asks for.
 struct NodePlace {
   DeviceRequest requested = DeviceRequest::automatic;
   int rank_in_node = 0;
-  int ranks_on_node = 1;
-  int gpus_on_node = 0;
-  bool allow_shared_gpu = false;  ///< for tests: ranks beyond the number of GPUs wrap around to GPU 0
+  /// The GPUs that each rank of the node sees, in rank order. A launcher may show every rank all GPUs of the node, or
+  /// each rank only its own.
+  std::vector<VisibleGpus> visible;
+  bool allow_shared_gpu = false;  ///< for tests: if there are too few GPUs, ranks wrap around to the first they see
 };
 
 struct DeviceBinding {
   BoundKind kind = BoundKind::cpu;
-  int index = 0;  ///< index of the GPU on its node; 0 for the CPU
+  int index = 0;  ///< index of the GPU among those that this rank sees; 0 for the CPU
 
   friend bool operator==(const DeviceBinding&, const DeviceBinding&) = default;
 };
 
-/// The device of this rank: one GPU for each rank of the node, in rank order; the CPU if it is requested, or if
-/// `automatic` finds no GPU. ConfigError on every rank of the node if GPUs are requested and there are none, or if
-/// there are fewer than ranks (unless they may be shared): two ranks on one GPU fail late and badly in NCCL.
-/// InvalidArgument for an impossible place.
+/// The device of this rank: a GPU that it sees, another one for each rank of the node; the CPU if it is requested, or
+/// if `automatic` finds no GPU. Each rank in turn takes the first GPU that is free. If it finds none, a rank before it
+/// moves to another GPU, so a GPU for each is found if there is a way. ConfigError on every rank of the node if GPUs
+/// are requested and a rank sees none, or if there are too few (unless they may be shared): two ranks on one GPU fail
+/// late and badly in NCCL. InvalidArgument for an impossible place.
 DeviceBinding bind_device(const NodePlace& place);
 
-/// The GPUs of the node that none of its ranks is bound to, ascending. Throws as bind_device does.
+/// Whether two ranks of the node are bound to the same GPU. Throws as bind_device does.
+bool shares_gpu(const NodePlace& place);
+
+/// The GPUs that this rank sees and no rank of its node is bound to, ascending. Throws as bind_device does.
 std::vector<int> unused_gpus(const NodePlace& place);
 
 }  // namespace lockstep

@@ -145,6 +145,6 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&
 /// NCCL's traffic goes through sockets of this machine. Sets environment variables of this process, overriding the
 /// user's. Call it before anything else of NCCL and before there are other threads. CommError if a variable cannot be
 /// set. No effect in a build without NCCL.
-void allow_shared_gpu(int rank);
+void allow_shared_gpu();
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 // the same one. Every rank gets the same verdict on a disagreement or a failure.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -38,11 +39,14 @@ struct Comparison {
   Diagnosis diagnose = {};
 };
 
+/// The ranks' answers to two questions that an agreement may carry.
+using Answers = std::array<bool, 2>;
+
 /// All agreements of a process, whichever strategy asks, form one sequence on one channel.
 ///
 /// An agreement costs one blocking all-reduce of 16 bytes: the tags agree exactly if max(h) = ~max(~h) for their
-/// digests h. Only if they do not are the tags themselves gathered and judged. The lowest bit of a digest is free; its
-/// maximum over all ranks is the answer of `agree_any`.
+/// digests h. Only if they do not are the tags themselves gathered and judged. The lowest bit of each of the two words
+/// is free; its maximum over all ranks is an answer of `agree_any`.
 ///
 /// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
 /// that swallowed it cannot leave the others waiting. The next outermost run starts afresh, and so does every agreement
@@ -68,8 +72,13 @@ class MeetingPoint {
   void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {},
              const Comparison& comparison = {});
 
-  /// COLL, blocking. Like `agree`, with a question in the same all-reduce: true on every rank if `mine` is true on any.
-  bool agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, bool mine);
+  /// COLL, blocking. Like `agree`, with two questions in the same all-reduce: an answer is true on every rank if that
+  /// of `mine` is true on any.
+  Answers agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, Answers mine);
+
+  /// COLL, blocking. Call it on every rank directly after an agreement; it counts as another one. Returns the numbers
+  /// of the lowest rank whose `mine` is not empty, on every rank; nothing if there is no such rank.
+  std::vector<std::int64_t> first_brought(std::span<const std::int64_t> mine);
 
   /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
   /// `exception` on this rank and PeerError on those in `agree`.
@@ -119,7 +128,7 @@ class MeetingPoint {
 
  private:
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
-  bool meet(const Tag& tag, std::exception_ptr own, bool mine = false, const Diagnosis& diagnose = {});
+  Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
   Tag make_tag(TagKind kind, int strategy) const;
   std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -130,6 +131,10 @@ Buffer allocate_host(std::size_t bytes);
 /// The number of GPUs that this process could bind. 0 if the build has no GPU backend, or the machine has no driver.
 int cuda_device_count();
 
+/// The UUIDs of those GPUs as 32 hexadecimal digits, in the order of their indices. A launcher may show each process of
+/// a node other GPUs, so GPU 0 of one process need not be GPU 0 of another. DeviceError if a GPU does not answer.
+std::vector<std::string> cuda_device_uuids();
+
 /// Binds GPU `index` of this node for the life of the process. Nothing in the process may touch a GPU before.
 /// DeviceError if the build has no GPU backend, or the GPU cannot be used.
 std::unique_ptr<Device> make_cuda_device(int index);
@@ -137,5 +142,8 @@ std::unique_ptr<Device> make_cuda_device(int index);
 /// Blocks until all work of this process on its device of `kind` is done, then copies from that device's memory to the
 /// host's.
 void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes);
+
+/// The size of the memory of this process's device of `kind`, whether in use or not.
+std::uint64_t memory_bytes(DeviceKind kind);
 
 }  // namespace lockstep

@@ -24,8 +24,8 @@ struct TextData {
 
 /// Reads a file of any bytes, plain or packed (gzip); recognises packed content by its first bytes, not by its name.
 /// The last tenth, rounded down, is `test`; the rest is `train`. A one-line ConfigError, which names the file, if it is
-/// missing, cannot be read or unpacked, or is too short for a sample in each part. InvalidArgument unless `context` is
-/// positive.
+/// missing, cannot be read or unpacked, is too short for a sample in each part, or holds more than 2 GiB.
+/// InvalidArgument unless `context` is positive.
 TextData load_text_data(const std::filesystem::path& path, std::int64_t context);
 
 /// A digest of the bytes and how they are cut. It is equal on two ranks that loaded the same data, packed or not.

@@ -1,4 +1,4 @@
-// A layer that brings every channel of a batch to one mean and variance.
+// Batch normalisation: a layer that brings every channel of a batch to one mean and variance.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,34 @@
 
 namespace lockstep::nn {
 
-/// Whether a model normalises what its layers see, and by whose statistics.
+/// Whether a model uses batch norm, and over which samples the statistics are taken.
 enum class BatchNormKind : std::uint8_t { none, per_shard, whole_batch };
 
 struct BatchNormOptions {
   std::string name = "batch_norm";
   std::int64_t channels;
   double epsilon = 1e-5;  ///< added to the variance
-  double momentum = 0.9;  ///< how much of the moving averages a step keeps
+  double momentum = 0.9;  ///< fraction of the moving averages that a step keeps
   DType dtype = DType::f32;
 };
 
-/// y = gamma * (x - mean) / sqrt(variance + epsilon) + beta for x [samples, ..., channels], per channel. In training
-/// mean and variance are those of the samples that are normalised together, and the layer's statistics; in evaluation
-/// they are the moving averages of them. Holds no activations: its caller does.
+/// y = gamma * (x - mean) / sqrt(variance + epsilon) + beta for x [samples, ..., channels], per channel. In training,
+/// mean and variance are those of the samples that are normalised together, and are the layer's statistics. In
+/// evaluation, they are the moving averages of the statistics. Holds no activations; its caller does.
 ///
-/// Statistics are 2 * channels numbers, means and then variances, as sums over samples: those of shards add up, and
-/// weigh as much as the shards have samples. Where each shard is normalised by itself, the average of the shards'
-/// variances leaves out the distances between their means, so it is a little below the variance of the batch. Where
-/// all are normalised together, their squares are taken around the mean of all, and add up to the batch's variance.
+/// Statistics are 2 * channels numbers, the means and then the variances, as sums over samples. Those of shards add up,
+/// and a shard weighs as much as it has samples. If each shard is normalised by itself, the average of the shards'
+/// variances leaves out the distances between their means, so it is a little below the variance of the batch. If all
+/// shards are normalised together, squares are taken around the mean of all and add up to the variance of the batch.
 ///
-/// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for
-/// operands that do not fit.
+/// Everything but the constructor is LOCAL and needs sealed variables (ContextError). InvalidArgument for operands that
+/// do not fit (kernels.hpp).
 class BatchNorm {
  public:
-  /// COLL. Creates the trainable variables "<name>/gamma" with ones and "<name>/beta" with zeros, then the sync-on-read
-  /// variables "<name>/moving_mean" with zeros and "<name>/moving_variance" with ones, whose value is the mean of the
-  /// replicas'; all of them [channels]. Before that, InvalidArgument for less than one channel, a dtype other than f32
-  /// and f64, an epsilon that is not positive, or a momentum outside [0, 1).
+  /// COLL. Creates the trainable variables "<name>/gamma" (ones) and "<name>/beta" (zeros), then the sync-on-read
+  /// variables "<name>/moving_mean" (zeros) and "<name>/moving_variance" (ones), whose value is the mean over the
+  /// replicas. All are [channels]. Before that, InvalidArgument for less than one channel, a dtype other than f32 and
+  /// f64, an epsilon that is not positive, or a momentum outside [0, 1).
   BatchNorm(Strategy& strategy, const BatchNormOptions& options, Here here = Here::current());
 
   const Variable& gamma() const { return gamma_; }
@@ -45,25 +45,25 @@ class BatchNorm {
   const SyncOnReadVariable& moving_mean() const { return moving_mean_; }
   const SyncOnReadVariable& moving_variance() const { return moving_variance_; }
 
-  /// How many numbers the statistics are.
+  /// Number of elements in the statistics.
   std::int64_t statistics() const { return 2 * channels_; }
 
-  /// The parts of statistics [2 * channels].
+  /// The two parts of statistics [2 * channels].
   TensorView means(const TensorView& statistics) const { return statistics.slice(0, channels_); }
   TensorView variances(const TensorView& statistics) const { return statistics.slice(channels_, channels_); }
 
   /// Overwrites the means in `statistics` with those of x.
   void measure_means(const ops::Kernels& kernels, const TensorView& x, const TensorView& statistics) const;
 
-  /// Overwrites the variances in `statistics` with those of x, around the mean of `whole`: of whose variances nothing
-  /// is read, and of whose samples x holds all or a part.
+  /// Overwrites the variances in `statistics` with those of x, around the mean of `whole`, whose variances are not
+  /// read. x holds all samples of `whole` or a part of them.
   void measure_variances(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& whole,
                          const TensorView& statistics) const;
 
-  /// What the samples are normalised by that `statistics` is of.
+  /// Normalisation by `statistics`, which are those of `samples` samples.
   ops::Normalisation by(const TensorView& statistics, std::int64_t samples) const;
 
-  /// What samples are normalised by in evaluation.
+  /// Normalisation for evaluation.
   ops::Normalisation by_moving_averages() const;
 
   /// Overwrites y.
@@ -74,13 +74,13 @@ class BatchNorm {
   void backward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by, const TensorView& dy,
                 const GradientBuffer& gradients) const;
 
-  /// The gradient of x, from `d_parameters` [2 * channels]: the gradients of gamma and then of beta, summed over all
-  /// samples that were normalised together, of which x may hold a part. Overwrites dx, which may be dy.
+  /// The gradient of x. `d_parameters` [2 * channels] holds the gradients of gamma and then of beta, summed over all
+  /// samples that were normalised together; x may hold a part of those. Overwrites dx, which may be dy.
   void backward_input(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
                       const TensorView& dy, const TensorView& d_parameters, const TensorView& dx) const;
 
-  /// Takes `statistics`, the sum of those of a step's shards, and the number of its samples, which is positive, into
-  /// this replica's moving averages: average = momentum * average + (1 - momentum) * statistics / samples.
+  /// Absorbs the statistics of a step, summed over its shards, into this replica's moving averages: average = momentum
+  /// * average + (1 - momentum) * statistics / samples. `samples`, the step's number of samples, is positive.
   void absorb(const ops::Kernels& kernels, const TensorView& statistics, std::int64_t samples) const;
 
  private:

@@ -1,4 +1,4 @@
-// A layer that slides a kernel over images.
+// A convolution: a layer that slides a kernel over images.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ struct Conv2dOptions {
   std::string name = "conv";
   std::int64_t inputs;      ///< channels
   std::int64_t outputs;     ///< channels
-  std::int64_t kernel = 3;  ///< positions on each side of it
+  std::int64_t kernel = 3;  ///< positions along each side
   DType dtype = DType::f32;
-  /// Of the initial weights, which also depend on how many variables the strategy had before.
+  /// Seeds the initial weights, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
 };
 
-/// y = x * weight + bias for images x [images, height, width, inputs], with a step of 1 and without padding (as
-/// ops::ImageKernels::convolution). Holds no activations: its caller does.
+/// y = x * weight + bias for images x [images, height, width, inputs], with stride 1 and without padding, as
+/// ops::ImageKernels::convolution. Holds no activations; its caller does.
 ///
-/// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for
-/// operands that do not fit.
+/// Everything but the constructor is LOCAL and needs sealed variables (ContextError). InvalidArgument for operands that
+/// do not fit (kernels.hpp).
 class Conv2d {
  public:
   /// COLL. Creates the trainable variables "<name>/weight" [kernel, kernel, inputs, outputs] with Glorot's uniform
@@ -38,8 +38,8 @@ class Conv2d {
   /// y = activation(x * weight + bias). Overwrites y.
   void forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation, const TensorView& y) const;
 
-  /// The gradients of weight and bias, summed over the images, from the forward pass's x and the gradient dy of
-  /// x * weight + bias. Overwrites both in `gradients`. Images of dy that are zero add nothing.
+  /// The gradients of weight and bias, summed over the images, from the forward pass's x and from dy, the gradient of x
+  /// * weight + bias. Overwrites both in `gradients`. Images whose dy is zero add nothing.
   void backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                 const GradientBuffer& gradients) const;
 

@@ -3,18 +3,14 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/nn/batch_norm.hpp>
-#include <lockstep/nn/conv2d.hpp>
-#include <lockstep/nn/dense.hpp>
-#include <lockstep/nn/dropout.hpp>
 #include <lockstep/nn/joint_model.hpp>
 #include <lockstep/nn/model.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
 
 namespace lockstep::nn {
 
@@ -25,124 +21,41 @@ struct ConvnetOptions {
   std::int64_t hidden = 128;                       ///< outputs of the first dense layer
   std::int64_t classes = 10;
   BatchNormKind batch_norm = BatchNormKind::none;  ///< after each convolution
-  double dropout = 0;                              ///< the rate of it after the pooling and after the first dense layer
+  double dropout = 0;                              ///< dropout rate after the pooling and after the first dense layer
   DType dtype = DType::f32;                        ///< f32 or f64
-  std::uint64_t seed = 1;                          ///< of the initial weights, and of dropout
+  std::uint64_t seed = 1;                          ///< seeds the initial weights and dropout
 };
 
-/// Two convolutions of 3 x 3, "conv_0" and "conv_1", with ReLU behind each and max-pooling behind the second, then the
-/// dense layers "dense_0", with ReLU, and "dense_1", and softmax cross-entropy. With batch norm "batch_norm_0" and
-/// "batch_norm_1" stand between a convolution and its ReLU. They normalise each shard by statistics of its own, or, as
-/// a joint model, all shards by those of the whole batch; of samples and not of the padding. An evaluation is
-/// normalised by the moving averages of what the training saw.
-class Convnet final : public Model, private JointModel {
+/// Two 3 x 3 convolutions, "conv_0" and "conv_1", each followed by ReLU, and the second by max-pooling too; then the
+/// dense layers "dense_0", with ReLU, and "dense_1", and softmax cross-entropy. Batch norm puts "batch_norm_0" and
+/// "batch_norm_1" between a convolution and its ReLU. They normalise each shard by its own statistics or, as a joint
+/// model, all shards by those of the whole batch. Rows of padding never count. Evaluations normalise by the moving
+/// averages from training.
+class Convnet final : public Model {
  public:
-  /// COLL. Creates its variables, layer by layer. Before that InvalidArgument for images of less than 6 x 6, other
-  /// sizes below 1, a rate outside [0, 1), and a dtype other than f32 and f64; ConfigError for kernels that have none
-  /// for images. `strategy` must outlive it; `kernels` are those of its device.
+  /// COLL. Creates its variables, layer by layer. Before that, InvalidArgument for images smaller than 6 x 6, other
+  /// sizes below 1, a dropout rate outside [0, 1), and a dtype other than f32 and f64; ConfigError for kernels without
+  /// those for images. `strategy` must outlive it; `kernels` are those of its device.
   Convnet(Strategy& strategy, const ConvnetOptions& options, std::shared_ptr<const ops::Kernels> kernels,
           Here here = Here::current());
 
+  ~Convnet() override;
+
   std::string_view name() const override { return "convnet"; }
-  std::span<const Variable> variables() const override { return variables_; }
+  std::span<const Variable> variables() const override;
   ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
                                 const GradientBuffer& gradients) override;
-  JointModel* joint() override { return options_.batch_norm == BatchNormKind::whole_batch ? this : nullptr; }
+  JointModel* joint() override;
   ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
 
-  /// Those of its batch norm layers, one after the other.
+  /// Its batch norm layers' statistics, one layer after the other.
   std::int64_t statistics() const override;
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;
   std::vector<SyncOnReadVariable> moving_averages() const override;
 
  private:
-  /// A convolution and what is done to its sums. Without batch norm the tensors are empty.
-  struct Stage {
-    Conv2d convolution;
-    FixedOrderAccumulator shard_tree;  ///< of tensors [filters]
-    std::optional<BatchNorm> norm = {};
-    std::int64_t first_statistic = 0;  ///< where the norm's are among the model's
-    Tensor statistics = {};            ///< of all samples that are normalised together
-    Tensor d_parameters = {};          ///< the gradients of gamma and beta, summed over those samples
-  };
-
-  /// Room for the activations of one shard, as large as the largest capacity wanted so far: a step allocates
-  /// nothing.
-  struct Activations {
-    std::int64_t capacity = 0;
-    std::array<Tensor, 2> sums;     ///< of each convolution; empty without batch norm
-    std::array<Tensor, 2> outputs;  ///< of each stage
-    Tensor pooled, hidden, logits;
-    std::array<Tensor, 2> masks;  ///< of pooled and hidden; empty without dropout
-    Tensor d_first, d_pooled, d_hidden;
-    Tensor statistics;  ///< the shard's part of them
-  };
-
-  /// A shard on its way through the network.
-  struct Shard {
-    const SampleBatch& batch;
-    const Activations& room;
-    const ShardPlace* place = nullptr;  ///< null, as the gradients: an evaluation
-    const GradientBuffer* gradients = nullptr;
-
-    std::int64_t rows() const { return batch.inputs.shape().front(); }
-  };
-
-  /// Shards that go through the network side by side, layer by layer.
-  struct Pass {
-    std::vector<Shard> shards;
-    std::int64_t samples = 0;       ///< that are normalised together: of these shards, and of the other ranks'
-    DeclaredSums* ranks = nullptr;  ///< null: there are no others
-
-    bool is_training() const { return shards.front().place != nullptr; }
-  };
-
-  std::vector<std::int64_t> joint_sums() const override;
-  std::vector<ops::CrossEntropy> train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
-                                               DeclaredSums& ranks) override;
-
-  void create_stage(Strategy& strategy, std::size_t index, const Here& here);
-  void require_images(const SampleBatch& shard) const;
-  void require_trainable(const SampleBatch& shard, const GradientBuffer& gradients) const;
-  void require_joint(const JointBatch& batch, std::span<const GradientBuffer> gradients) const;
-  void reserve(std::size_t shards, std::int64_t capacity);
-  Activations make_activations(std::int64_t capacity) const;
-
-  TensorView of(const Shard& shard, const Tensor& whole) const;
-  TensorView sums_of_samples(std::size_t stage, const Shard& shard) const;
-  TensorView images(const Shard& shard) const;
-  TensorView input_of(std::size_t stage, const Shard& shard) const;
-  TensorView d_output_of(std::size_t stage, const Shard& shard) const;
-  TensorView statistics_of(std::size_t stage, const TensorView& all) const;
-  ops::Normalisation normalisation(std::size_t stage, const Pass& pass) const;
-
-  std::vector<ops::CrossEntropy> train(const Pass& pass);
-  void clear_empty_shards(const Pass& pass) const;
-
-  void forward(const Pass& pass);
-  void forward_stage(std::size_t index, const Pass& pass, ops::Activation activation);
-  void measure(std::size_t index, const Pass& pass);
-  void forward_head(const Shard& shard);
-  void drop(std::size_t layer, const Shard& shard, const TensorView& x);
-
-  void backward(const Pass& pass);
-  void backward_head(const Shard& shard);
-  void backward_stage(std::size_t index, const Pass& pass);
-  void backward_norm(std::size_t index, const Pass& pass);
-  void undrop(std::size_t layer, const Shard& shard, const TensorView& dx);
-
-  void sum_over_shards(Stage& stage, const Pass& pass, const std::function<TensorView(const Shard&)>& part,
-                       const TensorView& sum);
-  void sum_over_ranks(const Pass& pass, const TensorView& sum);
-
-  ConvnetOptions options_;
-  std::shared_ptr<const ops::Kernels> kernels_;
-  Stream& stream_;
-  std::vector<Stage> stages_;
-  std::vector<Dense> dense_;
-  std::vector<Dropout> dropout_;
-  std::vector<Variable> variables_;
-  std::vector<Activations> activations_;  ///< of as many shards as went side by side so far
+  class Network;
+  std::unique_ptr<Network> network_;
 };
 
 }  // namespace lockstep::nn

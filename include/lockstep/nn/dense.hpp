@@ -1,4 +1,4 @@
-// A layer that connects every input with every output.
+// A dense layer, which connects every input with every output.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,21 @@ struct DenseOptions {
   std::int64_t inputs;
   std::int64_t outputs;
   DType dtype = DType::f32;
-  /// Of the initial weights, which also depend on how many variables the strategy had before.
+  /// Seeds the initial weights, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
-  /// Normal initial weights (initial_values.hpp) of this standard deviation in the place of Glorot's.
+  /// If given, initial weights are normal with this standard deviation (initial_values.hpp) instead of Glorot's.
   std::optional<double> normal_stddev = {};
 };
 
-/// y = x · weight + bias for rows x [rows, inputs], y [rows, outputs]. Holds no activations: its
-/// caller does.
+/// y = x · weight + bias for rows x [rows, inputs], y [rows, outputs]. Holds no activations; its caller does.
 ///
-/// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for
-/// operands that do not fit (kernels.hpp).
+/// Everything but the constructor is LOCAL and needs sealed variables (ContextError). InvalidArgument for operands that
+/// do not fit (kernels.hpp).
 class Dense {
  public:
-  /// COLL. Creates the trainable variables "<name>/weight" [inputs, outputs] with Glorot's uniform values unless the
-  /// options say otherwise, then "<name>/bias" [outputs] with zeros. Before that, InvalidArgument for a size below 1 or
-  /// a dtype other than f32 and f64.
+  /// COLL. Creates the trainable variables "<name>/weight" [inputs, outputs], with Glorot's uniform values unless the
+  /// options say otherwise, then "<name>/bias" [outputs], with zeros. Before that, InvalidArgument for a size below 1
+  /// or a dtype other than f32 and f64.
   Dense(Strategy& strategy, const DenseOptions& options, Here here = Here::current());
 
   const Variable& weight() const { return weight_; }
@@ -41,17 +40,17 @@ class Dense {
   /// y = activation(x · weight + bias). Overwrites y.
   void forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation, const TensorView& y) const;
 
-  /// The gradients of weight and bias, summed over the rows, from the forward pass's x and the gradient dy of
-  /// y. Overwrites both in `gradients`. Rows of dy that are zero add nothing.
+  /// The gradients of weight and bias, summed over the rows, from the forward pass's x and from dy, the gradient of x ·
+  /// weight + bias. Overwrites both in `gradients`. Rows whose dy is zero add nothing.
   void backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                 const GradientBuffer& gradients) const;
 
-  /// The parts of `backward`, into views of as many elements as the variable has, in any shape.
+  /// The two parts of `backward`. Each overwrites a view of as many elements as the variable has, in any shape.
   void weight_gradient(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                        const TensorView& d_weight) const;
   void bias_gradient(const ops::Kernels& kernels, const TensorView& dy, const TensorView& d_bias) const;
 
-  /// The sum of weight gradients, each of an x and a dy (Kernels::sum_of_products).
+  /// The sum of the weight gradients of several shards, each given as x and dy (Kernels::sum_of_products).
   void weight_gradient(const ops::Kernels& kernels, std::span<const ops::Factors> shards,
                        const TensorView& d_weight) const;
 

@@ -1,4 +1,4 @@
-// Tokens to vectors and back.
+// A layer that turns tokens into vectors, and vectors into logits of tokens.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ struct EmbeddingOptions {
   std::int64_t context;  ///< positions in a window
   std::int64_t width;
   DType dtype = DType::f32;
-  double stddev = 0.02;  ///< of the initial values
-  /// Of the initial values, which also depend on how many variables the strategy had before.
+  double stddev = 0.02;  ///< standard deviation of the initial values
+  /// Seeds the initial values, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
 };
 
-/// A learned vector for each token and for each position of a window, and the logits of tokens by the same vectors
-/// (Press, Wolf: "Using the output embedding to improve language models", 2017). Holds no activations: its caller does.
+/// A learned vector for each token and for each position of a window. The logits of tokens use the same token vectors
+/// (Press, Wolf: "Using the output embedding to improve language models", 2017). Holds no activations; its caller does.
 ///
-/// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for operands
-/// that do not fit (kernels.hpp), and for a token outside of the vocabulary before anything is written.
+/// Everything but the constructor is LOCAL and needs sealed variables (ContextError). InvalidArgument for operands that
+/// do not fit (kernels.hpp), and, before anything is written, for a token outside the vocabulary.
 class Embedding {
  public:
   /// COLL. Creates the trainable variables "token_embedding" [vocabulary, width], then "position_embedding" [context,
@@ -33,18 +33,19 @@ class Embedding {
   const Variable& tokens() const { return tokens_; }
   const Variable& positions() const { return positions_; }
 
-  /// Overwrites x [windows * context, width] with the sum of token's and position's vector, for tokens i32 [windows,
-  /// context].
+  /// Overwrites x [windows * context, width] with the sum of each token's vector and its position's, for tokens i32
+  /// [windows, context].
   void forward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& x) const;
 
   /// Overwrites logits [rows, vocabulary] with the product of each row of x [rows, width] and each token's vector.
   void forward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& logits) const;
 
-  /// Comes first in the backward pass: overwrites the tokens' gradient with its part by the logits, and dx.
+  /// Call it first in the backward pass. Overwrites the tokens' gradient with the logits' contribution, and dx.
   void backward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& d_logits,
                        const TensorView& dx, const GradientBuffer& gradients) const;
 
-  /// Adds to the tokens' gradient the part by `forward`, position after position, and overwrites the positions'.
+  /// Adds `forward`'s contribution to the tokens' gradient, in order of position, and overwrites the positions'
+  /// gradient.
   void backward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& dx,
                 const GradientBuffer& gradients) const;
 

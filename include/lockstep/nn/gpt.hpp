@@ -17,25 +17,25 @@ namespace lockstep::nn {
 struct GptOptions {
   std::int64_t layers = 4;
   std::int64_t heads = 4;
-  std::int64_t width = 128;  ///< of the vector of a position; a multiple of `heads`
+  std::int64_t width = 128;  ///< length of a position's vector; a multiple of `heads`
   std::int64_t context = 128;
   std::int64_t vocabulary = 256;
   DType dtype = DType::f32;  ///< f32 or f64
-  std::uint64_t seed = 1;    ///< of the initial weights
+  std::uint64_t seed = 1;    ///< seeds the initial weights
 };
 
 /// A decoder-only transformer (Radford et al.: "Language models are unsupervised multitask learners", 2019): learned
-/// positions, layer norm before each part of a block, GELU in its tanh form, a last layer norm, and the token embedding
-/// for output weights too. Its initial weights are GPT-2's: normal with a standard deviation of 0.02, and 0.02 /
-/// sqrt(2 * layers) where a product is added to a block's input.
+/// positions, layer norm before each part of a block, GELU in its tanh form, a final layer norm, and output weights
+/// shared with the token embedding. Initial weights are those of GPT-2: normal with a standard deviation of 0.02, and
+/// of 0.02 / sqrt(2 * layers) where a product is added to a block's input.
 ///
-/// A batch is one of text (make_text_batch). The losses are those of the tokens, in nats, and what the sums over a
-/// shard are to be divided by for a mean is SampleBatch::counted_labels. `correct` counts tokens.
+/// Takes batches of text (make_text_batch). Losses are sums over tokens, in nats; SampleBatch::counted_labels is what
+/// to divide a shard's sum by for the mean. `correct` counts tokens.
 class Gpt final : public Model {
  public:
-  /// COLL. Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". Before that
+  /// COLL. Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". Before that,
   /// InvalidArgument for sizes below 1, heads that do not divide the width, and a dtype other than f32 and f64;
-  /// ConfigError for kernels that have none for sequences. `strategy` must outlive it; `kernels` are those of its
+  /// ConfigError for kernels without those for sequences. `strategy` must outlive it; `kernels` are those of its
   /// device.
   Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const ops::Kernels> kernels,
       Here here = Here::current());
@@ -48,29 +48,28 @@ class Gpt final : public Model {
                                 const GradientBuffer& gradients) override;
   ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
 
-  /// LOCAL. For each of `tokens`, of which there are 1 to `context`, the logits of each token of the vocabulary to be
-  /// the one behind it: row by row of [tokens, vocabulary]. InvalidArgument for another number of them, or one outside
-  /// of the vocabulary.
+  /// LOCAL, blocking. For each of `tokens`, the logits of the token after it, as [tokens, vocabulary] row by row.
+  /// InvalidArgument unless there are 1 to `context` tokens, and for a token outside the vocabulary.
   std::vector<double> logits(std::span<const std::int32_t> tokens);
 
  private:
-  /// For a number of windows: what the forward pass leaves, and room for the backward pass.
+  /// What the forward pass leaves for a number of windows, and memory for the backward pass.
   struct Activations {
     TensorView embedded;
     std::vector<TransformerBlock::Activations> blocks;
     TensorView normed, moments;
     TensorView logits;
     TransformerBlock::Scratch scratch;
-    TensorView d;  ///< the gradient of embedded, of the blocks' outputs, and of normed, one after the other
+    TensorView d;  ///< the gradient of normed, then of the blocks' outputs, then of embedded
   };
 
   void require_fit(const SampleBatch& shard) const;
   void arrange(std::int64_t windows);
   const TensorView& input_of(std::size_t block) const;
 
-  /// From tokens i32 [windows, context] to the logits of the tokens behind them.
+  /// From tokens i32 [windows, context] to the logits of the tokens after them.
   void forward(const TensorView& tokens);
-  /// From the gradient in the logits' place.
+  /// From the gradient that has replaced the logits.
   void backward(const TensorView& tokens, const GradientBuffer& gradients);
 
   GptOptions options_;

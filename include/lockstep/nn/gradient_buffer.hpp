@@ -1,4 +1,4 @@
-// Where a model's gradients are written.
+// Where a model writes its gradients.
 #pragma once
 
 #include <cstdint>
@@ -10,43 +10,41 @@
 
 namespace lockstep::nn {
 
-/// Flat memory for the gradients of a model's variables, laid out as the store lays them out, so that the
-/// sums of several shards are sums of flat memory, and the result is what an optimizer takes. A handle:
-/// copies mean the same memory.
+/// Flat memory for the gradients of a model's variables, in the store's layout. Sums over shards are therefore sums of
+/// flat memory, and an optimizer takes the result as it is. A handle: copies refer to the same memory.
 class GradientBuffer {
  public:
-  /// The store's own gradients of `variables`. ContextError before they are sealed. InvalidArgument unless
-  /// they are trainable, of one dtype, and next to each other in the store: created without others in between
-  /// and sealed together.
+  /// The store's own gradients of `variables`. ContextError before they are sealed. InvalidArgument unless there is at
+  /// least one, all are trainable and of one dtype, and they are adjacent in the store: created without others in
+  /// between and sealed together.
   GradientBuffer(const VariableStore& store, std::span<const Variable> variables);
 
-  /// The same layout in other memory: of this dtype and number of elements, which must outlive the result.
-  /// Zeroes the padding between the gradients there. Has no place for statistics. InvalidArgument for a view that does
-  /// not fit.
+  /// The same layout in other memory, of this dtype and number of elements, which must outlive the result. Zeroes the
+  /// padding between the gradients there. Has no place for statistics. InvalidArgument for a view that does not fit.
   GradientBuffer at(const TensorView& flat) const;
 
-  /// The same with a place for what else a shard yields (Model::statistics): of the gradients' dtype, in memory that
-  /// must outlive the result. InvalidArgument for another dtype.
+  /// The same with memory for a shard's statistics (Model::statistics), of the gradients' dtype. It must outlive the
+  /// result. InvalidArgument for another dtype.
   GradientBuffer with_statistics(const TensorView& statistics) const;
 
-  /// Without elements unless `with_statistics` gave it some.
+  /// Empty unless `with_statistics` set it.
   const TensorView& statistics() const { return statistics_; }
 
-  /// All gradients. Padding between the gradients is zero, and whoever writes leaves it so.
+  /// All gradients. The padding between them is zero, and must stay so.
   const TensorView& flat() const { return flat_; }
   DType dtype() const { return flat_.dtype(); }
   std::int64_t count() const { return flat_.count(); }
 
-  /// The store's: the memory is of its device, and work on it is enqueued there.
+  /// The store's stream. The memory is on its device, and work on it is enqueued there.
   Stream& stream() const { return *stream_; }
 
-  /// Where the gradient of `variable` is to be written, in the variable's shape. InvalidArgument for a
-  /// variable that the buffer was not made for.
+  /// Where to write the gradient of `variable`, in the variable's shape. InvalidArgument for a variable that the buffer
+  /// was not made for.
   TensorView of(const Variable& variable) const;
 
  private:
   struct Layout {
-    std::vector<Variable> variables;  ///< in the order of memory
+    std::vector<Variable> variables;  ///< in memory order
     std::int64_t first;               ///< where the range begins in its segment
   };
 

@@ -1,4 +1,4 @@
-// What weights are before the first step.
+// Initial values of weights.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,21 @@
 
 namespace lockstep::nn {
 
-/// Glorot's uniform initial values for a weight [inputs, outputs], or [..., inputs, outputs] of a convolution, whose
-/// kernel covers as many positions as the product of the extents in front: in [-limit, limit) with limit =
+/// Glorot's uniform initial values, for a weight [inputs, outputs], or [..., inputs, outputs] of a convolution, whose
+/// kernel covers as many positions as the product of the leading extents. They lie in [-limit, limit) with limit =
 /// sqrt(6 / (positions * (inputs + outputs))) (Glorot, Bengio: "Understanding the difficulty of training deep
 /// feedforward neural networks", 2010). A pure function of `seed`, `ordinal` and the element's index, computed in
-/// double: f32 values are the f64 ones, rounded. InvalidArgument unless `dtype` is f32 or f64 and `shape` is of two
-/// dimensions or more.
+/// double; f32 values are the f64 ones, rounded. In host memory. InvalidArgument unless `dtype` is f32 or f64 and
+/// `shape` has two dimensions or more.
 Tensor glorot_uniform(DType dtype, const Shape& shape, std::uint64_t seed, std::uint64_t ordinal);
 Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, std::uint64_t seed,
                       std::uint64_t ordinal);
 
-/// Normal initial values of mean 0. Element i is
+/// Normal initial values with mean 0. Element i is
 ///     stddev * sqrt(-2 ln u) * cos(2 pi v)   (Box, Muller: "A note on the generation of random normal deviates", 1958)
-/// where RandomStream{seed, initial_value, ordinal}.bits(i) = b gives u = (b / 2^32 + 1) / 2^32, rounded down before
-/// the 1 is added, and v = (b mod 2^32) / 2^32. Computed in double: f32 values are the f64 ones, rounded.
-/// InvalidArgument unless `dtype` is f32 or f64 and `stddev` is finite and not negative.
+/// where RandomStream{seed, initial_value, ordinal}.bits(i) = b gives u = (floor(b / 2^32) + 1) / 2^32 and v = (b mod
+/// 2^32) / 2^32. Computed in double; f32 values are the f64 ones, rounded. In host memory. InvalidArgument unless
+/// `dtype` is f32 or f64 and `stddev` is finite and not negative.
 Tensor normal_values(DType dtype, const Shape& shape, double stddev, std::uint64_t seed, std::uint64_t ordinal);
 
 }  // namespace lockstep::nn

@@ -1,4 +1,4 @@
-// Models whose shards know of each other.
+// Models that compute the shards of a step together.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,28 @@ namespace lockstep::nn {
 
 /// The shards of a rank, to be computed together with those of the other ranks.
 struct JointBatch {
-  const BatchGroup& shards;            ///< neighbours in the global batch
-  std::span<const ShardPlace> places;  ///< of each
-  std::int64_t samples = 0;            ///< of all ranks' shards
+  const BatchGroup& shards;            ///< adjacent in the global batch
+  std::span<const ShardPlace> places;  ///< one for each shard
+  std::int64_t samples = 0;            ///< in all ranks' shards
 };
 
-/// What a model can do besides (Model::joint) where what it makes of a sample depends on the other samples of the step,
-/// on every rank: on its way it adds numbers up over all shards.
+/// What a model also offers (Model::joint) if its result for a sample depends on the other samples of the step, on
+/// every rank. While it computes, it adds numbers up over all shards.
 class JointModel {
  public:
   virtual ~JointModel() = default;
 
-  /// How many numbers each of those sums has, in their order, for every batch; they are of the variables' dtype.
+  /// The number of elements of each of those sums, in order; the same for every batch. Their dtype is the variables'.
   virtual std::vector<std::int64_t> joint_sums() const = 0;
 
-  /// COLL: forward and backward of the shards of all ranks, and `joint_sums()` over them by way of `ranks`. As
-  /// Model::train_shard for each shard: overwrites gradients[i], and returns what there is to say of its losses. The
-  /// statistics of a shard are its part of the sums that statistics are made of.
+  /// COLL. Forward and backward pass of the shards of all ranks, making the sums of `joint_sums()` through `ranks`. For
+  /// each shard, as Model::train_shard: overwrites gradients[i] and returns its losses. A shard's statistics are its
+  /// part of the sums that make up the statistics.
   ///
-  /// The sums are one tree over the shards of all ranks, so the bits are the same on every number of ranks.
-  /// InvalidArgument as train_shard; unless there are as many places and gradients as shards, and one or more; and for
-  /// fewer samples than the shards have.
+  /// The sums are one tree over the shards of all ranks if the strategy reduces in the fixed order. The bits are then
+  /// the same on any number of ranks that each hold a power-of-two number of shards. InvalidArgument as train_shard,
+  /// unless there is at least one shard, with one place and one gradient buffer for each, and for fewer samples than
+  /// the shards have.
   virtual std::vector<ops::CrossEntropy> train_jointly(const JointBatch& batch,
                                                        std::span<const GradientBuffer> gradients,
                                                        DeclaredSums& ranks) = 0;

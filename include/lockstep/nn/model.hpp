@@ -1,4 +1,4 @@
-// What a training loop asks of a model.
+// What a training loop needs of a model.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,22 @@ namespace lockstep::nn {
 class JointModel;
 class ShardSums;
 
-/// Where in a training a shard is: what random numbers for its samples depend on, besides the model's seed. Never the
-/// rank, and never the number of shards.
+/// Where a shard is in the training. Random numbers for its samples depend on this and on the model's seed, never on
+/// the rank or the number of shards.
 struct ShardPlace {
   std::int64_t step = 0;          ///< from 0
   std::int64_t first_sample = 0;  ///< where the shard begins in the step's global batch
 };
 
-/// The two ways through a model, of which training takes one after the other. The loss belongs to the first.
+/// The two passes of training, in order. The loss belongs to the forward pass.
 enum class TrainPass : std::uint8_t { forward, backward };
 
-/// A classifier with trainable variables. It works on one shard of a batch at a time, and what it computes is
-/// a function of its variables, the shard's samples, place and capacity alone: not of the shards before, the
-/// rank or the number of ranks. Whoever sums shards up in a fixed order therefore gets the same bits
-/// everywhere.
+/// A classifier with trainable variables. It works on one shard of a batch at a time. Its result is a function of its
+/// variables and of the shard's samples, place and capacity alone, not of earlier shards, the rank or the number of
+/// ranks. Summing shards in a fixed order therefore gives the same bits everywhere.
 ///
 /// Batches and gradients are in memory of the strategy's device. Every method is LOCAL. Not thread-safe: a model keeps
-/// the activations of the shard that it works on.
+/// the activations of the shard it works on.
 class Model {
  public:
   Model();
@@ -46,50 +45,51 @@ class Model {
   /// "mlp", "gpt".
   virtual std::string_view name() const = 0;
 
-  /// All of them trainable, in the order of their creation.
+  /// All trainable, in order of creation.
   virtual std::span<const Variable> variables() const = 0;
 
-  /// Forward and backward. Overwrites every variable's part of `gradients`, a buffer made for `variables()`,
-  /// with the gradient of the shard's *sum* of losses, and its statistics, of which it must have a place for as many as
-  /// the model has; returns the sums of losses: over the shard's labels, of which there are shard.counted_labels(). A
-  /// shard without samples gives +0.0 everywhere. InvalidArgument for a batch or a buffer that is not of the model's
-  /// sizes and dtype, and for a label outside of the classes.
+  /// Forward and backward pass. `gradients` is a buffer made for `variables()`, with memory for as many statistics as
+  /// the model has. Overwrites every variable's part of it with the gradient of the shard's *sum* of losses, and its
+  /// statistics. Returns sums over the shard's labels, of which there are shard.counted_labels(). A shard without
+  /// samples gives +0.0 everywhere. InvalidArgument for a batch or buffer of other sizes or dtype than the model's, and
+  /// for a label outside the classes.
   virtual ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
                                         const GradientBuffer& gradients) = 0;
 
-  /// Forward and backward of shards that are neighbours in the global batch, and the tree of fixed_order_sum over what
-  /// train_shard yields for each: gradients and statistics into `sum`, which train_shard's buffer could be, the loss
-  /// into the result. The same bits as that, whichever way a model takes to them. `places` are those of the shards;
+  /// Forward and backward pass of shards that are adjacent in the global batch. Adds up what train_shard yields for
+  /// each in the tree of fixed_order_sum: gradients and statistics into `sum`, a buffer as for train_shard, and losses
+  /// into the result. The bits are those of that sum, however a model computes it. `places` are those of the shards;
   /// InvalidArgument for another number of them, or none.
   virtual ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
                                          const GradientBuffer& sum);
 
-  /// The model as one whose shards of a step have to be computed together, which train_shard does not know of: it takes
-  /// its shard for the whole batch. Null where each shard is computed by itself.
+  /// The model as one that computes the shards of a step together; null if each is computed by itself. train_shard of a
+  /// joint model takes its shard for the whole batch.
   virtual JointModel* joint() { return nullptr; }
 
-  /// Forward only, as it is done with the trained model: the same result where the model has neither statistics nor
-  /// dropout.
+  /// Forward pass only, as in use after training. The same result as train_shard's if the model has neither statistics
+  /// nor dropout.
   virtual ops::CrossEntropy evaluate_shard(const SampleBatch& shard) = 0;
 
-  /// How many numbers a shard yields besides its gradients, of the same dtype: sums over its samples, so that those of
-  /// shards add up. They are to travel as the gradients do, through the same tree and under the same agreement.
+  /// The number of elements that a shard yields besides its gradients, of the same dtype. They are sums over its
+  /// samples, so those of shards add up. They must travel as the gradients do, through the same tree and under the same
+  /// agreement.
   virtual std::int64_t statistics() const { return 0; }
 
-  /// Takes in the statistics of a step, the sum over all its shards, and the number of its samples; nothing where that
-  /// is 0. Whoever calls it on each rank, in every step, with the same bits, keeps what is made of them the same
-  /// everywhere. InvalidArgument for another number of statistics or another dtype, or a negative number of samples.
+  /// Absorbs the statistics of a step, summed over all its shards, and its number of samples; does nothing if that is
+  /// 0. The moving averages stay the same on every rank if each calls this in every step with the same bits.
+  /// InvalidArgument for another number or dtype of statistics, or a negative number of samples.
   virtual void absorb_statistics(const TensorView& /*total*/, std::int64_t /*samples*/) {}
 
-  /// What is made of them: sync-on-read variables whose components are the same on every rank.
+  /// The moving averages of the statistics: sync-on-read variables with the same components on every rank.
   virtual std::vector<SyncOnReadVariable> moving_averages() const { return {}; }
 
-  /// From here on `observer` is called with each pass that training begins, on one shard or on several at once: for who
-  /// wants to know where the time goes. A shard without samples may take none. Empty: nobody is called.
+  /// For profiling: from here on, each training pass calls `observer` when it begins, on one shard or several at once.
+  /// A shard without samples may skip its passes. An empty function ends this.
   void observe_passes(std::function<void(TrainPass)> observer) { on_pass_ = std::move(observer); }
 
  protected:
-  /// Models call it in front of each pass of train_shard and train_shards.
+  /// Models call it before each pass of train_shard and train_shards.
   void begin(TrainPass pass) const {
     if (on_pass_) on_pass_(pass);
   }

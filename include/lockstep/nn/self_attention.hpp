@@ -1,4 +1,4 @@
-// The layer in which the positions of a sequence learn of each other.
+// Self-attention: the layer in which the positions of a sequence learn of each other.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lockstep::nn {
 
-/// Windows of so many positions each; a position is a row of the layers' inputs.
+/// `count` windows of `context` positions each. A position is a row of a layer's input.
 struct Windows {
   std::int64_t count;
   std::int64_t context;
@@ -22,27 +22,28 @@ struct SelfAttentionOptions {
   std::int64_t width;  ///< a multiple of `heads`
   std::int64_t heads;
   DType dtype = DType::f32;
-  /// Of the initial weights, which also depend on how many variables the strategy had before.
+  /// Seeds the initial weights, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
-  double stddev = 0.02;         ///< of the weights of queries, keys and values
-  double output_stddev = 0.02;  ///< of those of the output
+  double stddev = 0.02;         ///< of the initial weights of queries, keys and values
+  double output_stddev = 0.02;  ///< of the initial weights of the output
 };
 
-/// Causal self-attention in several heads (ops::CausalAttention) between two dense layers: "<name>/qkv" makes queries,
-/// keys and values of x, "<name>/output" an output of what the heads mixed. Holds no activations: its caller does.
+/// Causal self-attention with several heads (ops::CausalAttention) between two dense layers. "<name>/qkv" makes
+/// queries, keys and values from x, and "<name>/output" makes y from what the heads mixed. Holds no activations; its
+/// caller does.
 ///
-/// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for operands
-/// that do not fit (kernels.hpp).
+/// Everything but the constructor is LOCAL and needs sealed variables (ContextError). InvalidArgument for operands that
+/// do not fit (kernels.hpp).
 class SelfAttention {
  public:
-  /// What the backward pass needs of the forward pass, which overwrites it.
+  /// What the backward pass needs from the forward pass, which overwrites it.
   struct Activations {
     TensorView qkv;
     TensorView probabilities;
     TensorView mixed;
   };
 
-  /// Room for a backward pass.
+  /// Memory for a backward pass.
   struct Scratch {
     TensorView d_mixed;
     TensorView d_qkv;
@@ -59,11 +60,11 @@ class SelfAttention {
   Activations take_activations(Workspace& workspace, const Windows& windows) const;
   Scratch take_scratch(Workspace& workspace, const Windows& windows) const;
 
-  /// Overwrites y [windows * context, width], of x in the same shape.
+  /// Overwrites y [windows * context, width], from x of the same shape.
   void forward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations,
                const TensorView& y) const;
 
-  /// The gradients of the weights, summed over all positions, and of x. Overwrites them; dx may be dy.
+  /// The gradients of the weights, summed over all positions, and of x. Overwrites all of them; dx may be dy.
   void backward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations, const TensorView& dy,
                 const TensorView& dx, const Scratch& scratch, const GradientBuffer& gradients) const;
 

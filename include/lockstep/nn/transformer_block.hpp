@@ -1,4 +1,4 @@
-// One block of a transformer: attention, then a small network on each position by itself.
+// One block of a transformer: attention, then a small network applied to each position by itself.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ struct TransformerBlockOptions {
   std::int64_t width;  ///< a multiple of `heads`
   std::int64_t heads;
   DType dtype = DType::f32;
-  /// Of the initial weights, which also depend on how many variables the strategy had before.
+  /// Seeds the initial weights, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
-  double stddev = 0.02;           ///< of the weights
-  double residual_stddev = 0.02;  ///< of those whose product is added to x
+  double stddev = 0.02;           ///< of the initial weights
+  double residual_stddev = 0.02;  ///< of the initial weights whose product is added to x
 };
 
-/// middle = x + attention(norm(x)); y = middle + contract(gelu(expand(norm(middle)))), for rows of x of one position
-/// each: the order of GPT-2, in which nothing stands between x and y but additions. `expand` is four times as wide as
-/// x. Holds no activations: its caller does.
+/// middle = x + attention(norm(x)); y = middle + contract(gelu(expand(norm(middle)))), for rows x of one position each.
+/// This is the order of GPT-2, in which only additions lie between x and y. `expand` is four times as wide as x. Holds
+/// no activations; its caller does.
 ///
-/// Everything but the constructor is LOCAL, and requires sealed variables (ContextError). InvalidArgument for operands
-/// that do not fit (kernels.hpp).
+/// Everything but the constructor is LOCAL and needs sealed variables (ContextError). InvalidArgument for operands that
+/// do not fit (kernels.hpp).
 class TransformerBlock {
  public:
-  /// What the backward pass needs of the forward pass, which overwrites it; `y` is its result.
+  /// What the backward pass needs from the forward pass, which overwrites it. `y` is the result.
   struct Activations {
     TensorView attention_normed, attention_moments;
     SelfAttention::Activations attention;
@@ -40,18 +40,18 @@ class TransformerBlock {
     TensorView y;
   };
 
-  /// Room for a backward pass.
+  /// Memory for a backward pass.
   struct Scratch {
     SelfAttention::Scratch attention;
     TensorView d_rows;
     TensorView d_expanded;
   };
 
-  /// COLL. Creates, as "<name>/…", the variables of attention_norm, attention, mlp_norm, expand and contract.
-  /// InvalidArgument before that for options that its layers refuse.
+  /// COLL. Creates, as "<name>/…", the variables of attention_norm, attention, mlp_norm, expand and contract. Before
+  /// that, InvalidArgument for options that its layers refuse.
   TransformerBlock(Strategy& strategy, const TransformerBlockOptions& options, Here here = Here::current());
 
-  /// In the order of their creation.
+  /// In order of creation.
   std::vector<Variable> variables() const;
 
   Activations take_activations(Workspace& workspace, const Windows& windows) const;
@@ -60,7 +60,7 @@ class TransformerBlock {
   /// Overwrites `activations`, for x [windows * context, width].
   void forward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations) const;
 
-  /// Turns d, the gradient of y, into that of x, and overwrites the variables' in `gradients`.
+  /// Turns d, the gradient of y, into that of x, and overwrites the variables' gradients in `gradients`.
   void backward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations, const TensorView& d,
                 const Scratch& scratch, const GradientBuffer& gradients) const;
 

@@ -1,4 +1,4 @@
-// Memory for what a model computes with, which a step takes again and again.
+// Memory for a model's computation, reused from step to step.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace lockstep::nn {
 
-/// Flat memory that is cut into views, and grows where the views of one layout need more than those of all before.
+/// Flat memory that is cut into views. It grows when a layout needs more than all before.
 class Workspace {
  public:
-  /// In memory of the stream's device, which must outlive it.
+  /// In memory of the stream's device. The stream must outlive it.
   Workspace(DType dtype, Stream& stream) : dtype_{dtype}, stream_{&stream} {}
 
-  /// What `layout(*this)` returns, which takes the views it needs. It is called twice, first for nothing but their
-  /// sizes; the views of the second call are those that count. Views of earlier calls are void.
+  /// Returns what `layout(*this)` returns; `layout` takes the views it needs. It is called twice, the first time only
+  /// to find their sizes: the views of the second call count. Invalidates the views of earlier calls.
   template <class Layout>
   auto arrange(Layout&& layout) {
     count();
@@ -23,8 +23,8 @@ class Workspace {
     return layout(*this);
   }
 
-  /// Within `arrange`: a view apart from those taken before in this call, aligned to Buffer::alignment, with no
-  /// particular value in it.
+  /// Inside `arrange`: a view apart from those taken before in this call, aligned to Buffer::alignment, with
+  /// unspecified content.
   TensorView take(Shape shape);
 
  private:

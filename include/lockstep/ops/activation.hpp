@@ -1,4 +1,4 @@
-// What a layer does to its sums.
+// What a layer may apply to its sums.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The arithmetic of networks that look at sequences: lookups, layer norm, GELU and attention.
+// The arithmetic of networks on sequences: lookups, layer norm, GELU and attention.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@ struct LayerNormGradient {
   TensorView dy;       ///< [rows, width]
   TensorView dx;       ///< [rows, width]; overwritten; may be dy
   TensorView d_gain;   ///< [width]; overwritten; the sum over the rows, first row first
-  TensorView d_bias;   ///< [width]; likewise
+  TensorView d_bias;   ///< as d_gain
 };
 
-/// Attention of each position to itself and those before it, in several heads (Vaswani et al.: "Attention is all you
+/// Attention of each position to itself and those before it, with several heads (Vaswani et al.: "Attention is all you
 /// need", 2017). For each window and head, with the queries q, keys k and values v of its positions, [context,
 /// head_width] each:
 ///     probabilities = softmax over j <= i of (q_i . k_j) / sqrt(head_width), zero for j > i;  y = probabilities . v
-/// The largest score of a row is subtracted before it is exponentiated. A row of `rows` is a position, window after
+/// The largest score of a row is subtracted before exponentiation. Rows of qkv and y are positions, window after
 /// window, and head_width = width / heads.
 struct CausalAttention {
-  /// [windows * context, 3 * width]: a position's queries, then its keys, then its values, each head after head.
+  /// [windows * context, 3 * width]: a position's queries, then keys, then values, each in the order of heads.
   TensorView qkv;
   TensorView probabilities;  ///< [windows, heads, context, context]; overwritten, for the gradient too
-  TensorView y;              ///< [windows * context, width], head after head; overwritten
+  TensorView y;              ///< [windows * context, width], in the order of heads; overwritten
 };
 
 struct CausalAttentionGradient {
@@ -47,25 +47,23 @@ struct CausalAttentionGradient {
   TensorView probabilities;  ///< from the forward pass
   TensorView dy;             ///< [windows * context, width]
   TensorView d_qkv;          ///< [windows * context, 3 * width]; overwritten
-  TensorView scratch;        ///< [context, context]; overwritten by nothing in particular
+  TensorView scratch;        ///< [context, context]; left with unspecified content
 };
 
-/// A part of Kernels (kernels.hpp), whose rules hold here as well. In layer norm and attention, too, a row has the same
-/// bits whatever the other rows (windows) hold, and in attention a position whatever the later positions of its window
-/// hold, as long as that is finite: a NaN or an infinity there may make the earlier ones NaN.
+/// A family of kernels (Kernels::sequence). The rules of kernels.hpp apply here too. In layer norm and attention a row
+/// has the same bits whatever the other rows (windows) hold. In attention a position has the same bits whatever the
+/// later positions of its window hold, as long as that is finite: a NaN or an infinity there may make the earlier ones
+/// NaN.
 class SequenceKernels {
  public:
   virtual ~SequenceKernels() = default;
 
-  /// Whether the kernels below can be called. Those of a GPU cannot: each of them is a ConfigError there.
-  virtual bool has_sequence_kernels() const = 0;
-
-  /// Row i of rows [n, width] = row indices[i] of table [entries, width], for indices i32 [n]: what an embedding looks
-  /// up. `rows` is overwritten. InvalidArgument for an index outside of [0, entries), before anything is written.
+  /// Row i of rows [n, width] = row indices[i] of table [entries, width], for indices i32 [n]: the lookup of an
+  /// embedding. `rows` is overwritten. InvalidArgument for an index outside [0, entries), before anything is written.
   virtual void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const = 0;
 
-  /// The other way round, as the gradient of gather_rows: adds row i of `rows` to row indices[i] of `table`, for i = 0,
-  /// 1, … in turn.
+  /// The gradient of gather_rows: adds row i of `rows` to row indices[i] of `table`, for i = 0, 1, … in turn.
+  /// InvalidArgument as gather_rows.
   virtual void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const = 0;
 
   virtual void layer_norm(const LayerNorm& operands) const = 0;

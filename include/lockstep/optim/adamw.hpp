@@ -12,17 +12,17 @@ namespace lockstep {
 struct AdamWOptions {
   LearningRate learning_rate;
   ops::AdamWMoments moments = {};
-  double weight_decay = 0;               ///< of variables of two or more dimensions: biases and norms are not decayed
-  std::optional<double> clip_norm = {};  ///< the largest global norm that a gradient may have
+  double weight_decay = 0;               ///< for variables of two or more dimensions; biases and norms do not decay
+  std::optional<double> clip_norm = {};  ///< scales a step's gradient down to this global norm if it is longer
   std::string name = "optimizer";        ///< optimizers of one name count their steps together
 };
 
-/// AdamW as UpdateKernels::adamw has it, where t is the number of steps, this one included. The moments start at zero
-/// and live in the store's slots "first_moment" and "second_moment".
+/// AdamW as in UpdateKernels::adamw, where t counts the steps, this one included. The moments start at zero and live in
+/// the store's slots "first_moment" and "second_moment".
 class AdamW : public Optimizer {
  public:
-  /// InvalidArgument unless the betas are in [0, 1), epsilon is a positive number, the weight decay one from 0 and the
-  /// norm a positive one. `kernels` as Sgd's.
+  /// InvalidArgument unless the betas are in [0, 1), epsilon and the norm are positive, the weight decay is 0 or more,
+  /// and all are finite. `kernels` as for Sgd.
   explicit AdamW(const AdamWOptions& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
 
  protected:

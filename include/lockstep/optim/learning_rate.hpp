@@ -1,4 +1,4 @@
-// The learning rate as a function of the step, and of nothing else: a run that is resumed goes on where it was.
+// The learning rate as a function of the step alone, so that a resumed run continues where it was.
 #pragma once
 
 #include <cstdint>
@@ -6,30 +6,31 @@
 
 namespace lockstep {
 
-/// A linear warm-up to `peak`, and then `peak` for ever, or a cosine from there down to `last`.
+/// Linear warm-up to `peak`, then constant, or cosine decay to `last`.
 struct ScheduleOptions {
   double peak;
   std::int64_t warmup_steps = 0;
-  /// Steps of the whole run, the warm-up among them; nothing: no decay.
+  /// Steps of the whole run, including warm-up. If empty, no decay.
   std::optional<std::int64_t> decay_steps = {};
-  double last = 0;  ///< what the decay ends in
+  double last = 0;  ///< where the decay ends
 };
 
 /// The learning rate of each step. Steps count from 0.
 class LearningRate {
  public:
-  /// The same in every step. InvalidArgument unless it is a positive number.
+  /// The same at every step. InvalidArgument unless it is positive and finite.
   LearningRate(double rate) : LearningRate{ScheduleOptions{.peak = rate}} {}
 
-  /// InvalidArgument unless the peak is a positive number, `last` one from 0 to the peak, and the warm-up 0 steps or
-  /// more, and fewer than those of the decay.
+  /// InvalidArgument unless `peak` is positive and finite, `last` is from 0 to `peak`, `warmup_steps` is 0 or more, and
+  /// `decay_steps`, if given, is larger.
   explicit LearningRate(const ScheduleOptions& options);
 
   /// With W warm-up steps and a decay over T steps,
-  ///   step < W:  peak * (step + 1) / (W + 1), so that no step goes nowhere, and step W is the first at the peak
+  ///   step < W:  peak * (step + 1) / (W + 1), so that no step is wasted, and step W is the first at the peak
   ///   step < T:  last + (peak - last) * (1 + cos(pi * (step - W) / (T - W))) / 2
   ///   then:      last
-  /// (Loshchilov and Hutter, SGDR, 2017, equation 5, without restarts). InvalidArgument for a negative step.
+  /// (Loshchilov and Hutter, SGDR, 2017, equation 5, without restarts). Without decay, `peak` from step W on.
+  /// InvalidArgument for a negative step.
   double at(std::int64_t step) const;
 
  private:

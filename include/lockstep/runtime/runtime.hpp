@@ -22,7 +22,12 @@ struct RuntimeOptions {
   std::string device = "auto";
   /// For `strategy()`, and for strategies that `make_strategy` makes without other options.
   ReductionOptions reductions = {};
-  /// For tests: ranks that outnumber a node's GPUs share them. They take turns, and NCCL communicates through sockets.
+  /// Why "auto" means the CPU even if there are GPUs, for the warning that says so: "--model gpt has no GPU kernels".
+  /// Empty if the program can use GPUs.
+  std::string needs_cpu;
+  /// For tests: ranks that outnumber a node's GPUs share them. They take turns. NCCL communicates through sockets, even
+  /// between ranks that have a GPU each. The runtime sets environment variables for that before it starts MPI, so the
+  /// program must not have other threads by then.
   bool allow_shared_gpu = false;
   /// A rank that is silent, or late for the others, for this long ends the job. Must be positive.
   std::chrono::duration<double> stall_timeout{60};

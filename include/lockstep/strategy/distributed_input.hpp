@@ -1,9 +1,11 @@
 // Input as a strategy sees it: each rank draws its own component, and all ranks reach the end together.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <lockstep/control/tag.hpp>
 #include <lockstep/values/locality.hpp>
@@ -29,6 +31,16 @@ using step_input_t = const next_input_t<T>&;
 struct InputOffer {
   bool any = false;  ///< whether this rank has input
   std::string what;  ///< what must be the same on every rank, as the error message shows it: "rows 32 to 64"
+  /// What this rank's input looks like, encoded by the caller; empty if it has none.
+  std::vector<std::int64_t> outline = {};
+  bool lacks_outline = false;  ///< whether this rank must know what the others' input looks like
+};
+
+/// The result of that agreement, the same on every rank.
+struct InputAnswer {
+  bool any = false;  ///< whether any rank has input
+  /// The outline of the lowest rank that offered one, if any rank has input and any lacks an outline; else empty.
+  std::vector<std::int64_t> outline = {};
 };
 
 }  // namespace lockstep

@@ -19,7 +19,6 @@
 #include <lockstep/strategy/colocation.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
-#include <lockstep/strategy/named_values.hpp>
 #include <lockstep/strategy/signature.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/values/locality.hpp>
@@ -28,7 +27,6 @@
 
 namespace lockstep {
 
-class MultiStepContext;
 class Strategy;
 
 /// A function that `update` can call with a handle of type V and arguments of the types T, each as this rank has it
@@ -60,17 +58,6 @@ inline constexpr bool is_reducible_pair<std::pair<PerReplica<T>, V>> =
 template <class T>
 concept ReduciblePairs =
     std::ranges::input_range<const T> && detail::is_reducible_pair<std::ranges::range_value_t<const T>>;
-
-/// A function that a loop of steps can call: `fn(context, input)`, with the PerReplica that the input gives.
-template <class Fn, class Input>
-concept StepFunction = std::invocable<Fn&, MultiStepContext&, step_input_t<Input>>;
-
-/// The result of a loop of steps (StrategyExtended::run_steps_on_iterator).
-struct StepsResult {
-  std::int64_t steps_run = 0;     ///< fewer than asked for if the input ended
-  NamedValues last_step_outputs;  ///< Mirrored<T> if reduced over the replicas, else as they were set
-  NamedValues non_tensor_outputs;
-};
 
 /// A destination: the only replica that gets the result.
 struct OneReplica {
@@ -117,12 +104,15 @@ class StrategyExtended {
   }
 
   /// LOCAL: the type alone decides, so every rank does the same. The mean of a value that is not PerReplica is the
-  /// value itself, not a copy, and a plain value stays plain. On one replica, so is the sum of a plain value.
-  /// InvalidArgument for the sum of a Mirrored, and for the sum of a plain value over several replicas: neither says
-  /// what each replica adds.
+  /// value itself, not a copy, and a plain value stays plain. On one replica, the sum of a plain value is a copy of it:
+  /// its tensors have memory of their own, on the same device. InvalidArgument for the sum of a Mirrored, and for the
+  /// sum of a plain value over several replicas: neither says what each replica adds.
   template <NotPerReplica T>
   T reduce_to(ReduceOp op, const T& value, Here = Here::current()) {
     require_value_itself(op, is_mirrored<T> ? Kind::mirrored : Kind::plain);
+    if constexpr (!is_mirrored<T>) {
+      if (op == ReduceOp::sum) return combine(PerReplica<T>{value}, [&](Leaves& leaves) { copy(leaves); });
+    }
     return value;
   }
 
@@ -246,21 +236,15 @@ class StrategyExtended {
     return PerReplica{MapOutput<Result>{std::move(results), count}};
   }
 
-  /// COLL, blocking. Calls `fn(context, input)` up to `steps` times, each time with the next input. The calls are in
-  /// this strategy's scope, so in cross-replica context: `fn` calls Strategy::run itself. All ranks leave the loop at
-  /// the same step. If the input ends early, `steps_run` is smaller than `steps`.
-  ///
-  /// `initial` holds the outputs until a step sets them. The ranks agree on the number of steps once, at the start:
-  /// MismatchError if it differs, InvalidArgument if it is negative. An exception that leaves `fn` on one rank is
-  /// rethrown there, and the others throw PeerError.
-  template <DistributedInput Input, StepFunction<Input> Fn>
-  StepsResult run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps = 1, NamedValues initial = {},
-                                    Here here = Here::current());
+  /// COLL, blocking. For library code: the loop of run_steps_on_iterator (multi_step.hpp). Calls `step` in this
+  /// strategy's scope until it returns false, and up to `steps` times, which the ranks agree on. Returns how often it
+  /// returned true. An exception that leaves `step` on one rank is rethrown there, and the others throw PeerError.
+  std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, Here here = Here::current());
 
-  /// COLL, blocking, one agreement. For library code that hands out input. Calls `offer` on this rank, in this
-  /// strategy's scope. Returns true on every rank if any of them has input. MismatchError if they offer different
-  /// things. An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
-  bool agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
+  /// COLL, blocking, one agreement, and one more message if any rank lacks an outline. For library code that hands out
+  /// input. Calls `offer` on this rank, in this strategy's scope. MismatchError if the ranks' offers differ in `what`.
+  /// An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
+  InputAnswer agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
 
   /// LOCAL. No context needed. The strategy that this is part of. This object stays in place when the strategy is
   /// moved.
@@ -370,6 +354,8 @@ class StrategyExtended {
   /// The same, and InvalidArgument for another strategy's variable.
   void require_own(const Variable& variable) const;
   void require_value_itself(ReduceOp op, Kind kind) const;
+  /// Replaces the leaves by copies on the same device.
+  void copy(Leaves& leaves) const;
   /// Whether this rank is the destination. ContextError as above; InvalidArgument if there is no such replica.
   bool is_here(OneReplica destination) const;
   void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
@@ -381,7 +367,6 @@ class StrategyExtended {
                        std::optional<OneReplica> destination, std::string_view more, const Here& here);
 
   /// Calls `step` until it returns false, at most `steps` times. Returns how often it returned true.
-  std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, const Here& here);
 
   Strategy* strategy_;  ///< follows the strategy when it is moved
 };

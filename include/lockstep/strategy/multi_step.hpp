@@ -1,6 +1,7 @@
 // Loops of steps: what a step may record while the loop runs, and what the loop returns.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -8,18 +9,19 @@
 #include <utility>
 
 #include <lockstep/strategy/context.hpp>
-#include <lockstep/strategy/extended.hpp>
 #include <lockstep/strategy/named_values.hpp>
-#include <lockstep/strategy/replica_context.hpp>
+#include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {
 
-/// Collects the outputs of the steps of StrategyExtended::run_steps_on_iterator. Exists while the loop runs.
+/// Collects the outputs of the steps of run_steps_on_iterator. Exists while the loop runs.
 ///
 /// Setting an output again replaces its value, so the loop returns the last step's outputs. An output that the last
 /// step did not set keeps its value from an earlier step or from `initial`.
 class MultiStepContext {
  public:
+  MultiStepContext(StrategyExtended& extended, NamedValues initial)
+      : extended_{extended}, last_step_outputs_{std::move(initial)} {}
   MultiStepContext(const MultiStepContext&) = delete;
   MultiStepContext& operator=(const MultiStepContext&) = delete;
 
@@ -70,10 +72,6 @@ class MultiStepContext {
   const NamedValues& non_tensor_outputs() const { return non_tensor_outputs_; }
 
  private:
-  friend class StrategyExtended;
-  MultiStepContext(StrategyExtended& extended, NamedValues initial)
-      : extended_{extended}, last_step_outputs_{std::move(initial)} {}
-
   static void require_cross_replica(std::string_view name);
 
   /// The value under its name: the keys of a map are part of what the ranks agree on.
@@ -93,11 +91,29 @@ class MultiStepContext {
   NamedValues non_tensor_outputs_;
 };
 
+/// A function that a loop of steps can call: `fn(context, input)`, with the PerReplica that the input gives.
+template <class Fn, class Input>
+concept StepFunction = std::invocable<Fn&, MultiStepContext&, step_input_t<Input>>;
+
+/// The result of a loop of steps (run_steps_on_iterator).
+struct StepsResult {
+  std::int64_t steps_run = 0;     ///< fewer than asked for if the input ended
+  NamedValues last_step_outputs;  ///< Mirrored<T> if reduced over the replicas, else as they were set
+  NamedValues non_tensor_outputs;
+};
+
+/// COLL, blocking. Calls `fn(context, input)` up to `steps` times, each time with the next input. The calls are in
+/// the scope of `strategy`, so in cross-replica context: `fn` calls Strategy::run itself. All ranks leave the loop at
+/// the same step. If the input ends early, `steps_run` is smaller than `steps`.
+///
+/// `initial` holds the outputs until a step sets them. The ranks agree on the number of steps once, at the start:
+/// MismatchError if it differs, InvalidArgument if it is negative. An exception that leaves `fn` on one rank is
+/// rethrown there, and the others throw PeerError.
 template <DistributedInput Input, StepFunction<Input> Fn>
-StepsResult StrategyExtended::run_steps_on_iterator(Fn&& fn, Input& input, std::int64_t steps, NamedValues initial,
-                                                    Here here) {
-  MultiStepContext context{*this, std::move(initial)};
-  const std::int64_t run = run_steps(
+StepsResult run_steps_on_iterator(Strategy& strategy, Fn&& fn, Input& input, std::int64_t steps = 1,
+                                  NamedValues initial = {}, Here here = Here::current()) {
+  MultiStepContext context{strategy.extended(), std::move(initial)};
+  const std::int64_t run = strategy.extended().run_steps(
       steps,
       [&] {
         const auto next = input.next(here);
@@ -105,7 +121,7 @@ StepsResult StrategyExtended::run_steps_on_iterator(Fn&& fn, Input& input, std::
         return next.has_value();
       },
       here);
-  return {run, std::move(context.last_step_outputs_), std::move(context.non_tensor_outputs_)};
+  return {run, context.last_step_outputs(), context.non_tensor_outputs()};
 }
 
 }  // namespace lockstep

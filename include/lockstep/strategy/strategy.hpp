@@ -13,7 +13,6 @@
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/drift.hpp>
 #include <lockstep/strategy/extended.hpp>
-#include <lockstep/strategy/multi_step.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/replica_group.hpp>
 #include <lockstep/strategy/same_on_all.hpp>

@@ -1,7 +1,8 @@
-// Iterators over data that every rank has whole, in global batches of which each replica takes its piece.
+// Iterators over data that every rank holds whole. They cut it into global batches, and each replica takes its piece of
+// every batch.
 //
-// A batch is a tensor of host memory, or a nest of them (a tuple, a map, a struct with a Nest), all with the same first
-// dimension: its rows. Members that a Nest does not name go along as they are.
+// A batch is a tensor in host memory, or a nest of them (a tuple, a map, a struct with a Nest). All have the same first
+// dimension, the rows. Members that a Nest does not name are passed on unchanged.
 #pragma once
 
 #include <cstdint>
@@ -18,44 +19,44 @@
 
 namespace lockstep {
 
-/// Makes a source of global batches that begins at the beginning. Every rank's gives the same batches.
+/// Makes a source of global batches that starts with the first one. Every rank's source gives the same batches.
 template <class Batch>
 using Dataset = std::function<Source<Batch>()>;
 
 struct DatasetOptions {
-  std::int64_t global_batch_size = 0;  ///< rows of a batch, for all replicas together, whose number divides it
+  std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
 };
 
 struct ArrayOptions {
-  std::int64_t global_batch_size = 0;  ///< as DatasetOptions
-  /// How often each row is read; nothing: for ever.
+  std::int64_t global_batch_size = 0;  ///< as in DatasetOptions
+  /// How often each row is read. If empty, repeats forever.
   std::optional<std::int64_t> num_epochs = 1;
-  /// Of the order of the rows, another in each epoch; nothing: as they are.
+  /// Shuffle seed; each epoch reshuffles. If empty, keeps the order.
   std::optional<std::uint64_t> shuffle_seed = 1;
 };
 
 namespace detail {
 
-/// InvalidArgument, for all functions here, unless every leaf is a tensor of the host and has as many rows as the
-/// others.
+/// The number of rows. InvalidArgument unless all leaves have equally many and each is a tensor in host memory; the
+/// functions below check the latter too.
 std::int64_t row_count(std::span<const Leaf> leaves);
 
-/// Leaves of their own memory, with the rows of `leaves` that are given.
+/// Copies the given rows of `leaves` into new memory.
 std::vector<Leaf> take_rows(std::span<const Leaf> leaves, std::span<const std::int64_t> rows);
 std::vector<Leaf> take_rows(std::span<const Leaf> leaves, Range rows);
 
 /// "f32[32, 784], i32[32]".
 std::string describe_arrays(std::span<const Leaf> leaves);
 
-/// The same with a digest of each array, and how they are read.
+/// The same, with a digest of each array and how they are read.
 std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& options);
 
-/// One rank's way through arrays.
+/// One rank's reader of arrays.
 class ArrayReader {
  public:
   ArrayReader(std::vector<Leaf> arrays, const ArrayOptions& options, const InputContext& context);
 
-  /// This rank's piece of the next batch, which may have no rows; nothing at the end. `what` is the batch in words.
+  /// This rank's piece of the next batch, perhaps without rows; empty at the end. Describes the batch in `what`.
   std::optional<std::vector<Leaf>> next(std::string& what);
 
  private:
@@ -68,13 +69,12 @@ class ArrayReader {
 
 }  // namespace detail
 
-/// COLL, one agreement, in cross-replica context. Replica r of n takes the r-th of n equal pieces of every batch. A
-/// last batch with fewer rows is cut in the same places: some replicas get fewer rows of it or none, which is a batch
-/// of tensors with a first dimension of 0, and take part in the step like the others.
+/// COLL, blocking, one agreement, in cross-replica context. Replica r of n takes the r-th of n equal pieces of every
+/// batch. A smaller last batch is cut in the same places, so some replicas get fewer rows or none. A replica without
+/// rows gets tensors whose first dimension is 0, and takes part in the step like the others.
 ///
-/// InvalidArgument where the replicas do not divide `global_batch_size`, a batch has more rows than that, or `dataset`
-/// returns no source. MismatchError where the ranks' batches differ in shape or type, or come to an end in different
-/// steps.
+/// InvalidArgument if the replicas do not divide `global_batch_size`, a batch has more rows than that, or `dataset`
+/// returns no source. MismatchError if the ranks' batches differ in shape or type, or end at different steps.
 template <Reducible Batch>
 DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Batch> dataset, DatasetOptions options,
                                                  Here here = Here::current()) {
@@ -98,13 +98,13 @@ DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Bat
           [&] { return "a dataset in global batches of " + std::to_string(options.global_batch_size); }, here};
 }
 
-/// COLL, one agreement, in cross-replica context. Over the rows of `arrays`, which every rank has, and has alike: that
-/// is compared, by digest. They are shuffled, repeated and then cut into global batches, so a batch may lie in two
-/// epochs, and only the very last can be smaller. Pieces are as in make_dataset_iterator; the order of the rows is that
-/// of RowSequence, and the same after every `initialize`.
+/// COLL, blocking, one agreement, in cross-replica context. Iterates over the rows of `arrays`, which must be the same
+/// on every rank; the ranks compare digests. The rows are shuffled, repeated and then cut into global batches, so a
+/// batch may span two epochs, and only the very last can be smaller. Replicas take pieces as in make_dataset_iterator.
+/// The order of the rows is that of RowSequence, and the same after every `initialize`.
 ///
-/// Shares the arrays' memory, which must not change as long as the iterator lives. InvalidArgument where the replicas
-/// do not divide `global_batch_size`, or the arrays have no rows or not equally many.
+/// Shares the arrays' memory, which must not change while the iterator lives. InvalidArgument if the replicas do not
+/// divide `global_batch_size`, or if the arrays have no rows or different numbers of rows.
 template <Reducible Arrays>
 DistributedIterator<Arrays> make_array_iterator(Strategy& strategy, Arrays arrays, ArrayOptions options,
                                                 Here here = Here::current()) {

@@ -1,4 +1,4 @@
-// The training loop: sharded steps, evaluations, and nothing that depends on the number of ranks.
+// The training loop: sharded steps and evaluations. Nothing in it depends on the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,11 @@
 #include <lockstep/nn/model.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
-#include <lockstep/train/fault.hpp>
 #include <lockstep/train/observer.hpp>
 
 namespace lockstep {
 
-/// The same on every rank; both must outlive what is given them.
+/// The same samples on every rank. Both sources must outlive whatever receives this struct.
 struct TrainingSamples {
   const SampleSource& train;
   const SampleSource& test;
@@ -23,41 +22,44 @@ struct TrainingSamples {
 struct FitOptions {
   std::int64_t global_batch = 256;
   std::int64_t steps = 1;
-  std::uint64_t seed = 1;  ///< of the order of the samples
+  std::uint64_t seed = 1;  ///< seeds the order of the samples
   int shards = 8;          ///< a multiple of the number of ranks
-  int accumulate = 1;      ///< micro-batches that each shard is computed in
-  /// Steps between evaluations; nothing: at the end of each epoch. There is always one at the end.
+  int accumulate = 1;      ///< micro-batches per shard
+  /// Steps between evaluations. If empty, evaluates after each epoch. The last step always evaluates.
   std::optional<std::int64_t> evaluate_every;
-  /// Steps between attestations, in which the replicas prove that they still hold the same; there is one at the end
-  /// too. Nothing: never.
+  /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
+  /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every;
-  std::optional<Fault> fault;
 };
 
 struct FitResult {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
-  double seconds = 0;     ///< the training loop without evaluations
-  double train_loss = 0;  ///< mean over the labels of the last epoch's worth of steps
+  double seconds = 0;     ///< training time, excluding evaluations
+  double train_loss = 0;  ///< mean per label over the last epoch's worth of steps
   EvaluationReport last_evaluation{};
 };
 
 /// COLL, blocking. Trains `model` on `data`.
 ///
-/// A step is one Strategy::run: each rank computes the gradients of its shards of the global batch, adds them up in the
+/// A step is one Strategy::run. Each rank computes the gradients of its shards of the global batch, adds them up in the
 /// fixed order, and takes part in one merge_call. A shard is computed in `accumulate` micro-batches, one after the
-/// other, whose gradients are added up: activations take the memory of one of them, gradients that of one more. Another
-/// number of micro-batches is another order of sums, and so other last bits. The samples of a step are a function of
-/// (seed, step, global batch) alone, its sums one tree over the shards: so with the same number of shards the weights,
-/// the losses and everything told to `observer` but the times are the same bytes on one rank, and on every number of
-/// them of which each has a power of two of the shards.
+/// other, whose gradients are added up. Activations take the memory of one micro-batch; gradients need one more copy.
+/// Another number of micro-batches sums in another order and so gives different low-order bits. The samples of a step
+/// are a function of (seed, step, global batch) alone, and its sums are one tree over the shards if the strategy
+/// reduces in the fixed order (ReductionOptions). With that and the same number of shards, the weights, the losses and
+/// everything reported to `observer` except times are the same bytes on one rank and on any number of ranks that each
+/// hold a power-of-two number of shards.
 ///
-/// The shards of a joint model (nn::Model::joint) are computed together, inside of the merge_call: with `accumulate` a
-/// micro-batch of every shard after the other, so what the model makes of a sample depends on those of its micro-batch
-/// in all shards. A rank then has room for the activations and the gradients of all its shards at a time.
+/// The shards of a joint model (nn::Model::joint) are computed together, inside the merge_call. With `accumulate`, each
+/// micro-batch is computed together with those of the same number in all other shards, so the result for a sample
+/// depends on them. A rank then needs memory for the activations and gradients of all its shards at once.
 ///
-/// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step:
-/// DriftError on every rank where they differ, after `observer` was told.
+/// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step.
+/// If they differ, `observer` is told, and every rank throws DriftError.
+///
+/// Seals the variables first if they are not sealed. InvalidArgument for options below 1, and unless the ranks divide
+/// `shards`.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer);
 

@@ -1,4 +1,4 @@
-// Iterators over input: each rank draws batches of its own, and all ranks come to the end together.
+// Iterators over input: each rank draws its own batches, and all ranks end together.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,35 @@
 
 #include <lockstep/input/input_context.hpp>
 #include <lockstep/strategy/strategy.hpp>
+#include <lockstep/train/batch_outline.hpp>
 
 namespace lockstep {
 
-/// Gives the next batch at each call, and nothing at the end of its data. It is not called again then.
+/// Gives the next batch at each call, and an empty optional at the end of its data. Not called again after that.
 template <class Batch>
 using Source = std::function<std::optional<Batch>()>;
 
-/// Makes the source of this rank. `context` says which of the job's input pipelines that is.
+/// Makes this rank's source. `context` says which of the job's input pipelines this is.
 template <class Batch>
 using InputFn = std::function<Source<Batch>(const InputContext& context)>;
 
-/// How ranks share the work of input.
+/// How ranks share input work.
 enum class InputReplicationMode : std::uint8_t {
-  per_worker,  ///< each rank has a pipeline of its own, and shares nothing of it
+  per_worker,  ///< each rank has its own pipeline and shares nothing of it
 };
 
-/// Takes inputs to Strategy::run_on_next and StrategyExtended::run_steps_on_iterator. Usable as soon as it is made.
-/// Whatever it calls runs in the strategy's scope. The strategy must outlive it, and may be moved.
+/// Feeds Strategy::run_on_next and run_steps_on_iterator. Ready as soon as it is constructed.
+/// Everything it calls runs in the strategy's scope. The strategy must outlive it, and may be moved.
 template <class Batch>
 class DistributedIterator {
  public:
-  /// Draws this rank's next batch, or nothing at the end of its data. Writes into `what` what must be the same on every
-  /// rank, if anything, in words for the message where it is not.
+  /// Draws this rank's next batch; empty at the end of its data. Describes in `what`, for the error message, whatever
+  /// must be the same on every rank; the ranks compare it.
   using Draw = std::function<std::optional<Batch>(std::string& what)>;
 
-  /// COLL, one agreement: what the make_…_iterator functions stand on. `start` begins at the beginning: it is called
-  /// now, and by every `initialize`. `describe` says over what this is an iterator, and is compared; it is called
-  /// first.
+  /// COLL, blocking, one agreement, in cross-replica context. For the make_…_iterator functions. Calls `describe`,
+  /// which says what the iterator is over, and `start`, which begins at the first batch; then the ranks compare the
+  /// descriptions. Every `initialize` calls `start` again.
   DistributedIterator(Strategy& strategy, std::function<Draw()> start, const std::function<std::string()>& describe,
                       Here here)
       : extended_{&strategy.extended()}, start_{std::move(start)} {
@@ -53,29 +54,44 @@ class DistributedIterator {
   DistributedIterator(DistributedIterator&&) noexcept = default;
   DistributedIterator& operator=(DistributedIterator&&) noexcept = default;
 
-  /// COLL, blocking, one agreement, in cross-replica context. The next batch of each rank. The end, which is nothing,
-  /// comes when every rank has come to the end of its data, and on all of them at once; until then a rank without data
-  /// gets a default-constructed Batch, and takes part in the step like the others.
+  /// COLL, blocking, one agreement, in cross-replica context. Returns the next batch of each rank. Returns an empty
+  /// optional, on all ranks at once, when every rank has reached the end of its data. Until then a rank without data
+  /// gets a batch without samples, and takes part in the step like the others.
   ///
-  /// An exception of the source on one rank goes on there and is a PeerError on the others. What they had drawn for
-  /// that step is gone.
+  /// A batch without samples looks like the batch of the lowest rank that has one. Its tensors have the same element
+  /// types, devices and extents, but a first extent of 0; a tensor without extents is 0. Vectors of tensors have the
+  /// same length, and maps the same keys if those are integers, enums or strings. Everything else is
+  /// default-constructed. A step in which a rank lacks a batch costs one more message, unless Batch has neither tensors
+  /// nor such maps.
+  ///
+  /// An exception of the source is rethrown on its rank and becomes a PeerError on the others. The batches that they
+  /// had drawn for that step are lost.
   std::optional<PerReplica<Batch>> next(Here here = Here::current()) {
     std::optional<Batch> own;
-    const bool any = extended_->agree_on_input(
+    const InputAnswer answer = extended_->agree_on_input(
         [&] {
           InputOffer offer;
           if (draw_) own = draw_(offer.what);
           if (!own) draw_ = nullptr;
           offer.any = own.has_value();
+          if constexpr (detail::Outline<Batch>::needed) {
+            if (own) offer.outline = detail::outline_of(*own);
+            offer.lacks_outline = !own;
+          }
           return offer;
         },
         here);
-    if (!any) return std::nullopt;
-    return PerReplica<Batch>{own ? *std::move(own) : Batch{}};
+    if (!answer.any) return std::nullopt;
+    if (own) return PerReplica<Batch>{*std::move(own)};
+    if constexpr (detail::Outline<Batch>::needed) {
+      return PerReplica<Batch>{detail::batch_without_samples<Batch>(answer.outline, extended_->strategy().stream())};
+    } else {
+      return PerReplica<Batch>{Batch{}};
+    }
   }
 
-  /// LOCAL, in cross-replica context. Starts over, from wherever it is: calls the input function again. An exception of
-  /// that is thrown by `next`, where the other ranks hear of it.
+  /// LOCAL, in cross-replica context. Starts over by calling the input function again. If that throws, the next call of
+  /// `next` rethrows, so that the other ranks learn of it.
   void initialize() {
     const Scope scope = extended_->strategy().scope();
     try {
@@ -88,29 +104,30 @@ class DistributedIterator {
   }
 
  private:
-  StrategyExtended* extended_;  ///< unlike the strategy, it stays where it is
+  StrategyExtended* extended_;  ///< unlike the strategy, never moves
   std::function<Draw()> start_;
-  Draw draw_;  ///< empty once this rank's data have ended
+  Draw draw_;  ///< empty after the end of this rank's data
 };
 
 namespace detail {
 
-/// The place of this rank's pipeline among those of the strategy: one a replica.
+/// The place of this rank's pipeline among the strategy's: one pipeline per replica.
 InputContext input_context_of(Strategy& strategy);
 
 void require_supported(InputReplicationMode mode);
 
-/// `maker` returned none.
+/// Throws InvalidArgument: `maker` returned no source.
 [[noreturn]] void refuse_source(std::string_view maker);
 
 }  // namespace detail
 
-/// COLL, one agreement, in cross-replica context. Calls `input_fn` once on this rank, in the strategy's scope, with the
-/// rank's place: as many pipelines as replicas, and this one's number is the rank. Its batches are those of one replica
-/// (InputContext::per_replica_batch_size), and may be as many as they like on each rank.
+/// COLL, blocking, one agreement, in cross-replica context. Calls `input_fn` on this rank, in the strategy's scope:
+/// once now, and once for every `initialize`. Its context says that there are as many pipelines as replicas, and that
+/// this one's number is the rank. Batches are those of one replica (InputContext::per_replica_batch_size); each rank
+/// may have any number of them.
 ///
-/// An exception of `input_fn` goes on here and is a PeerError on the others. InvalidArgument where it returns no
-/// source.
+/// An exception of `input_fn` is rethrown here and becomes a PeerError on the others. InvalidArgument if it returns no
+/// source, or for another mode.
 template <class Batch>
 DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn,
                                                   InputReplicationMode mode, Here here = Here::current()) {

@@ -1,4 +1,4 @@
-// Metrics as a file of JSON objects, one a line.
+// Metrics as a file of JSON objects, one per line.
 #pragma once
 
 #include <cstdio>
@@ -12,24 +12,25 @@ namespace lockstep {
 /// Writes
 ///   {"kind":"train","step","epoch","samples","loss","seconds","samples_per_second"}   after every step
 ///   {"kind":"eval","step","epoch","loss","accuracy","seconds"}                        after every evaluation
-/// and "bits_per_byte" behind the loss of an evaluation on text, with numbers that read back as the same doubles. Every
-/// line is in the file when the call returns, so a run that is killed loses none. What an attestation found is one
-/// object in a file beside it, FILE.attestation.json:
+/// with "bits_per_byte" after the loss of an evaluation on text. Numbers read back as the same doubles; those that are
+/// not finite are null. Every line reaches the file before the call returns, so a run that is killed loses none; Error,
+/// naming the file, if it cannot be written. The findings of an attestation are one object in FILE.attestation.json
+/// beside it:
 ///   {"step","message","blamed":[REPLICA,…],"differing":[{"name","digests":[DIGEST OF REPLICA 0,…]},…]}
 /// For the chief alone.
 class MetricsFile final : public Observer {
  public:
-  /// Begins an empty file, and removes what an earlier run found. ConfigError, naming it, if that cannot be done.
+  /// Empties the file and removes the findings of an earlier run. ConfigError, naming the file, if that fails.
   explicit MetricsFile(std::filesystem::path path);
 
   void on_step(const StepReport& report) override;
   void on_evaluation(const EvaluationReport& report) override;
 
-  /// The file is whole when the call returns; where it could not be written, the log says so.
+  /// The findings are complete when the call returns. If they cannot be written, logs an error.
   void on_drift(std::int64_t step, const DriftError& found) override;
 
  private:
-  /// Error, naming the file, if the line could not be written.
+  /// Error, naming the file, if the line cannot be written.
   void write(const std::string& line);
   std::filesystem::path attestation_path() const;
 

@@ -1,4 +1,4 @@
-// What a training run tells those who watch it.
+// What a training run reports to its watchers.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,15 @@
 
 namespace lockstep {
 
-/// After a step. Everything but the times is the same on every rank, and for every number of ranks that share the same
-/// shards.
+/// After a step. Everything except times is the same on every rank, and on the numbers of ranks that `fit` names.
 struct StepReport {
   std::int64_t step;     ///< steps done
-  std::int64_t steps;    ///< steps of the whole run
-  std::int64_t epoch;    ///< that the step belongs to, from 1
-  std::int64_t epochs;   ///< that the whole run touches
+  std::int64_t steps;    ///< steps in the whole run
+  std::int64_t epoch;    ///< epoch of the step, from 1
+  std::int64_t epochs;   ///< epochs that the whole run touches
   std::int64_t samples;  ///< samples seen so far
-  double loss;           ///< mean over the labels of the step's global batch, before its update
-  double seconds;        ///< spent training so far, evaluations left out
+  double loss;           ///< mean per label of the step's global batch, before its update
+  double seconds;        ///< training time so far, excluding evaluations
   double samples_per_second;
 };
 
@@ -25,20 +24,21 @@ struct StepReport {
 struct EvaluationReport {
   std::int64_t step;
   std::int64_t epoch;
-  double loss;                          ///< mean over the labels of the test set
-  std::optional<double> bits_per_byte;  ///< of text: the loss in bits
-  double accuracy;                      ///< a fraction of the labels
-  double seconds;                       ///< that the evaluation took
+  double loss;                          ///< mean per label of the test set
+  std::optional<double> bits_per_byte;  ///< the loss in bits (text only)
+  double accuracy;                      ///< fraction of the labels that were predicted
+  double seconds;                       ///< duration of the evaluation
 };
 
-/// Called on every rank, between steps. An exception of on_drift would hide what was found: it must not throw.
+/// Called on every rank, between steps. on_drift must not throw, since its exception would hide the drift. Exceptions
+/// of the others leave `fit`.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void on_step(const StepReport& report) = 0;
   virtual void on_evaluation(const EvaluationReport& report) = 0;
 
-  /// The replicas are found to differ at the end of `step` (from 1), and the run ends.
+  /// The replicas were found to differ at the end of `step` (from 1); the run ends.
   virtual void on_drift(std::int64_t /*step*/, const DriftError& /*found*/) {}
 };
 

@@ -1,4 +1,4 @@
-// How a run is going, for the person who waits for it.
+// A run's progress, for the person who waits for it.
 #pragma once
 
 #include <chrono>
@@ -9,17 +9,17 @@
 
 namespace lockstep {
 
-/// What the lines are written to.
+/// How progress is written.
 enum class ProgressStyle : std::uint8_t {
-  one_line,  ///< a terminal: one line, drawn over and over
-  lines,     ///< anything else: a plain line now and then
+  one_line,  ///< to a terminal: one line, redrawn
+  lines,     ///< to anything else: a plain line now and then
 };
 
-/// `one_line` if a person's terminal is behind `stream`. Under mpirun a rank writes to a pipe or a pseudo-terminal of
-/// the launcher's, whatever the user sees, so there it is the launcher's own stream that is looked at.
+/// `one_line` if `stream` leads to a terminal. Under mpirun a rank writes to a pipe or pseudo-terminal of the launcher,
+/// whatever the user sees, so the launcher's own stream is examined instead.
 ProgressStyle progress_style(std::FILE* stream);
 
-/// Step, epoch, loss, samples a second and the time left. For the chief alone.
+/// Prints step, epoch, loss, samples per second and the time left. For the chief alone. `stream` must outlive it.
 class Progress final : public Observer {
  public:
   Progress(std::FILE* stream, ProgressStyle style) : stream_{stream}, style_{style} {}

@@ -1,4 +1,4 @@
-// A training run from its options to its result: what lockstep-train does, as a library.
+// A training run from its options to its result: lockstep-train as a library.
 #pragma once
 
 #include <cstdint>
@@ -16,51 +16,51 @@
 
 namespace lockstep {
 
-/// The first two of images, the last of text.
+/// The first two train on images, the last on text.
 enum class ModelKind : std::uint8_t { mlp, convnet, gpt };
 
 enum class OptimizerKind : std::uint8_t { sgd, momentum, adamw };
 
-/// What the learning rate does behind its warm-up: stay, or fall to 0 at the end of the run.
+/// How the learning rate changes after warm-up: constant, or cosine decay to 0 at the end of the run.
 enum class ScheduleKind : std::uint8_t { constant, cosine };
 
 struct TrainingOptions {
-  std::filesystem::path data;  ///< a folder of images, or a file of text
+  std::filesystem::path data;  ///< a folder of images or a text file
   ModelKind model = ModelKind::mlp;
-  std::int64_t classes = 10;                               ///< of images
-  std::vector<std::int64_t> hidden = {512, 512};           ///< of the mlp
-  nn::BatchNormKind batch_norm = nn::BatchNormKind::none;  ///< of the convnet, as its rate of dropout
+  std::int64_t classes = 10;                               ///< images only
+  std::vector<std::int64_t> hidden = {512, 512};           ///< mlp only
+  nn::BatchNormKind batch_norm = nn::BatchNormKind::none;  ///< convnet only, as dropout
   double dropout = 0;
-  std::int64_t layers = 4;  ///< of the gpt, as all that follow
+  std::int64_t layers = 4;  ///< gpt only, as all that follow
   std::int64_t heads = 4;   ///< a divisor of `embed`
   std::int64_t embed = 128;
-  std::int64_t context = 128;  ///< bytes of a sample
-  std::int64_t sample = 0;     ///< bytes that the trained model is to write
+  std::int64_t context = 128;  ///< bytes in a sample
+  std::int64_t sample = 0;     ///< bytes that the trained model writes
 
-  /// At most one of the two; 5 epochs where there is none, 1 of text.
+  /// At most one of the two. If both are empty: 5 epochs, or 1 for text.
   std::optional<std::int64_t> epochs, steps;
-  /// 256 where it is not given, 16 of text.
+  /// If empty: 256, or 16 for text.
   std::optional<std::int64_t> global_batch;
-  /// Momentum where it is not given, AdamW of text.
+  /// If empty: momentum, or AdamW for text.
   std::optional<OptimizerKind> optimizer;
-  /// The peak of the schedule; 0.1 where it is not given, 0.001 for AdamW.
+  /// Peak of the schedule. If empty: 0.1, or 0.001 for AdamW.
   std::optional<double> learning_rate;
   double momentum = 0.9;
   ScheduleKind schedule = ScheduleKind::constant;
-  std::int64_t warmup_steps = 0;  ///< fewer than the run has
+  std::int64_t warmup_steps = 0;  ///< fewer than the run has steps
   double weight_decay = 0;
   std::optional<double> clip_norm;
-  /// Micro-batches that each shard of a batch is computed in: at most as many as it has samples.
+  /// Micro-batches per shard; at most the samples in the largest shard.
   std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
-  /// Asked for nothing: as resolve_shards says on the CPU, one a rank on GPUs.
+  /// If automatic: as resolve_shards chooses on the CPU, one per rank on GPUs.
   ShardRequest shards;
   int threads = 1;
   ops::KernelChoice kernels = ops::KernelChoice::automatic;
   DType dtype = DType::f32;
   std::optional<std::int64_t> evaluate_every;
   std::optional<std::int64_t> attest_every = 100;
-  /// Where the chief writes metrics, and beside them what an attestation finds; empty: nowhere.
+  /// Where the chief writes metrics and, beside them, the findings of an attestation. If empty, nowhere.
   std::filesystem::path metrics;
 };
 
@@ -71,19 +71,23 @@ struct TrainingResult {
   std::string model;
   FitResult fit;
   std::uint64_t weights_digest;
-  /// On the chief, of a model that has not diverged: the bytes asked for. A function of the weights and the seed.
+  /// The bytes asked for, a function of the weights and the seed. On the chief only, unless the model has diverged.
   std::string sample;
 };
 
-/// COLL, blocking. Loads the data, makes the model and trains it, with progress on the chief's stderr. ConfigError on
-/// every rank for what is wrong with the options or the data on any; MismatchError where ranks loaded different data.
+/// Whether GPUs have all the kernels that `model` needs. The CPU has them for every model.
+bool has_gpu_kernels(ModelKind model);
+
+/// COLL, blocking. Loads the data, makes the model and trains it, with progress on the chief's stderr. `device` goes
+/// into the result. ConfigError on a rank with a wrong option or wrong data, PeerError on the others; MismatchError if
+/// the ranks loaded different data or their kernels differ (Kernels::fingerprint).
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
-/// LOCAL. xxHash64 over the little-endian bytes of the variables, in the order given.
+/// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.
 std::uint64_t weights_digest(const VariableList& variables);
 
 /// `{"ranks","shards","device","model","steps","samples","seconds","samples_per_second","train_loss","eval_loss",
-/// "eval_accuracy","weights_digest"}` on one line, with "bits_per_byte" behind "eval_loss" for a model of text.
+/// "eval_accuracy","weights_digest"}` on one line, with "bits_per_byte" after "eval_loss" for a model of text.
 std::string to_json(const TrainingResult& result);
 
 }  // namespace lockstep

@@ -1,3 +1,4 @@
+// The communicator of a group of one, which sends nothing.
 #include <lockstep/comm/communicator.hpp>
 
 namespace lockstep {

@@ -1,3 +1,4 @@
+// The collectives over MPI, on bytes in host memory.
 #include <algorithm>
 #include <limits>
 #include <utility>

@@ -1,3 +1,4 @@
+// The NcclApi that calls the library.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 
 #include <fmt/format.h>
 
@@ -11,10 +12,10 @@
 
 namespace lockstep {
 
-std::vector<EnvironmentVariable> shared_gpu_environment(int rank) {
+std::vector<EnvironmentVariable> shared_gpu_environment(std::uint64_t process) {
   return {
-      // NCCL refuses a GPU that it sees twice on one host, so each rank poses as a host of its own…
-      {"NCCL_HOSTID", fmt::format("lockstep-rank-{}", rank)},
+      // NCCL refuses a GPU that it sees twice on one host, so each process poses as a host of its own…
+      {"NCCL_HOSTID", fmt::format("lockstep-{:016x}", process)},
       // …and from 2.30 on, NCCL can be told that this is intended. Older versions do not know the variable.
       {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
       // These hosts talk through sockets on the one real machine.
@@ -28,8 +29,11 @@ std::vector<EnvironmentVariable> shared_gpu_environment(int rank) {
   };
 }
 
-void allow_shared_gpu(int rank) {
-  for (const auto& [name, value] : shared_gpu_environment(rank)) {
+void allow_shared_gpu() {
+  // The rank is not known before MPI starts, and MPI starts threads.
+  std::random_device random;
+  const std::uint64_t process = std::uint64_t{random()} << 32 | random();
+  for (const auto& [name, value] : shared_gpu_environment(process)) {
     if (::setenv(name.c_str(), value.c_str(), 1) != 0)
       throw CommError{fmt::format("cannot set {}={}: {}", name, value, std::strerror(errno))};
   }

@@ -1,6 +1,7 @@
 // Settings for NCCL when several ranks share a GPU.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@ struct EnvironmentVariable {
   friend bool operator==(const EnvironmentVariable&, const EnvironmentVariable&) = default;
 };
 
-/// The variables that let `rank` share a GPU with other ranks of its node.
-std::vector<EnvironmentVariable> shared_gpu_environment(int rank);
+/// The variables that let a process share a GPU with others of its node. `process` is a number that no other process
+/// has.
+std::vector<EnvironmentVariable> shared_gpu_environment(std::uint64_t process);
 
 }  // namespace lockstep

@@ -3,11 +3,12 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
 
 #include "device/cuda.hpp"
 #include "device/cuda/native.hpp"
@@ -16,6 +17,7 @@ namespace lockstep {
 namespace {
 
 using detail::check_cuda;
+using detail::warn_cuda;
 
 /// A CUDA stream, owned once. The Stream shares it with the memory that is released through it.
 class StreamHandle {
@@ -27,7 +29,7 @@ class StreamHandle {
   }
   StreamHandle(const StreamHandle&) = delete;
   StreamHandle& operator=(const StreamHandle&) = delete;
-  ~StreamHandle() { cudaStreamDestroy(stream_); }
+  ~StreamHandle() { warn_cuda(cudaStreamDestroy(stream_), "cudaStreamDestroy"); }
 
   cudaStream_t get() const { return stream_; }
 
@@ -44,13 +46,13 @@ class CudaEvent final : public Event {
   explicit CudaEvent(const StreamHandle& stream) {
     check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     if (const cudaError_t result = cudaEventRecord(event_, stream.get()); result != cudaSuccess) {
-      cudaEventDestroy(event_);
+      warn_cuda(cudaEventDestroy(event_), "cudaEventDestroy");
       check_cuda(result, "cudaEventRecord");
     }
   }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
-  ~CudaEvent() override { cudaEventDestroy(event_); }
+  ~CudaEvent() override { warn_cuda(cudaEventDestroy(event_), "cudaEventDestroy"); }
 
   bool done() const override {
     const cudaError_t result = cudaEventQuery(event_);
@@ -80,12 +82,14 @@ class CudaStream final : public Stream {
     if (bytes == 0) return {nullptr, 0, DeviceKind::cuda, nullptr};
     handle_->bind();
     void* data = nullptr;
-    if (cudaMallocAsync(&data, bytes, handle_->get()) == cudaErrorMemoryAllocation) {
+    const cudaError_t result = cudaMallocAsync(&data, bytes, handle_->get());
+    if (result == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
       throw DeviceError{fmt::format("the GPU has no {} bytes of memory left", bytes)};
     }
-    check_cuda(cudaGetLastError(), "cudaMallocAsync");
-    return {data, bytes, DeviceKind::cuda, [stream = handle_](void* held) { cudaFreeAsync(held, stream->get()); }};
+    check_cuda(result, "cudaMallocAsync");
+    return {data, bytes, DeviceKind::cuda,
+            [stream = handle_](void* held) { warn_cuda(cudaFreeAsync(held, stream->get()), "cudaFreeAsync"); }};
   }
 
   Buffer allocate_pinned(std::size_t bytes) override {
@@ -94,7 +98,7 @@ class CudaStream final : public Stream {
     void* data = nullptr;
     check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
     std::memset(data, 0, bytes);
-    return {data, bytes, DeviceKind::cpu, [](void* held) { cudaFreeHost(held); }};
+    return {data, bytes, DeviceKind::cpu, [](void* held) { warn_cuda(cudaFreeHost(held), "cudaFreeHost"); }};
   }
 
   void copy(void* to, const void* from, std::size_t bytes) override {
@@ -164,17 +168,6 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-void detail::check_cuda(cudaError_t result, const char* call) {
-  if (result == cudaSuccess) return;
-  (void)cudaGetLastError();
-  int device = 0;
-  std::string where;
-  if (cudaGetDevice(&device) == cudaSuccess) where += fmt::format(" on cuda:{}", device);
-  if (log::rank() >= 0) where += fmt::format(" of rank {}", log::rank());
-  throw DeviceError{
-      fmt::format("{} failed{}: {} ({})", call, where, cudaGetErrorString(result), cudaGetErrorName(result))};
-}
-
 cudaStream_t detail::native(Stream& stream) {
   const auto* const own = dynamic_cast<const CudaStream*>(&stream);
   if (!own) throw InvalidArgument{"a stream of the cpu has no handle of CUDA's"};
@@ -186,12 +179,30 @@ void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
   check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
 }
 
+std::uint64_t detail::cuda_memory_bytes() {
+  std::size_t unused = 0;
+  std::size_t all = 0;
+  check_cuda(cudaMemGetInfo(&unused, &all), "cudaMemGetInfo");
+  return all;
+}
+
 int cuda_device_count() {
   int count = 0;
   // Without a driver, this fails and leaves the count untouched.
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   (void)cudaGetLastError();
   return 0;
+}
+
+std::vector<std::string> cuda_device_uuids() {
+  std::vector<std::string> uuids;
+  for (int index = 0; index < cuda_device_count(); ++index) {
+    cudaDeviceProp gpu{};
+    check_cuda(cudaGetDeviceProperties(&gpu, index), "cudaGetDeviceProperties");
+    std::string& uuid = uuids.emplace_back();
+    for (const char byte : gpu.uuid.bytes) uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  return uuids;
 }
 
 std::unique_ptr<Device> make_cuda_device(int index) {

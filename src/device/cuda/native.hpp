@@ -1,6 +1,8 @@
 // Shared by the folders that call CUDA: checked calls, and the handle behind a Stream.
 #pragma once
 
+#include <string>
+
 #include <cuda_runtime_api.h>
 
 #include <lockstep/device/device.hpp>
@@ -8,8 +10,22 @@
 namespace lockstep::detail {
 
 /// DeviceError unless `result` is success. `call` names the function called; the message adds CUDA's text, the device
-/// and the rank.
+/// and, if the process has one, the rank. A late failure (is_late) is not blamed on `call`, which only found it.
 void check_cuda(cudaError_t result, const char* call);
+
+/// check_cuda for destructors: it warns instead of throwing, and warns of late failures once in a process. Clears
+/// CUDA's last error, so that the next call does not find it.
+void warn_cuda(cudaError_t result, const char* call) noexcept;
+
+/// Whether `result` is a failure of work that ran on the GPU. An earlier call enqueued that work, and every later call
+/// returns the same error.
+bool is_late(cudaError_t result);
+
+/// A late failure if there is one, otherwise success. Does not wait for work in progress.
+cudaError_t late_failure();
+
+/// " on cuda:1 of rank 2": the calling thread's GPU and the rank of the process, as far as they are known.
+std::string device_and_rank();
 
 /// The stream's handle. Makes its GPU the calling thread's current device. InvalidArgument unless it is a GPU's stream.
 cudaStream_t native(Stream& stream);

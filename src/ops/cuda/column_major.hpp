@@ -1,4 +1,4 @@
-// From products of row-major matrices to those that cuBLAS knows, whose matrices lie by columns.
+// Products of row-major matrices, expressed for cuBLAS, whose matrices are column-major.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace lockstep::ops::cuda {
 
-/// A matrix by columns: element (i, j) lies at i + j * leading.
+/// A column-major matrix: element (i, j) lies at i + j * leading.
 struct ColumnMajor {
   std::int64_t rows;
   std::int64_t columns;
@@ -23,9 +23,9 @@ struct ColumnMajorProduct {
   Transpose transpose_second;
 };
 
-/// Memory that holds a matrix by rows holds its transpose by columns. So c = op(a) · op(b) is what comes of asking for
-/// the transpose of c as the product of those of b (`first`) and a (`second`), in this order, and nothing is copied.
-/// A row of c is a column of `result`, so that a bias of c's columns is one of the result's rows.
+/// Memory that holds a matrix by rows holds its transpose by columns. So c = op(a) · op(b) is computed, without a copy,
+/// as the transpose of c: the product of the transposes of b (`first`) and a (`second`), in this order. A row of c is a
+/// column of `result`, so a bias of c's columns is a bias of the result's rows.
 constexpr ColumnMajorProduct column_major(const MatmulSizes& sizes, Transpose transpose_a, Transpose transpose_b) {
   const auto transposed_rows = [](std::int64_t rows, std::int64_t columns) {
     return ColumnMajor{.rows = columns, .columns = rows, .leading = columns};

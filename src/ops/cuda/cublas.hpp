@@ -1,4 +1,4 @@
-// cuBLASLt's calls checked, and its handles owned once.
+// Checked calls of cuBLASLt, and owners of its handles.
 #pragma once
 
 #include <utility>
@@ -7,11 +7,11 @@
 
 namespace lockstep::ops::cuda {
 
-/// DeviceError unless `status` is success. `call` names what was called; the message adds the library's text, the
+/// DeviceError unless `status` is success. `call` names the function called; the message adds the library's text, the
 /// device and the rank.
 void check_cublas(cublasStatus_t status, const char* call);
 
-/// What `create` and the like made, until `destroy`.
+/// Owns a handle that `create` or the like made, and destroys it.
 template <class Handle, cublasStatus_t (*destroy)(Handle)>
 class Owned {
  public:
@@ -27,7 +27,7 @@ class Owned {
 
   Handle get() const { return handle_; }
 
-  /// Where a call that makes one writes it. Only while there is none.
+  /// Where the creating call writes the handle. Only while there is none.
   Handle* to_fill() { return &handle_; }
 
  private:

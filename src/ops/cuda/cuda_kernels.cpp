@@ -1,5 +1,5 @@
-// The kernels on the memory of a GPU. What has no elements is done before anything is launched: neither CUDA nor
-// cuBLASLt takes nothing for an answer.
+// The kernels on GPU memory. Operands without elements are handled before anything is launched, because neither CUDA
+// nor cuBLASLt accepts them.
 #include <mutex>
 
 #include <fmt/format.h>
@@ -10,12 +10,11 @@
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/launch.hpp"
-#include "ops/cuda/no_image_kernels.hpp"
-#include "ops/cuda/no_sequence_kernels.hpp"
 #include "ops/cuda/products.hpp"
 #include "ops/product_tree.hpp"
 #include "ops/square_blocks.hpp"
 #include "ops/update_scalars.hpp"
+#include "ops/with_type.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -24,16 +23,6 @@ using detail::check_cuda;
 using detail::native;
 
 constexpr DeviceKind here = DeviceKind::cuda;
-
-/// Calls `body` with the C++ type of `dtype`, which the checks found to be f32 or f64.
-template <class Body>
-void with_type(DType dtype, Body&& body) {
-  if (dtype == DType::f32) {
-    body.template operator()<float>();
-  } else {
-    body.template operator()<double>();
-  }
-}
 
 template <class T>
 T* data(const TensorView& view) {
@@ -59,13 +48,16 @@ std::string fingerprint_of_current_gpu() {
                      version(driver));
 }
 
-class CudaKernels final : public Kernels, public cuda::NoImageKernels, public cuda::NoSequenceKernels {
+class CudaKernels final : public Kernels {
  public:
   explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
     native(stream_);
     answer_ = stream_.allocate_pinned(sizeof(cuda::SoftmaxAnswer));
     fingerprint_ = fingerprint_of_current_gpu();
   }
+
+  const ImageKernels* image() const override { return nullptr; }
+  const SequenceKernels* sequence() const override { return nullptr; }
 
   std::string_view name() const override { return "cuda"; }
   std::string fingerprint() const override { return fingerprint_; }
@@ -85,7 +77,7 @@ class CudaKernels final : public Kernels, public cuda::NoImageKernels, public cu
               const TensorView& y) const override {
     const MatmulSizes sizes = check_linear(here, x, weight, bias, y);
     const cuda::ProductCall call{sizes, x, Transpose::no, weight, Transpose::no, y, bias};
-    // As much as the library can do at once, the rest by a kernel each.
+    // Fuses as much as the library can; one kernel each does the rest.
     if (activation == Activation::relu && multiply(call, cuda::Epilogue::bias_relu)) return;
     if (!multiply(call, cuda::Epilogue::bias)) {
       multiply(call, cuda::Epilogue::none);
@@ -241,7 +233,8 @@ class CudaKernels final : public Kernels, public cuda::NoImageKernels, public cu
     return {.loss_sum = result.loss_sum, .correct = result.correct};
   }
 
-  /// What `answer` begins with, at most of the size of a SoftmaxAnswer. The one place where the host waits for the GPU.
+  /// Reads the beginning of `answer`, at most as large as a SoftmaxAnswer. The host waits for the GPU only here, and in
+  /// trials of new shapes (Products::multiply).
   template <class Answer>
   Answer fetch(const Buffer& answer) const {
     static_assert(sizeof(Answer) <= sizeof(cuda::SoftmaxAnswer));
@@ -254,7 +247,7 @@ class CudaKernels final : public Kernels, public cuda::NoImageKernels, public cu
   Stream& stream_;
   cuda::Products products_;
   mutable std::mutex answer_mutex_;
-  Buffer answer_;  ///< pinned: the GPU writes to it as it goes, without a copy of the driver's between
+  Buffer answer_;  ///< pinned, so that the GPU writes to it directly, without an extra copy by the driver
   std::string fingerprint_;
 };
 

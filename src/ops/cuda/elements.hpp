@@ -1,11 +1,11 @@
-// How kernels with one thread an element go through memory: in strides of the grid. For .cu files alone.
+// How kernels with one thread per element traverse memory: in strides of the grid. For .cu files alone.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep::ops::cuda {
 
-constexpr int threads = 256;  ///< of a block
+constexpr int threads = 256;  ///< per block
 
 inline __device__ std::int64_t first_index() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

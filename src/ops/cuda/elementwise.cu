@@ -1,5 +1,7 @@
-// One thread an element, in strides of the grid. Compiled without fused operations, so that every element has the bits
-// that the host's loops give it. 32-bit counts would end at 2^31 elements: every index is of 64 bits.
+// Element-wise kernels: one thread per element, in strides of the grid. Compiled without fused operations, so that
+// every element has the same bits as in the host's loops. Indices have 64 bits, since 32-bit counts would end at 2^31
+// elements.
+#include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/elements.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
@@ -7,7 +9,9 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-// Of add_bias: a block is a tile of rows and columns, so that no thread divides an index to find its column.
+using lockstep::detail::launch;
+
+// For add_bias. A block is a tile of rows and columns, so that no thread divides an index to find its column.
 constexpr int tile_columns = 32;
 constexpr int tile_rows = 8;
 
@@ -21,7 +25,7 @@ __global__ void add_bias_kernel(T* rows, const T* bias, std::int64_t row_count, 
   }
 }
 
-// `x < 0 ? 0 : x` and `y <= 0 ? 0 : dy`, in this direction, let a NaN through.
+// Written as `x < 0 ? 0 : x` and `y <= 0 ? 0 : dy`, these let NaN through.
 
 template <class T>
 __global__ void relu_kernel(const T* x, T* y, std::int64_t count) {
@@ -46,26 +50,22 @@ __global__ void add_kernel(T* sum, const T* x, std::int64_t count) {
 template <class T>
 cudaError_t launch_add_bias(T* rows, const T* bias, std::int64_t row_count, std::int64_t columns, cudaStream_t stream) {
   const dim3 grid{blocks_for(columns, tile_columns), blocks_for(row_count, tile_rows)};
-  add_bias_kernel<<<grid, dim3{tile_columns, tile_rows}, 0, stream>>>(rows, bias, row_count, columns);
-  return cudaGetLastError();
+  return launch(add_bias_kernel<T>, grid, dim3{tile_columns, tile_rows}, stream, rows, bias, row_count, columns);
 }
 
 template <class T>
 cudaError_t launch_relu(const T* x, T* y, std::int64_t count, cudaStream_t stream) {
-  relu_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(x, y, count);
-  return cudaGetLastError();
+  return launch(relu_kernel<T>, blocks_for(count, threads), threads, stream, x, y, count);
 }
 
 template <class T>
 cudaError_t launch_relu_gradient(const T* y, const T* dy, T* dx, std::int64_t count, cudaStream_t stream) {
-  relu_gradient_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(y, dy, dx, count);
-  return cudaGetLastError();
+  return launch(relu_gradient_kernel<T>, blocks_for(count, threads), threads, stream, y, dy, dx, count);
 }
 
 template <class T>
 cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream) {
-  add_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(sum, x, count);
-  return cudaGetLastError();
+  return launch(add_kernel<T>, blocks_for(count, threads), threads, stream, sum, x, count);
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                     \

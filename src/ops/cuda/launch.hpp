@@ -1,5 +1,5 @@
-// The launches behind cuda_kernels.cpp: plain pointers, so that nvcc compiles nothing but kernels. T is float or
-// double; counts are positive. Each enqueues its work on `stream` and returns what CUDA says of that.
+// Launches of kernels for cuda_kernels.cpp. They take plain pointers, so that nvcc compiles nothing but kernels. T is
+// float or double; counts are positive. Each enqueues its work on `stream` and returns CUDA's status for that.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lockstep::ops::cuda {
 template <class T>
 cudaError_t launch_add_bias(T* rows, const T* bias, std::int64_t row_count, std::int64_t columns, cudaStream_t stream);
 
-/// out [columns] = the rows of rows [row_count, columns], which may be none, added up first row first.
+/// out [columns] = the sum of the rows of rows [row_count, columns], first row first. There may be no rows.
 template <class T>
 cudaError_t launch_sum_rows(const T* rows, T* out, std::int64_t row_count, std::int64_t columns, cudaStream_t stream);
 
@@ -39,22 +39,22 @@ template <class T>
 cudaError_t launch_adamw(T* values, const T* gradient, T* first, T* second, const StepScalars<T>& step,
                          const AdamWScalars<T>& adam, std::int64_t count, cudaStream_t stream);
 
-/// The sums of the squares of each block of x: square_blocks(count) of them.
+/// The sum of the squares of each block of x; there are square_blocks(count) blocks.
 template <class T>
 cudaError_t launch_block_sums(const T* x, std::int64_t count, double* block_sums, cudaStream_t stream);
 
-/// sums[0] = all of them, in the tree of fixed_order_sum; what is left of the others is unspecified.
+/// sums[0] = the sum of all, in the tree of fixed_order_sum. The others are left unspecified.
 cudaError_t launch_tree_sum(double* sums, std::int64_t count, cudaStream_t stream);
 
-/// What comes of a batch.
+/// The result for a batch.
 struct SoftmaxAnswer {
   double loss_sum;
   std::int64_t correct;
-  std::int64_t bad_row;  ///< the first counted row whose label is no class; the number of samples if there is none
+  std::int64_t bad_row;  ///< first counted row whose label is no class; the number of samples if there is none
   std::int32_t bad_label;
 };
 
-/// One row's share of it.
+/// One row's part of the result.
 struct SoftmaxRow {
   double loss;
   std::int64_t correct;
@@ -67,11 +67,10 @@ struct SoftmaxBatch {
   std::int64_t rows;
   std::int64_t classes;
   std::int64_t samples;  ///< positive
-  T* d_logits;           ///< null where no gradient is wanted
+  T* d_logits;           ///< null if no gradient is wanted
 };
 
-/// `row_shares` [samples] and `answer` are memory of the GPU. Where a label is no class, nothing but the answer is
-/// written.
+/// `row_shares` [samples] and `answer` are GPU memory. If a label is no class, writes nothing but the answer.
 template <class T>
 cudaError_t launch_softmax(const SoftmaxBatch<T>& batch, SoftmaxRow* row_shares, SoftmaxAnswer* answer,
                            cudaStream_t stream);

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
 
 #include "device/cuda/native.hpp"
 
@@ -19,12 +18,12 @@ namespace {
 using lockstep::detail::check_cuda;
 using lockstep::detail::native;
 
-/// What NVIDIA recommends for Hopper, where the need is largest.
+/// NVIDIA's recommendation for Hopper, which needs the most.
 constexpr std::size_t workspace_bytes = 32 << 20;
 
-/// Of every operand, and all that the library's fastest loads ask for. Views may begin at any element; those that are
-/// aligned to less are copied. To let the library look at the real alignment would be simpler, but then it would pick
-/// its algorithm, and with it the bits, by where an operand lies.
+/// The alignment of every operand, and all that the library's fastest loads ask for. Views may begin at any element;
+/// those with less alignment are copied. Letting the library see the real alignment would be simpler, but its choice of
+/// an algorithm, and with it the bits, would then depend on where an operand lies.
 constexpr std::size_t operand_alignment = 16;
 
 cudaDataType_t data_type(DType dtype) {
@@ -49,7 +48,7 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
 
 Operation make_operation(DType dtype, const ColumnMajorProduct& product, Epilogue epilogue) {
   Operation made;
-  // The default compute types keep full precision: TF32 and the like are types of their own.
+  // The default compute types keep full precision; TF32 and the like are separate types.
   const cublasComputeType_t compute_type = dtype == DType::f32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
   check_cublas(cublasLtMatmulDescCreate(made.to_fill(), compute_type, data_type(dtype)), "cublasLtMatmulDescCreate");
   set(made, CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_first));
@@ -74,9 +73,9 @@ Preference make_preference() {
   Preference made;
   check_cublas(cublasLtMatmulPreferenceCreate(made.to_fill()), "cublasLtMatmulPreferenceCreate");
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
-  // A sum that is split among blocks may be put together by a second step, from parts that lie in the workspace: in one
-  // order. In place, the blocks add their parts to the output one at a time, but nothing says in which order
-  // (cublasLtReductionScheme_t in cuBLAS's documentation), and it has been seen to change from run to run.
+  // A sum that is split among blocks may be completed by a second step, from parts in the workspace, in one order. In
+  // place, the blocks add their parts to the output one at a time, in an order that is not specified
+  // (cublasLtReductionScheme_t in cuBLAS's documentation) and has been seen to change from run to run.
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       std::uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK} & ~std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE});
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -85,7 +84,7 @@ Preference make_preference() {
   return made;
 }
 
-/// A view's memory where the library may use it: in place, or in memory beside it where it is not aligned enough.
+/// A view's memory as the library may use it: in place, or in an aligned copy if it is not aligned enough.
 class Aligned {
  public:
   static Aligned read(const TensorView& view, Stream& stream) {
@@ -97,7 +96,7 @@ class Aligned {
 
   void* data() const { return beside_.data() ? beside_.data() : view_.data(); }
 
-  /// Brings what was written to where it belongs.
+  /// Copies what was written back to the view.
   void settle(Stream& stream) const {
     if (beside_.data()) stream.copy(view_.data(), beside_.data(), view_.bytes());
   }
@@ -124,9 +123,9 @@ bool all_nan(const TensorView& view, Stream& stream) {
 
 void check_cublas(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  int device = -1;
-  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
-  throw DeviceError{fmt::format("{} failed on cuda:{} of rank {}: {} ({})", call, device, log::rank(),
+  // The library answers to a late failure with a status of its own.
+  check_cuda(lockstep::detail::late_failure(), call);
+  throw DeviceError{fmt::format("{} failed{}: {} ({})", call, lockstep::detail::device_and_rank(),
                                 cublasLtGetStatusString(status), cublasLtGetStatusName(status))};
 }
 
@@ -184,8 +183,8 @@ std::optional<Products::Plan> Products::make_plan(const Key& key) const {
             .second = make_layout(key.dtype, product.second),
             .result = make_layout(key.dtype, product.result),
             .algorithm = {}};
-  // The library reads the alignment of the bias off its address, and off none that there is none: an address that is
-  // aligned as little as any that it will get.
+  // The library reads the alignment of the bias from its address; without an address it assumes that there is no bias.
+  // This address has the least alignment of all that it will get.
   if (key.epilogue != Epilogue::none) {
     const void* const least_aligned = workspace_.data() + operand_alignment;
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, least_aligned);
@@ -213,7 +212,7 @@ bool Products::lets_nan_through(const Key& key, const Plan& plan) const {
   const Tensor b = Tensor::zeros(key.dtype, {k, n}, stream_);
   const Tensor bias = Tensor::zeros(key.dtype, {n}, stream_);
   const Tensor c = Tensor::zeros(key.dtype, {m, n}, stream_);
-  // Bits of nothing but ones are NaNs.
+  // All bits set make a NaN.
   check_cuda(cudaMemsetAsync(bias.view().data(), 0xff, bias.view().bytes(), native(stream_)), "cudaMemsetAsync");
   run(plan, b.view().data(), a.view().data(), bias.view().data(), c.view().data());
   return key.dtype == DType::f32 ? all_nan<float>(c.view(), stream_) : all_nan<double>(c.view(), stream_);
@@ -228,7 +227,7 @@ void Products::run(const Plan& plan, const void* first, const void* second, cons
   const bool f32 = plan.dtype == DType::f32;
   const void* const one = f32 ? static_cast<const void*>(&one_f32) : &one_f64;
   const void* const zero = f32 ? static_cast<const void*>(&zero_f32) : &zero_f64;
-  // By zero, what the result held before is not read.
+  // Multiplied by zero, the old content of the result is not read.
   check_cublas(cublasLtMatmul(library_.get(), plan.operation.get(), one, first, plan.first.get(), second,
                               plan.second.get(), zero, result, plan.result.get(), result, plan.result.get(),
                               &plan.algorithm, workspace_.data(), workspace_.bytes(), native(stream_)),

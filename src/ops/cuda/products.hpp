@@ -1,9 +1,9 @@
 // Matrix products by cuBLASLt, in full f32 and f64.
 //
-// The bits of a product depend on the algorithm that the library picks. So the pick may depend on nothing but the
-// operation: on its type, its shape and what is fused with it. It is made once for each and kept; the operands that the
-// library gets to see are always aligned alike; and of the ways to split a sum among blocks, those whose order depends
-// on which block is first are excluded.
+// The bits of a product depend on the algorithm that the library picks. The pick must therefore depend on the operation
+// alone: its type, its shape and what is fused with it. It is made once for each operation and kept. The library sees
+// operands of one alignment only. Ways to split a sum among blocks whose order depends on which block is first are
+// excluded.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace lockstep::ops::cuda {
 
-/// What the library does to a product before it writes it.
+/// What the library applies to a product before writing it.
 enum class Epilogue : std::uint8_t { none, bias, bias_relu };
 
 /// A product and the memory of its operands.
@@ -29,7 +29,7 @@ struct ProductCall {
   TensorView b;
   Transpose transpose_b = Transpose::no;
   TensorView c;
-  TensorView bias;  ///< of c's columns; not read where the epilogue adds none
+  TensorView bias;  ///< for c's columns; not read if the epilogue adds none
 };
 
 /// Enqueues on one stream, which must outlive it. Threads may share it.
@@ -37,12 +37,12 @@ class Products {
  public:
   explicit Products(Stream& stream);
 
-  /// c = op(a) · op(b), then `epilogue`, if the library can. Otherwise nothing, and false: the same answer whenever the
-  /// same is asked. It always can without an epilogue: DeviceError if it says otherwise. Extents are positive.
+  /// c = op(a) · op(b), then `epilogue`, if the library can do that. Otherwise does nothing and returns false, always
+  /// the same for the same operation. Without an epilogue it can; DeviceError if the library says otherwise. Extents
+  /// must be positive.
   ///
-  /// The first call for a shape asks the library for its algorithms. Where that is with bias_relu, it blocks the host:
-  /// the library does not say whether its ReLU lets a NaN through, so that each algorithm is tried out, and one that
-  /// hides a NaN is none.
+  /// The first call for a shape asks the library for its algorithms. With bias_relu this blocks the host: the library
+  /// does not say whether its ReLU lets NaN through, so the algorithm is tried out, and rejected if it hides a NaN.
   bool multiply(const ProductCall& call, Epilogue epilogue) const;
 
  private:
@@ -74,8 +74,8 @@ class Products {
   Stream& stream_;
   LibraryHandle library_;
   Buffer workspace_;
-  /// Held from the look at the plans to the last kernel of a product: some are two kernels that share the workspace,
-  /// and the pointer to the bias is part of the plan.
+  /// Held from the lookup of a plan to the last kernel of its product: some products are two kernels that share the
+  /// workspace, and the pointer to the bias is part of the plan.
   mutable std::mutex mutex_;
   mutable std::map<Key, std::optional<Plan>> plans_;
 };

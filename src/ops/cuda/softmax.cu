@@ -1,12 +1,15 @@
-// Softmax cross-entropy in three launches: is every label a class; one warp a row; the rows' losses added up in order.
-// The first leaves its verdict in GPU memory, where the other two read it: so nothing is written for a bad label, and
-// the host learns of it with the answer.
+// Softmax cross-entropy in three launches: check that every label is a class; one warp per row; add up the rows' losses
+// in order. The first leaves its verdict in GPU memory, where the other two read it. So nothing is written for a bad
+// label, and the host learns of it with the answer.
+#include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
+
+using lockstep::detail::launch;
 
 constexpr int label_threads = 1024;
 
@@ -33,7 +36,7 @@ constexpr int lanes = 32;
 constexpr int warps = 8;
 constexpr unsigned all_lanes = 0xffffffff;
 
-/// In a butterfly: every lane ends with the same, from the same additions.
+/// A butterfly: every lane ends with the same value, from the same additions.
 template <class T>
 __device__ T warp_sum(T value) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
@@ -50,7 +53,7 @@ __device__ Largest<T> warp_largest(Largest<T> mine) {
   return mine;
 }
 
-/// The lanes of a warp have one row, so that all of them take each branch and reach each shuffle together.
+/// The lanes of a warp share one row, so all of them take each branch and reach each shuffle together.
 template <class T>
 __global__ void rows_kernel(SoftmaxBatch<T> batch, SoftmaxRow* row_shares, const SoftmaxAnswer* answer) {
   if (answer->bad_row < batch.samples) return;
@@ -74,7 +77,7 @@ __global__ void rows_kernel(SoftmaxBatch<T> batch, SoftmaxRow* row_shares, const
       row_shares[row] = {.loss = loss, .correct = is_correct(largest.index, label, loss)};
     }
     if (d) {
-      // The gradient may overwrite the logits: not before every lane has read the label's.
+      // The gradient may overwrite the logits, but only after every lane has read the label's.
       __syncwarp();
       lane_gradient(x, classes, label, lane, lanes, largest.value, sum, d);
     }
@@ -83,7 +86,7 @@ __global__ void rows_kernel(SoftmaxBatch<T> batch, SoftmaxRow* row_shares, const
 
 constexpr int total_threads = 256;
 
-/// One block. All its threads fetch, one adds: in the order of the rows, as the contract says.
+/// One block. All its threads fetch, one adds in the order of the rows, as the contract says.
 __global__ void total_kernel(const SoftmaxRow* row_shares, std::int64_t samples, SoftmaxAnswer* answer) {
   __shared__ SoftmaxRow fetched[total_threads];
   if (answer->bad_row < samples) return;
@@ -113,13 +116,16 @@ __global__ void total_kernel(const SoftmaxRow* row_shares, std::int64_t samples,
 template <class T>
 cudaError_t launch_softmax(const SoftmaxBatch<T>& batch, SoftmaxRow* row_shares, SoftmaxAnswer* answer,
                            cudaStream_t stream) {
-  check_labels_kernel<<<1, label_threads, 0, stream>>>(batch.labels, batch.samples, batch.classes, answer);
-  if (const cudaError_t result = cudaGetLastError(); result != cudaSuccess) return result;
+  if (const cudaError_t result =
+          launch(check_labels_kernel, 1, label_threads, stream, batch.labels, batch.samples, batch.classes, answer);
+      result != cudaSuccess)
+    return result;
   const std::int64_t row_count = batch.d_logits ? batch.rows : batch.samples;
-  rows_kernel<<<blocks_for(row_count, warps), dim3{lanes, warps}, 0, stream>>>(batch, row_shares, answer);
-  if (const cudaError_t result = cudaGetLastError(); result != cudaSuccess) return result;
-  total_kernel<<<1, total_threads, 0, stream>>>(row_shares, batch.samples, answer);
-  return cudaGetLastError();
+  if (const cudaError_t result =
+          launch(rows_kernel<T>, blocks_for(row_count, warps), dim3{lanes, warps}, stream, batch, row_shares, answer);
+      result != cudaSuccess)
+    return result;
+  return launch(total_kernel, 1, total_threads, stream, row_shares, batch.samples, answer);
 }
 
 template cudaError_t launch_softmax<float>(const SoftmaxBatch<float>&, SoftmaxRow*, SoftmaxAnswer*, cudaStream_t);

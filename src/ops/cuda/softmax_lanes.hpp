@@ -1,9 +1,9 @@
 // Softmax cross-entropy of one row by the lanes of a warp, for float and double. Lane l of n takes the classes l, l +
-// n, l + 2n, ... What the lanes found is joined by whoever calls these: by shuffles on a GPU, by a loop in a test.
+// n, l + 2n, ... The caller joins the lanes' results: by shuffles on a GPU, by a loop in a test.
 //
 // The rules are those of the reference's row: the lowest of equal logits is the largest, and what is not finite reaches
-// the loss. A NaN is never the largest, nor is -infinity: the sum of the exponentials is NaN where a logit is NaN or
-// +infinity, or all of them are -infinity.
+// the loss. A NaN is never the largest, nor is -infinity. The sum of the exponentials is NaN if a logit is NaN or
+// +infinity, or if all are -infinity.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace lockstep::ops::cuda {
 template <class T>
 struct Largest {
   T value;
-  std::int64_t index;  ///< as many as there are classes: none
+  std::int64_t index;  ///< the number of classes if there is none
 };
 
 template <class T>
@@ -27,14 +27,14 @@ LOCKSTEP_HOST_DEVICE Largest<T> lane_largest(const T* x, std::int64_t classes, i
   return largest;
 }
 
-/// The same whichever of both comes first, so that lanes that join in different orders agree.
+/// The same in either order, so lanes that join in different orders agree.
 template <class T>
 LOCKSTEP_HOST_DEVICE Largest<T> joined(Largest<T> a, Largest<T> b) {
   const bool second = b.value > a.value || (b.value == a.value && b.index < a.index);
   return second ? b : a;
 }
 
-/// The lane's part of the sum of e^(x[j] - max), which are at most 1, so that no logit overflows.
+/// The lane's part of the sum of e^(x[j] - max). Each term is at most 1, so no logit overflows.
 template <class T>
 LOCKSTEP_HOST_DEVICE T lane_sum(const T* x, std::int64_t classes, int lane, int lanes, T max) {
   T sum = 0;

@@ -1,11 +1,14 @@
-// Sums of columns, each by one thread, first row first: the bits are the host's. The blocks are of one warp, because a
-// layer has few hundred columns and a GPU more than a hundred multiprocessors. The loop is unrolled so that the loads
-// of several rows are under way at once.
+// Sums of columns. One thread adds up each, first row first, so the bits are the host's. Blocks have one warp, because
+// a layer has a few hundred columns and a GPU more than a hundred multiprocessors. The loop is unrolled to keep the
+// loads of several rows in flight.
+#include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
+
+using lockstep::detail::launch;
 
 constexpr int threads = 32;
 
@@ -25,8 +28,7 @@ __global__ void sum_rows_kernel(const T* rows, T* out, std::int64_t row_count, s
 
 template <class T>
 cudaError_t launch_sum_rows(const T* rows, T* out, std::int64_t row_count, std::int64_t columns, cudaStream_t stream) {
-  sum_rows_kernel<<<blocks_for(columns, threads), threads, 0, stream>>>(rows, out, row_count, columns);
-  return cudaGetLastError();
+  return launch(sum_rows_kernel<T>, blocks_for(columns, threads), threads, stream, rows, out, row_count, columns);
 }
 
 template cudaError_t launch_sum_rows<float>(const float*, float*, std::int64_t, std::int64_t, cudaStream_t);

@@ -1,5 +1,6 @@
-// The steps of optimizers, one thread an element in strides of the grid, and the sum of squares. Compiled without fused
-// operations, as elementwise.cu: the bits are the host's.
+// Optimizer steps, one thread per element in strides of the grid, and the sum of squares. Compiled without fused
+// operations, like elementwise.cu, so the bits are the host's.
+#include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/elements.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
@@ -7,6 +8,8 @@
 
 namespace lockstep::ops::cuda {
 namespace {
+
+using lockstep::detail::launch;
 
 template <class T>
 __global__ void sgd_kernel(T* values, const T* gradient, StepScalars<T> step, std::int64_t count) {
@@ -27,7 +30,7 @@ __global__ void adamw_kernel(T* values, const T* gradient, T* first, T* second, 
     apply_adamw(values[i], gradient[i], first[i], second[i], step, adam);
 }
 
-/// As many threads as a block of elements has sums. Each takes block after block.
+/// A block has as many threads as a block of elements has sums, and takes one block of elements after another.
 template <class T>
 __global__ void block_sums_kernel(const T* x, std::int64_t count, double* block_sums) {
   __shared__ double sums[square_lanes];
@@ -66,34 +69,30 @@ __global__ void tree_kernel(double* sums, std::int64_t count) {
 template <class T>
 cudaError_t launch_sgd(T* values, const T* gradient, const StepScalars<T>& step, std::int64_t count,
                        cudaStream_t stream) {
-  sgd_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, step, count);
-  return cudaGetLastError();
+  return launch(sgd_kernel<T>, blocks_for(count, threads), threads, stream, values, gradient, step, count);
 }
 
 template <class T>
 cudaError_t launch_momentum(T* values, const T* gradient, T* velocity, const StepScalars<T>& step, T momentum,
                             std::int64_t count, cudaStream_t stream) {
-  momentum_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, velocity, step, momentum,
-                                                                      count);
-  return cudaGetLastError();
+  return launch(momentum_kernel<T>, blocks_for(count, threads), threads, stream, values, gradient, velocity, step,
+                momentum, count);
 }
 
 template <class T>
 cudaError_t launch_adamw(T* values, const T* gradient, T* first, T* second, const StepScalars<T>& step,
                          const AdamWScalars<T>& adam, std::int64_t count, cudaStream_t stream) {
-  adamw_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(values, gradient, first, second, step, adam, count);
-  return cudaGetLastError();
+  return launch(adamw_kernel<T>, blocks_for(count, threads), threads, stream, values, gradient, first, second, step,
+                adam, count);
 }
 
 template <class T>
 cudaError_t launch_block_sums(const T* x, std::int64_t count, double* block_sums, cudaStream_t stream) {
-  block_sums_kernel<<<blocks_for(square_blocks(count), 1), square_lanes, 0, stream>>>(x, count, block_sums);
-  return cudaGetLastError();
+  return launch(block_sums_kernel<T>, blocks_for(square_blocks(count), 1), square_lanes, stream, x, count, block_sums);
 }
 
 cudaError_t launch_tree_sum(double* sums, std::int64_t count, cudaStream_t stream) {
-  tree_kernel<<<1, tree_threads, 0, stream>>>(sums, count);
-  return cudaGetLastError();
+  return launch(tree_kernel, 1, tree_threads, stream, sums, count);
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                                    \

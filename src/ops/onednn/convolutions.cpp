@@ -1,4 +1,4 @@
-#include "convolutions.hpp"
+#include "ops/onednn/convolutions.hpp"
 
 #include <unordered_map>
 
@@ -7,14 +7,14 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "threads.hpp"
+#include "ops/onednn/threads.hpp"
 
 namespace lockstep::ops {
 namespace {
 
 using dnnl::memory;
 
-/// How an operand lies in the tensors of the kernels. oneDNN's own order of the dimensions is another.
+/// How operands lie in the kernels' tensors. oneDNN lists dimensions in its own order.
 struct Layouts {
   explicit Layouts(const ConvolutionSizes& sizes)
       : x{{sizes.images, sizes.inputs, sizes.height, sizes.width}, memory::data_type::f32, memory::format_tag::nhwc},
@@ -31,12 +31,12 @@ struct Layouts {
   memory::desc y;
   memory::desc bias;
   memory::desc weight;
-  memory::desc packed_weight;  ///< as the library likes it
+  memory::desc packed_weight;  ///< in the layout that the library asks for
 };
 
 constexpr auto algorithm = dnnl::algorithm::convolution_direct;
 
-/// The scratch memory is the plan's: the library's own would tie a primitive to the thread that made it.
+/// The plan owns the scratch memory; memory of the library would tie a primitive to the thread that made it.
 dnnl::primitive_attr own_scratchpad() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -63,7 +63,7 @@ dnnl::convolution_backward_data::primitive_desc input_gradient_of(const Layouts&
 
 }  // namespace
 
-/// One direction of one shape. For one thread at a time: `mutex` is for its users to take.
+/// One direction for one shape. For one thread at a time; users must hold `mutex`.
 class Convolutions::Plan {
  public:
   Plan(Direction direction, const ConvolutionSizes& sizes) : layouts_{sizes} {
@@ -119,7 +119,7 @@ class Convolutions::Plan {
     scratchpad_ = memory{description.scratchpad_desc(), engine_};
   }
 
-  /// The library has no word for an operand that is only read.
+  /// The library cannot mark an operand as read-only.
   memory at(const memory::desc& layout, const TensorView& view) const { return {layout, engine_, view.data()}; }
 
   void move(memory from, memory to) { dnnl::reorder{from, to}.execute(stream_, from, to); }

@@ -1,8 +1,8 @@
 // Convolutions of f32 by oneDNN.
 //
-// Images are read and written where they lie, with their channels innermost: the library has fast code for that.
-// Weights are brought into the layout that it asks for, which is different for each direction, in every call: they are
-// small. What the library makes for a shape is kept.
+// Images are read and written in place, with channels innermost, for which the library has fast code. Weights are
+// small, so every call brings them into the layout that the library asks for, a different one for each direction. What
+// the library makes for a shape is kept.
 #pragma once
 
 #include <map>
@@ -12,18 +12,18 @@
 
 #include <lockstep/ops/kernels.hpp>
 
-#include "../image_checks.hpp"
+#include "ops/image_checks.hpp"
 
 namespace lockstep::ops {
 
-/// Operands are checked. DeviceError where the library fails. Threads may share one; two that want the same direction
-/// of the same shape wait for each other.
+/// Operands must have been checked. DeviceError if the library fails. Threads may share an object; those that want the
+/// same direction of the same shape wait for each other.
 class Convolutions {
  public:
   explicit Convolutions(Threads threads);
   ~Convolutions();
 
-  /// The library is not asked about nothing.
+  /// False without elements: the library is not called for nothing.
   static bool can_do(DType dtype, const ConvolutionSizes& sizes);
 
   void forward(const ConvolutionSizes& sizes, const TensorView& x, const TensorView& weight, const TensorView& bias,

@@ -1,4 +1,4 @@
-#include "gelu.hpp"
+#include "ops/onednn/gelu.hpp"
 
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -22,7 +22,7 @@ dnnl::eltwise_forward::primitive_desc describe_forward(const TensorView& x, cons
   return {{dnnl::prop_kind::forward_training, tanh_form, flat(x), 0, 0}, engine};
 }
 
-/// The library keeps what it generated for a shape, so asking for it again costs a microsecond.
+/// The library caches what it generated for a shape, so asking again costs a microsecond.
 template <class Body>
 void with_library(const TensorView& x, Body&& body) {
   try {

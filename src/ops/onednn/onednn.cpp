@@ -1,4 +1,4 @@
-// Matrix products, convolutions and GELU of f32 by oneDNN; all else is the reference's.
+// Matrix products, convolutions and GELU of f32 by oneDNN; the reference does the rest.
 #include <algorithm>
 #include <vector>
 
@@ -7,16 +7,16 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "../backends.hpp"
-#include "../checks.hpp"
-#include "../product_tree.hpp"
-#include "../reference/attention.hpp"
-#include "../reference/loops.hpp"
-#include "../reference/reference.hpp"
-#include "../sequence_checks.hpp"
-#include "convolutions.hpp"
-#include "gelu.hpp"
-#include "threads.hpp"
+#include "ops/backends.hpp"
+#include "ops/checks.hpp"
+#include "ops/onednn/convolutions.hpp"
+#include "ops/onednn/gelu.hpp"
+#include "ops/onednn/threads.hpp"
+#include "ops/product_tree.hpp"
+#include "ops/reference/attention.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/reference.hpp"
+#include "ops/sequence_checks.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -25,7 +25,7 @@ char letter(Transpose transpose) {
   return transpose == Transpose::yes ? 'T' : 'N';
 }
 
-/// c = scale * op(a) · op(b) + keep * c, for extents above zero; where `keep` is zero, c is not read.
+/// c = scale * op(a) · op(b) + keep * c, for positive extents. If `keep` is zero, c is not read.
 void multiply_blocks(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
                      const Block<float>& b, Transpose transpose_b, float keep, const Block<float>& c) {
   const dnnl_status_t status = dnnl_sgemm(letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, scale,
@@ -35,28 +35,28 @@ void multiply_blocks(const MatmulSizes& sizes, float scale, const Block<float>& 
                                   sizes.m, sizes.n, sizes.k)};
 }
 
-/// c = scale * op(a) · op(b), for extents above zero.
+/// c = scale * op(a) · op(b), for positive extents.
 void multiply_over(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
                    const Block<float>& b, Transpose transpose_b, const Block<float>& c) {
   multiply_blocks(sizes, scale, a, transpose_a, b, transpose_b, 0, c);
 }
 
-/// The library is not asked about nothing: it need not write a sum over no terms.
+/// The library is not called for nothing: it need not write a sum over no terms.
 bool can_multiply(DType dtype, const MatmulSizes& sizes) {
   return dtype == DType::f32 && sizes.m > 0 && sizes.n > 0 && sizes.k > 0;
 }
 
-/// Some rows of the products of factors, few enough that they and what is added to them stay in the cache.
+/// A block of rows of the products, small enough that it and what is added to it stay in the cache.
 class BlockProducts {
  public:
   explicit BlockProducts(const TensorView& c)
       : c_{data<float>(c)}, rows_of_c_{c.shape()[0]}, columns_{c.shape()[1]}, rows_of_block_{rows_within(columns_)} {}
 
-  /// The first block behind the last one, or none.
+  /// The next block; null after the last.
   float* next() {
     first_ += rows_;
     const std::int64_t left = rows_of_c_ - first_;
-    // No block of a few rows remains at the end: it might be computed in another way.
+    // Avoids a last block of a few rows, which the library might compute in another way.
     rows_ = left < 2 * rows_of_block_ ? left : rows_of_block_;
     return rows_ > 0 ? c_ + first_ * columns_ : nullptr;
   }
@@ -86,9 +86,83 @@ class BlockProducts {
   std::vector<std::vector<float>> spare_;
 };
 
+class OneDnnImageKernels final : public ReferenceImageKernels {
+ public:
+  explicit OneDnnImageKernels(Threads threads) : convolutions_{threads} {}
+
+  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+                   const TensorView& y) const override {
+    const ConvolutionSizes sizes = check_convolution(DeviceKind::cpu, x, weight, bias, y);
+    if (!Convolutions::can_do(y.dtype(), sizes))
+      return ReferenceImageKernels::convolution(x, weight, bias, activation, y);
+    convolutions_.forward(sizes, x, weight, bias, y);
+    // Not the library's ReLU, which would turn a NaN into 0.
+    if (activation == Activation::relu) loops::relu(data<float>(y), data<float>(y), y.count());
+  }
+
+  void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,
+                             const TensorView& d_bias) const override {
+    const ConvolutionSizes sizes = check_convolution_gradients(DeviceKind::cpu, x, dy, d_weight, d_bias);
+    if (!Convolutions::can_do(x.dtype(), sizes))
+      return ReferenceImageKernels::convolution_gradients(x, dy, d_weight, d_bias);
+    convolutions_.gradients(sizes, x, dy, d_weight, d_bias);
+  }
+
+  void convolution_input_gradient(const TensorView& dy, const TensorView& weight, const TensorView& dx) const override {
+    const ConvolutionSizes sizes = check_convolution_input_gradient(DeviceKind::cpu, dy, weight, dx);
+    if (!Convolutions::can_do(dx.dtype(), sizes))
+      return ReferenceImageKernels::convolution_input_gradient(dy, weight, dx);
+    convolutions_.input_gradient(sizes, dy, weight, dx);
+  }
+
+ private:
+  Convolutions convolutions_;
+};
+
+class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
+ public:
+  explicit OneDnnSequenceKernels(Threads threads) : threads_{threads} {}
+
+  void gelu(const TensorView& x, const TensorView& y) const override {
+    check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
+    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceSequenceKernels::gelu(x, y);
+    const OpenMpThreads threads{threads_};
+    onednn::gelu(x, y);
+  }
+
+  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override {
+    check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
+    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceSequenceKernels::gelu_gradient(x, dy, dx);
+    const OpenMpThreads threads{threads_};
+    onednn::gelu_gradient(x, dy, dx);
+  }
+
+  void causal_attention(const CausalAttention& operands) const override {
+    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
+      return ReferenceSequenceKernels::causal_attention(operands);
+    const OpenMpThreads threads{threads_};
+    attend<float>(sizes, operands, multiply_over);
+  }
+
+  void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
+    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
+      return ReferenceSequenceKernels::causal_attention_gradient(operands);
+    const OpenMpThreads threads{threads_};
+    attend_gradient<float>(sizes, operands, multiply_over);
+  }
+
+ private:
+  Threads threads_;
+};
+
 class OneDnnKernels final : public ReferenceKernels {
  public:
-  explicit OneDnnKernels(Threads threads) : threads_{threads}, convolutions_{threads} {}
+  explicit OneDnnKernels(Threads threads) : threads_{threads}, image_{threads}, sequence_{threads} {}
+
+  const ImageKernels* image() const override { return &image_; }
+  const SequenceKernels* sequence() const override { return &sequence_; }
 
   std::string_view name() const override { return "oneDNN"; }
 
@@ -120,62 +194,10 @@ class OneDnnKernels final : public ReferenceKernels {
     while (float* const rows = block.next()) add_up_products(block, factors, rows);
   }
 
-  void gelu(const TensorView& x, const TensorView& y) const override {
-    check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
-    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceKernels::gelu(x, y);
-    const OpenMpThreads threads{threads_};
-    onednn::gelu(x, y);
-  }
-
-  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override {
-    check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
-    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceKernels::gelu_gradient(x, dy, dx);
-    const OpenMpThreads threads{threads_};
-    onednn::gelu_gradient(x, dy, dx);
-  }
-
-  void causal_attention(const CausalAttention& operands) const override {
-    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
-      return ReferenceKernels::causal_attention(operands);
-    const OpenMpThreads threads{threads_};
-    attend<float>(sizes, operands, multiply_over);
-  }
-
-  void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
-    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
-      return ReferenceKernels::causal_attention_gradient(operands);
-    const OpenMpThreads threads{threads_};
-    attend_gradient<float>(sizes, operands, multiply_over);
-  }
-
-  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
-                   const TensorView& y) const override {
-    const ConvolutionSizes sizes = check_convolution(DeviceKind::cpu, x, weight, bias, y);
-    if (!Convolutions::can_do(y.dtype(), sizes)) return ReferenceKernels::convolution(x, weight, bias, activation, y);
-    convolutions_.forward(sizes, x, weight, bias, y);
-    // Not by the library, which would turn a NaN into 0.
-    if (activation == Activation::relu) relu(y, y);
-  }
-
-  void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,
-                             const TensorView& d_bias) const override {
-    const ConvolutionSizes sizes = check_convolution_gradients(DeviceKind::cpu, x, dy, d_weight, d_bias);
-    if (!Convolutions::can_do(x.dtype(), sizes))
-      return ReferenceKernels::convolution_gradients(x, dy, d_weight, d_bias);
-    convolutions_.gradients(sizes, x, dy, d_weight, d_bias);
-  }
-
-  void convolution_input_gradient(const TensorView& dy, const TensorView& weight, const TensorView& dx) const override {
-    const ConvolutionSizes sizes = check_convolution_input_gradient(DeviceKind::cpu, dy, weight, dx);
-    if (!Convolutions::can_do(dx.dtype(), sizes)) return ReferenceKernels::convolution_input_gradient(dy, weight, dx);
-    convolutions_.input_gradient(sizes, dy, weight, dx);
-  }
-
  private:
   Threads threads_;
-  Convolutions convolutions_;
+  OneDnnImageKernels image_;
+  OneDnnSequenceKernels sequence_;
 };
 
 }  // namespace

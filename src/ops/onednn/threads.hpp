@@ -7,9 +7,8 @@
 
 namespace lockstep::ops {
 
-/// Sets OpenMP's number of threads while it lives. OpenMP keeps that number per calling thread, so setting it
-/// once where the kernels are made would not reach the threads that call them, and what OMP_NUM_THREADS says
-/// would win.
+/// Sets OpenMP's number of threads for its lifetime. OpenMP keeps that number per calling thread. Setting it once where
+/// the kernels are made would not reach the threads that call them, and OMP_NUM_THREADS would win.
 class OpenMpThreads {
  public:
   explicit OpenMpThreads(Threads threads) : before_{omp_get_max_threads()} { omp_set_num_threads(threads.count); }

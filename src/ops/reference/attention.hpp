@@ -1,17 +1,17 @@
-// Causal self-attention out of products of small matrices, which each backend brings its own routine for.
+// Causal self-attention made of products of small matrices. Each backend supplies its own routine for those.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-#include "../checks.hpp"
-#include "../sequence_checks.hpp"
-#include "sequence_loops.hpp"
-#include "typed.hpp"
+#include "ops/checks.hpp"
+#include "ops/reference/sequence_loops.hpp"
+#include "ops/reference/typed.hpp"
+#include "ops/sequence_checks.hpp"
 
 namespace lockstep::ops {
 
-/// A matrix inside a larger one: `stride` elements lie between the beginnings of its rows.
+/// A matrix inside a larger one. Its rows begin `stride` elements apart.
 template <class T>
 struct Block {
   T* data;
@@ -29,7 +29,7 @@ class Head {
   Block<T> keys(const TensorView& qkv) const { return part(qkv, 1); }
   Block<T> values(const TensorView& qkv) const { return part(qkv, 2); }
 
-  /// Its columns of [positions, width].
+  /// This head's columns of [positions, width].
   Block<T> columns(const TensorView& rows) const {
     return {data<T>(rows) + first_position_ * sizes_.width() + head_ * sizes_.head_width, sizes_.width()};
   }
@@ -60,7 +60,7 @@ T score_scale(const AttentionSizes& sizes) {
   return T{1} / std::sqrt(static_cast<T>(sizes.head_width));
 }
 
-/// `multiply(sizes, scale, a, transpose_a, b, transpose_b, c)` is c = scale * op(a) · op(b) on Blocks of T.
+/// `multiply(sizes, scale, a, transpose_a, b, transpose_b, c)` computes c = scale * op(a) · op(b) on Blocks of T.
 template <class T, class Multiply>
 void attend(const AttentionSizes& sizes, const CausalAttention& operands, const Multiply& multiply) {
   constexpr auto no = Transpose::no, yes = Transpose::yes;

@@ -1,5 +1,5 @@
-// The loops of the image kernels over plain memory, for float and double. Channels are innermost, and theirs are the
-// loops that the compiler vectorises.
+// The loops of the image kernels over plain memory, for float and double. Channels are innermost, and the compiler
+// vectorises the loops over them.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "../image_checks.hpp"
-#include "loops.hpp"
+#include "ops/image_checks.hpp"
+#include "ops/reference/loops.hpp"
 
 namespace lockstep::ops::loops {
 
-/// Calls `body` for each position of a convolution's result in the order of memory, with where it begins in the
-/// result and where, in the input, the positions begin that the kernel covers.
+/// Calls `body` for each position of a convolution's result, in memory order. It gets the position's offset in the
+/// result and the offset of the first input position that the kernel covers there.
 template <class Body>
 void for_each_position(const ConvolutionSizes& sizes, Body&& body) {
   std::int64_t result = 0;
@@ -24,7 +24,7 @@ void for_each_position(const ConvolutionSizes& sizes, Body&& body) {
         body(result, ((image * sizes.height + row) * sizes.width + column) * sizes.inputs);
 }
 
-/// What a row of the kernel covers lies together: its positions with all their channels.
+/// The elements that a row of the kernel covers: its positions with all channels, adjacent in memory.
 inline std::int64_t kernel_row(const ConvolutionSizes& sizes) {
   return sizes.kernel_width * sizes.inputs;
 }
@@ -73,8 +73,8 @@ void convolution_input_gradient(const ConvolutionSizes& sizes, const T* dy, cons
   });
 }
 
-/// Calls `body` for each window of 2 x 2 positions in the order of memory, with where its result begins and where its
-/// first position does; the others are one position, one row, and both further.
+/// Calls `body` for each window of 2 x 2 positions, in memory order, with the offset of its result and of its first
+/// position. The others are one position, one row, and both further.
 template <class Body>
 void for_each_window(const PoolSizes& sizes, Body&& body) {
   std::int64_t result = 0;
@@ -84,14 +84,14 @@ void for_each_window(const PoolSizes& sizes, Body&& body) {
         body(result, ((image * sizes.height + row) * sizes.width + column) * sizes.channels);
 }
 
-/// How far from its first the positions of a window are.
+/// Offsets of a window's positions from its first one.
 inline std::array<std::int64_t, 4> window(const PoolSizes& sizes) {
   const std::int64_t position = sizes.channels;
   const std::int64_t row = sizes.width * sizes.channels;
   return {0, position, row, row + position};
 }
 
-/// The largest of a window's four, or a NaN where there is one: by choices between two values, which vectors have.
+/// The largest of a window's four, or a NaN if there is one. Uses only choices between two values, which vectorise.
 template <class T>
 T largest(const T* first, const std::array<std::int64_t, 4>& at) {
   T best = first[at[0]];
@@ -109,7 +109,7 @@ void max_pool(const PoolSizes& sizes, const T* __restrict x, T* __restrict y) {
   });
 }
 
-/// Zeroes the last row and column where they are in no window.
+/// Zeroes the last row and column if no window contains them.
 template <class T>
 void zero_left_out(const PoolSizes& sizes, T* dx) {
   const std::int64_t row = sizes.width * sizes.channels;
@@ -126,7 +126,7 @@ template <class T>
 void max_pool_gradient(const PoolSizes& sizes, const T* x, const T* dy, T* dx) {
   const auto at = window(sizes);
   for_each_window(sizes, [&](std::int64_t result, std::int64_t first) {
-  // No channel reads what another writes, although dx may be x.
+  // No channel reads what another writes, even if dx is x.
 #pragma GCC ivdep
     for (std::int64_t channel = 0; channel < sizes.channels; ++channel) {
       const T best = largest(x + first + channel, at);
@@ -142,7 +142,7 @@ void max_pool_gradient(const PoolSizes& sizes, const T* x, const T* dy, T* dx) {
   zero_left_out(sizes, dx);
 }
 
-/// For each channel the sum over the rows of `term(i, channel)`, where i is the element's index.
+/// For each channel, the sum over the rows of `term(i, channel)`, where i is the element's index.
 template <class Term>
 std::vector<double> channel_sums(const ChannelSizes& sizes, Term&& term) {
   std::vector<double> sums(static_cast<std::size_t>(sizes.channels));
@@ -160,7 +160,7 @@ void for_channels(const ChannelSizes& sizes, T* result, Value&& value) {
     result[channel] = static_cast<T>(value(static_cast<std::size_t>(channel)));
 }
 
-/// The numbers that each element of a channel is normalised by.
+/// The numbers by which the elements of each channel are normalised.
 template <class T>
 struct ChannelScale {
   std::vector<T> mean;
@@ -179,7 +179,7 @@ ChannelScale<T> channel_scale(const ChannelSizes& sizes, const T* mean, const T*
   return scale;
 }
 
-/// Sums over samples of means over positions. Of no positions the mean is 0.
+/// Sums over samples of means over positions. The mean over no positions is 0.
 template <class T>
 void store_means(const ChannelSizes& sizes, const std::vector<double>& sums, T* result) {
   const auto positions = static_cast<double>(std::max<std::int64_t>(sizes.positions, 1));
@@ -233,8 +233,8 @@ void batch_norm_gradients(const ChannelSizes& sizes, const T* x, const ChannelSc
   for_channels(sizes, d_beta, [&](std::size_t channel) { return sums[channel]; });
 }
 
-/// dx = gamma / deviation * (dy - d_beta / count - normalised * d_gamma / count), count the elements of a channel that
-/// were normalised together: a linear function of dy and x.
+/// dx = gamma / deviation * (dy - d_beta / count - normalised * d_gamma / count), where count is the number of elements
+/// of a channel that were normalised together. This is linear in dy and x.
 template <class T>
 void batch_norm_input_gradient(const ChannelSizes& sizes, const T* __restrict x, const ChannelScale<T>& scale,
                                std::int64_t samples, const T* gamma, const T* dy, const T* d_gamma, const T* d_beta,

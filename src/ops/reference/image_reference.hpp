@@ -5,9 +5,8 @@
 
 namespace lockstep::ops {
 
-class ReferenceImageKernels : public virtual ImageKernels {
+class ReferenceImageKernels : public ImageKernels {
  public:
-  bool has_image_kernels() const override { return true; }
   void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
                    const TensorView& y) const override;
   void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,

@@ -1,16 +1,16 @@
-// The loops over plain memory, for float and double. Element-wise ones are written for the compiler to
-// vectorise: pointers that share nothing say so, and a choice is between two values, never between two paths.
+// The loops over plain memory, for float and double. Element-wise ones are written so that the compiler vectorises
+// them: pointers that do not overlap say so, and a choice is between two values, never between two paths.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "../update_rules.hpp"
+#include "ops/update_rules.hpp"
 
 namespace lockstep::ops::loops {
 
-/// The transpose of `from` [rows, columns], whose rows begin `stride` elements apart, in memory of its own.
+/// The transpose of `from` [rows, columns], whose rows begin `stride` elements apart, in new memory.
 template <class T>
 std::vector<T> transposed(const T* from, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
   std::vector<T> to(static_cast<std::size_t>(rows * columns));
@@ -29,8 +29,8 @@ void add_scaled(T* __restrict y, T factor, const T* __restrict x, std::int64_t n
 /// c [m, n] = a · b [k, n], where element (i, l) of a is a[i * a_row + l * a_column], and the rows of b and c begin
 /// b_row and c_row elements apart.
 ///
-/// Every element of c adds its k products in ascending order, starting from zero, whatever m and n are and
-/// however the operands lie: a row of c has the same bits in every batch.
+/// Every element of c adds its k products in ascending order, starting from zero, whatever m and n are and wherever the
+/// operands lie. A row of c therefore has the same bits in every batch.
 template <class T>
 void matmul(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t a_row, std::int64_t a_column,
             const T* b, std::int64_t b_row, T* c, std::int64_t c_row) {
@@ -45,7 +45,7 @@ void add(T* __restrict sum, const T* __restrict x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];
 }
 
-// `x < 0 ? 0 : x` and `y <= 0 ? 0 : dy`, in this direction, let a NaN through.
+// Written as `x < 0 ? 0 : x` and `y <= 0 ? 0 : dy`, these let NaN through.
 
 template <class T>
 void relu(const T* x, T* y, std::int64_t n) {

@@ -1,14 +1,15 @@
-#include "reference.hpp"
+#include "ops/reference/reference.hpp"
 
 #include <algorithm>
 #include <vector>
 
-#include "../backends.hpp"
-#include "../checks.hpp"
-#include "../product_tree.hpp"
-#include "loops.hpp"
-#include "softmax.hpp"
-#include "typed.hpp"
+#include "ops/backends.hpp"
+#include "ops/checks.hpp"
+#include "ops/product_tree.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/softmax.hpp"
+#include "ops/reference/typed.hpp"
+#include "ops/with_type.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -36,12 +37,10 @@ void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const 
   const bool flip_a = transpose_a == Transpose::yes;
   const std::int64_t a_row = flip_a ? 1 : k;
   const std::int64_t a_column = flip_a ? m : 1;
-  with_type(c.dtype(), [&, m = m, n = n, k = k](auto zero) {
-    using T = decltype(zero);
+  with_type(c.dtype(), [&, m = m, n = n, k = k]<class T>() {
     if (transpose_b == Transpose::no)
       return loops::matmul(m, n, k, data<T>(a), a_row, a_column, data<T>(b), n, data<T>(c), n);
-    // A copy of b costs one pass; reading b by columns would cost a stride in every step, or another order of
-    // the sum.
+    // A copy of b costs one pass. Reading b by columns would cost a stride in every step, or another order of the sum.
     const std::vector<T> rows_of_b = loops::transposed(data<T>(b), n, k, k);
     loops::matmul(m, n, k, data<T>(a), a_row, a_column, rows_of_b.data(), n, data<T>(c), n);
   });
@@ -62,8 +61,7 @@ void ReferenceKernels::linear(const TensorView& x, const TensorView& weight, con
 
 void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) const {
   check_rows(DeviceKind::cpu, "add_bias", rows, bias);
-  with_type(rows.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  with_type(rows.dtype(), [&]<class T>() {
     const std::int64_t columns = bias.count();
     for (std::int64_t row = 0; row < rows.shape()[0]; ++row)
       loops::add(data<T>(rows) + row * columns, data<T>(bias), columns);
@@ -72,10 +70,9 @@ void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) 
 
 void ReferenceKernels::sum_rows(const TensorView& rows, const TensorView& out) const {
   check_rows(DeviceKind::cpu, "sum_rows", rows, out);
-  with_type(rows.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  with_type(rows.dtype(), [&]<class T>() {
     const std::int64_t columns = out.count();
-    std::fill_n(data<T>(out), columns, zero);
+    std::fill_n(data<T>(out), columns, T{});
     for (std::int64_t row = 0; row < rows.shape()[0]; ++row)
       loops::add(data<T>(out), data<T>(rows) + row * columns, columns);
   });
@@ -83,27 +80,20 @@ void ReferenceKernels::sum_rows(const TensorView& rows, const TensorView& out) c
 
 void ReferenceKernels::relu(const TensorView& x, const TensorView& y) const {
   check_same_or_apart(DeviceKind::cpu, "relu", x, y);
-  with_type(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    loops::relu(data<T>(x), data<T>(y), x.count());
-  });
+  with_type(x.dtype(), [&]<class T>() { loops::relu(data<T>(x), data<T>(y), x.count()); });
 }
 
 void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const {
   check_same_or_apart(DeviceKind::cpu, "relu_gradient", y, dx);
   check_same_or_apart(DeviceKind::cpu, "relu_gradient", dy, dx);
-  with_type(y.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    loops::relu_gradient(data<T>(y), data<T>(dy), data<T>(dx), y.count());
-  });
+  with_type(y.dtype(), [&]<class T>() { loops::relu_gradient(data<T>(y), data<T>(dy), data<T>(dx), y.count()); });
 }
 
 CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                                      std::int64_t samples, const TensorView& d_logits) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples, d_logits);
   check_labels(logits, labels, samples);
-  return with_type(logits.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  return with_type(logits.dtype(), [&]<class T>() {
     const std::int64_t classes = logits.shape()[1];
     const std::int32_t* const label = data<std::int32_t>(labels);
     CrossEntropy total;
@@ -114,7 +104,7 @@ CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, c
       total.loss_sum += entropy.loss;
       total.correct += entropy.correct;
     }
-    std::fill_n(data<T>(d_logits) + samples * classes, d_logits.count() - samples * classes, zero);
+    std::fill_n(data<T>(d_logits) + samples * classes, d_logits.count() - samples * classes, T{});
     return total;
   });
 }
@@ -123,8 +113,7 @@ CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, c
                                                      std::int64_t samples) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples);
   check_labels(logits, labels, samples);
-  return with_type(logits.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  return with_type(logits.dtype(), [&]<class T>() {
     const std::int64_t classes = logits.shape()[1];
     const std::int32_t* const label = data<std::int32_t>(labels);
     std::vector<T> exps(static_cast<std::size_t>(classes));
@@ -140,10 +129,7 @@ CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, c
 
 void ReferenceKernels::add(const TensorView& sum, const TensorView& x) const {
   check_apart(DeviceKind::cpu, "add", sum, x);
-  with_type(sum.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    loops::add(data<T>(sum), data<T>(x), sum.count());
-  });
+  with_type(sum.dtype(), [&]<class T>() { loops::add(data<T>(sum), data<T>(x), sum.count()); });
 }
 
 std::unique_ptr<Kernels> make_reference_kernels() {

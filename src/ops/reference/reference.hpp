@@ -1,15 +1,17 @@
-// The kernels as plain loops: f32 and f64, one thread, one order of every sum.
+// The kernels as plain loops: f32 and f64, one thread, one order for every sum.
 #pragma once
 
 #include <lockstep/ops/kernels.hpp>
 
-#include "image_reference.hpp"
-#include "sequence_reference.hpp"
+#include "ops/reference/image_reference.hpp"
+#include "ops/reference/sequence_reference.hpp"
 
 namespace lockstep::ops {
 
-class ReferenceKernels : public Kernels, public ReferenceImageKernels, public ReferenceSequenceKernels {
+class ReferenceKernels : public Kernels {
  public:
+  const ImageKernels* image() const override { return &image_; }
+  const SequenceKernels* sequence() const override { return &sequence_; }
   std::string_view name() const override;
   std::string fingerprint() const override;
   void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
@@ -34,6 +36,10 @@ class ReferenceKernels : public Kernels, public ReferenceImageKernels, public Re
   void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
              const UpdateStep& step, const AdamWMoments& moments) const override;
   double sum_of_squares(std::span<const TensorView> parts) const override;
+
+ private:
+  ReferenceImageKernels image_;
+  ReferenceSequenceKernels sequence_;
 };
 
 }  // namespace lockstep::ops

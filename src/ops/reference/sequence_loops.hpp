@@ -9,8 +9,8 @@
 
 namespace lockstep::ops::loops {
 
-/// term(0) + … + term(n - 1), in an order that vectors can follow and that depends on n alone: term i goes to partial
-/// sum i mod 8, and those are added up pairwise.
+/// term(0) + … + term(n - 1), in an order that vectorises and depends on n alone: term i goes to partial sum i mod 8,
+/// and the partial sums are added up pairwise.
 template <class T, class Term>
 T lane_sum(std::int64_t n, Term&& term) {
   constexpr std::int64_t lanes = 8;
@@ -24,7 +24,7 @@ T lane_sum(std::int64_t n, Term&& term) {
   return sums[0];
 }
 
-/// One row of layer norm; moments are its mean and the inverse of its standard deviation.
+/// One row of layer norm. `moments` are its mean and the inverse of its standard deviation.
 template <class T>
 void layer_norm_row(const T* __restrict x, const T* __restrict gain, const T* __restrict bias, T epsilon,
                     std::int64_t width, T* __restrict y, T* __restrict moments) {
@@ -37,8 +37,9 @@ void layer_norm_row(const T* __restrict x, const T* __restrict gain, const T* __
   moments[1] = inverse;
 }
 
-/// One row of its gradient. With n = (x - mean) * inverse and g = dy * gain:
-/// dx = inverse * (g - mean(g) - n * mean(g * n)). Adds the row's share to d_gain and d_bias. dx may be dy.
+/// One row of layer norm's gradient. With n = (x - mean) * inverse and g = dy * gain,
+///   dx = inverse * (g - mean(g) - n * mean(g * n)).
+/// Adds the row's part to d_gain and d_bias. dx may be dy.
 template <class T>
 void layer_norm_gradient_row(const T* __restrict x, const T* __restrict gain, const T* __restrict moments, const T* dy,
                              std::int64_t width, T* dx, T* __restrict d_gain, T* __restrict d_bias) {
@@ -56,7 +57,7 @@ void layer_norm_gradient_row(const T* __restrict x, const T* __restrict gain, co
   }
 }
 
-// tanh(u(x)) is what GELU's tanh form has in the place of the error function.
+// GELU's tanh form has tanh(u(x)) in place of the error function.
 template <class T>
 inline constexpr T gelu_scale = static_cast<T>(0.79788456080286535588);  // sqrt(2 / pi)
 template <class T>
@@ -79,7 +80,7 @@ T gelu_derivative(T x) {
   return (T{1} + t) / T{2} + x / T{2} * (T{1} - t * t) * u_derivative;
 }
 
-/// scores[0 to known) become their softmax, what is behind them up to n zero.
+/// Replaces scores[0 to known) by their softmax, and the scores after them, up to n, by zero.
 template <class T>
 void causal_softmax_row(T* scores, std::int64_t known, std::int64_t n) {
   const T largest = *std::max_element(scores, scores + known);

@@ -1,19 +1,20 @@
-#include "sequence_reference.hpp"
+#include "ops/reference/sequence_reference.hpp"
 
 #include <algorithm>
 #include <span>
 #include <string_view>
 
-#include "../sequence_checks.hpp"
-#include "attention.hpp"
-#include "loops.hpp"
-#include "sequence_loops.hpp"
-#include "typed.hpp"
+#include "ops/reference/attention.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/sequence_loops.hpp"
+#include "ops/reference/typed.hpp"
+#include "ops/sequence_checks.hpp"
+#include "ops/with_type.hpp"
 
 namespace lockstep::ops {
 namespace {
 
-/// The offset of each index' row is only used once all of them are known to be rows of the table.
+/// All indices, once they are known to be rows of the table; only then may their offsets be used.
 std::span<const std::int32_t> checked_indices(std::string_view operation, const TensorView& indices,
                                               const TensorView& table) {
   const std::span<const std::int32_t> all = indices.elements<std::int32_t>();
@@ -22,7 +23,7 @@ std::span<const std::int32_t> checked_indices(std::string_view operation, const 
   return all;
 }
 
-/// c = scale * op(a) · op(b), with the sums of matmul.
+/// c = scale * op(a) · op(b), summed as in matmul.
 constexpr auto multiply_blocks = []<class T>(const MatmulSizes& sizes, T scale, const Block<T>& a,
                                              Transpose transpose_a, const Block<T>& b, Transpose transpose_b,
                                              const Block<T>& c) {
@@ -45,8 +46,7 @@ void ReferenceSequenceKernels::gather_rows(const TensorView& table, const Tensor
                                            const TensorView& rows) const {
   check_indexed_rows(DeviceKind::cpu, "gather_rows", table, indices, rows, rows);
   const auto all = checked_indices("gather_rows", indices, table);
-  with_type(table.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  with_type(table.dtype(), [&]<class T>() {
     const std::int64_t width = table.shape()[1];
     T* to = data<T>(rows);
     for (const std::int32_t index : all) to = std::copy_n(data<T>(table) + index * width, width, to);
@@ -57,8 +57,7 @@ void ReferenceSequenceKernels::scatter_add_rows(const TensorView& rows, const Te
                                                 const TensorView& table) const {
   check_indexed_rows(DeviceKind::cpu, "scatter_add_rows", table, indices, rows, table);
   const auto all = checked_indices("scatter_add_rows", indices, table);
-  with_type(table.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  with_type(table.dtype(), [&]<class T>() {
     const std::int64_t width = table.shape()[1];
     const T* from = data<T>(rows);
     for (const std::int32_t index : all) {
@@ -70,8 +69,7 @@ void ReferenceSequenceKernels::scatter_add_rows(const TensorView& rows, const Te
 
 void ReferenceSequenceKernels::layer_norm(const LayerNorm& operands) const {
   check_layer_norm(DeviceKind::cpu, operands);
-  with_type(operands.x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  with_type(operands.x.dtype(), [&]<class T>() {
     const std::int64_t rows = operands.x.shape()[0], width = operands.x.shape()[1];
     for (std::int64_t row = 0; row < rows; ++row)
       loops::layer_norm_row(data<T>(operands.x) + row * width, data<T>(operands.gain), data<T>(operands.bias),
@@ -82,13 +80,12 @@ void ReferenceSequenceKernels::layer_norm(const LayerNorm& operands) const {
 
 void ReferenceSequenceKernels::layer_norm_gradient(const LayerNormGradient& operands) const {
   check_layer_norm(DeviceKind::cpu, operands);
-  with_type(operands.x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  with_type(operands.x.dtype(), [&]<class T>() {
     const std::int64_t rows = operands.x.shape()[0], width = operands.x.shape()[1];
     T* const d_gain = data<T>(operands.d_gain);
     T* const d_bias = data<T>(operands.d_bias);
-    std::fill_n(d_gain, width, zero);
-    std::fill_n(d_bias, width, zero);
+    std::fill_n(d_gain, width, T{});
+    std::fill_n(d_bias, width, T{});
     for (std::int64_t row = 0; row < rows; ++row)
       loops::layer_norm_gradient_row(data<T>(operands.x) + row * width, data<T>(operands.gain),
                                      data<T>(operands.moments) + 2 * row, data<T>(operands.dy) + row * width, width,
@@ -98,16 +95,13 @@ void ReferenceSequenceKernels::layer_norm_gradient(const LayerNormGradient& oper
 
 void ReferenceSequenceKernels::gelu(const TensorView& x, const TensorView& y) const {
   check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
-  with_type(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(y), loops::gelu<T>);
-  });
+  with_type(x.dtype(),
+            [&]<class T>() { std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(y), loops::gelu<T>); });
 }
 
 void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const {
   check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
-  with_type(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  with_type(x.dtype(), [&]<class T>() {
     std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(dy), data<T>(dx),
                    [](T at, T gradient) { return gradient * loops::gelu_derivative(at); });
   });
@@ -115,13 +109,12 @@ void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorVi
 
 void ReferenceSequenceKernels::causal_attention(const CausalAttention& operands) const {
   const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-  with_type(operands.qkv.dtype(), [&](auto zero) { attend<decltype(zero)>(sizes, operands, multiply_blocks); });
+  with_type(operands.qkv.dtype(), [&]<class T>() { attend<T>(sizes, operands, multiply_blocks); });
 }
 
 void ReferenceSequenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {
   const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-  with_type(operands.qkv.dtype(),
-            [&](auto zero) { attend_gradient<decltype(zero)>(sizes, operands, multiply_blocks); });
+  with_type(operands.qkv.dtype(), [&]<class T>() { attend_gradient<T>(sizes, operands, multiply_blocks); });
 }
 
 }  // namespace lockstep::ops

@@ -5,9 +5,8 @@
 
 namespace lockstep::ops {
 
-class ReferenceSequenceKernels : public virtual SequenceKernels {
+class ReferenceSequenceKernels : public SequenceKernels {
  public:
-  bool has_sequence_kernels() const override { return true; }
   void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override;
   void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override;
   void layer_norm(const LayerNorm& operands) const override;

@@ -6,7 +6,7 @@
 
 namespace lockstep::ops::loops {
 
-/// One row's share of the result, and what its gradient needs.
+/// One row's part of the result, and what its gradient needs.
 template <class T>
 struct RowEntropy {
   double loss;
@@ -14,7 +14,7 @@ struct RowEntropy {
   T sum;
 };
 
-/// exps[j] = e^(x[j] - max x): at most 1, so that no logit overflows; `sum` is theirs. exps may be x.
+/// exps[j] = e^(x[j] - max x), at most 1, so that no logit overflows. `sum` is their sum. exps may be x.
 template <class T>
 RowEntropy<T> row_entropy(const T* x, std::int64_t classes, std::int32_t label, T* exps) {
   std::int64_t largest = 0;

@@ -1,19 +1,21 @@
+// The reference kernels of optimizers.
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <vector>
 
-#include "../checks.hpp"
-#include "../square_blocks.hpp"
-#include "../update_scalars.hpp"
-#include "loops.hpp"
-#include "reference.hpp"
-#include "typed.hpp"
+#include "ops/checks.hpp"
+#include "ops/reference/loops.hpp"
+#include "ops/reference/reference.hpp"
+#include "ops/reference/typed.hpp"
+#include "ops/square_blocks.hpp"
+#include "ops/update_scalars.hpp"
+#include "ops/with_type.hpp"
 
 namespace lockstep::ops {
 namespace {
 
-/// Of at most square_block elements.
+/// The sum of the squares of at most square_block elements.
 template <class T>
 double block_sum(const T* x, std::int64_t count) {
   std::array<double, square_lanes> sums{};
@@ -35,18 +37,15 @@ double tree_sum(std::vector<double> sums) {
 
 void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const {
   check_update(DeviceKind::cpu, "sgd", {&values, &gradient}, step);
-  with_type(values.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    loops::sgd(data<T>(values), data<T>(gradient), scalars_of<T>(step), values.count());
-  });
+  with_type(values.dtype(),
+            [&]<class T>() { loops::sgd(data<T>(values), data<T>(gradient), scalars_of<T>(step), values.count()); });
 }
 
 void ReferenceKernels::momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
                                 const UpdateStep& step, double momentum) const {
   check_update(DeviceKind::cpu, "momentum", {&values, &gradient, &velocity}, step);
   check_fraction("momentum", "momentum", momentum);
-  with_type(values.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  with_type(values.dtype(), [&]<class T>() {
     loops::momentum(data<T>(values), data<T>(gradient), data<T>(velocity), scalars_of<T>(step),
                     static_cast<T>(momentum), values.count());
   });
@@ -56,8 +55,7 @@ void ReferenceKernels::adamw(const TensorView& values, const TensorView& gradien
                              const TensorView& second, const UpdateStep& step, const AdamWMoments& moments) const {
   check_update(DeviceKind::cpu, "adamw", {&values, &gradient, &first, &second}, step);
   check_moments("adamw", moments);
-  with_type(values.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  with_type(values.dtype(), [&]<class T>() {
     loops::adamw(data<T>(values), data<T>(gradient), data<T>(first), data<T>(second), scalars_of<T>(step),
                  scalars_of<T>(moments, step), values.count());
   });
@@ -67,8 +65,7 @@ double ReferenceKernels::sum_of_squares(std::span<const TensorView> parts) const
   check_floats(DeviceKind::cpu, "sum_of_squares", parts);
   std::vector<double> sums;
   for (const TensorView& part : parts)
-    with_type(part.dtype(), [&](auto zero) {
-      using T = decltype(zero);
+    with_type(part.dtype(), [&]<class T>() {
       for (std::int64_t first = 0; first < part.count(); first += square_block)
         sums.push_back(block_sum(data<T>(part) + first, std::min(square_block, part.count() - first)));
     });

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "device/cuda/kernel_launch.hpp"
 #include "reduce/cuda/launch.hpp"
 
 namespace lockstep::detail::cuda {
@@ -112,20 +113,18 @@ __global__ void divide_kernel(T* values, int divisor, std::int64_t count) {
 template <class T>
 cudaError_t launch_tree_sum(const T* pieces, std::int64_t piece_stride, int parts, int divisor, T* sum,
                             std::int64_t count, cudaStream_t stream) {
-  tree_sum_kernel<<<blocks_for(count), threads, 0, stream>>>(pieces, piece_stride, parts, divisor, sum, count);
-  return cudaGetLastError();
+  return launch(tree_sum_kernel<T>, blocks_for(count), threads, stream, pieces, piece_stride, parts, divisor, sum,
+                count);
 }
 
 template <class T>
 cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream) {
-  add_kernel<<<blocks_for(count), threads, 0, stream>>>(sum, x, count);
-  return cudaGetLastError();
+  return launch(add_kernel<T>, blocks_for(count), threads, stream, sum, x, count);
 }
 
 template <class T>
 cudaError_t launch_divide(T* values, int divisor, std::int64_t count, cudaStream_t stream) {
-  divide_kernel<<<blocks_for(count), threads, 0, stream>>>(values, divisor, count);
-  return cudaGetLastError();
+  return launch(divide_kernel<T>, blocks_for(count), threads, stream, values, divisor, count);
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                              \

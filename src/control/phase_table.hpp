@@ -11,6 +11,8 @@
 
 #include <lockstep/control/tag.hpp>
 
+#include "control/shared_memory.hpp"
+
 namespace lockstep {
 
 enum class Phase : std::uint32_t {
@@ -19,53 +21,6 @@ enum class Phase : std::uint32_t {
   meeting,    ///< waiting for the others in an agreement
   alone,      ///< doing work that only this rank does and the others wait for (a checkpoint, an evaluation)
   leaving,    ///< ending; its process may go
-};
-
-/// Memory that other processes of the node can map. It has no name while the job runs, so nothing is left behind
-/// however the job ends.
-class SharedMemory {
- public:
-  /// How another process finds it.
-  struct Handle {
-    enum class Way : std::int32_t {
-      none,
-      descriptor,  ///< a descriptor of the creator, valid while the creator keeps it
-      name,        ///< a POSIX shared memory object, valid until the creator unlinks it
-    };
-    Way way = Way::none;
-    std::int32_t process = 0;
-    std::int32_t descriptor = -1;
-    char name[32] = {};
-    std::uint64_t proof = 0;  ///< found in the memory when it is handed over: proves that this is the right memory
-  };
-
-  /// Zeroed except for the proof, which `take_over` removes. CommError if the system refuses.
-  static SharedMemory create(std::size_t bytes);
-
-  /// The same for processes that may not access each other: found by a name, which `take_over` unlinks.
-  static SharedMemory create_named(std::size_t bytes);
-
-  /// CommError if the system refuses, or if the memory is not the one that `handle` names.
-  static SharedMemory open(const Handle& handle, std::size_t bytes);
-
-  SharedMemory(SharedMemory&& other) noexcept;
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
-  ~SharedMemory();
-
-  const Handle& handle() const { return handle_; }
-  void* data() const { return data_; }
-
-  /// Called by the creator once everyone has opened the memory: removes name and proof.
-  void take_over();
-
- private:
-  SharedMemory(int descriptor, std::size_t bytes);
-  void set_proof();
-
-  int descriptor_ = -1;
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  Handle handle_;
 };
 
 /// One row for each rank, including those of other nodes. The row of a rank of which nothing is known is absent. Every

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/heartbeats.hpp>
-#include <lockstep/control/phase_table.hpp>
+
+#include "control/heartbeats.hpp"
+#include "control/phase_table.hpp"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/control/node_map.hpp>
-#include <lockstep/control/phase_table.hpp>
+#include "control/node_map.hpp"
+#include "control/phase_table.hpp"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-// Owns a file descriptor.
+// File descriptors, owned once.
 #pragma once
 
 #include <utility>
@@ -7,6 +7,7 @@
 
 namespace lockstep {
 
+/// A file descriptor, closed with the object. Negative: none, as a system call that failed returns it.
 class Descriptor {
  public:
   explicit Descriptor(int value = -1) : value_{value} {}

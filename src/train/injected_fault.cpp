@@ -1,3 +1,5 @@
+#include "train/injected_fault.hpp"
+
 #include <array>
 #include <bit>
 #include <charconv>
@@ -18,17 +20,17 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/base/philox.hpp>
 #include <lockstep/strategy/variable_store.hpp>
-#include <lockstep/train/fault.hpp>
 
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Fault::Kind>, 6> kinds{{{"throw", Fault::Kind::throws},
-                                                                         {"exit", Fault::Kind::exits},
-                                                                         {"kill", Fault::Kind::kills},
-                                                                         {"stop", Fault::Kind::stops},
-                                                                         {"skip-merge", Fault::Kind::skips_merge},
-                                                                         {"flip", Fault::Kind::flips}}};
+constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 6> kinds{
+    {{"throw", InjectedFault::Kind::throws},
+     {"exit", InjectedFault::Kind::exits},
+     {"kill", InjectedFault::Kind::kills},
+     {"stop", InjectedFault::Kind::stops},
+     {"skip-merge", InjectedFault::Kind::skips_merge},
+     {"flip", InjectedFault::Kind::flips}}};
 
 std::string names_of_kinds() {
   std::vector<std::string_view> names;
@@ -36,7 +38,7 @@ std::string names_of_kinds() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The number that `text` is, all of it, if it is one and not negative.
+/// All of `text` as a number; empty if it is none, or negative.
 template <class Integer>
 std::optional<Integer> number(std::string_view text) {
   Integer value = 0;
@@ -45,12 +47,12 @@ std::optional<Integer> number(std::string_view text) {
   return value;
 }
 
-/// Flips the highest bit of the mantissa of the first weight from `first` on, and around, that has all of its bits.
-/// Which one that was.
+/// Flips the highest mantissa bit of the first normal weight from `first` on, wrapping around. Returns its index; empty
+/// if no weight is normal.
 template <class T>
 std::optional<std::size_t> flip_from(std::size_t first, std::span<T> weights) {
   using Bits = std::conditional_t<sizeof(T) == sizeof(std::uint64_t), std::uint64_t, std::uint32_t>;
-  constexpr Bits highest = Bits{1} << (std::numeric_limits<T>::digits - 2);  // the bit above it is not kept
+  constexpr Bits highest = Bits{1} << (std::numeric_limits<T>::digits - 2);  // the bit above it is implicit
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const std::size_t index = (first + i) % weights.size();
     if (!std::isnormal(weights[index])) continue;
@@ -84,13 +86,13 @@ void flip(std::int64_t step, std::span<const Variable> weights) {
 
 }  // namespace
 
-std::string_view name_of(Fault::Kind kind) {
+std::string_view name_of(InjectedFault::Kind kind) {
   for (const auto& [name, each] : kinds)
     if (each == kind) return name;
   return "?";
 }
 
-Fault Fault::parse(std::string_view text, int ranks) {
+InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
   const auto malformed = [&](std::string_view what) {
     return ConfigError{fmt::format(
         "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 0", text,
@@ -109,13 +111,13 @@ Fault Fault::parse(std::string_view text, int ranks) {
   throw malformed("there is no such kind");
 }
 
-std::optional<Fault> Fault::from_environment(int ranks) {
+std::optional<InjectedFault> InjectedFault::from_environment(int ranks) {
   const char* const text = std::getenv("LOCKSTEP_FAULT");
   if (!text) return std::nullopt;
   return parse(text, ranks);
 }
 
-bool Fault::strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const {
+bool InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const {
   if (at_rank != rank || at_step != step) return false;
   switch (kind) {
     case Kind::throws: throw std::runtime_error{fmt::format("LOCKSTEP_FAULT: thrown in step {}", step)};

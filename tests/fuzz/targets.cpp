@@ -1,0 +1,228 @@
+#include "fuzz/targets.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/cluster/cluster_spec.hpp>
+#include <lockstep/cluster/rank_map.hpp>
+#include <lockstep/cluster/tf_config.hpp>
+#include <lockstep/input/idx.hpp>
+#include <lockstep/input/text.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+#include "checkpoint/safetensors.hpp"
+#include "checkpoint/tensor_file.hpp"
+
+namespace lockstep::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require(bool holds, std::string_view promise) {
+  if (!holds) throw BrokenPromise{std::string{promise}};
+}
+
+/// A file in memory. Its path goes with it.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view content) : descriptor_{::memfd_create("fuzz", MFD_CLOEXEC)} {
+    if (descriptor_ < 0) throw std::system_error{errno, std::generic_category(), "memfd_create"};
+    write(content);
+  }
+  MemoryFile(const MemoryFile&) = delete;
+  ~MemoryFile() { ::close(descriptor_); }
+
+  fs::path path() const { return fmt::format("/proc/self/fd/{}", descriptor_); }
+
+  void write(std::string_view content) const {
+    const auto size = static_cast<ssize_t>(content.size());
+    if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, content.data(), content.size(), 0) != size)
+      throw std::system_error{errno, std::generic_category(), "a file in memory"};
+  }
+
+ private:
+  int descriptor_;
+};
+
+/// Calls `read`: whether it accepts. A refusal is one `Refusal` of one line that begins with `begin`.
+template <class Refusal>
+bool accepts(std::string_view begin, const std::function<void()>& read) {
+  try {
+    read();
+    return true;
+  } catch (const Refusal& refusal) {
+    const std::string_view line = refusal.what();
+    require(line.starts_with(begin), fmt::format("a refusal begins with '{}': {}", begin, line));
+    require(std::none_of(line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }),
+            fmt::format("a refusal is one line: {}", line));
+    return false;
+  }
+}
+
+/// What holds of every spec that was accepted.
+void check_spec(const ClusterSpec& spec) {
+  require(spec.num_tasks() > 0 && spec.world_size() >= spec.num_tasks(), "a spec has a task, and a rank for each");
+  const std::string canonical = spec.canonical();
+  require(ClusterSpec::parse(canonical).canonical() == canonical, "the canonical text means the same spec");
+  constexpr int many = 1000;
+  if (spec.world_size() > many) return;
+  const RankMap ranks{spec, spec.world_size()};
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    require(ranks.rank_of(ranks.task_of(rank), ranks.replica_in_task(rank)) == rank, "a rank is one replica of a task");
+}
+
+bool read_cluster_spec_text(std::string_view input) {
+  return accepts<ConfigError>("SPEC: ", [&] { check_spec(ClusterSpec::parse(input, "SPEC")); });
+}
+
+bool read_tf_config(std::string_view input) {
+  return accepts<ConfigError>("TF_CONFIG: ", [&] {
+    const TfConfig config = parse_tf_config(input);
+    check_spec(config.cluster);
+    require(!config.task || config.cluster.contains(*config.task), "the task is one of the cluster's");
+  });
+}
+
+std::string big_endian(std::initializer_list<std::uint32_t> numbers) {
+  std::string bytes;
+  for (const std::uint32_t number : numbers)
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(number >> shift);
+  return bytes;
+}
+
+/// A folder of images that is right but for one file: links to files in memory.
+class ImageFolder {
+ public:
+  ImageFolder() {
+    std::string name = fs::temp_directory_path() / "lockstep-fuzz-XXXXXX";
+    if (!::mkdtemp(name.data())) throw std::system_error{errno, std::generic_category(), name};
+    path_ = name;
+    link("train-images-idx3-ubyte", images_);
+    link("train-labels-idx1-ubyte", labels_);
+    link("t10k-images-idx3-ubyte", images_);
+    link("t10k-labels-idx1-ubyte", labels_);
+  }
+  ImageFolder(const ImageFolder&) = delete;
+  ~ImageFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+
+  bool accepts_images(std::string_view content) const { return accepts_content(images_, right_images, content); }
+  bool accepts_labels(std::string_view content) const { return accepts_content(labels_, right_labels, content); }
+
+ private:
+  static inline const std::string right_images = big_endian({0x803, 2, 2, 3}) + std::string(12, 'p');
+  static inline const std::string right_labels = big_endian({0x801, 2}) + std::string(2, '\1');
+
+  void link(const char* name, const MemoryFile& file) const { fs::create_symlink(file.path(), path_ / name); }
+
+  /// With `content` in the file, in which `right` is before and afterwards.
+  bool accepts_content(const MemoryFile& file, const std::string& right, std::string_view content) const {
+    file.write(content);
+    const bool accepted = accepts<ConfigError>(path_.string(), [&] {
+      const ImageData data = load_image_data(path_, 10);
+      for (const ImageSet* set : {&data.train, &data.test}) {
+        require(set->rows > 0 && set->columns > 0 && set->count() > 0, "there are images, and they have pixels");
+        require(static_cast<std::int64_t>(set->pixels.size()) == set->count() * set->features(), "no pixel is missing");
+        require(std::all_of(set->labels.begin(), set->labels.end(), [](int label) { return label < 10; }),
+                "labels are below the number of classes");
+      }
+      (void)digest(data);
+    });
+    file.write(right);
+    return accepted;
+  }
+
+  fs::path path_;
+  MemoryFile images_{right_images}, labels_{right_labels};
+};
+
+bool read_idx(std::string_view input) {
+  static const ImageFolder folder;
+  const bool images = folder.accepts_images(input), labels = folder.accepts_labels(input);
+  require(!(images && labels), "a file holds images or labels");
+  return images || labels;
+}
+
+bool read_text(std::string_view input) {
+  static const MemoryFile file{""};
+  file.write(input);
+  return accepts<ConfigError>(file.path().string(), [&] {
+    constexpr std::int64_t context = 4;
+    const TextData data = load_text_data(file.path(), context);
+    const std::size_t bytes = data.train.bytes.size() + data.test.bytes.size();
+    require(data.test.bytes.size() == bytes / 10, "the last tenth is for the test");
+    require(data.train.count() > 0 && data.test.count() > 0, "each part has a sample");
+    const bool packed = input.starts_with("\x1f\x8b");
+    require(packed || bytes == input.size(), "a plain text is its bytes");
+    (void)digest(data);
+  });
+}
+
+/// What holds of the entries of every header that was accepted.
+void check_entries(std::span<const safetensors::Entry> entries, std::uint64_t data_bytes) {
+  std::uint64_t end = 0;
+  for (const safetensors::Entry& entry : entries) {
+    require(entry.begin == end && entry.end >= entry.begin, "entries lie one after the other");
+    require(entry.end - entry.begin == static_cast<std::uint64_t>(element_count(entry.shape)) * size_of(entry.dtype),
+            "an entry has the bytes of its shape");
+    end = entry.end;
+  }
+  require(end == data_bytes, "every byte belongs to an entry");
+  const std::string written = safetensors::header_of(entries, "FILE");
+  const auto again = safetensors::parse_header(written.substr(safetensors::length_bytes), data_bytes, "FILE");
+  require(again.size() == entries.size(), "a header that is written again has the same entries");
+}
+
+bool read_safetensors(std::string_view input) {
+  constexpr std::uint64_t length_bytes = safetensors::length_bytes;
+  if (input.size() >= length_bytes) {
+    const auto bytes = std::as_bytes(std::span{input});
+    const std::uint64_t length = safetensors::header_length(bytes.first<length_bytes>());
+    if (const std::uint64_t after = input.size() - length_bytes; length <= after)
+      (void)accepts<CheckpointError>("checkpoint FILE: ", [&] {
+        const std::string_view header = input.substr(length_bytes, length);
+        check_entries(safetensors::parse_header(header, after - length, "FILE"), after - length);
+      });
+  }
+  // And as a checkpoint of these two.
+  static const Tensor weights = Tensor::zeros(DType::f32, {2, 3}), bias = Tensor::zeros(DType::f64, {1});
+  static const MemoryFile file{""};
+  file.write(input);
+  return accepts<CheckpointError>(fmt::format("checkpoint {}: ", file.path().string()), [&] {
+    const auto values = read_tensors(file.path(), std::vector<NamedTensor>{{"w", weights.view()}, {"b", bias.view()}});
+    require(values.size() == 2 && values[0].shape() == weights.shape() && values[1].dtype() == DType::f64,
+            "what is read has the types and shapes that were wanted");
+  });
+}
+
+constexpr Target all[] = {
+    {"cluster-spec", read_cluster_spec_text}, {"tf-config", read_tf_config}, {"idx", read_idx}, {"text", read_text},
+    {"safetensors", read_safetensors},
+};
+
+}  // namespace
+
+std::span<const Target> targets() {
+  return all;
+}
+
+const Target* find_target(std::string_view name) {
+  const auto found =
+      std::find_if(std::begin(all), std::end(all), [&](const Target& each) { return each.name == name; });
+  return found == std::end(all) ? nullptr : found;
+}
+
+}  // namespace lockstep::fuzz
