@@ -39,6 +39,17 @@ const std::vector<std::string> watched_points{"body",         "initial value",  
 
 }  // namespace
 
+TEST_CASE("a rank that ends before MPI has started ends the job") {
+  const std::string point = GENERATE("options", "MPI_Init");
+  const std::string fault = GENERATE("kill", "exit");
+  const int culprit = GENERATE(0, 1);
+  CAPTURE(point, fault, culprit);
+  const Outcome outcome = fail_at(point, fault, culprit);
+  CHECK(outcome.exit_code != 0);
+  // Others may not have begun by then, and nobody can tell what they are.
+  if (!lines_starting_with(outcome.err, "lockstep:").empty()) check_names(outcome, culprit, "is gone");
+}
+
 TEST_CASE("a rank that throws at any point is named, and the job ends with 4", "[B-40][B-47]") {
   for (int i = 0; const std::string& point : watched_points) {
     const int culprit = i++ % ranks;
@@ -106,17 +117,6 @@ TEST_CASE("a rank that is killed while MPI starts or ends is named, and the job 
   const Outcome outcome = fail_at(point, "kill", culprit);
   CHECK(outcome.exit_code == 137);
   check_names(outcome, culprit, "is gone: its process ended while the job was " + doing);
-}
-
-TEST_CASE("a rank that ends before MPI has started ends the job") {
-  const std::string point = GENERATE("options", "MPI_Init");
-  const std::string fault = GENERATE("kill", "exit");
-  const int culprit = GENERATE(0, 1);
-  CAPTURE(point, fault, culprit);
-  const Outcome outcome = fail_at(point, fault, culprit);
-  CHECK(outcome.exit_code != 0);
-  // Others may not have begun by then, and nobody can tell what they are.
-  if (!lines_starting_with(outcome.err, "lockstep:").empty()) check_names(outcome, culprit, "is gone");
 }
 
 TEST_CASE("a rank that stops behind MPI's end is named by the lowest, and the job ends with 5", "[B-45]") {
