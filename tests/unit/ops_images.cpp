@@ -130,8 +130,8 @@ TEST_CASE("convolutions of f32 are as close to those of f64 as their sums are lo
   const Tensor x = noise(DType::f64, c.x(), 1), weight = noise(DType::f64, c.weight(), 2);
   const Tensor bias = noise(DType::f64, {c.outputs}, 3), dy = noise(DType::f64, c.y(), 4);
   const auto narrow = [](const Tensor& wide) {
-    return generate(DType::f32, wide.shape(),
-                    [&](std::int64_t i) { return in_double(wide)[static_cast<std::size_t>(i)]; });
+    const auto values = in_double(wide);
+    return generate(DType::f32, wide.shape(), [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
   };
   // noise is a multiple of 2^-23, so it is the same in f32. Products of it have a variance of 1/9: of n of them no
   // partial sum gets beyond three standard deviations, sqrt(n), by much, and each is rounded to 2^-24.
