@@ -115,10 +115,9 @@ Fate play(const Plan& plan) {
   INFO("exit code " << outcome.exit_code << ", stderr: " << outcome.err);
   CHECK_FALSE(outcome.timed_out);
   const auto lines = lines_starting_with(outcome.err, "lockstep:");
-  // Cut off while MPI starts or ends, a side without mpirun cannot tell that from a slow rank elsewhere, and waits for
-  // it (SiblingWatch). The other side may still be training by then, and name the rank.
-  const bool cut_around_mpi = plan.kind == Kind::cut && (lines.empty() || !plan.without_end);
-  CHECK(processes_left(outcome.marker, cut_around_mpi ? 32s : 2s) == std::vector<std::string>{});
+  // Cut off while MPI starts, a side without mpirun cannot tell that from a slow start, and waits for it.
+  const bool cut_in_start = plan.kind == Kind::cut && lines.empty();
+  CHECK(processes_left(outcome.marker, cut_in_start ? 32s : 2s) == std::vector<std::string>{});
   CHECK(memory.left() == std::set<std::string>{});
   // Whether a node that says nothing yet is slow or out of reach takes longer to tell while MPI starts.
   const bool unsure = !lines.empty() && lines.front().find(" waited ") != std::string::npos;
