@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
+
+#include "base/open_line.hpp"
 
 namespace lockstep::log {
 namespace {
@@ -35,6 +38,12 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+void print(Level level, std::string_view line) {
+  if (!logger().should_log(to_spdlog(level))) return;
+  if (end_open_line()) (void)!::write(STDERR_FILENO, "\n", 1);
+  logger().log(to_spdlog(level), line);
+}
+
 }  // namespace
 
 void set_rank(int rank) {
@@ -61,16 +70,16 @@ Level parse_level(std::string_view name) {
 }
 
 void debug(std::string_view line) {
-  logger().debug(line);
+  print(Level::debug, line);
 }
 void info(std::string_view line) {
-  logger().info(line);
+  print(Level::info, line);
 }
 void warning(std::string_view line) {
-  logger().warn(line);
+  print(Level::warning, line);
 }
 void error(std::string_view line) {
-  logger().error(line);
+  print(Level::error, line);
 }
 
 }  // namespace lockstep::log

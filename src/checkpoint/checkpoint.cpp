@@ -17,11 +17,11 @@ bool is_sync_on_read(const Variable& variable) {
 }
 
 /// All variables, in the order of their creation. ContextError if one has no memory yet.
-std::vector<Variable> variables_of(Strategy& strategy) {
+std::vector<Variable> variables_of(Strategy& strategy, const Here& here) {
   std::vector<Variable> variables;
   for (const auto& state : strategy.store().variables()) {
     variables.push_back(MirroredVariable{state});
-    (void)variables.back().local();
+    (void)variables.back().local(here);
   }
   return variables;
 }
@@ -46,9 +46,8 @@ std::vector<NamedTensor> named(const std::vector<Variable>& variables, std::span
 
 /// COLL. Does `work` on the chief while the others wait. If it fails there, it fails on all.
 template <class Work>
-void on_chief(Strategy& strategy, TagKind kind, const Here& here, Work&& work) {
-  constexpr std::string_view done = "the chief is done";
-  if (!strategy.extended().should_checkpoint()) return strategy.agree(kind, here, done);
+void on_chief(Strategy& strategy, const Here& here, Work&& work) {
+  if (!strategy.extended().should_checkpoint()) return strategy.agree(TagKind::chief, here, {});
   MeetingPoint& meeting = strategy.group().meeting();
   const auto alone = meeting.working_alone();
   try {
@@ -56,28 +55,28 @@ void on_chief(Strategy& strategy, TagKind kind, const Here& here, Work&& work) {
   } catch (...) {
     meeting.fail(std::current_exception());
   }
-  strategy.agree(kind, here, done);
+  strategy.agree(TagKind::chief, here, {});
 }
 
 }  // namespace
 
 void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
   const Scope scope = strategy.scope();
-  const std::vector<Variable> variables = variables_of(strategy);
+  const std::vector<Variable> variables = variables_of(strategy, here);
   strategy.agree(TagKind::save, here, path.string());
   const std::vector<Tensor> combined = strategy.extended().read_vars(sync_on_read_among(variables), here);
-  on_chief(strategy, TagKind::save, here, [&] { write_tensors(path, named(variables, combined, strategy.store())); });
+  on_chief(strategy, here, [&] { write_tensors(path, named(variables, combined, strategy.store())); });
 }
 
 void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
   const Scope scope = strategy.scope();
-  const std::vector<Variable> variables = variables_of(strategy);
+  const std::vector<Variable> variables = variables_of(strategy, here);
   strategy.agree(TagKind::restore, here, path.string());
 
   const std::vector<Variable> sync_on_read = sync_on_read_among(variables);
   std::vector<Tensor> combined;
   for (const Variable& variable : sync_on_read) combined.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
-  on_chief(strategy, TagKind::restore, here, [&] {
+  on_chief(strategy, here, [&] {
     const std::vector<NamedTensor> wanted = named(variables, combined, strategy.store());
     const std::vector<Tensor> values = read_tensors(path, wanted);
     for (std::size_t i = 0; i < values.size(); ++i) {

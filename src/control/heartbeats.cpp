@@ -18,6 +18,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/open_line.hpp"
 
 namespace lockstep {
 namespace {
@@ -27,19 +28,29 @@ struct Message {
   std::uint64_t job;
   std::uint64_t heartbeat;
   std::uint64_t meeting;
-  std::uint64_t sequence;
+  std::uint32_t count;
   std::int32_t rank;
   Phase phase;
   TagKind kind;
-  std::uint8_t depth;
   bool terminated;
   bool reported;
+  OpenLine open_line;
   char site[Tag::site_capacity];
+  Position position;
 };
 static_assert(std::is_trivially_copyable_v<Message>);
 
 CommError system_error(const char* call) {
   return CommError{fmt::format("heartbeats between nodes: {}: {}", call, std::strerror(errno))};
+}
+
+/// The line of progress is the chief's. The end of all lines may be any node's.
+void note_open_line(const PhaseTable& table, const Message& message) {
+  if (message.rank != 0 && message.open_line != OpenLine::over) return;
+  std::uint32_t before = table.open_line();
+  while (before != static_cast<std::uint32_t>(OpenLine::over) &&
+         !table.open_line().compare_exchange_weak(before, static_cast<std::uint32_t>(message.open_line)))
+    continue;
 }
 
 sockaddr_in address_of(std::uint32_t host, std::uint16_t port) {
@@ -165,14 +176,15 @@ void Heartbeats::send(const PhaseTable& table) {
   message.job = job_;
   message.heartbeat = row.heartbeat;
   message.meeting = row.meeting;
-  message.sequence = row.last.sequence;
+  message.count = row.last.count;
   message.rank = rank_;
   message.phase = row.phase;
   message.kind = row.last.kind;
-  message.depth = row.last.depth;
   message.terminated = row.terminated;
   message.reported = table.reported();
+  message.open_line = static_cast<OpenLine>(table.open_line().load());
   std::memcpy(message.site, row.last.site, sizeof message.site);
+  message.position = row.position;
   // A datagram that cannot be sent is one that does not arrive; the other side draws its conclusions.
   for (const Socket::Target& target : socket_->targets)
     (void)::sendto(socket_->descriptor.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL,
@@ -198,13 +210,14 @@ void Heartbeats::receive(PhaseTable& table) {
     row.heartbeat = message.heartbeat;
     row.meeting = message.meeting;
     row.last.kind = message.kind;
-    row.last.sequence = message.sequence;
-    row.last.depth = message.depth;
+    row.last.count = message.count;
     std::memcpy(row.last.site, message.site, sizeof message.site);
+    row.position = message.position;
     // Datagrams may overtake each other, and may arrive twice, by two routes.
     if (row.heartbeat >= table.read(message.rank).heartbeat) table.write(message.rank, row);
     socket_->heard_from[static_cast<std::size_t>(message.rank)] = source.sin_addr.s_addr;
     if (message.reported) (void)table.claim_report();
+    note_open_line(table, message);
   }
 }
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstring>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -19,6 +21,11 @@ bool at_one_place(std::span<const Tag> tags) {
   return std::all_of(tags.begin(), tags.end(), [&](const Tag& tag) { return tag.place() == tags.front().place(); });
 }
 
+/// For the end of a line about a rank that failed, or about all of them.
+std::string told_place(const Tag& culprit, bool all_failed) {
+  return fmt::format("; {} {}", all_failed ? "this was" : "it was", place_of_failure(culprit));
+}
+
 }  // namespace
 
 std::string message_of(const std::exception_ptr& exception) {
@@ -28,6 +35,20 @@ std::string message_of(const std::exception_ptr& exception) {
     return one_line(error.what());
   } catch (...) {
     return "an exception of an unknown type";
+  }
+}
+
+bool is_of_program(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const InvalidArgument&) {
+    return true;
+  } catch (const ContextError&) {
+    return true;
+  } catch (const Error&) {
+    return false;
+  } catch (...) {
+    return true;
   }
 }
 
@@ -43,13 +64,51 @@ Tag MeetingPoint::make_tag(TagKind kind, int strategy) const {
   tag.strategy = static_cast<std::uint16_t>(strategy);
   tag.run = run_;
   tag.sequence = sequence_;
+  tag.step = position_.step;
+  tag.run_kind = position_.kind;
+  tag.where = position_.where;
   return tag;
+}
+
+/// Calls in a run are counted in that run, others over the whole job.
+void MeetingPoint::count_kind(Tag& tag) {
+  tag.count = ++(depth_ > 0 ? counts_in_run_ : counts_outside_)[static_cast<std::size_t>(tag.kind)];
+}
+
+void MeetingPoint::move_to(Position::Where where) {
+  position_.where = where;
+  position_.since = meetings_;
+  if (phases_) phases_->move_to(position_);
+}
+
+void MeetingPoint::leave_depth() {
+  if (--depth_ == 0) move_to(Position::Where::after_run);
+}
+
+void MeetingPoint::set_place(Tag& tag) const {
+  const bool after_call = has_called_since();
+  std::memcpy(tag.site, after_call ? last_.site : position_.site, sizeof tag.site);
+  if (!after_call) return;
+  tag.after = last_.kind;
+  tag.count = last_.count;
+}
+
+std::string MeetingPoint::place() const {
+  Tag tag = make_tag(TagKind::error, 0);
+  set_place(tag);
+  return place_of_failure(tag);
+}
+
+/// Whether the last agreement was a call of the program, made since this rank came to its position.
+bool MeetingPoint::has_called_since() const {
+  return meetings_ > position_.since && is_call(last_.kind);
 }
 
 Tag MeetingPoint::next_tag(TagKind kind, int strategy, const Here& here, std::string_view text) {
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   ++sequence_;
   Tag tag = make_tag(kind, strategy);
+  count_kind(tag);
   tag.set_site(here);
   tag.set_text(text);
   return tag;
@@ -90,6 +149,8 @@ void MeetingPoint::fail(std::exception_ptr exception) {
   tag.depth = 0;
   tag.cause = exit_code_of(exception);
   tag.set_text(message_of(exception));
+  set_place(tag);
+  tag.tells_place = is_of_program(exception) ? 1 : 0;
   meet(tag, exception);
   std::rethrow_exception(exception);
 }
@@ -102,26 +163,39 @@ MeetingPoint::Alone::~Alone() {
   if (phases_) phases_->enter(Phase::computing);
 }
 
-void MeetingPoint::enter_run() {
+void MeetingPoint::enter_run(const std::optional<Here>& here) {
   if (depth_++ > 0) return;
   failure_.reset();
   ++run_;
   sequence_ = 0;
+  counts_in_run_ = {};
+  std::tie(position_.step, position_.kind) = named_.value_or(std::pair{run_, RunKind::step});
+  const auto is_known = [&] { return here->line() == site_->line() && here->file_name() == site_->file_name(); };
+  if (here && !(site_ && is_known())) {
+    // A run costs less than writing its place as text.
+    Tag tag;
+    tag.set_site(*here);
+    std::memcpy(position_.site, tag.site, sizeof tag.site);
+  } else if (!here) {
+    std::memset(position_.site, 0, sizeof position_.site);
+  }
+  site_ = here;
+  move_to(Position::Where::in_run);
 }
 
 void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view result, const Comparison& comparison) {
   struct Leave {
-    int& depth;
-    ~Leave() { --depth; }
-  } const leave{depth_};
+    MeetingPoint& meeting;
+    ~Leave() { meeting.leave_depth(); }
+  } const leave{*this};
   agree(TagKind::close, strategy, here, result, comparison);
 }
 
 void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
   struct Leave {
-    int& depth;
-    ~Leave() { --depth; }
-  } const leave{depth_};
+    MeetingPoint& meeting;
+    ~Leave() { meeting.leave_depth(); }
+  } const leave{*this};
   fail(std::move(exception));
 }
 
@@ -130,6 +204,7 @@ bool MeetingPoint::leave_job(const Here& here, bool with_verdict) {
   depth_ = 0;
   run_ = 0;
   sequence_ = 0;
+  counts_outside_[static_cast<std::size_t>(TagKind::leave)] = 0;
   return agree_any(TagKind::leave, 0, here, {}, {with_verdict}).front();
 }
 
@@ -162,8 +237,10 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
     const bool all_failed =
         std::all_of(tags.begin(), tags.end(), [](const Tag& each) { return each.kind == TagKind::error; });
     failure.code = job_code(verdict.code, all_failed);
-    failure.line = all_failed || failure.code == ExitCode::user_input ? fmt::format("lockstep: error: {}", text)
-                                                                      : fmt::format("lockstep: {}", verdict.sentence);
+    const std::string place = culprit.tells_place ? told_place(culprit, all_failed) : "";
+    failure.line = all_failed || failure.code == ExitCode::user_input
+                       ? fmt::format("lockstep: error: {}{}", text, place)
+                       : fmt::format("lockstep: {}{}", verdict.sentence, place);
     // The failing rank rethrows its own exception; if several failed, each rethrows its own.
     if (!own) failure.exception = std::make_exception_ptr(PeerError{verdict.rank, verdict.sentence, verdict.code});
   } else {

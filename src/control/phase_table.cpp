@@ -10,13 +10,29 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t site_words = Tag::site_capacity / sizeof(std::uint64_t);
-using SiteWords = std::array<std::uint64_t, site_words>;
+
+/// A place in the program as it is in shared memory.
+struct Site {
+  std::array<std::atomic<std::uint64_t>, site_words> words;
+
+  void set(const char* site) {
+    std::array<std::uint64_t, site_words> copied;
+    std::memcpy(copied.data(), site, sizeof copied);
+    for (std::size_t i = 0; i < site_words; ++i) words[i].store(copied[i], std::memory_order_relaxed);
+  }
+  void get(char* site) const {
+    std::array<std::uint64_t, site_words> copied;
+    for (std::size_t i = 0; i < site_words; ++i) copied[i] = words[i].load(std::memory_order_relaxed);
+    std::memcpy(site, copied.data(), sizeof copied);
+  }
+};
 
 }  // namespace
 
 struct PhaseTable::Header {
   alignas(128) std::atomic<std::uint32_t> report_claimed;
   std::atomic<int> finished;
+  std::atomic<std::uint32_t> open_line;
 };
 
 struct alignas(128) PhaseTable::Row {
@@ -25,21 +41,29 @@ struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint32_t> terminated;
   std::atomic<std::uint64_t> heartbeat;
   std::atomic<std::uint64_t> meeting;
-  std::atomic<std::uint64_t> sequence;
+  std::atomic<std::uint32_t> count;
   std::atomic<std::uint32_t> kind;
-  std::atomic<std::uint32_t> depth;
-  std::array<std::atomic<std::uint64_t>, site_words> site;
+  Site site;
+  std::atomic<std::uint32_t> where;
+  std::atomic<std::uint32_t> run_kind;
+  std::atomic<std::uint64_t> step;
+  std::atomic<std::uint64_t> since;
+  Site site_of_run;
 
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a lock would not work between processes");
 
   void set_meeting(std::uint64_t number, const Tag& tag) {
-    SiteWords words;
-    std::memcpy(words.data(), tag.site, sizeof words);
-    for (std::size_t i = 0; i < site_words; ++i) site[i].store(words[i], std::memory_order_relaxed);
-    sequence.store(tag.sequence, std::memory_order_relaxed);
+    site.set(tag.site);
+    count.store(tag.count, std::memory_order_relaxed);
     kind.store(static_cast<std::uint32_t>(tag.kind), std::memory_order_relaxed);
-    depth.store(tag.depth, std::memory_order_relaxed);
     meeting.store(number, std::memory_order_relaxed);
+  }
+  void set_position(const Position& position) {
+    site_of_run.set(position.site);
+    where.store(static_cast<std::uint32_t>(position.where), std::memory_order_relaxed);
+    run_kind.store(static_cast<std::uint32_t>(position.kind), std::memory_order_relaxed);
+    step.store(position.step, std::memory_order_relaxed);
+    since.store(position.since, std::memory_order_relaxed);
   }
 };
 
@@ -70,6 +94,10 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag) {
   enter(Phase::meeting);
 }
 
+void PhaseTable::move_to(const Position& position) {
+  row_at(row_).set_position(position);
+}
+
 void PhaseTable::beat() {
   row_at(row_).heartbeat.fetch_add(1, std::memory_order_relaxed);
 }
@@ -88,17 +116,20 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.terminated = row.terminated.load(std::memory_order_acquire) != 0;
   snapshot.meeting = row.meeting.load(std::memory_order_relaxed);
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));
-  snapshot.last.sequence = row.sequence.load(std::memory_order_relaxed);
-  snapshot.last.depth = static_cast<std::uint8_t>(row.depth.load(std::memory_order_relaxed));
-  SiteWords words;
-  for (std::size_t i = 0; i < site_words; ++i) words[i] = row.site[i].load(std::memory_order_relaxed);
-  std::memcpy(snapshot.last.site, words.data(), sizeof words);
+  snapshot.last.count = row.count.load(std::memory_order_relaxed);
+  row.site.get(snapshot.last.site);
+  snapshot.position.where = static_cast<Position::Where>(row.where.load(std::memory_order_relaxed));
+  snapshot.position.kind = static_cast<RunKind>(row.run_kind.load(std::memory_order_relaxed));
+  snapshot.position.step = row.step.load(std::memory_order_relaxed);
+  snapshot.position.since = row.since.load(std::memory_order_relaxed);
+  row.site_of_run.get(snapshot.position.site);
   return snapshot;
 }
 
 void PhaseTable::write(int index, const Snapshot& seen) {
   Row& row = row_at(index);
   row.set_meeting(seen.meeting, seen.last);
+  row.set_position(seen.position);
   row.terminated.store(seen.terminated, std::memory_order_relaxed);
   row.phase.store(static_cast<std::uint32_t>(seen.phase), std::memory_order_release);
   row.heartbeat.store(seen.heartbeat, std::memory_order_release);
@@ -106,6 +137,10 @@ void PhaseTable::write(int index, const Snapshot& seen) {
 
 bool PhaseTable::reported() const {
   return header().report_claimed.load(std::memory_order_relaxed) != 0;
+}
+
+std::atomic<std::uint32_t>& PhaseTable::open_line() const {
+  return header().open_line;
 }
 
 void PhaseTable::count_finished() {
@@ -121,16 +156,31 @@ bool PhaseTable::claim_report() {
   return header().report_claimed.compare_exchange_strong(unclaimed, 1);
 }
 
+std::string place_of(const PhaseTable::Snapshot& row) {
+  const Position& position = row.position;
+  const std::string run = name_of_run(position.kind, position.step);
+  const bool meets = row.phase == Phase::meeting;
+  if (meets && row.last.kind == TagKind::close) return fmt::format("at the end of {}, waiting for the others", run);
+  const std::string where = describe(position.where, position.kind, position.step);
+  if (meets) return fmt::format("{}, waiting at {}", where, describe(row.last));
+  const std::string doing = row.phase == Phase::alone ? "working alone" : "computing";
+  if (row.meeting > position.since && is_call(row.last.kind))
+    return fmt::format("{}, {} after {}", where, doing, describe(row.last));
+  const std::string_view site{position.site, ::strnlen(position.site, sizeof position.site)};
+  return fmt::format("{}, {}{}", where, doing, site.empty() ? "" : fmt::format(" ({})", site));
+}
+
 std::string describe(const PhaseTable::Snapshot& row) {
-  const std::string last = row.meeting == 0 ? "the start of the job" : describe(row.last);
-  switch (row.phase) {
-    case Phase::absent: return "has not started";
-    case Phase::computing: return fmt::format("was computing after {}", last);
-    case Phase::meeting: return fmt::format("was waiting at {}", last);
-    case Phase::alone: return fmt::format("was working alone after {}", last);
-    case Phase::leaving: return "was leaving the job";
-  }
-  return "?";
+  if (row.phase == Phase::absent) return "has not started";
+  if (row.phase == Phase::leaving) return "was leaving the job";
+  return "was " + place_of(row);
+}
+
+std::string late_sentence(std::string_view name, const Tag& waited, double seconds, const PhaseTable::Snapshot& row) {
+  return fmt::format(
+      "{} is late: {} was waited for {:g} s; it runs, and {}; work that only one rank does is announced by "
+      "working_alone()",
+      name, describe(waited), seconds, describe(row));
 }
 
 }  // namespace lockstep

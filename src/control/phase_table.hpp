@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <lockstep/control/tag.hpp>
 
@@ -34,7 +35,8 @@ class PhaseTable {
     bool terminated = false;   ///< SIGTERM is about to end the process
     std::uint64_t heartbeat = 0;
     std::uint64_t meeting = 0;  ///< number of agreements entered so far
-    Tag last;                   ///< kind, sequence, depth and site of the last agreement
+    Tag last;                   ///< kind, count and site of the last agreement
+    Position position;
   };
 
   static std::size_t bytes_for(int rows);
@@ -51,6 +53,7 @@ class PhaseTable {
   void enter(Phase phase);
   void enter_meeting(std::uint64_t meeting, const Tag& tag);
   void leave_meeting() { enter(Phase::computing); }
+  void move_to(const Position& position);
   void beat();
 
   /// Says that this process was told to end, and will. It has a word of its own, since the main thread may still enter
@@ -68,6 +71,9 @@ class PhaseTable {
   /// Whether someone has claimed the report.
   bool reported() const;
 
+  /// Whether a line of progress is open on the terminal of the job, see open_line.hpp.
+  std::atomic<std::uint32_t>& open_line() const;
+
   /// Counts the ranks of the node on which MPI has ended.
   void count_finished();
   int finished() const;
@@ -83,7 +89,13 @@ class PhaseTable {
   int row_;
 };
 
-/// What the rank of that row was doing: "was computing after merge_call #5 (trainer.cpp:120)".
+/// What the rank of that row was doing: "was in step 5, computing after merge_call #1 (trainer.cpp:120)".
 std::string describe(const PhaseTable::Snapshot& row);
+
+/// The same without the verb, for a rank that has started and has not left: "in step 5, computing".
+std::string place_of(const PhaseTable::Snapshot& row);
+
+/// What is said of a rank that runs, but has let the others wait at the agreement `waited`.
+std::string late_sentence(std::string_view name, const Tag& waited, double seconds, const PhaseTable::Snapshot& row);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <span>
 #include <type_traits>
@@ -36,9 +37,15 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-void Tag::set_site(const Here& here) {
+std::string site_of(const Here& here) {
   std::string_view file = here.file_name();
   file.remove_prefix(file.find_last_of('/') + 1);  // npos + 1 is 0
+  return fmt::format("{}:{}", file, here.line());
+}
+
+void Tag::set_site(const Here& here) {
+  std::string_view file = here.file_name();
+  file.remove_prefix(file.find_last_of('/') + 1);
   char line[16];
   const auto end = fmt::format_to_n(line, sizeof line, ":{}", here.line()).out;
   const std::string_view number{line, static_cast<std::size_t>(end - line)};
@@ -64,7 +71,7 @@ std::string_view Tag::kept_text() const {
 
 std::uint64_t Tag::digest() const {
   static_assert(std::has_unique_object_representations_v<Tag>, "padding would put chance into the digest");
-  return digest_of(std::as_bytes(std::span{this, 1})) & ~std::uint64_t{1};
+  return digest_of(std::as_bytes(std::span{this, 1}).subspan(offsetof(Tag, kind))) & ~std::uint64_t{1};
 }
 
 std::uint64_t Tag::place() const {
@@ -74,9 +81,7 @@ std::uint64_t Tag::place() const {
 }
 
 std::string describe(const Tag& tag) {
-  const auto call = [&](std::string_view name) {
-    return fmt::format("{} #{} ({})", name, tag.sequence, tag.site_text());
-  };
+  const auto call = [&](std::string_view name) { return fmt::format("{} #{} ({})", name, tag.count, tag.site_text()); };
   switch (tag.kind) {
     case TagKind::start: return "the start of the job";
     case TagKind::create: return fmt::format("the creation of a variable ({})", tag.site_text());
@@ -88,12 +93,65 @@ std::string describe(const Tag& tag) {
     case TagKind::save: return call("save_checkpoint");
     case TagKind::restore: return call("restore_checkpoint");
     case TagKind::reduce: return call("reduction");
+    case TagKind::broadcast: return call("broadcast_to");
+    case TagKind::chief: return fmt::format("the end of the chief's work ({})", tag.site_text());
     case TagKind::merge: return call("merge_call");
     case TagKind::close: return "the end of the step";
     case TagKind::error: return "a failure";
     case TagKind::leave: return "the end of the job";
   }
   return "?";
+}
+
+std::string name_of_run(RunKind kind, std::uint64_t step) {
+  switch (kind) {
+    case RunKind::step: return fmt::format("step {}", step);
+    case RunKind::evaluation: return fmt::format("the evaluation after step {}", step);
+  }
+  return "?";
+}
+
+std::string describe(Position::Where where, RunKind kind, std::uint64_t step) {
+  switch (where) {
+    case Position::Where::before_runs: return "before the first step";
+    case Position::Where::in_run: return "in " + name_of_run(kind, step);
+    case Position::Where::after_run: return "after " + name_of_run(kind, step);
+  }
+  return "?";
+}
+
+bool is_call(TagKind kind) {
+  switch (kind) {
+    case TagKind::create:
+    case TagKind::seal:
+    case TagKind::compare:
+    case TagKind::input:
+    case TagKind::steps:
+    case TagKind::attest:
+    case TagKind::save:
+    case TagKind::restore:
+    case TagKind::reduce:
+    case TagKind::broadcast:
+    case TagKind::chief:
+    case TagKind::merge: return true;
+    case TagKind::start:
+    case TagKind::close:
+    case TagKind::error:
+    case TagKind::leave: return false;
+  }
+  return false;
+}
+
+std::string place_of_failure(const Tag& tag) {
+  std::string text = describe(tag.where, tag.run_kind, tag.step) + ", computing";
+  if (tag.after != TagKind::error) {
+    Tag last = tag;
+    last.kind = tag.after;
+    text += " after " + describe(last);
+  } else if (!tag.site_text().empty()) {
+    text += fmt::format(" ({})", tag.site_text());
+  }
+  return text;
 }
 
 }  // namespace lockstep

@@ -69,10 +69,13 @@ std::string act(const Tag& tag, std::size_t ranks) {
     case TagKind::save:
     case TagKind::restore:
     case TagKind::reduce:
+    case TagKind::broadcast:
+    case TagKind::chief:
     case TagKind::merge:
     case TagKind::error: break;
   }
-  return fmt::format("{} at {}", be, describe(tag));
+  const std::string in_run = tag.where == Position::Where::in_run ? " in " + name_of_run(tag.run_kind, tag.step) : "";
+  return fmt::format("{} at {}{}", be, describe(tag), in_run);
 }
 
 void tell_apart(std::vector<Group>& groups) {

@@ -20,7 +20,8 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/descriptor.hpp"
-#include "control/kept_sigterm.hpp"
+#include "base/open_line.hpp"
+#include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
 
 namespace lockstep {
@@ -44,7 +45,7 @@ class Watchdog::Thread {
       ticks_a_heartbeat_ = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(heartbeats_->nodes().nodes()) / 8, 2,
                                                      std::max<std::uint64_t>(2, stall_ticks_ / 10));
     for (int row = 0; row < table_.rows(); ++row) peers_.push_back(make_peer(row));
-    waits_ = {{stop_.get(), POLLIN, 0}, {sigterm_.descriptor(), POLLIN, 0}};
+    waits_ = {{stop_.get(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}};
     for (const Peer& peer : peers_) waits_.push_back({peer.process.get(), POLLIN, 0});
     thread_ = std::thread{[this] { watch(); }};
   }
@@ -53,8 +54,8 @@ class Watchdog::Thread {
     const std::uint64_t one = 1;
     (void)!::write(stop_.get(), &one, sizeof one);
     thread_.join();
-    // SIGTERM came while the thread was stopping. It ends this process when nobody holds it back any more.
-    if (sigterm_.has_come()) table_.set_terminated();
+    // A signal came while the thread was stopping. It ends this process when nobody holds it back any more.
+    if (signals_.has_come()) table_.set_terminated();
   }
 
   std::chrono::nanoseconds cpu_time() {
@@ -124,8 +125,30 @@ class Watchdog::Thread {
       if (wake == Wake::terminate) told_to_end_ = true;
       beat(told_to_end_ ? Heartbeat::now : Heartbeat::when_due);
       if (const auto finding = look_around()) return report(*finding);
-      if (told_to_end_ && (!heartbeats_ || time_since_told() > last_look || table_.reported())) die_of_sigterm();
+      if (told_to_end_ && has_looked_long_enough()) die_of_signal();
     }
+  }
+
+  /// After this rank was told to end.
+  bool has_looked_long_enough() {
+    if (table_.reported()) return true;
+    // mpirun tells all ranks to end if it is interrupted or told to end itself. Rank 0 says so for the job.
+    if (table_.row() == 0) {
+      if (say_interrupted()) return true;
+      return time_since_told() > (heartbeats_ ? last_look : terminate_spread);
+    }
+    return !heartbeats_ || time_since_told() > last_look;
+  }
+
+  /// False as long as a rank was not told to end.
+  bool say_interrupted() {
+    for (int row = 0; row < table_.rows(); ++row) {
+      const auto seen = table_.read(row);
+      if (seen.phase == Phase::leaving || (row != table_.row() && !seen.terminated)) return false;
+    }
+    if (claim_report(&table_))
+      print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))));
+    return true;
   }
 
   enum class Wake { tick, stop, terminate };
@@ -140,7 +163,7 @@ class Watchdog::Thread {
       waits_[static_cast<std::size_t>(row) + 2].fd = left ? -1 : descriptor;
     }
     // Once this rank was told to end, its remaining time passes in ticks.
-    waits_[1].fd = told_to_end_ ? -1 : sigterm_.descriptor();
+    waits_[1].fd = told_to_end_ ? -1 : signals_.descriptor();
     const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(options_.tick);
     for (pollfd& wait : waits_) wait.revents = 0;
     ::poll(waits_.data(), waits_.size(), std::max(1, static_cast<int>(tick.count())));
@@ -156,9 +179,9 @@ class Watchdog::Thread {
     ++ticks_;
     if (told_to_end_) ++told_ticks_;
     table_.beat();
-    if (!heartbeats_) return;
-    // Only this node can see how a rank ends, so the others must hear of it before.
+    // The other ranks must see it before this one ends: those of other nodes cannot see how it ends.
     if (told_to_end_) table_.set_terminated();
+    if (!heartbeats_) return;
     if (heartbeat == Heartbeat::now || ticks_ % ticks_a_heartbeat_ == 0) heartbeats_->send(table_);
     heartbeats_->receive(table_);
   }
@@ -204,10 +227,8 @@ class Watchdog::Thread {
     // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
     const bool runs = peer.silent_ticks == 0;
     if (runs && waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
-      return Finding{
-          fmt::format("{} is late: {} was waited for {:g} s; it runs, and {}", name(row),
-                      describe(table_.read(table_.row()).last), options_.stall_timeout.count(), describe(seen)),
-          ExitCode::stall};
+      return Finding{late_sentence(name(row), table_.read(table_.row()).last, options_.stall_timeout.count(), seen),
+                     ExitCode::stall};
     return std::nullopt;
   }
 
@@ -292,12 +313,9 @@ class Watchdog::Thread {
   void report(const Finding& finding) {
     if (finding.evidence == Finding::Evidence::silence) wait_for_turn();
     const bool printing = claim_report(&table_);
-    if (printing) {
-      const std::string line = fmt::format("lockstep: {}\n", finding.sentence);
-      (void)!::write(STDERR_FILENO, line.data(), line.size());
-    }
+    if (printing) print_last_line("lockstep: " + finding.sentence);
     // The report is printed, or another rank is about to print it: from here on SIGTERM may end this process at once.
-    sigterm_.let_through();
+    signals_.let_through();
     // mpirun also reports a rank that died, and its exit code says more than ours, so it gets time to end the job. A
     // rank that did not print waits as long, until the line is out; to mpirun on another node it travels through a
     // daemon. If not everyone can be told, each ends what it can, in its own time.
@@ -305,7 +323,7 @@ class Watchdog::Thread {
     const Seconds on_its_way{heartbeats_ ? 0.2 : 0.0};
     pass(for_mpirun && finding.reach == Reach::whole_job ? Seconds{3} : on_its_way);
     end_job_(finding.code, finding.reach);
-    if (told_to_end_) die_of_sigterm();
+    if (told_to_end_) die_of_signal();
   }
 
   /// All nodes notice a silence at about the same time. The node of the lowest rank alive reports it, and says so in
@@ -325,9 +343,9 @@ class Watchdog::Thread {
     }
   }
 
-  [[noreturn]] void die_of_sigterm() {
+  [[noreturn]] void die_of_signal() {
     table_.set_terminated();
-    sigterm_.die();
+    signals_.die();
   }
 
   PhaseTable& table_;
@@ -340,12 +358,12 @@ class Watchdog::Thread {
   std::uint64_t ticks_ = 0;
   std::uint64_t waited_ticks_ = 0;
   std::uint64_t waited_meeting_ = 0;
-  bool told_to_end_ = false;  ///< by SIGTERM
+  bool told_to_end_ = false;  ///< by SIGTERM or SIGINT
   std::uint64_t told_ticks_ = 0;
   std::vector<Peer> peers_;
   std::vector<pollfd> waits_;  ///< for the stop of this thread, SIGTERM, and each row's process
   Descriptor stop_;
-  KeptSigterm sigterm_;
+  KeptSignals signals_;
   std::thread thread_;
 };
 

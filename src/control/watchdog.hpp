@@ -47,9 +47,10 @@ class Watchdog {
   using EndJob = std::function<void(ExitCode, Reach)>;
 
   /// `names[row]` is "replica 2 (worker:1, host b)". `table`, with its rows filled, must outlive the watchdog. So must
-  /// `heartbeats`, connected, which only the watchdog may use while it lives; null if the job has none. SIGTERM is
-  /// handled until the destructor: it ends the process only after a last look around, because it is how mpirun tells
-  /// survivors that another rank died.
+  /// `heartbeats`, connected, which only the watchdog may use while it lives; null if the job has none. SIGTERM and
+  /// SIGINT are handled until the destructor. They end the process only after a last look around: mpirun tells
+  /// survivors by SIGTERM that another rank died, and all ranks that it was interrupted. In the second case row 0 says
+  /// so.
   Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
            Heartbeats* heartbeats = nullptr);
   Watchdog(const Watchdog&) = delete;

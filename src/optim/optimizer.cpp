@@ -158,10 +158,10 @@ class Optimizer::Plan {
   std::string list_;
 };
 
-std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables) {
+std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables, Here here) {
   std::vector<Gradient> gradients;
   for (const Variable& variable : variables) {
-    const TensorView home = store.gradient(variable);
+    const TensorView home = store.gradient(variable, here);
     // The tensor owns the whole segment, as the variable does.
     gradients.push_back({Tensor{std::shared_ptr<const Buffer>{variable.state().segment, nullptr}, home}, variable});
   }

@@ -2,12 +2,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <functional>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/open_line.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
@@ -18,16 +23,43 @@ namespace {
 // A terminate handler can reach only globals.
 std::atomic<JobEnd*> current{nullptr};
 
-}  // namespace
+// Ranks that fail alike come at about the same time. Others may compute, or wait, for much longer.
+constexpr std::chrono::seconds until_others_come{1};
 
-void print_line(std::string line) {
-  line += '\n';
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
-}
+/// Calls `late` after `time`, unless it is destroyed first.
+class Deadline {
+ public:
+  Deadline(std::chrono::seconds time, std::function<void()> late) {
+    thread_ = std::thread{[this, time, late = std::move(late)] {
+      std::unique_lock lock{mutex_};
+      if (!changed_.wait_for(lock, time, [&] { return met_; })) late();
+    }};
+  }
+  Deadline(const Deadline&) = delete;
+  ~Deadline() {
+    {
+      const std::lock_guard lock{mutex_};
+      met_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool met_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
 
 JobEnd::JobEnd(ReplicaGroup& group, std::string name)
     : group_{group}, meeting_{group.meeting()}, name_{std::move(name)}, previous_{std::set_terminate(on_terminate)} {
   current = this;
+  // Unlike atexit it hands over the status. It cannot be taken back, and without a current object does nothing.
+  static const int installed = ::on_exit(on_exit, nullptr);
+  (void)installed;
 }
 
 JobEnd::~JobEnd() {
@@ -36,14 +68,37 @@ JobEnd::~JobEnd() {
 }
 
 ExitCode JobEnd::after(const std::exception_ptr& exception) {
+  if (!is_known(exception)) announce(exception);
+  if (!is_known(exception)) alone(told(exception), exit_code_of(exception));
+  say(*meeting_.failure());
+  return meeting_.failure()->code;
+}
+
+std::string JobEnd::told(const std::exception_ptr& exception) const {
+  const std::string what = message_of(exception);
+  if (!is_of_program(exception)) return what;
+  return fmt::format("{}; {} was {}", what, meeting_.size() == 1 ? "this" : "it", meeting_.place());
+}
+
+bool JobEnd::is_known(const std::exception_ptr& exception) const {
   const auto& failure = meeting_.failure();
-  if (!failure || failure->exception != exception) alone(message_of(exception), exit_code_of(exception));
-  say(*failure);
-  return failure->code;
+  return failure && failure->exception == exception;
+}
+
+/// If all ranks come with a failure, none of them is to blame.
+void JobEnd::announce(const std::exception_ptr& exception) {
+  // After a data collective that failed, or on another thread, this rank cannot meet the others.
+  if (group_.has_failed() || std::this_thread::get_id() != thread_) return;
+  const Deadline deadline{until_others_come, [&] { alone(told(exception), exit_code_of(exception)); }};
+  try {
+    meeting_.fail(exception);
+  } catch (...) {
+    // `is_known` says what came of it.
+  }
 }
 
 void JobEnd::say(const AgreedFailure& failure) {
-  if (meeting_.rank() == 0 && !said_) print_line(failure.line);
+  if (meeting_.rank() == 0 && !said_) print_last_line(failure.line);
   said_ = true;
 }
 
@@ -64,15 +119,35 @@ void JobEnd::leave() noexcept {
 
 void JobEnd::alone(const std::string& what, ExitCode cause) {
   const bool single = meeting_.size() == 1;
+  const ExitCode code = cause == ExitCode::failure && !single ? ExitCode::peer_failed : cause;
+  end_job(single || cause == ExitCode::user_input ? fmt::format("lockstep: error: {}", what)
+                                                  : fmt::format("lockstep: {} failed: {}", name_, what),
+          static_cast<int>(code));
+}
+
+void JobEnd::end_job(const std::string& line, int code) {
   if (claim_report(phases_)) {
-    print_line(single || cause == ExitCode::user_input ? fmt::format("lockstep: error: {}", what)
-                                                       : fmt::format("lockstep: {} failed: {}", name_, what));
+    print_last_line(line);
   } else {
     std::this_thread::sleep_for(std::chrono::seconds{1});  // Whoever prints ends the job, including this rank.
   }
-  const ExitCode code = cause == ExitCode::failure && !single ? ExitCode::peer_failed : cause;
   group_.abort();
-  MpiSession::abort_job(static_cast<int>(code));
+  MpiSession::abort_job(code);
+}
+
+void JobEnd::exited(int status) {
+  // A rank alone may end as it likes: nobody waits for it.
+  if (meeting_.size() == 1) return;
+  const int code = status & 0xff;
+  end_job(
+      fmt::format("lockstep: {} called exit({}) before the end of the job; it was {}", name_, status, meeting_.place()),
+      code != 0 ? code : static_cast<int>(ExitCode::peer_failed));
+}
+
+void JobEnd::on_exit(int status, void*) {
+  JobEnd* const end = current.exchange(nullptr);
+  // A process that the program has forked ends without this one.
+  if (end && end->process_ == ::getpid()) end->exited(status);
 }
 
 void JobEnd::on_terminate() {

@@ -3,6 +3,9 @@
 
 #include <exception>
 #include <string>
+#include <thread>
+
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/replica_group.hpp>
@@ -11,7 +14,7 @@
 
 namespace lockstep {
 
-/// The process's way out. While it lives, std::terminate calls it too.
+/// The process's way out. While it lives, std::terminate and std::exit call it too.
 class JobEnd {
  public:
   JobEnd(ReplicaGroup& group, std::string name);
@@ -22,8 +25,8 @@ class JobEnd {
   void set_name(std::string name) { name_ = std::move(name); }
   void set_phases(PhaseTable* phases) { phases_ = phases; }
 
-  /// If every rank knows of this failure, prints it once per job and returns the exit code: the job may end in order.
-  /// Otherwise ends the job at once and does not return.
+  /// Tells the other ranks of this failure, unless they know of it. Once they know, prints it once per job and returns
+  /// the exit code: the job may end in order. If they do not come soon, ends the job and does not return.
   ExitCode after(const std::exception_ptr& exception);
 
   /// COLL, blocking. Returns when every rank is here; this process may end then. Ranks that go on, because they know of
@@ -35,6 +38,14 @@ class JobEnd {
 
  private:
   static void on_terminate();
+  static void on_exit(int status, void*);
+
+  /// This process calls exit, although the job goes on. Does not return if there are other ranks.
+  void exited(int status);
+  [[noreturn]] void end_job(const std::string& line, int code);
+  std::string told(const std::exception_ptr& exception) const;
+  bool is_known(const std::exception_ptr& exception) const;
+  void announce(const std::exception_ptr& exception);
 
   /// Prints once per job. Every rank has the same line, and replica 0 is always among them.
   void say(const AgreedFailure& failure);
@@ -44,10 +55,9 @@ class JobEnd {
   std::string name_;
   PhaseTable* phases_ = nullptr;
   bool said_ = false;  ///< by replica 0; other ranks leave it to that one
+  pid_t process_ = ::getpid();
+  std::thread::id thread_ = std::this_thread::get_id();  ///< the only one that meets other ranks
   std::terminate_handler previous_;
 };
-
-/// Writes `line` and a line break to stderr in one piece, in any state of the program.
-void print_line(std::string line);
 
 }  // namespace lockstep

@@ -13,7 +13,8 @@
 #include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
-#include "control/kept_sigterm.hpp"
+#include "base/open_line.hpp"
+#include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
 #include "control/watchdog.hpp"
 #include "runtime/job_end.hpp"
@@ -89,7 +90,7 @@ std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
 /// Members in order of acquisition; they are destroyed in reverse.
 struct Runtime::Impl {
   NcclEnvironment nccl_environment;  ///< before MPI, which starts threads
-  KeptSigterm sigterm;               ///< held through all watches, which take turns
+  KeptSignals signals;               ///< held through all watches, which take turns
   MpiSession session;
   std::unique_ptr<Device> device;  ///< bound later; the group, which uses it, is destroyed first
   std::unique_ptr<ReplicaGroup> group;
@@ -115,6 +116,7 @@ struct Runtime::Impl {
     watchdog.reset();
     meeting().set_phases(nullptr);
     end.set_phases(nullptr);
+    share_open_line(nullptr);
     session.ending(std::move(node.phases), node.ranks);
   }
 
@@ -155,6 +157,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   if (node.phases) {
     meeting().set_phases(&*node.phases);
     end.set_phases(&*node.phases);
+    share_open_line(&node.phases->open_line());
   } else {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
@@ -171,7 +174,8 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
 
 void Runtime::Impl::watch() {
   session.started();
-  if (!node.phases) return;
+  // Nobody would act on a signal.
+  if (!node.phases) return signals.let_through();
   watchdog.emplace(
       *node.phases, names, WatchdogOptions{.stall_timeout = options.stall_timeout},
       [this](ExitCode code, Reach reach) {
@@ -367,7 +371,7 @@ int Runtime::run(int& argc, char**& argv, const RuntimeOptions& options, const s
     impl = std::make_unique<Impl>(argc, argv, options);
   } catch (const std::exception& error) {
     if (claim_report(nullptr)) {
-      print_line(fmt::format("lockstep: error: {}", one_line(error.what())));
+      print_last_line(fmt::format("lockstep: error: {}", one_line(error.what())));
       if (ranks_on_this_node() > 1) std::this_thread::sleep_for(until_claim_is_seen);
     }
     MpiSession::abort_job(static_cast<int>(exit_code_of(error)));
@@ -394,7 +398,7 @@ int Runtime::run(int& argc, char**& argv, const RuntimeOptions& options, const s
 int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                 const std::function<void(Runtime&)>& body) {
   // From the very beginning: a rank that ends as soon as it is told to could be taken for the cause.
-  const KeptSigterm sigterm;
+  const KeptSignals signals;
   RuntimeOptions made;
   std::exception_ptr wrong;
   try {
@@ -403,7 +407,7 @@ int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& 
     wrong = std::current_exception();
   }
   const int code = Runtime::run(argc, argv, made, wrong, body);
-  see_siblings_off(made.stall_timeout, sigterm);
+  see_siblings_off(made.stall_timeout, signals);
   return code;
 }
 

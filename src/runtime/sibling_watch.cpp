@@ -13,8 +13,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/open_line.hpp"
 #include "control/report_claim.hpp"
-#include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/siblings.hpp"
 
@@ -62,7 +62,7 @@ void SiblingWatch::watch() {
     remember_siblings();
     const Wake wake = wait();
     if (wake == Wake::stop) return;
-    if (wake == Wake::sigterm) end_when_told();
+    if (wake == Wake::told) end_when_told();
     if (!launched_) continue;
     count_tick();
     if (!is_impatient_since(waited_) || waited_ < next_look) continue;
@@ -88,13 +88,13 @@ void SiblingWatch::remember_siblings() {
 }
 
 SiblingWatch::Wake SiblingWatch::wait() {
-  pollfd waits[]{{sigterm_.descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+  pollfd waits[]{{signals_.descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   const auto before = std::chrono::steady_clock::now();
   ::poll(waits, std::size(waits), static_cast<int>(tick / std::chrono::milliseconds{1}));
   // This process was stopped itself, and may be told to end because of that.
   if (std::chrono::steady_clock::now() - before > gap) seen_.clear();
   // SIGTERM first: on the way out, its message would be lost.
-  if (waits[0].revents) return Wake::sigterm;
+  if (waits[0].revents) return Wake::told;
   return waits[1].revents ? Wake::stop : Wake::tick;
 }
 
@@ -125,9 +125,18 @@ std::optional<int> SiblingWatch::whose_end() const {
   return missing.front();
 }
 
+/// Whether nobody's end can be the cause. At the end of the job all work is done, and it goes unsaid.
+bool SiblingWatch::is_interrupted() const {
+  if (options_.doing != "starting") return false;
+  if (!launched_) return true;
+  const std::set<int> expected = ranks_if_all_are_here();
+  const SiblingView view = look_at_siblings();
+  return rank_from_launcher() == 0 && !expected.empty() && view.nameless == 0 && view.missing(expected).empty();
+}
+
 bool SiblingWatch::report(const std::string& sentence) const {
   const bool mine = !reported_ && claim_report(options_.table);
-  if (mine) print_line("lockstep: " + sentence);
+  if (mine) print_last_line("lockstep: " + sentence);
   return mine;
 }
 
@@ -136,7 +145,7 @@ void SiblingWatch::end_for(const Trouble& trouble) const {
       report(fmt::format("replica {} {}: {}", trouble.rank, trouble.how == How::stopped ? "has stopped" : "is gone",
                          waited_for(options_.patience, options_.doing)));
   // Whichever rank ends first ends the job.
-  sigterm_.let_through();
+  signals_.let_through();
   sleep(mine ? until_claim_is_seen : Seconds{3});
   std::_Exit(static_cast<int>(ExitCode::stall));
 }
@@ -144,8 +153,10 @@ void SiblingWatch::end_for(const Trouble& trouble) const {
 void SiblingWatch::end_when_told() const {
   if (const auto rank = whose_end())
     report(fmt::format("replica {} is gone: its process ended while the job was {}", *rank, options_.doing));
+  else if (is_interrupted())
+    report("interrupted while the job was starting");
   if (launched_) sleep(until_all_have_looked);
-  sigterm_.die();
+  signals_.die();
 }
 
 void SiblingWatch::end_without_evidence() const {
@@ -159,15 +170,16 @@ void SiblingWatch::end_without_evidence() const {
   end_this_side(ExitCode::stall, with_chief ? Reach::chiefs_side : Reach::cut_off, static_cast<int>(place));
 }
 
-void see_siblings_off(std::chrono::duration<double> patience, const KeptSigterm& sigterm) {
+void see_siblings_off(std::chrono::duration<double> patience, const KeptSignals& signals) {
   const auto own = rank_from_launcher();
-  for (Seconds waited{0}; own && !sigterm.has_come(); waited += between_last_looks) {
+  for (Seconds waited{0}; own && !signals.has_come(); waited += between_last_looks) {
     const SiblingView view = look_at_siblings();
     if (view.processes.empty() || view.processes.front().rank != *own || view.processes.size() == 1) return;
     if (waited > patience) {
       const auto stopped = std::ranges::find_if(view.processes, &SiblingView::Process::stopped);
       if (stopped == view.processes.end()) return;
-      print_line(fmt::format("lockstep: replica {} has stopped: {}", stopped->rank, waited_for(patience, "ending")));
+      print_last_line(
+          fmt::format("lockstep: replica {} has stopped: {}", stopped->rank, waited_for(patience, "ending")));
       std::_Exit(static_cast<int>(ExitCode::stall));
     }
     sleep(between_last_looks);

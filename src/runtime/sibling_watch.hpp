@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/descriptor.hpp"
-#include "control/kept_sigterm.hpp"
+#include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
 
 namespace lockstep {
@@ -19,8 +19,8 @@ namespace lockstep {
 /// Ends this process, and with it the job, unless this object is destroyed first: MPI waits for a rank that does not
 /// come. After `patience` the system's list of processes says which rank that mpirun started on this node has stopped
 /// or is missing. If the list shows nothing, the watch waits longer, for a rank of another node. If mpirun tells this
-/// process to end, the same list says which rank's end was the cause, if it was only one's. Without mpirun there is
-/// nothing to watch.
+/// process to end, the same list says which rank's end was the cause, if it was only one's, or that it was none.
+/// Without mpirun there is nothing to watch.
 class SiblingWatch {
  public:
   struct Options {
@@ -39,7 +39,7 @@ class SiblingWatch {
 
  private:
   using Seconds = std::chrono::duration<double>;
-  enum class Wake { tick, stop, sigterm };
+  enum class Wake { tick, stop, told };
   enum class How { gone, stopped };
   struct Trouble {
     int rank;
@@ -54,6 +54,7 @@ class SiblingWatch {
   bool is_impatient_since(Seconds waited) const;
   std::optional<Trouble> look() const;
   std::optional<int> whose_end() const;
+  bool is_interrupted() const;
   bool report(const std::string& sentence) const;
   [[noreturn]] void end_for(const Trouble& trouble) const;
   [[noreturn]] void end_when_told() const;
@@ -65,7 +66,7 @@ class SiblingWatch {
   bool reported_ = false;  ///< by another rank
   Seconds waited_{0};
   std::set<int> seen_;  ///< ranks seen since this watch's last gap
-  KeptSigterm sigterm_;
+  KeptSignals signals_;
   Descriptor stop_;
   std::thread thread_;
 };
@@ -73,6 +74,6 @@ class SiblingWatch {
 /// Call it once MPI has ended on every rank of this node. The lowest of them waits for the others' processes to be
 /// gone, but no longer than `patience`. mpirun would wait for ever for a process that stops on its way out; this names
 /// it and ends the job.
-void see_siblings_off(std::chrono::duration<double> patience, const KeptSigterm& sigterm);
+void see_siblings_off(std::chrono::duration<double> patience, const KeptSignals& signals);
 
 }  // namespace lockstep

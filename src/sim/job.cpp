@@ -12,7 +12,6 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/rank_map.hpp>
 
-#include "control/phase_table.hpp"
 #include "sim/current.hpp"
 #include "sim/planes.hpp"
 
@@ -263,8 +262,8 @@ void Job::before(Time next) {
       const MeetingPoint* const there = of(late).meeting;
       if (!scheduler_.is_live(late) || (there && there->meetings() >= here.meetings())) continue;
       scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
-      const std::string text = fmt::format("{} is late: {} was waited for {}; it runs, and {}", name(late),
-                                           describe(here.last()), seconds(options_.stall_timeout), was(late));
+      const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
+      const std::string text = late_sentence(name(late), here.last(), timeout, snapshot(late));
       return end({std::make_exception_ptr(StallError{text}), {}, -1, text});
     }
   }
@@ -290,14 +289,19 @@ const std::string& Job::data_collective_of(int rank) const {
   return data_.inside(rank);
 }
 
-std::string Job::was(int rank) const {
+PhaseTable::Snapshot Job::snapshot(int rank) const {
   PhaseTable::Snapshot snapshot;
   snapshot.phase = control_.inside(rank).empty() ? Phase::computing : Phase::meeting;
   if (const MeetingPoint* const meeting = of(rank).meeting) {
     snapshot.meeting = meeting->meetings();
     snapshot.last = meeting->last();
+    snapshot.position = meeting->position();
   }
-  return describe(snapshot);
+  return snapshot;
+}
+
+std::string Job::was(int rank) const {
+  return describe(snapshot(rank));
 }
 
 /// "replica 2 (worker:2, host sim) is in all_gather of f32[12]; replicas 0, 1, 3 have finished the step": the ranks

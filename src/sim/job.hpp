@@ -14,6 +14,7 @@
 #include <lockstep/control/meeting_point.hpp>
 #include <lockstep/sim/sim.hpp>
 
+#include "control/phase_table.hpp"
 #include "sim/plane.hpp"
 #include "sim/scheduler.hpp"
 
@@ -72,7 +73,7 @@ class Job final : private Scheduler::Overseer {
   struct Blow {
     Fault fault;
     Time noticed;
-    std::string was;  ///< what the rank was doing: "was waiting at merge_call #5 (trainer.cpp:120)"
+    std::string was;  ///< what the rank was doing: "was in step 5, waiting at merge_call #1 (trainer.cpp:120)"
   };
 
   struct End {
@@ -106,6 +107,7 @@ class Job final : private Scheduler::Overseer {
   };
 
   const std::string& data_collective_of(int rank) const;
+  PhaseTable::Snapshot snapshot(int rank) const;
   std::string was(int rank) const;
   Where where_is(int rank) const;
   std::string who_is_where() const;

@@ -78,16 +78,17 @@ std::string sentence_of(const Drift& drift, std::span<const std::string> replica
 
 }  // namespace
 
-Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike) {
+Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here) {
   const auto add_variable = [&](const Variable& variable) {
-    add(fmt::format("variable {}", variable.label()), variable.local());
+    add(fmt::format("variable {}", variable.label()), variable.local(here));
   };
   for (const auto& variable : store.variables())
     if (variable->segment && variable->synchronization == VariableSynchronization::on_write)
       add_variable(MirroredVariable{variable});
   for (const SyncOnReadVariable& variable : alike) {
     if (variable.state().owner != &store)
-      throw ContextError{fmt::format("attest: variable {} is another strategy's", variable.label())};
+      throw ContextError{
+          fmt::format("attest ({}): variable {} is another strategy's", site_of(here), variable.label())};
     add_variable(variable);
   }
   for (const OptimizerState& state : store.optimizer_state())

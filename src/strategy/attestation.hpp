@@ -18,7 +18,7 @@ class Attestation {
  public:
   /// LOCAL. Waits for all work on the variables' device. ContextError for a variable that is not the store's or has no
   /// memory.
-  Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike);
+  Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here);
 
   /// What is compared: "variable 'w', optimizer state 'w@momentum'". As the text of an agreement, it finds ranks that
   /// compare different things before their digests are compared.

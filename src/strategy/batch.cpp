@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <lockstep/base/error.hpp>
+
 namespace lockstep::detail {
 namespace {
 
@@ -44,13 +46,17 @@ void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device) {
   }
 }
 
-Batch::Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, leaves_{leaves} {
-  for (const Leaf& leaf : leaves) {
-    if (const auto* const tensor = std::get_if<Tensor>(&leaf)) {
-      require_reducible(op, tensor->dtype());
-    } else {
-      require_reducible(op, std::get<IndexedSlices>(leaf));
+Batch::Batch(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, leaves_{leaves} {
+  try {
+    for (const Leaf& leaf : leaves) {
+      if (const auto* const tensor = std::get_if<Tensor>(&leaf)) {
+        require_reducible(op, tensor->dtype());
+      } else {
+        require_reducible(op, std::get<IndexedSlices>(leaf));
+      }
     }
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument{call.text() + error.what()};
   }
   copy_leaves(leaves, stream);
   for (const Leaf& leaf : leaves)
@@ -58,9 +64,13 @@ Batch::Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, 
 }
 
 std::string Batch::text(std::string_view method, std::string_view more) const {
+  return fmt::format("{}: {} of {}{}", method, name_of(op_), leaves_text(), more);
+}
+
+std::string Batch::leaves_text() const {
   std::vector<std::string> texts;
   for (const Leaf& leaf : leaves_) texts.push_back(std::visit([](const auto& each) { return text_of(each); }, leaf));
-  return fmt::format("{}: {} of {}{}", method, name_of(op_), fmt::join(texts, ", "), more);
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 void Batch::all_reduce(CrossDeviceOps& reductions) {

@@ -9,6 +9,8 @@
 #include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/values/nest.hpp>
 
+#include "strategy/context_stack.hpp"
+
 namespace lockstep::detail {
 
 /// The stream for work on `tensor`: the host's for a host tensor, else `of_device`.
@@ -21,12 +23,15 @@ void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device);
 class Batch {
  public:
   /// Replaces `leaves` by copies on the same device, which it reduces in place; they must outlive it. `stream` is that
-  /// of the rank's device. InvalidArgument if `op` is not defined for a leaf.
-  Batch(ReduceOp op, std::vector<Leaf>& leaves, Stream& stream);
+  /// of the rank's device. InvalidArgument, which begins with `call`, if `op` is not defined for a leaf.
+  Batch(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream);
 
   /// "reduce_to: sum of f32[3], i64[], slices f32[…, 2] of [10, 2]", followed by `more`. The numbers of rows may differ
   /// by rank, so the text leaves them out.
   std::string text(std::string_view method, std::string_view more = {}) const;
+
+  /// The leaves alone, for a broadcast: "f32[3], i64[]".
+  std::string leaves_text() const;
 
   void all_reduce(CrossDeviceOps& reductions);
   void reduce_to_one(CrossDeviceOps& reductions, int root);

@@ -43,33 +43,44 @@ const Frame* current_frame() {
   return stack().empty() ? nullptr : &stack().back();
 }
 
-void require_not_another(const Strategy& strategy) {
-  if (current_frame()) require_scope(strategy);
+std::string Call::text() const {
+  if (name.empty()) return {};
+  return here ? fmt::format("{} ({}): ", name, site_of(*here)) : fmt::format("{}: ", name);
 }
 
-void require_scope(const Strategy& strategy) {
+void require_not_another(const Strategy& strategy, const Call& call) {
+  if (current_frame()) require_scope(strategy, call);
+}
+
+void require_scope(const Strategy& strategy, const Call& call) {
   const Strategy& current = Strategy::current();
   if (&current == &strategy) return;
-  if (!has_strategy()) throw ContextError{fmt::format("Need to be inside `Strategy::scope()` for {}", strategy.name())};
-  throw ContextError{mixing(current, strategy)};
+  if (!has_strategy())
+    throw ContextError{fmt::format("{}Need to be inside `Strategy::scope()` for {}", call.text(), strategy.name())};
+  throw ContextError{call.text() + mixing(current, strategy)};
 }
 
-void require_cross_replica(const Strategy& strategy) {
-  require_not_another(strategy);
+void require_cross_replica(const Strategy& strategy, const Call& call) {
+  require_not_another(strategy, call);
   const Frame* const frame = current_frame();
   if (frame && frame->mode == Mode::replica)
-    throw ContextError{"Method requires being in cross-replica context, use replica_context()->merge_call()"};
+    throw ContextError{call.text() +
+                       "Method requires being in cross-replica context, use replica_context()->merge_call()"};
 }
 
-void require_current(const ReplicaContext& context) {
+void require_current(const ReplicaContext& context, const Call& call) {
   const ReplicaContext* const current = replica_context();
-  if (!current) throw ContextError{"Need to be inside `Strategy::run()`"};
+  if (!current)
+    throw ContextError{call.text() +
+                       "Need to be inside `Strategy::run()`, and not in a merge function or another scope inside it"};
   if (current == &context) return;
   const Strategy* const other = strategy_of(context);
   if (other && other != &current->strategy())
-    throw ContextError{
-        fmt::format("Mismatching Strategy objects: {} is not {}", current->strategy().name(), other->name())};
-  throw ContextError{"Mismatching ReplicaContext."};
+    throw ContextError{fmt::format("{}Mismatching Strategy objects: {} is not {}", call.text(),
+                                   current->strategy().name(), other->name())};
+  throw ContextError{
+      fmt::format("{}Mismatching ReplicaContext: {}", call.text(),
+                  other ? "another run has begun inside its run" : "its run is over, and it must not be kept")};
 }
 
 }  // namespace detail

@@ -1,6 +1,11 @@
 // The thread's stack of contexts, and the checks of what may be called where.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <lockstep/control/tag.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/extended.hpp>
 
@@ -31,17 +36,26 @@ class PushedFrame {
 /// The innermost frame, or null in the default context.
 const Frame* current_frame();
 
+/// What the program called, and where if that is known. Messages begin with it.
+struct Call {
+  std::string_view name = {};
+  std::optional<Here> here = {};
+
+  /// "merge_call (trainer.cpp:40): "; nothing without a name.
+  std::string text() const;
+};
+
 /// ContextError unless `strategy`'s cross-replica methods may be called here: in its cross-replica context, or in the
 /// default context.
-void require_cross_replica(const Strategy& strategy);
+void require_cross_replica(const Strategy& strategy, const Call& call = {});
 
 /// ContextError unless `context` is the current replica context.
-void require_current(const ReplicaContext& context);
+void require_current(const ReplicaContext& context, const Call& call);
 
 /// ContextError in another strategy's context.
-void require_not_another(const Strategy& strategy);
+void require_not_another(const Strategy& strategy, const Call& call = {});
 
 /// ContextError unless `strategy` is the current one, in any of its contexts.
-void require_scope(const Strategy& strategy);
+void require_scope(const Strategy& strategy, const Call& call = {});
 
 }  // namespace lockstep::detail

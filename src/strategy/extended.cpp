@@ -17,16 +17,17 @@ namespace {
 class ComponentRead {
  public:
   /// `component` is one leaf, which becomes the value.
-  ComponentRead(const Variable& variable, std::vector<detail::Leaf>& component, Stream& stream)
-      : variable_{variable}, batch_{op_of(variable), component, stream} {}
+  ComponentRead(const Variable& variable, std::vector<detail::Leaf>& component, Stream& stream, const Here& here)
+      : variable_{variable}, batch_{{"read_var", here}, op_of(variable), component, stream} {}
 
   std::string text() const {
-    return batch_.text(fmt::format("read variable {} ({})", variable_.label(), name_of(variable_.aggregation())));
+    const std::string read = fmt::format("read variable {} ({})", variable_.label(), name_of(variable_.aggregation()));
+    return is_broadcast() ? fmt::format("{}: {}", read, batch_.leaves_text()) : batch_.text(read);
   }
 
   /// COLL; an agreement covers it.
   void combine(CrossDeviceOps& reductions) {
-    if (variable_.aggregation() == VariableAggregation::only_first_replica) {
+    if (is_broadcast()) {
       batch_.broadcast(reductions, 0);
     } else {
       batch_.all_reduce(reductions);
@@ -34,6 +35,8 @@ class ComponentRead {
   }
 
  private:
+  bool is_broadcast() const { return variable_.aggregation() == VariableAggregation::only_first_replica; }
+
   static ReduceOp op_of(const Variable& variable) {
     if (variable.aggregation() == VariableAggregation::none)
       throw InvalidArgument{fmt::format(
@@ -97,28 +100,32 @@ bool StrategyExtended::is_here(OneReplica destination) const {
 }
 
 void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here) {
-  require_context();
+  const detail::Call call{"reduce_to", here};
+  detail::require_cross_replica(*strategy_, call);
   strategy_->require_not_captured();
-  detail::Batch batch{op, leaves, strategy_->stream()};
+  detail::Batch batch{call, op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("reduce_to", more));
   batch.all_reduce(strategy_->reductions());
 }
 
 bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
                                      const Here& here) {
+  const detail::Call call{"reduce_to", here};
+  detail::require_cross_replica(*strategy_, call);
   const bool here_it_is = is_here(destination);
   strategy_->require_not_captured();
-  detail::Batch batch{op, leaves, strategy_->stream()};
+  detail::Batch batch{call, op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), more));
   batch.reduce_to_one(strategy_->reductions(), destination.id);
   return here_it_is;
 }
 
 void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const Here& here) {
-  require_context();
+  const detail::Call call{"broadcast_to", here};
+  detail::require_cross_replica(*strategy_, call);
   strategy_->require_not_captured();
-  detail::Batch batch{ReduceOp::sum, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, batch.text("broadcast_to", more));
+  detail::Batch batch{call, ReduceOp::sum, leaves, strategy_->stream()};
+  strategy_->agree(TagKind::broadcast, here, batch.leaves_text() + std::string{more});
   batch.broadcast(strategy_->reductions(), 0);
 }
 
@@ -137,7 +144,7 @@ Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
 }
 
 std::vector<Tensor> StrategyExtended::read_vars(const VariableList& variables, Here here) {
-  require_context();
+  detail::require_cross_replica(*strategy_, {"read_var", here});
   std::vector<Leaves> values;  // of one leaf each
   std::list<ComponentRead> reads;
   std::vector<std::string> texts;
@@ -146,9 +153,9 @@ std::vector<Tensor> StrategyExtended::read_vars(const VariableList& variables, H
     require_own(variable);
     const bool is_combined = variable.state().synchronization == VariableSynchronization::on_read;
     if (is_combined) strategy_->require_not_captured();
-    values.push_back({Tensor::on_host(variable.local())});
+    values.push_back({Tensor::on_host(variable.local(here))});
     if (!is_combined) continue;
-    texts.push_back(reads.emplace_back(variable, values.back(), strategy_->stream()).text());
+    texts.push_back(reads.emplace_back(variable, values.back(), strategy_->stream(), here).text());
   }
   if (!reads.empty()) strategy_->agree(TagKind::reduce, here, fmt::format("{}", fmt::join(texts, ", ")));
   for (ComponentRead& read : reads) read.combine(strategy_->reductions());

@@ -63,13 +63,14 @@ void StrategyExtended::require_item_each(std::int64_t items) const {
 StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<const Leaves> of_items,
                                                          std::int64_t items, std::optional<OneReplica> destination,
                                                          std::string_view more, const Here& here) {
-  require_context();
+  const detail::Call call{"reduce_to", here};
+  detail::require_cross_replica(*strategy_, call);
   strategy_->require_not_captured();
   for (const detail::Leaf& leaf : of_items.front()) require_reducible(op, dense(leaf).dtype());
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
     throw InvalidArgument{fmt::format("a mean over {} items", items)};
   Leaves sums = sum_of(of_items, strategy_->stream());
-  detail::Batch batch{ReduceOp::sum, sums, strategy_->stream()};
+  detail::Batch batch{call, ReduceOp::sum, sums, strategy_->stream()};
   const std::string method = destination ? fmt::format("reduce_to replica {}", destination->id) : "reduce_to";
   // The ranks agree on the number of items, so it needs no reduction.
   strategy_->agree(TagKind::reduce, here,

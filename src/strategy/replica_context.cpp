@@ -14,13 +14,13 @@ Strategy& ReplicaContext::strategy() const {
   return extended_.strategy();
 }
 
-int ReplicaContext::replica_id_in_sync_group() const {
-  detail::require_current(*this);
+int ReplicaContext::replica_id_in_sync_group(Here here) const {
+  detail::require_current(*this, {"replica_id_in_sync_group", here});
   return strategy().core_->group.rank();
 }
 
-std::vector<std::string> ReplicaContext::devices() const {
-  detail::require_current(*this);
+std::vector<std::string> ReplicaContext::devices(Here here) const {
+  detail::require_current(*this, {"devices", here});
   return {strategy().group().device_name()};
 }
 
@@ -29,20 +29,22 @@ int ReplicaContext::num_replicas_in_sync() const {
 }
 
 void ReplicaContext::merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn) {
-  detail::require_current(*this);
+  detail::require_current(*this, {"merge_call", here});
   strategy().agree(TagKind::merge, here, operands);
   const detail::PushedFrame frame{{detail::Mode::cross_replica, &extended_}};
   fn(strategy());
 }
 
-void ReplicaContext::attest_at_end(std::vector<SyncOnReadVariable> alike) {
-  detail::require_current(*this);
-  if (detail::is_default(*this)) throw ContextError{"attest_at_end outside of run(): there is no end to compare at"};
+void ReplicaContext::attest_at_end(std::vector<SyncOnReadVariable> alike, Here here) {
+  const detail::Call call{"attest_at_end", here};
+  detail::require_current(*this, call);
+  if (detail::is_default(*this)) throw ContextError{call.text() + "outside of run() there is no end to compare at"};
   attested_at_end_ = std::move(alike);
+  attested_from_ = here;
 }
 
 void ReplicaContext::declared_merge(std::string_view batch, const std::function<void(CrossDeviceOps&)>& fn, Here here) {
-  detail::require_current(*this);
+  detail::require_current(*this, {"declared_merge", here});
   strategy().agree(TagKind::merge, here, batch);
   const detail::PushedFrame frame{{detail::Mode::cross_replica, &extended_}};
   fn(strategy().reductions());
@@ -50,9 +52,10 @@ void ReplicaContext::declared_merge(std::string_view batch, const std::function<
 
 void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
                                        std::string_view structure, const Here& here) {
-  detail::require_current(*this);
+  const detail::Call call{method, here};
+  detail::require_current(*this, call);
   strategy().require_not_captured();
-  detail::Batch batch{op, leaves, strategy().stream()};
+  detail::Batch batch{call, op, leaves, strategy().stream()};
   declared_merge(
       batch.text(method, structure), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
 }

@@ -77,7 +77,10 @@ std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOpt
   if (device_data_)
     ops = make_ops_by_device(std::move(ops), make_cross_device_ops(*device_data_, options, node_of_rank_));
   if (rank() == 0) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
-  return std::make_unique<GuardedOps>(std::move(ops), options.around, end_job_);
+  return std::make_unique<GuardedOps>(std::move(ops), options.around, [this](std::exception_ptr exception) {
+    failed_ = true;
+    end_job_(std::move(exception));
+  });
 }
 
 void ReplicaGroup::abort() noexcept {

@@ -99,7 +99,7 @@ void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
 }
 
 MirroredVariable Strategy::create_variable(VariableOptions options, const std::function<Tensor()>& initial, Here here) {
-  detail::require_not_another(*this);
+  detail::require_not_another(*this, {"create_variable", here});
   require_synchronization(options, VariableSynchronization::on_write, "mirrored");
   require_aggregation(options);
   return MirroredVariable{create(std::move(options), VariableSynchronization::on_write, initial, here)};
@@ -107,7 +107,7 @@ MirroredVariable Strategy::create_variable(VariableOptions options, const std::f
 
 SyncOnReadVariable Strategy::create_sync_on_read(VariableOptions options, const std::function<Tensor()>& initial,
                                                  Here here) {
-  detail::require_not_another(*this);
+  detail::require_not_another(*this, {"create_sync_on_read", here});
   require_synchronization(options, VariableSynchronization::on_read, "sync-on-read");
   require_aggregation(options);
   options.trainable = false;
@@ -142,7 +142,7 @@ std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
 }
 
 void Strategy::seal(Here here) {
-  detail::require_cross_replica(*this);
+  detail::require_cross_replica(*this, {"seal", here});
   agree(TagKind::seal, here, {});
   std::vector<TensorView> values;
   try {
@@ -156,7 +156,7 @@ void Strategy::seal(Here here) {
 }
 
 void Strategy::rebroadcast(Here here) {
-  detail::require_cross_replica(*this);
+  detail::require_cross_replica(*this, {"rebroadcast", here});
   std::string text = "rebroadcast";
   for (const OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
   agree(TagKind::seal, here, text);
@@ -167,19 +167,24 @@ void Strategy::rebroadcast(Here here) {
 }
 
 void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
-  detail::require_cross_replica(*this);
+  detail::require_cross_replica(*this, {"attest", here});
   require_not_captured();
-  const detail::Attestation mine{core_->store, alike};
+  const detail::Attestation mine{core_->store, alike, here};
   core_->group.meeting().agree(TagKind::attest, core_->id, here, mine.text(), mine.comparison());
 }
 
-void Strategy::run_replica(const std::function<std::string(ReplicaContext&)>& fn) {
-  detail::require_cross_replica(*this);
+void Strategy::set_step(std::int64_t step, RunKind kind) {
+  if (step < 1) throw InvalidArgument{fmt::format("step {}: expected 1 or more", step)};
+  core_->group.meeting().set_step(static_cast<std::uint64_t>(step), kind);
+}
+
+void Strategy::run_replica(const std::optional<Here>& place, const std::function<std::string(ReplicaContext&)>& fn) {
+  detail::require_cross_replica(*this, {"run", place});
   MeetingPoint& meeting = core_->group.meeting();
   const int id = core_->id;  // `fn` may move this strategy
   const Here here = Here::current();
   if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(here);
-  meeting.enter_run();
+  meeting.enter_run(place);
   std::string result;
   std::optional<detail::Attestation> attestation;
   try {
@@ -188,7 +193,7 @@ void Strategy::run_replica(const std::function<std::string(ReplicaContext&)>& fn
     result = fn(context);
     if (context.attested_at_end_) {
       context.strategy().require_not_captured();
-      attestation.emplace(context.strategy().store(), *context.attested_at_end_);
+      attestation.emplace(context.strategy().store(), *context.attested_at_end_, context.attested_from_);
       result = fmt::format("{}, attesting {}", result.empty() ? "nothing" : result, attestation->text());
     }
   } catch (...) {
@@ -198,7 +203,7 @@ void Strategy::run_replica(const std::function<std::string(ReplicaContext&)>& fn
 }
 
 void Strategy::compare(const std::string& text, const Here& here) {
-  detail::require_not_another(*this);
+  detail::require_not_another(*this, {"same_on_all", here});
   agree(TagKind::compare, here, text);
 }
 

@@ -108,7 +108,7 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
   if (value.shape() != variable.shape() || value.dtype() != variable.dtype())
     throw InvalidArgument{fmt::format("variable {} is {}{}; it cannot take {}", variable.label(),
                                       name_of(variable.dtype()), to_string(variable.shape()), describe(value.view()))};
-  (void)variable.local();  // ContextError before it has memory
+  (void)variable.local(here);  // ContextError before it has memory
   const detail::Frame* const frame = detail::current_frame();
   if (frame && !frame->strategy().extended().variable_created_in_scope(variable))
     throw ContextError{fmt::format("Mixing different Strategy objects: variable {} was not created by {}",

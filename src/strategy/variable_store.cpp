@@ -17,11 +17,12 @@ std::int64_t padded(std::int64_t count, DType dtype) {
   return (count + granule - 1) / granule * granule;
 }
 
-void require_sealed(const VariableState& variable) {
+/// `here` is where the program asked for the memory.
+void require_sealed(const VariableState& variable, const Here& here) {
   if (!variable.segment)
     throw ContextError{
-        fmt::format("variable {} has no memory yet: call seal() after the last variable is created, or run() first",
-                    variable.label)};
+        fmt::format("{}: variable {} has no memory yet: call seal() after the last variable is created, or run() first",
+                    site_of(here), variable.label)};
 }
 
 }  // namespace
@@ -119,17 +120,17 @@ std::vector<TensorView> VariableStore::optimizer_values() const {
   return all;
 }
 
-TensorView VariableStore::gradient(const Variable& variable) const {
+TensorView VariableStore::gradient(const Variable& variable, Here here) const {
   const VariableState& state = variable.state();
   if (!state.trainable) throw InvalidArgument{fmt::format("variable {} is not trainable", state.label)};
-  require_sealed(state);
+  require_sealed(state, here);
   return state.segment->gradients.view().slice(state.offset, element_count(state.shape)).reshaped(state.shape);
 }
 
-std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables) const {
+std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables, Here here) const {
   std::vector<const VariableState*> order;
   for (const Variable& variable : variables) {
-    require_sealed(variable.state());
+    require_sealed(variable.state(), here);
     order.push_back(&variable.state());
   }
   const auto segment_index = [&](const VariableState* variable) {
@@ -187,8 +188,8 @@ bool Variable::is_initialized() const {
   return state_->segment != nullptr;
 }
 
-TensorView Variable::local() const {
-  require_sealed(*state_);
+TensorView Variable::local(Here here) const {
+  require_sealed(*state_, here);
   return state_->segment->values.view().slice(state_->offset, element_count(state_->shape)).reshaped(state_->shape);
 }
 

@@ -181,6 +181,7 @@ StepSums Fit::apply_joint_gradients(ReplicaContext& context, std::int64_t step, 
 
 StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   StepSums sums;
+  strategy_.set_step(index + 1);
   strategy_.run([&](ReplicaContext& context) {
     const std::span<const std::int64_t> samples = samples_.of(batch);
     const StepSums own = joint_gradients_ ? StepSums{} : compute_gradients(index, samples);
@@ -269,6 +270,7 @@ FitResult Fit::run(Observer& observer) {
 
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
     if (due || result.steps == options_.steps) {
+      strategy_.set_step(result.steps, RunKind::evaluation);
       result.last_evaluation = evaluate();
       result.last_evaluation.step = result.steps;
       result.last_evaluation.epoch = batch.epoch + 1;
@@ -298,7 +300,7 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   if (strategy.store().has_unsealed()) strategy.seal();
   if (fault && strategy.group().rank() == 0)
     log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),
-                             fault->step));
+                             fault->step + 1));
   return Fit{strategy, model, optimizer, data, options, fault}.run(observer);
 }
 

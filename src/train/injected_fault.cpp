@@ -79,9 +79,9 @@ void flip(std::int64_t step, std::span<const Variable> weights) {
     if (const auto index = flip_from(count == 0 ? 0 : draw.below(count, 1), variable))
       return log::warning(
           fmt::format("LOCKSTEP_FAULT: a bit of element {} of variable {} is another one from step {} on", *index,
-                      variable.label(), step));
+                      variable.label(), step + 1));
   }
-  throw Error{fmt::format("LOCKSTEP_FAULT: in step {} all weights are 0; expected one to flip a bit of", step)};
+  throw Error{fmt::format("LOCKSTEP_FAULT: in step {} all weights are 0; expected one to flip a bit of", step + 1)};
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ std::string_view name_of(InjectedFault::Kind kind) {
 InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
   const auto malformed = [&](std::string_view what) {
     return ConfigError{fmt::format(
-        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 0", text,
+        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 1", text,
         what, names_of_kinds(), ranks)};
   };
   const auto first = text.find(':');
@@ -105,9 +105,9 @@ InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
   const auto rank = number<int>(text.substr(first + 1, second - first - 1));
   const auto step = number<std::int64_t>(text.substr(second + 1));
   if (!rank || *rank >= ranks) throw malformed("there is no such rank");
-  if (!step) throw malformed("there is no such step");
+  if (!step || *step < 1) throw malformed("there is no such step");
   for (const auto& [name, kind] : kinds)
-    if (name == kind_text) return {kind, *rank, *step};
+    if (name == kind_text) return {kind, *rank, *step - 1};
   throw malformed("there is no such kind");
 }
 
@@ -120,7 +120,7 @@ std::optional<InjectedFault> InjectedFault::from_environment(int ranks) {
 bool InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const {
   if (at_rank != rank || at_step != step) return false;
   switch (kind) {
-    case Kind::throws: throw std::runtime_error{fmt::format("LOCKSTEP_FAULT: thrown in step {}", step)};
+    case Kind::throws: throw std::runtime_error{fmt::format("LOCKSTEP_FAULT: thrown in step {}", step + 1)};
     case Kind::exits: ::_exit(0);
     case Kind::kills: ::raise(SIGKILL); break;
     case Kind::stops: ::kill(::getpid(), SIGSTOP); break;

@@ -9,6 +9,7 @@
 #include <lockstep/train/progress.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/open_line.hpp"
 
 namespace lockstep {
 namespace {
@@ -47,8 +48,8 @@ void Progress::on_step(const StepReport& report) {
       fmt::format("step {}/{}  epoch {}/{}  loss {:.4f}  {:.0f} samples/s  {} left", report.step, report.steps,
                   report.epoch, report.epochs, report.loss, report.samples_per_second, clock_text(left));
   if (style_ == ProgressStyle::one_line) {
+    if (!begin_open_line()) return;
     std::fprintf(stream_, "\r%s\x1b[K", line.c_str());
-    open_line_ = true;
   } else {
     std::fprintf(stream_, "%s\n", line.c_str());
   }
@@ -60,9 +61,8 @@ void Progress::on_evaluation(const EvaluationReport& report) {
   const std::string line =
       fmt::format("test  step {}  epoch {}  loss {:.4f}{}  accuracy {:.2f}%  {:.1f} s", report.step, report.epoch,
                   report.loss, bits, report.accuracy * 100, report.seconds);
-  std::fprintf(stream_, "%s%s\n", open_line_ ? "\n" : "", line.c_str());
+  std::fprintf(stream_, "%s%s\n", end_open_line() ? "\n" : "", line.c_str());
   std::fflush(stream_);
-  open_line_ = false;
 }
 
 }  // namespace lockstep

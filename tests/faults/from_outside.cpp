@@ -45,11 +45,14 @@ TEST_CASE("a rank that is terminated alone is named") {
   check_blames(end.outcome.err, 1, "is gone: SIGTERM ended it");
 }
 
-TEST_CASE("mpirun that is interrupted or terminated takes the whole job along, and no rank is blamed") {
+TEST_CASE("mpirun that is interrupted or terminated takes the whole job along, and one line says in which step") {
   const int signal = GENERATE(SIGINT, SIGTERM);
   const End end = send_to(std::nullopt, signal, 3);
   INFO("signal: " << signal << "\nstderr: " << end.outcome.err);
   CHECK(end.outcome.exit_code != 0);
   CHECK(end.after < 5s);
-  CHECK(lines_starting_with(end.outcome.err, "lockstep:").empty());
+  const auto lines = lines_starting_with(end.outcome.err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: interrupted "));
+  CHECK_THAT(lines.front(), Catch::Contains(" step "));
 }

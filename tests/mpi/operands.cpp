@@ -189,6 +189,10 @@ TEST_CASE("another structure, shape, order or number of all_reduces on one rank 
     if (!odd_one()) (void)context.all_reduce(ReduceOp::sum, 1.0);
   });
   CHECK_THAT(number, Catch::Contains("has finished the step") && Catch::Contains("merge_call #1 (operands.cpp:"));
+  const auto broadcast = mismatch_of(
+      [&] { (void)runtime().strategy().extended().broadcast_to(Tensor::zeros(DType::f32, {odd_one() ? 3 : 2})); });
+  CHECK_THAT(broadcast, Catch::Contains("broadcast_to #") && Catch::Contains(" (operands.cpp:") &&
+                            Catch::Contains("with f32[3]") && Catch::Contains("with f32[2]"));
   expect_in_step();
 }
 
@@ -201,5 +205,6 @@ TEST_CASE("the all_reduce that tf.distribute documents", "[K-6][K-8]") {
     CHECK(context.all_reduce(ReduceOp::mean, mine) == Nest{2, {21, 49.5}});
     // A mean of integers would be no integer: refused, not rounded.
     CHECK_THROWS_AS(context.all_reduce(ReduceOp::mean, std::vector{1, 98}), InvalidArgument);
+    CHECK_THROWS_WITH(context.all_reduce(ReduceOp::mean, 1), Catch::StartsWith("all_reduce (operands.cpp:"));
   });
 }

@@ -1,10 +1,13 @@
 // A program that ends in one of many ways: `exits MODE RANK`, where RANK is the one that misbehaves.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <stdexcept>
 #include <string>
+
+#include <unistd.h>
 
 #include <lockstep/lockstep.hpp>
 
@@ -14,6 +17,16 @@ namespace {
 
 void step(Runtime& runtime) {
   runtime.strategy().run([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, 1.0); });
+}
+
+/// A line of progress is open when the signal comes.
+void be_interrupted(Runtime& runtime, int signal) {
+  Progress progress{stderr, ProgressStyle::one_line};
+  if (runtime.is_chief()) progress.on_step({.step = 1, .steps = 9});
+  runtime.strategy().run([&](ReplicaContext&) {
+    std::raise(signal);
+    while (true) ::pause();
+  });
 }
 
 /// One rank makes light of a verdict that the others leave with.
@@ -94,6 +107,11 @@ int by_run_program(int argc, char** argv, const std::string& mode, int culprit) 
       [&](Runtime& runtime) {
         const bool mine = runtime.rank() == culprit;
         step(runtime);
+        if (mode == "program-exit" && mine) runtime.strategy().run([](ReplicaContext&) { std::exit(3); });
+        if (mode == "program-alike") (void)shards_of_rank(5, runtime.size(), runtime.rank());
+        if (mode == "program-unsealed")
+          (void)runtime.strategy().create_variable({.name = "w"}, [] { return Tensor::scalar(1.0); }).local();
+        if (mode == "program-interrupted") be_interrupted(runtime, culprit);
         if (mode == "program-alone" && mine) throw std::runtime_error{"body failed on its own"};
         if (mode == "program-early-return" && mine) return;
         if (mode == "program-swallows-verdict") return swallow_verdict(runtime, mine);

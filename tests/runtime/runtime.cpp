@@ -1,4 +1,5 @@
 // Every way out of a program that uses the library: one line, one exit code, nobody left.
+#include <csignal>
 #include <cstdlib>
 
 #include <catch2/catch.hpp>
@@ -44,7 +45,9 @@ TEST_CASE("an exception that nothing catches ends the job with its rank's name, 
       CAPTURE(mode, culprit);
       const Outcome outcome = exits(3, mode, culprit);
       CHECK(outcome.exit_code == 4);
-      CHECK_THAT(reason(outcome), Catch::StartsWith(start) && Catch::EndsWith(text));
+      CHECK_THAT(reason(outcome), Catch::StartsWith(start) && Catch::Contains(text + std::string{"; it was "}));
+      // Where in the program: a step, or the one before.
+      CHECK_THAT(reason(outcome), Catch::Contains(" step ") && Catch::Contains(", computing (exits.cpp:"));
     }
   }
 }
@@ -97,10 +100,44 @@ TEST_CASE("a verdict that one rank made light of is said all the same, where the
   }
 }
 
-TEST_CASE("a rank that calls exit is gone") {
-  const Outcome outcome = exits(2, "early-exit", 1);
-  CHECK(outcome.exit_code != 0);
-  CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica 1 (") && Catch::Contains("is gone"));
+TEST_CASE("a rank that calls exit in the middle of the job is told as that, with its code and place") {
+  for (const int culprit : {0, 1}) {
+    CAPTURE(culprit);
+    const std::string start = "lockstep: replica " + std::to_string(culprit) + " (";
+    const Outcome three = exits(2, "program-exit", culprit);
+    CHECK(three.exit_code == 3);
+    CHECK_THAT(reason(three), Catch::StartsWith(start) &&
+                                  Catch::Contains(") called exit(3) before the end of the job; it was in step 2, "
+                                                  "computing (exits.cpp:"));
+    // Success is not what the job ends with.
+    const Outcome zero = exits(2, "early-exit", culprit);
+    CHECK(zero.exit_code == 4);
+    CHECK_THAT(reason(zero), Catch::StartsWith(start) && Catch::Contains(") called exit(0) before the end of the job"));
+  }
+}
+
+TEST_CASE("a mistake that all ranks make alike is an error of the program, in a step or outside") {
+  const Outcome shards = exits(3, "program-alike", 0);
+  CHECK(shards.exit_code == 1);
+  CHECK_THAT(reason(shards), Catch::StartsWith("lockstep: error: 5 shards do not divide among 3 ranks; this was after "
+                                               "step 1, computing (exits.cpp:"));
+  const Outcome unsealed = exits(2, "program-unsealed", 0);
+  CHECK(unsealed.exit_code == 1);
+  CHECK_THAT(reason(unsealed), Catch::StartsWith("lockstep: error: exits.cpp:") &&
+                                   Catch::Contains(": variable 'w' has no memory yet: call seal()"));
+}
+
+TEST_CASE("a program that is interrupted says in which step, on a line of its own") {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const Outcome outcome = run_command({std::getenv("LOCKSTEP_EXITS"), "program-interrupted", std::to_string(signal)},
+                                        {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
+    CHECK(outcome.exit_code == 128 + signal);
+    CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: interrupted in step 2, computing (exits.cpp:"));
+    CHECK_THAT(outcome.err, Catch::StartsWith("\rstep 1/9") && Catch::EndsWith(")\n"));
+  }
+  const Outcome job = exits(2, "program-interrupted", SIGTERM);
+  CHECK(job.exit_code != 0);
+  CHECK_THAT(reason(job), Catch::StartsWith("lockstep: interrupted in step 2, computing (exits.cpp:"));
 }
 
 TEST_CASE("replicas that drifted end the job with the name of the one that differs, and a code of its own", "[C-36]") {

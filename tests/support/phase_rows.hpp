@@ -13,8 +13,7 @@ namespace lockstep::test {
 inline Tag merge_tag() {
   Tag tag;
   tag.kind = TagKind::merge;
-  tag.sequence = 5;
-  tag.depth = 2;
+  tag.count = 5;
   std::string_view{"trainer.cpp:120"}.copy(tag.site, Tag::site_capacity);
   return tag;
 }

@@ -19,6 +19,7 @@ namespace {
 Tag next_with(const MeetingPoint& meeting, std::uint64_t compared) {
   Tag tag = meeting.last();
   ++tag.sequence;
+  ++tag.count;
   tag.compared = compared;
   return tag;
 }

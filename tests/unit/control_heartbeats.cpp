@@ -125,7 +125,7 @@ TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other
   CHECK(seen.meeting == 17);
   CHECK(seen.process == 0);
   CHECK_FALSE(seen.terminated);
-  CHECK(describe(seen) == "was waiting at merge_call #5 (trainer.cpp:120)");
+  CHECK(describe(seen) == "was before the first step, waiting at merge_call #5 (trainer.cpp:120)");
   CHECK(ranks.beats(1).heard_all(ranks.table(1)));
   CHECK_FALSE(ranks.beats(0).heard_all(ranks.table(0)));
   CHECK(ranks.table(0).read(3).phase == Phase::absent);
@@ -165,8 +165,7 @@ TEST_CASE("the host of a rank whose process ended says so, if the rank was heard
   CHECK(watched.code() == ExitCode::peer_failed);
   CHECK(ranks.beats(0).was_refused(1));
   CHECK_FALSE(ranks.beats(0).was_refused(2));
-  CHECK(watched.line() ==
-        "lockstep: replica 1 is gone: its process ended; it was computing after the start of the job\n");
+  CHECK(watched.line() == "lockstep: replica 1 is gone: its process ended; it was before the first step, computing\n");
 }
 
 TEST_CASE("of a node of which some ranks still beat, a silent one has stopped", "[B-45]") {
@@ -182,7 +181,7 @@ TEST_CASE("of a node of which some ranks still beat, a silent one has stopped", 
   CHECK(watched.code() == ExitCode::stall);
   CHECK(watched.reach() == Reach::whole_job);
   CHECK(watched.line() ==
-        "lockstep: replica 2 has stopped: no sign of life for 0.6 s; it was computing after the start of the job\n");
+        "lockstep: replica 2 has stopped: no sign of life for 0.6 s; it was before the first step, computing\n");
 }
 
 TEST_CASE("a node of which no rank beats cannot be reached, and is named by its lowest rank") {
@@ -194,8 +193,8 @@ TEST_CASE("a node of which no rank beats cannot be reached, and is named by its 
   CHECK(watched.code() == ExitCode::stall);
   CHECK(watched.reach() == Reach::chiefs_side);
   CHECK(watched.line() ==
-        "lockstep: replica 1 cannot be reached: no sign of life from any rank of its host for 0.6 s; it was computing "
-        "after the start of the job\n");
+        "lockstep: replica 1 cannot be reached: no sign of life from any rank of its host for 0.6 s; it was before "
+        "the first step, computing\n");
 }
 
 TEST_CASE("a rank of another node that beats but stays out of a meeting is late", "[B-45]") {
@@ -210,7 +209,7 @@ TEST_CASE("a rank of another node that beats but stays out of a meeting is late"
   CHECK(watched.code() == ExitCode::stall);
   CHECK_THAT(watched.line(),
              Catch::StartsWith("lockstep: replica 1 is late: merge_call #5 (trainer.cpp:120) was waited "
-                               "for 0.6 s; it runs, and was computing"));
+                               "for 0.6 s; it runs, and was before the first step, computing"));
 }
 
 TEST_CASE("a meeting to which all have come and which does not end is the network's fault") {
@@ -277,7 +276,7 @@ TEST_CASE("a survivor on another node says who fell silent before it was told to
   CHECK_THAT(captured.text(), Catch::StartsWith("lockstep: c is gone: no sign of life before the job was told to end"));
 }
 
-TEST_CASE("where everyone was told to end, nobody is named") {
+TEST_CASE("where everyone was told to end, on another node too, nobody is named") {
   CapturedStderr captured;
   ChildProcess survivor{[]() -> int {
     Ranks ranks{{0, 1}};
@@ -289,5 +288,5 @@ TEST_CASE("where everyone was told to end, nobody is named") {
     return ::pause();
   }};
   CHECK(survivor.wait() == -SIGTERM);
-  CHECK(captured.text().empty());
+  CHECK(captured.text() == "lockstep: interrupted before the first step, computing\n");
 }

@@ -1,4 +1,5 @@
 // The meeting point as one rank sees it; what the other ranks do is written down in a script.
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -231,7 +232,8 @@ TEST_CASE("a rank that fails throws its own exception and is named to the others
   CHECK(meeting.failure()->exception == own);
   CHECK(meeting.failure()->rank == 0);
   CHECK(meeting.failure()->code == ExitCode::peer_failed);
-  CHECK(meeting.failure()->line == "lockstep: replica 0 (chief:0) failed: no such file");
+  CHECK(meeting.failure()->line ==
+        "lockstep: replica 0 (chief:0) failed: no such file; it was before the first step, computing");
 }
 
 TEST_CASE("another rank's failure is a PeerError with its rank and words") {
@@ -279,7 +281,8 @@ TEST_CASE("where all ranks fail alike nothing is gathered, each keeps its own ex
   const auto own = exception("all of us " + std::string(500, 'x'));
   CHECK(thrown_by_fail(meeting, own) == own);
   CHECK(script.calls == Calls{"max"});
-  CHECK(meeting.failure()->line == "lockstep: error: all of us " + std::string(500, 'x'));
+  CHECK(meeting.failure()->line ==
+        "lockstep: error: all of us " + std::string(500, 'x') + "; this was before the first step, computing");
   CHECK(meeting.failure()->code == ExitCode::failure);
 }
 
@@ -315,7 +318,8 @@ TEST_CASE("a message longer than a tag follows from the rank that has it") {
   (void)thrown_by_fail(here, exception(text));
   CHECK(mine.calls == Calls{"max", "all_gather", "broadcast from 0"});
   CHECK(mine.sent == text);
-  CHECK(here.failure()->line == "lockstep: replica 0 (chief:0) failed: " + text);
+  CHECK(here.failure()->line ==
+        "lockstep: replica 0 (chief:0) failed: " + text + "; it was before the first step, computing");
 }
 
 TEST_CASE("a message as long as a tag holds takes no broadcast; one without end is cut") {
@@ -337,7 +341,8 @@ TEST_CASE("a message is one line, whatever was thrown") {
   Script script;
   MeetingPoint meeting = meeting_on(script);
   CHECK_THROWS_AS(meeting.fail(std::make_exception_ptr(7)), int);
-  CHECK(meeting.failure()->line == "lockstep: error: an exception of an unknown type");
+  CHECK(meeting.failure()->line ==
+        "lockstep: error: an exception of an unknown type; this was before the first step, computing");
 }
 
 TEST_CASE("an exception that leaves a run is announced once, on the way out of the innermost") {
@@ -362,6 +367,71 @@ TEST_CASE("a rank that fails says so outside of all depths, so that two that fai
   CHECK(script.gathered.front().site_text().empty());
 }
 
+TEST_CASE("calls are counted by kind, in a run and over the job outside of runs") {
+  Script script;
+  MeetingPoint meeting = meeting_on(script);
+  const auto count_of = [&](TagKind kind) {
+    meeting.agree(kind, 0, Here::current());
+    return meeting.last().count;
+  };
+  CHECK(count_of(TagKind::compare) == 1);
+  CHECK(count_of(TagKind::save) == 1);
+  for (int run = 0; run < 2; ++run) {
+    meeting.enter_run();
+    CHECK(count_of(TagKind::merge) == 1);
+    CHECK(count_of(TagKind::reduce) == 1);
+    CHECK(count_of(TagKind::merge) == 2);
+    meeting.leave_run(0, Here::current());
+  }
+  CHECK(count_of(TagKind::save) == 2);
+}
+
+TEST_CASE("a line about a failure names the step and what the rank did last in it") {
+  const auto line_after = [](const std::function<void(MeetingPoint&)>& steps) {
+    Script script;
+    MeetingPoint meeting = meeting_on(script);
+    steps(meeting);
+    script.meetings = {Meeting{.others = {{1, elsewhere()}, {2, elsewhere()}}}};
+    (void)thrown_by_fail(meeting, exception("x"));
+    return meeting.failure()->line.substr(std::string{"lockstep: replica 0 (chief:0) failed: x; it was "}.size());
+  };
+  const Here here = Here::current();
+  const std::string place = site_of(here);
+  const auto run = [&](MeetingPoint& meeting) {
+    meeting.enter_run(here);
+    meeting.leave_run(0, here);
+  };
+  CHECK(line_after([&](MeetingPoint& meeting) {
+          run(meeting);
+          meeting.enter_run(here);
+        }) == "in step 2, computing (" + place + ")");
+  CHECK(line_after([&](MeetingPoint& meeting) {
+          meeting.enter_run();
+          meeting.agree(TagKind::merge, 0, here);
+        }) == "in step 1, computing after merge_call #1 (" + place + ")");
+  CHECK(line_after(run) == "after step 1, computing (" + place + ")");
+  CHECK(line_after([&](MeetingPoint& meeting) {
+          meeting.set_step(40, RunKind::evaluation);
+          meeting.enter_run();
+        }) == "in the evaluation after step 40, computing");
+}
+
+TEST_CASE("only what the program did wrong is told with its place") {
+  const auto line_of = [](std::exception_ptr error) {
+    Script script;
+    MeetingPoint meeting = meeting_on(script);
+    (void)thrown_by_fail(meeting, std::move(error));
+    return meeting.failure()->line;
+  };
+  const std::string place = "; this was before the first step, computing";
+  CHECK(line_of(exception("x")) == "lockstep: error: x" + place);
+  CHECK(line_of(std::make_exception_ptr(InvalidArgument{"x"})) == "lockstep: error: x" + place);
+  CHECK(line_of(std::make_exception_ptr(ContextError{"x"})) == "lockstep: error: x" + place);
+  CHECK(line_of(std::make_exception_ptr(ConfigError{"x"})) == "lockstep: error: x");
+  CHECK(line_of(std::make_exception_ptr(Error{"metrics file: disk full"})) ==
+        "lockstep: error: metrics file: disk full");
+}
+
 TEST_CASE("messages call the ranks what they were told last") {
   Script script{.meetings = {Meeting{.others = {{1, elsewhere()}}}}};
   MeetingPoint meeting = meeting_on(script);
@@ -382,7 +452,8 @@ TEST_CASE("while a rank waits for the others its row says where, and afterwards 
   for (const std::size_t i : {1, 2}) {
     CHECK(seen[i].phase == Phase::meeting);
     CHECK(seen[i].meeting == i + 1);
-    CHECK_THAT(describe(seen[i]), Catch::StartsWith("was waiting at merge_call #2 (control_meeting.cpp:"));
+    CHECK_THAT(describe(seen[i]),
+               Catch::StartsWith("was before the first step, waiting at merge_call #2 (control_meeting.cpp:"));
   }
   CHECK(table.read(0).phase == Phase::computing);
   script.meetings = {Meeting{.others = {{1, elsewhere()}}}};
@@ -410,6 +481,6 @@ TEST_CASE("a rank by itself agrees with itself") {
   CHECK(meeting.size() == 1);
   agree(meeting);
   CHECK(thrown_by_fail(meeting, exception("x")) != nullptr);
-  CHECK(meeting.failure()->line == "lockstep: error: x");
+  CHECK_THAT(meeting.failure()->line, Catch::StartsWith("lockstep: error: x; this was before the first step, "));
   CHECK(meeting.failure()->code == ExitCode::failure);
 }

@@ -27,6 +27,7 @@ inline Tag elsewhere(TagKind kind = TagKind::reduce) {
   tag.kind = kind;
   std::string_view{"other.cpp:7"}.copy(tag.site, Tag::site_capacity);
   tag.sequence = 1;
+  tag.count = 1;
   return tag;
 }
 

@@ -84,8 +84,7 @@ TEST_CASE("a row written in one process is read in another") {
   CHECK(seen.heartbeat == 2);
   CHECK(seen.meeting == 17);
   CHECK(seen.last.kind == TagKind::merge);
-  CHECK(seen.last.sequence == 5);
-  CHECK(seen.last.depth == 2);
+  CHECK(seen.last.count == 5);
   CHECK(seen.last.site_text() == "trainer.cpp:120");
   CHECK(table.rows.read(0).process == ::getpid());
   CHECK(table.rows.read(2).phase == Phase::absent);
@@ -95,15 +94,40 @@ TEST_CASE("a row in words") {
   Table table;
   const auto words = [&] { return describe(table.rows.read(0)); };
   CHECK(describe(table.rows.read(1)) == "has not started");
-  CHECK(words() == "was computing after the start of the job");
+  CHECK(words() == "was before the first step, computing");
   table.rows.enter_meeting(1, merge_tag());
-  CHECK(words() == "was waiting at merge_call #5 (trainer.cpp:120)");
+  CHECK(words() == "was before the first step, waiting at merge_call #5 (trainer.cpp:120)");
   table.rows.leave_meeting();
-  CHECK(words() == "was computing after merge_call #5 (trainer.cpp:120)");
+  CHECK(words() == "was before the first step, computing after merge_call #5 (trainer.cpp:120)");
   table.rows.enter(Phase::alone);
-  CHECK(words() == "was working alone after merge_call #5 (trainer.cpp:120)");
+  CHECK(words() == "was before the first step, working alone after merge_call #5 (trainer.cpp:120)");
   table.rows.enter(Phase::leaving);
   CHECK(words() == "was leaving the job");
+}
+
+TEST_CASE("a row in words names the step, and a call only if it was made there") {
+  Table table;
+  const auto words = [&] { return describe(table.rows.read(0)); };
+  Position position{.where = Position::Where::in_run, .step = 5, .since = 1};
+  std::string_view{"trainer.cpp:33"}.copy(position.site, Position::site_capacity);
+  table.rows.enter_meeting(1, merge_tag());
+  table.rows.leave_meeting();
+  table.rows.move_to(position);
+  CHECK(words() == "was in step 5, computing (trainer.cpp:33)");
+  table.rows.enter_meeting(2, merge_tag());
+  CHECK(words() == "was in step 5, waiting at merge_call #5 (trainer.cpp:120)");
+  table.rows.leave_meeting();
+  CHECK(words() == "was in step 5, computing after merge_call #5 (trainer.cpp:120)");
+  Tag close;
+  close.kind = TagKind::close;
+  table.rows.enter_meeting(3, close);
+  CHECK(words() == "was at the end of step 5, waiting for the others");
+  table.rows.leave_meeting();
+  position.where = Position::Where::after_run;
+  position.since = 3;
+  table.rows.move_to(position);
+  table.rows.enter(Phase::alone);
+  CHECK(words() == "was after step 5, working alone (trainer.cpp:33)");
 }
 
 TEST_CASE("one process of all claims the report") {

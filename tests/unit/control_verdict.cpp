@@ -21,6 +21,7 @@ Tag tag_of(TagKind kind, const std::string& site = "trainer.cpp:120", std::uint6
   tag.depth = 1;
   tag.run = 3;
   tag.sequence = sequence;
+  tag.count = static_cast<std::uint32_t>(sequence);
   site.copy(tag.site, Tag::site_capacity);
   return tag;
 }
@@ -123,6 +124,13 @@ TEST_CASE("tags with the same fields have the same digest, and every field count
     digests.insert(changed.digest());
   }
   CHECK(digests.size() == changes.size() + 1);
+  // What only sentences say does not keep a rank that missed a run from agreeing.
+  Tag elsewhere = plain;
+  elsewhere.step = 7;
+  elsewhere.count = 9;
+  elsewhere.run_kind = RunKind::evaluation;
+  elsewhere.where = Position::Where::after_run;
+  CHECK(elsewhere.digest() == plain.digest());
   for (const std::uint64_t digest : digests) CHECK(digest % 2 == 0);
 }
 
@@ -145,6 +153,34 @@ TEST_CASE("what a tag is about, in words") {
   CHECK(describe(tag_of(TagKind::start)) == "the start of the job");
   CHECK(describe(tag_of(TagKind::leave)) == "the end of the job");
   CHECK(describe(tag_of(TagKind::error)) == "a failure");
+  CHECK(describe(tag_of(TagKind::broadcast)) == "broadcast_to #5 (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::chief)) == "the end of the chief's work (trainer.cpp:120)");
+}
+
+TEST_CASE("a place in the training is told as its user counts") {
+  using Where = Position::Where;
+  CHECK(describe(Where::before_runs, RunKind::step, 0) == "before the first step");
+  CHECK(describe(Where::in_run, RunKind::step, 5) == "in step 5");
+  CHECK(describe(Where::after_run, RunKind::step, 5) == "after step 5");
+  CHECK(describe(Where::in_run, RunKind::evaluation, 5) == "in the evaluation after step 5");
+  Tag failed = failing("no such file");
+  failed.where = Where::in_run;
+  failed.step = 5;
+  CHECK(place_of_failure(failed) == "in step 5, computing");
+  std::string_view{"trainer.cpp:120"}.copy(failed.site, Tag::site_capacity);
+  CHECK(place_of_failure(failed) == "in step 5, computing (trainer.cpp:120)");
+  failed.after = TagKind::merge;
+  failed.count = 2;
+  CHECK(place_of_failure(failed) == "in step 5, computing after merge_call #2 (trainer.cpp:120)");
+}
+
+TEST_CASE("ranks that disagree in a step name it") {
+  Tag inside = merge;
+  inside.where = Position::Where::in_run;
+  inside.step = 7;
+  CHECK(judged({closing, inside}).sentence ==
+        "replica 0 (worker:0, host a) has finished the step; replica 1 (worker:1, host a) is at merge_call #5 "
+        "(trainer.cpp:120) in step 7: some replicas made a different number of merge_call() calls");
 }
 
 TEST_CASE("a rank that failed is to blame before any that is elsewhere, the lowest of several first") {
@@ -237,9 +273,9 @@ TEST_CASE("texts that differ only beyond what a tag keeps are told apart by size
   const std::string head = std::string(Tag::text_capacity, 'x');
   const Verdict verdict = judged({with_text(merge, head + "a"), with_text(merge, head + "bb")});
   CHECK(verdict.sentence == "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120) with " + head +
-                                "... (162 bytes, digest " + to_hex(digest_of(head + "bb")) +
+                                "... (146 bytes, digest " + to_hex(digest_of(head + "bb")) +
                                 "); replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120) with " + head +
-                                "... (161 bytes, digest " + to_hex(digest_of(head + "a")) + ")");
+                                "... (145 bytes, digest " + to_hex(digest_of(head + "a")) + ")");
 }
 
 TEST_CASE("what ranks compare puts them at no other place, but whether they do") {

@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/open_line.hpp"
 #include "control/phase_table.hpp"
 #include "control/watchdog.hpp"
 #include "support/child_process.hpp"
@@ -80,7 +81,8 @@ TEST_CASE("a process that ends without a word is gone") {
   CHECK(watched.ended_the_job());
   CHECK(watched.code() == ExitCode::peer_failed);
   CHECK(watched.line() ==
-        "lockstep: replica 1 (host a) is gone: its process ended; it was computing after merge_call #5 "
+        "lockstep: replica 1 (host a) is gone: its process ended; it was before the first step, computing after "
+        "merge_call #5 "
         "(trainer.cpp:120)\n");
 }
 
@@ -112,7 +114,8 @@ TEST_CASE("a process that has stopped beating has stopped") {
   CHECK(watched.ended_the_job());
   CHECK(watched.code() == ExitCode::stall);
   CHECK(watched.line() ==
-        "lockstep: replica 2 (host a) has stopped: no sign of life for 0.5 s; it was waiting at merge_call #5 "
+        "lockstep: replica 2 (host a) has stopped: no sign of life for 0.5 s; it was before the first step, waiting at "
+        "merge_call #5 "
         "(trainer.cpp:120)\n");
 }
 
@@ -134,7 +137,7 @@ TEST_CASE("a process that beats but stays out of a meeting is late", "[B-45]") {
   CHECK(watched.code() == ExitCode::stall);
   CHECK(watched.line() ==
         "lockstep: replica 2 (host a) is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was "
-        "computing after the start of the job\n");
+        "before the first step, computing; work that only one rank does is announced by working_alone()\n");
 }
 
 TEST_CASE("a process that works alone is not late, and one that nobody waits for is not either") {
@@ -253,6 +256,52 @@ TEST_CASE("the second watchdog to see it prints nothing, and ends the job as wel
   CHECK(watched.ended_the_job());
   CHECK(watched.code() == ExitCode::stall);
   CHECK(watched.line().empty());
+}
+
+TEST_CASE("where every rank was told to end, rank 0 says that the job was interrupted, and where") {
+  for (const bool all : {true, false}) {
+    Table table;
+    ChildProcess other{[&]() -> int {
+      PhaseTable own = table.of(1);
+      const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
+      return ::pause();
+    }};
+    REQUIRE(eventually([&] { return table.rows.read(1).heartbeat > 0; }));
+    PhaseTable last = table.of(2);
+    last.set_terminated();
+    CapturedStderr captured;
+    ChildProcess chief{[&]() -> int {
+      table.rows.move_to({.where = Position::Where::in_run, .step = 345});
+      const Watchdog watchdog{table.rows, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
+      while (true) ::pause();
+    }};
+    REQUIRE(eventually([&] { return table.rows.read(0).heartbeat > 0; }));
+    if (all) other.signal(SIGTERM);
+    chief.signal(SIGTERM);
+    CHECK(chief.wait() == -SIGTERM);
+    CHECK(captured.text() == (all ? "lockstep: interrupted in step 345, computing\n" : ""));
+  }
+}
+
+TEST_CASE("Ctrl-C ends a process without mpirun by its signal, after a line of its own") {
+  SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(1));
+  memory.take_over();
+  PhaseTable table{std::move(memory), 1, 0};
+  CapturedStderr captured;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    ChildProcess alone{[&]() -> int {
+      share_open_line(&table.open_line());
+      table.open_line() = static_cast<std::uint32_t>(OpenLine::open);  // as begin_open_line in a process that is new
+      const Watchdog watchdog{table, {"a"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
+      while (true) ::pause();
+    }};
+    const auto beats = table.read(0).heartbeat;
+    REQUIRE(eventually([&] { return table.read(0).heartbeat > beats; }));
+    alone.signal(signal);
+    CHECK(alone.wait() == -signal);
+  }
+  // The line is printed once for a table, which the second process finds as the first left it.
+  CHECK(captured.text() == "\nlockstep: interrupted before the first step, computing\n");
 }
 
 TEST_CASE("SIGTERM still ends a watched process, with its status") {

@@ -126,11 +126,11 @@ TEST_CASE("what a rank was doing is said as a watchdog says it") {
   };
   const auto said = [&](sim::Fault fault) { return outcome_of({.ranks = ranks, .faults = {fault}}, step).what(); };
   CHECK(said({.rank = 1, .point = 0}) ==
-        name(1) + " is gone: its process ended; it was waiting at " + merge_call(1, line));
+        name(1) + " is gone: its process ended; it was in step 1, waiting at " + merge_call(1, line));
   CHECK(said({.rank = 1, .time = 1500ms}) ==
-        name(1) + " is gone: its process ended; it was computing after " + merge_call(1, line));
+        name(1) + " is gone: its process ended; it was in step 1, computing after " + merge_call(1, line));
   CHECK(said({.kind = Kind::stop, .rank = 1, .time = 500ms}) ==
-        name(1) + " has stopped: no sign of life for 60 s; it was computing after " + merge_call(1, line) +
+        name(1) + " has stopped: no sign of life for 60 s; it was in step 1, computing after " + merge_call(1, line) +
             "; replicas 0, 2, 3 have finished the step");
 }
 
@@ -179,7 +179,8 @@ TEST_CASE("a rank that runs, but stays away for longer than the stall timeout, i
   });
   CHECK(outcome.is<StallError>());
   CHECK(outcome.what() == name(2) + " is late: " + merge_call(2, line + 2) +
-                              " was waited for 5 s; it runs, and was computing after " + merge_call(1, line));
+                              " was waited for 5 s; it runs, and was in step 1, computing after " +
+                              merge_call(1, line) + "; work that only one rank does is announced by working_alone()");
   for (int rank = 0; rank < ranks; ++rank) CHECK(outcome.is<StallError>(rank));
 }
 

@@ -72,7 +72,8 @@ TEST_CASE("outside of every scope there is a replica context, of one replica, an
         CHECK(replica_context() == nullptr);
         CHECK(in_cross_replica_context());
         CHECK_FALSE(has_strategy());
-        CHECK_THROWS_WITH(context.replica_id_in_sync_group(), "Need to be inside `Strategy::run()`");
+        CHECK_THROWS_WITH(context.replica_id_in_sync_group(),
+                          Catch::Contains("): Need to be inside `Strategy::run()`"));
         return merged.extended().reduce_to(ReduceOp::sum, value);
       },
       args(41));
@@ -133,26 +134,27 @@ TEST_CASE("under another strategy the default one's scope and replica context ar
   const auto no_scope = [&] {
     CHECK_THROWS_AS(of_default.scope(), ContextError);
     CHECK_THROWS_WITH(of_default.scope(), "Must not nest Strategy scopes.");
-    CHECK_THROWS_WITH(of_default.seal(), "Mixing different Strategy objects: " + name + " is not the default strategy");
+    CHECK_THROWS_WITH(of_default.seal(),
+                      Catch::EndsWith("Mixing different Strategy objects: " + name + " is not the default strategy"));
     CHECK(&Strategy::current() == &strategy);
   };
   {
     const Scope scope = strategy.scope();
     no_scope();
-    CHECK_THROWS_WITH(context.devices(), "Need to be inside `Strategy::run()`");
+    CHECK_THROWS_WITH(context.devices(), Catch::Contains("): Need to be inside `Strategy::run()`"));
   }
   strategy.run([&](ReplicaContext&) {
     no_scope();
     CHECK_THROWS_AS(context.merge_call([](Strategy&) {}), ContextError);
     CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}),
-                      "Mismatching Strategy objects: " + name + " is not the default strategy");
+                      Catch::EndsWith("Mismatching Strategy objects: " + name + " is not the default strategy"));
   });
   of_default.run([&](ReplicaContext& of_run) {
-    CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), "Mismatching ReplicaContext.");
+    CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), Catch::Contains("): Mismatching ReplicaContext: "));
     const Scope scope = strategy.scope();
     strategy.run([&](ReplicaContext&) {
       CHECK_THROWS_WITH(of_run.merge_call([](Strategy&) {}),
-                        "Mismatching Strategy objects: " + name + " is not the default strategy");
+                        Catch::EndsWith("Mismatching Strategy objects: " + name + " is not the default strategy"));
     });
   });
 }
@@ -163,9 +165,10 @@ TEST_CASE("in the default strategy's own contexts a method of another strategy a
   const std::string wanted = "Need to be inside `Strategy::scope()` for " + strategy.name();
   const auto refused = [&] {
     CHECK_THROWS_AS(strategy.seal(), ContextError);
-    CHECK_THROWS_WITH(strategy.seal(), wanted);
-    CHECK_THROWS_WITH(strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); }), wanted);
-    CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable), wanted);
+    CHECK_THROWS_WITH(strategy.seal(), Catch::EndsWith(wanted));
+    CHECK_THROWS_WITH(strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); }),
+                      Catch::EndsWith(wanted));
+    CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable), Catch::EndsWith(wanted));
   };
   {
     const Scope scope = Strategy::current().scope();
@@ -177,7 +180,7 @@ TEST_CASE("in the default strategy's own contexts a method of another strategy a
   });
   // Outside of everything, methods for cross-replica context are free, and only those that need a scope ask for it.
   CHECK_NOTHROW(strategy.seal());
-  CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable), wanted);
+  CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable), Catch::EndsWith(wanted));
 }
 
 TEST_CASE("the default strategy runs a function once, as replica 0 of one", "[K-12]") {

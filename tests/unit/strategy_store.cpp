@@ -191,11 +191,11 @@ TEST_CASE("before it is sealed a variable is known but has no memory", "[C-44]")
   const std::string none_yet =
       "variable 'v' has no memory yet: call seal() after the last variable is created, or run() first";
   CHECK_THROWS_AS(v.local(), ContextError);
-  CHECK_THROWS_WITH(v.local(), none_yet);
-  CHECK_THROWS_WITH(f.store.gradient(v), none_yet);
-  CHECK_THROWS_WITH(ranges(f, {v}), none_yet);
-  CHECK_THROWS_WITH(v.assign(Tensor::from({1.f}, {1})), none_yet);
-  CHECK_THROWS_WITH(f.strategy.extended().read_var(v), none_yet);
+  CHECK_THROWS_WITH(v.local(), Catch::EndsWith(none_yet));
+  CHECK_THROWS_WITH(f.store.gradient(v), Catch::EndsWith(none_yet));
+  CHECK_THROWS_WITH(ranges(f, {v}), Catch::EndsWith(none_yet));
+  CHECK_THROWS_WITH(v.assign(Tensor::from({1.f}, {1})), Catch::EndsWith(none_yet));
+  CHECK_THROWS_WITH(f.strategy.extended().read_var(v), Catch::EndsWith(none_yet));
   CHECK(f.store.mirrored_values().empty());
   f.strategy.rebroadcast();  // nothing to broadcast yet
   f.strategy.seal();

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <lockstep/control/channel.hpp>
@@ -84,8 +85,12 @@ class MeetingPoint {
   /// `exception` on this rank and PeerError on those in `agree`.
   [[noreturn]] void fail(std::exception_ptr exception);
 
-  /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters.
-  void enter_run();
+  /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters. `here` is where the program
+  /// called run, if that is known.
+  void enter_run(const std::optional<Here>& here = {});
+
+  /// LOCAL. Says what the next outermost runs are, for messages. Without it, each counts as the next step.
+  void set_step(std::uint64_t step, RunKind kind) { named_.emplace(step, kind); }
 
   /// COLL, blocking. Ends a run, with an agreement. It finds a rank that made fewer merge_calls, one whose `result` has
   /// another signature, and one that holds something else according to `comparison`.
@@ -117,6 +122,12 @@ class MeetingPoint {
 
   int depth() const { return depth_; }
 
+  /// Where in the training this rank is.
+  const Position& position() const { return position_; }
+
+  /// The same in words: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
+  std::string place() const;
+
   /// The last verdict, until the next agreement that succeeds or the next outermost run.
   const std::optional<AgreedFailure>& failure() const { return failure_; }
 
@@ -130,6 +141,11 @@ class MeetingPoint {
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
   Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
   Tag make_tag(TagKind kind, int strategy) const;
+  void count_kind(Tag& tag);
+  void set_place(Tag& tag) const;
+  void move_to(Position::Where where);
+  void leave_depth();
+  bool has_called_since() const;
   std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
 
   std::unique_ptr<ControlChannel> channel_;
@@ -140,8 +156,17 @@ class MeetingPoint {
   std::uint64_t sequence_ = 0;
   std::uint64_t meetings_ = 0;
   Tag last_;
+  Position position_;
+  std::optional<std::pair<std::uint64_t, RunKind>> named_;  ///< by the program
+  std::optional<Here> site_;                                ///< that `position_` names
+  using Counts = std::array<std::uint32_t, tag_kinds>;
+  Counts counts_in_run_{}, counts_outside_{};
   std::optional<AgreedFailure> failure_;
 };
+
+/// Whether an exception is the program's own, or says that the program did something wrong: then lines about it say
+/// where that was. Others, such as those about files, say all that matters.
+bool is_of_program(const std::exception_ptr& exception);
 
 /// The message of an exception, on one line; "an exception of an unknown type" if it has none.
 std::string message_of(const std::exception_ptr& exception);

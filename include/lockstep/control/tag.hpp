@@ -1,6 +1,7 @@
 // The tag of an agreement: what a rank is about to do, in a form that other ranks can compare.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <source_location>
 #include <string>
@@ -13,27 +14,57 @@ namespace lockstep {
 using Here = std::source_location;
 
 enum class TagKind : std::uint8_t {
-  start,    ///< starting the job; `text` is compared
-  create,   ///< creating a variable, or a strategy
-  seal,     ///< laying out variables, or broadcasting them again
-  compare,  ///< same_on_all
-  input,    ///< the next input, or making an iterator over inputs
-  steps,    ///< a loop of steps; `text` holds their number
-  attest,   ///< comparing what all replicas hold; `text` lists it
-  save,     ///< writing a checkpoint
-  restore,  ///< reading a checkpoint
-  reduce,   ///< a reduction, a broadcast or a read in cross-replica context
-  merge,    ///< merge_call, with its operands or its reduction
-  close,    ///< the end of a run
-  error,    ///< this rank failed; `text` is the message
-  leave,    ///< the end of the job
+  start,      ///< starting the job; `text` is compared
+  create,     ///< creating a variable, or a strategy
+  seal,       ///< laying out variables, or broadcasting them again
+  compare,    ///< same_on_all
+  input,      ///< the next input, or making an iterator over inputs
+  steps,      ///< a loop of steps; `text` holds their number
+  attest,     ///< comparing what all replicas hold; `text` lists it
+  save,       ///< writing a checkpoint
+  restore,    ///< reading a checkpoint
+  reduce,     ///< a reduction or a read in cross-replica context
+  merge,      ///< merge_call, with its operands or its reduction
+  close,      ///< the end of a run
+  error,      ///< this rank failed; `text` is the message
+  leave,      ///< the end of the job
+  broadcast,  ///< a broadcast in cross-replica context
+  chief,      ///< the end of what the chief does alone in a call of all
+};
+inline constexpr std::size_t tag_kinds = static_cast<std::size_t>(TagKind::chief) + 1;
+
+/// What an outermost run is to the user.
+enum class RunKind : std::uint8_t {
+  step,
+  evaluation,  ///< of the model as it is after a step
+};
+
+/// Where in the training a rank is, as its user counts.
+struct Position {
+  static constexpr std::size_t site_capacity = 48;
+  enum class Where : std::uint8_t { before_runs, in_run, after_run };
+
+  Where where = Where::before_runs;
+  RunKind kind = RunKind::step;   ///< of the latest outermost run
+  std::uint64_t step = 0;         ///< of the latest outermost run, from 1
+  std::uint64_t since = 0;        ///< the number of agreements before this position
+  char site[site_capacity] = {};  ///< of the latest outermost run, as in a Tag; empty if unknown
 };
 
 /// A tag as it travels when ranks disagree: of fixed size, without pointers, and with the same bytes on every rank.
 struct Tag {
-  static constexpr std::size_t site_capacity = 48;
-  static constexpr std::size_t text_capacity = 160;
+  static constexpr std::size_t site_capacity = Position::site_capacity;
+  static constexpr std::size_t text_capacity = 144;
 
+  // For sentences only, and left out of the digest: a rank that missed a run, and knows it, agrees with the others.
+  std::uint64_t step = 0;   ///< as in Position
+  std::uint32_t count = 0;  ///< agreements of this kind so far: in this outermost run, or outside of all runs
+  RunKind run_kind = RunKind::step;
+  Position::Where where = Position::Where::before_runs;
+  TagKind after = TagKind::error;  ///< of an error: the kind of the agreement before it, with `count` and `site`
+  std::uint8_t tells_place = 0;    ///< of an error: 1 if its place in the program matters
+
+  // What ranks compare.
   TagKind kind = TagKind::start;
   std::uint8_t depth = 0;           ///< how many runs deep
   std::uint16_t strategy = 0;       ///< which of the process's strategies
@@ -67,6 +98,21 @@ static_assert(sizeof(Tag) == 256);
 
 /// "merge_call #5 (trainer.cpp:120)", "the end of the step", …
 std::string describe(const Tag& tag);
+
+/// Whether the program makes this agreement by a call, whose place the tag names.
+bool is_call(TagKind kind);
+
+/// "step 5", "the evaluation after step 5".
+std::string name_of_run(RunKind kind, std::uint64_t step);
+
+/// "in step 5", "after step 5", "before the first step".
+std::string describe(Position::Where where, RunKind kind, std::uint64_t step);
+
+/// Where a rank announced the failure `tag`: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
+std::string place_of_failure(const Tag& tag);
+
+/// `here` as "trainer.cpp:120".
+std::string site_of(const Here& here);
 
 /// `text` on one line: line breaks and control characters become spaces.
 std::string one_line(std::string_view text);

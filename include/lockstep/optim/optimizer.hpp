@@ -30,7 +30,8 @@ struct Gradient {
 
 /// LOCAL. The gradient of each variable in the store. apply_gradients need not copy what is written there. ContextError
 /// before the variables are sealed, InvalidArgument for a variable that is not trainable.
-std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables);
+std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables,
+                                         Here here = Here::current());
 
 /// A list that apply_gradients takes: a vector, a span, or `{{gradient, w}, …}`.
 template <class T>

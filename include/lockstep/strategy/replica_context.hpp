@@ -42,9 +42,9 @@ class ReplicaContext {
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
   /// This replica's id, which is its rank, in [0, num_replicas_in_sync()).
-  int replica_id_in_sync_group() const;
+  int replica_id_in_sync_group(Here here = Here::current()) const;
   /// The names of the devices that this replica computes on: always one, named as in StrategyExtended::worker_devices.
-  std::vector<std::string> devices() const;
+  std::vector<std::string> devices(Here here = Here::current()) const;
 
   int num_replicas_in_sync() const;
   /// The strategy at its current address: it may be moved during its run.
@@ -101,7 +101,7 @@ class ReplicaContext {
   /// within the agreement that ends it: no extra message as long as the replicas are equal. Every rank must ask for it
   /// in the same runs with the same variables, else MismatchError at the end. If asked twice, the last call counts. An
   /// error in `alike` fails the run at its end. ContextError outside every run.
-  void attest_at_end(std::vector<SyncOnReadVariable> alike = {});
+  void attest_at_end(std::vector<SyncOnReadVariable> alike = {}, Here here = Here::current());
 
   /// COLL, blocking. A merge_call for library code that knows in advance what it will reduce, so that one agreement
   /// covers both. `batch` describes the reductions, and the ranks compare it. `fn` must make exactly those on the
@@ -128,6 +128,7 @@ class ReplicaContext {
 
   const StrategyExtended& extended_;                                ///< stays in place when the strategy is moved
   std::optional<std::vector<SyncOnReadVariable>> attested_at_end_;  ///< the argument of `attest_at_end`
+  Here attested_from_;                                              ///< where that was called
 };
 
 }  // namespace lockstep

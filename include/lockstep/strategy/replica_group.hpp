@@ -58,6 +58,9 @@ class ReplicaGroup {
   /// The stream for this rank's work: that of its GPU, else the host's.
   Stream& stream() { return compute_ ? *compute_ : host_stream(); }
 
+  /// LOCAL. Whether a data collective has failed on this rank, which then cannot meet the others any more.
+  bool has_failed() const { return failed_; }
+
   /// LOCAL, from any thread, when the job is about to end. Gives up collectives on GPU memory, which may never end.
   void abort() noexcept;
 
@@ -73,6 +76,7 @@ class ReplicaGroup {
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Communicator> device_data_;
   std::atomic<Communicator*> to_abort_ = nullptr;
+  std::atomic<bool> failed_ = false;
   int strategies_ = 0;
 };
 

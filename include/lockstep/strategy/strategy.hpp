@@ -104,25 +104,24 @@ class Strategy {
   /// there, and the others throw PeerError. If the results differ in structure (list lengths or map keys; an optional
   /// may be empty on some ranks), every rank throws MismatchError. A returned reference is kept as a value. May be
   /// called again inside a merge function; ContextError in replica context or under another strategy.
-  template <class Fn, class... T>
-  requires ReplicaFunctionFor<Fn, T...>
-  auto run(Fn&& fn, const T&... arguments) -> PerReplica<detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>> {
-    using Result = detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>;
-    if constexpr (std::is_void_v<Result>) {
-      run_replica([&](ReplicaContext& context) {
-        std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...);
-        return std::string{};
-      });
-      return {};
-    } else {
-      std::optional<Result> result;
-      run_replica([&](ReplicaContext& context) {
-        result.emplace(std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...));
-        return detail::signature_of_result(*result);
-      });
-      return PerReplica<Result>{*std::move(result)};
-    }
+  template <class Fn>
+  requires ReplicaFunctionFor<Fn>
+  auto run(Fn&& fn, Here here = Here::current()) { return run_at(here, std::forward<Fn>(fn)); }
+  template <class Fn, class T>
+  requires(!std::same_as<T, Here>) && ReplicaFunctionFor<Fn, T> auto run(Fn&& fn, const T& argument,
+                                                                         Here here = Here::current()) {
+    return run_at(here, std::forward<Fn>(fn), argument);
   }
+  template <class Fn, class First, class Second, class... Rest>
+  requires(!std::same_as<Second, Here>) && ReplicaFunctionFor<Fn, First, Second, Rest...> auto run(
+                                               Fn&& fn, const First& first, const Second& second, const Rest&... rest) {
+    return run_at({}, std::forward<Fn>(fn), first, second, rest...);
+  }
+
+  /// LOCAL. Says which step, from 1, the next outermost runs belong to, so that messages count as the program does: a
+  /// program that also evaluates by runs calls it before each. Without it, each outermost run counts as the next step.
+  /// InvalidArgument if `step` is not positive.
+  void set_step(std::int64_t step, RunKind kind = RunKind::step);
 
   /// COLL. One step on the next input: takes the input in this strategy's scope, then calls `run(fn, input)`. Returns
   /// nothing, on every rank, if the input is at its end.
@@ -133,7 +132,7 @@ class Strategy {
     const Scope in_scope = scope();
     const auto next = input.next(here);
     if (!next) return std::nullopt;
-    return run(std::forward<Fn>(fn), *next);
+    return run(std::forward<Fn>(fn), *next, here);
   }
 
   /// COLL, blocking. Reduces every leaf of `value` over the replicas; every rank gets the result. Contexts and errors
@@ -196,8 +195,29 @@ class Strategy {
   friend class StrategyExtended;
   struct Core;
 
+  /// `place` is where the program called run, if that is known.
+  template <class Fn, class... T>
+  auto run_at(const std::optional<Here>& place, Fn&& fn, const T&... arguments)
+      -> PerReplica<detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>> {
+    using Result = detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>;
+    if constexpr (std::is_void_v<Result>) {
+      run_replica(place, [&](ReplicaContext& context) {
+        std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...);
+        return std::string{};
+      });
+      return {};
+    } else {
+      std::optional<Result> result;
+      run_replica(place, [&](ReplicaContext& context) {
+        result.emplace(std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...));
+        return detail::signature_of_result(*result);
+      });
+      return PerReplica<Result>{*std::move(result)};
+    }
+  }
+
   /// `fn` returns the text that the ranks compare at the end of the run.
-  void run_replica(const std::function<std::string(ReplicaContext&)>& fn);
+  void run_replica(const std::optional<Here>& place, const std::function<std::string(ReplicaContext&)>& fn);
   void compare(const std::string& text, const Here& here);
   std::shared_ptr<detail::VariableState> create(VariableOptions options, VariableSynchronization synchronization,
                                                 const std::function<Tensor()>& initial, const Here& here);

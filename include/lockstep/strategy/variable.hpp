@@ -56,7 +56,7 @@ class Variable {
   bool is_initialized() const;
 
   /// LOCAL. This rank's elements, in place; valid as long as the variable lives. ContextError before it is initialized.
-  TensorView local() const;
+  TensorView local(Here here = Here::current()) const;
 
   VariableAggregation aggregation() const;
 

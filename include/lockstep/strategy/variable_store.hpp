@@ -114,11 +114,11 @@ class VariableStore {
 
   /// Where to write the gradient of a trainable variable. ContextError before it is sealed; InvalidArgument if it is
   /// not trainable.
-  TensorView gradient(const Variable& variable) const;
+  TensorView gradient(const Variable& variable, Here here = Here::current()) const;
 
   /// The variables as ranges of flat memory, in memory order. Adjacent ones share a range, so there are as few as
   /// possible. ContextError unless all are sealed.
-  std::vector<FlatRange> ranges(std::span<const Variable> variables) const;
+  std::vector<FlatRange> ranges(std::span<const Variable> variables, Here here = Here::current()) const;
 
  private:
   Stream* stream_;

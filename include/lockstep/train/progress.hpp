@@ -33,7 +33,6 @@ class Progress final : public Observer {
   std::FILE* stream_;
   ProgressStyle style_;
   Clock::time_point last_{};
-  bool open_line_ = false;
 };
 
 }  // namespace lockstep

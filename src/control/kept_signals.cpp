@@ -1,5 +1,6 @@
-#include "control/kept_sigterm.hpp"
+#include "control/kept_signals.hpp"
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -20,24 +22,48 @@ namespace {
 
 // A signal handler can reach only globals.
 std::atomic<int> event_of_handler{-1};
+std::atomic<int> signal_that_came{SIGTERM};
 
-void on_sigterm(int) {
+void on_signal(int signal) {
   const int saved = errno;
+  signal_that_came = signal;
   const std::uint64_t one = 1;
   if (const int event = event_of_handler.load(); event >= 0) (void)!::write(event, &one, sizeof one);
   errno = saved;
 }
+
+struct Kept {
+  int signal;
+  struct sigaction before = {};
+  bool taken = false;  ///< whether our handler is installed
+};
 
 /// Shared by the objects of a process, which has one handler per signal.
 struct Shared {
   std::mutex mutex;
   int objects = 0;
   Descriptor event;
-  struct sigaction before = {};
+  std::array<Kept, 2> signals{{{SIGTERM}, {SIGINT}}};
+
+  void take() {
+    for (Kept& kept : signals) {
+      ::sigaction(kept.signal, nullptr, &kept.before);
+      if (kept.signal == SIGINT && kept.before.sa_handler != SIG_DFL) continue;
+      struct sigaction action = {};
+      action.sa_handler = on_signal;
+      ::sigaction(kept.signal, &action, nullptr);
+      kept.taken = true;
+    }
+  }
+  void restore() {
+    for (Kept& kept : signals)
+      if (std::exchange(kept.taken, false)) ::sigaction(kept.signal, &kept.before, nullptr);
+  }
 };
 
 Shared& shared() {
-  static Shared instance;
+  // Never destroyed: a program may call exit while threads still wait for the signals.
+  static Shared& instance = *new Shared;
   return instance;
 }
 
@@ -48,46 +74,44 @@ bool is_readable(int descriptor) {
 
 }  // namespace
 
-KeptSigterm::KeptSigterm() {
+KeptSignals::KeptSignals() {
   Shared& all = shared();
   const std::lock_guard lock{all.mutex};
   if (all.objects++ == 0) {
     all.event = Descriptor{::eventfd(0, EFD_CLOEXEC)};
     event_of_handler = all.event.get();
-    struct sigaction action = {};
-    action.sa_handler = on_sigterm;
-    ::sigaction(SIGTERM, &action, &all.before);
+    all.take();
   }
   descriptor_ = all.event.get();
 }
 
-KeptSigterm::~KeptSigterm() {
+KeptSignals::~KeptSignals() {
   Shared& all = shared();
   const std::lock_guard lock{all.mutex};
   if (--all.objects > 0) return;
-  ::sigaction(SIGTERM, &all.before, nullptr);
+  all.restore();
   event_of_handler = -1;
   const bool unheeded = is_readable(all.event.get());
   all.event = Descriptor{};
-  if (unheeded) ::kill(::getpid(), SIGTERM);
+  if (unheeded) ::kill(::getpid(), signal_that_came);
 }
 
-bool KeptSigterm::has_come() const {
+bool KeptSignals::has_come() const {
   return is_readable(descriptor_);
 }
 
-void KeptSigterm::let_through() const {
+void KeptSignals::let_through() const {
   Shared& all = shared();
   const std::lock_guard lock{all.mutex};
-  ::sigaction(SIGTERM, &all.before, nullptr);
+  all.restore();
 }
 
-void KeptSigterm::die() const {
+void KeptSignals::die() const {
   let_through();
-  ::kill(::getpid(), SIGTERM);
+  ::kill(::getpid(), signal_that_came);
   // The kernel delivers the signal in its own time; it does not return here.
   std::this_thread::sleep_for(std::chrono::seconds{1});
-  std::_Exit(128 + SIGTERM);
+  std::_Exit(128 + signal_that_came);
 }
 
 }  // namespace lockstep

@@ -1,0 +1,31 @@
+// Holds SIGTERM and SIGINT back for whoever has something to say before they end the process.
+#pragma once
+
+namespace lockstep {
+
+/// mpirun tells the survivors of a rank's death by SIGTERM, and so it does if it is interrupted itself; a process
+/// without mpirun gets SIGINT from Ctrl-C. While an object of this class lives, neither signal ends the process. It
+/// makes a descriptor readable, for good; whoever watches that looks around once more and then calls `die`. The first
+/// object installs the handlers. The last one restores what was there before, and passes on a signal that nobody acted
+/// on. Any thread may have one. A program that handles or ignores SIGINT keeps it.
+class KeptSignals {
+ public:
+  KeptSignals();
+  KeptSignals(const KeptSignals&) = delete;
+  ~KeptSignals();
+
+  /// Readable once a signal has come.
+  int descriptor() const { return descriptor_; }
+  bool has_come() const;
+
+  /// From here on the signals do at once what they did before the first object of this class.
+  void let_through() const;
+
+  /// Ends the process by the signal that has come, if that still does so.
+  [[noreturn]] void die() const;
+
+ private:
+  int descriptor_;  ///< the same for all objects
+};
+
+}  // namespace lockstep
