@@ -48,7 +48,7 @@ class WithoutImages final : public ops::ReferenceKernels {
 
 TEST_CASE("a convnet creates its variables layer by layer") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy{*group}, other{*group};
   const Convnet plain{strategy, {}, reference()};
   CHECK(plain.name() == "convnet");
   CHECK(plain.statistics() == 0);
@@ -57,7 +57,7 @@ TEST_CASE("a convnet creates its variables layer by layer") {
                                                         "conv_1/weight [3, 3, 32, 64]", "conv_1/bias [64]",
                                                         "dense_0/weight [9216, 128]", "dense_0/bias [128]",
                                                         "dense_1/weight [128, 10]", "dense_1/bias [10]"});
-  const Convnet normalised{strategy, small(DType::f32, BatchNormKind::per_shard), reference()};
+  const Convnet normalised{other, small(DType::f32, BatchNormKind::per_shard), reference()};
   CHECK(normalised.statistics() == 2 * (3 + 4));
   std::vector<std::string_view> averages;
   for (const SyncOnReadVariable& each : normalised.moving_averages()) averages.push_back(each.name());
