@@ -15,7 +15,7 @@ struct StepReport {
   std::int64_t epoch;    ///< epoch of the step, from 1
   std::int64_t epochs;   ///< epochs that the whole run touches
   std::int64_t samples;  ///< samples seen so far
-  double loss;           ///< mean per label of the step's global batch, before its update
+  double loss;           ///< mean per label, by weight, of the step's global batch, before its update
   double seconds;        ///< training time so far, excluding evaluations
   double samples_per_second;
 };
@@ -24,14 +24,16 @@ struct StepReport {
 struct EvaluationReport {
   std::int64_t step;
   std::int64_t epoch;
-  double loss;                          ///< mean per label of the test set
+  double loss;                          ///< mean per label, by weight, of the test set
   std::optional<double> bits_per_byte;  ///< the loss in bits (text only)
-  double accuracy;                      ///< fraction of the labels that were predicted
+  double accuracy;                      ///< labels that were predicted, divided by what all labels weigh
   double seconds;                       ///< duration of the evaluation
 };
 
-/// Called on every rank, between steps. on_drift must not throw, since its exception would hide the drift. Exceptions
-/// of the others leave `fit`.
+/// Called on every rank, between steps, in the context in which `fit` was called. So an observer may call collectives,
+/// such as save_checkpoint, if it does so on every rank. What it does on
+/// the chief alone, such as writing a line, must not be a collective. on_drift must neither call a collective nor
+/// throw, since its exception would hide the drift. Exceptions of the others leave `fit`.
 class Observer {
  public:
   virtual ~Observer() = default;
