@@ -104,7 +104,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "The last line on stdout is the result, one JSON object; the text of --sample comes before it. Everything else "
       "goes to stderr.\n"
       "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the "
-      "replicas differed, 1 any other failure."};
+      "replicas differed, 8 the training diverged, 1 any other failure."};
 
   parser.group("Data and model");
   parser.option("--data", "PATH",
@@ -223,6 +223,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         const std::int64_t steps = parse_count(option, text, 0);
         training.attest_every = steps == 0 ? std::nullopt : std::optional{steps};
       });
+
+  parser.option("--on-divergence", "stop|continue",
+                "What to do when a loss is no finite number: end the run with exit code 8, or go on (default stop)",
+                [&](const std::string& option, const std::string& text) {
+                  training.on_divergence = parse_choice<OnDivergence>(
+                      option, text, {{"stop", OnDivergence::stop}, {"continue", OnDivergence::proceed}});
+                });
 
   parser.group("Ranks and devices");
   parser.option("--cluster-spec", "FILE",

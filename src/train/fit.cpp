@@ -124,6 +124,7 @@ class Fit {
   StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   StepSums apply_joint_gradients(ReplicaContext& context, std::int64_t step, std::span<const std::int64_t> samples);
   EvaluationReport evaluate();
+  void judge_loss(double loss, const std::string& whose);
 
   Strategy& strategy_;
   nn::Model& model_;
@@ -234,6 +235,24 @@ EvaluationReport Fit::evaluate() {
   return report;
 }
 
+/// Without the sign of a NaN, which means nothing.
+std::string shown(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.4g}", value);
+}
+
+/// COLL: every rank has the same loss, and comes to the same judgement.
+void Fit::judge_loss(double loss, const std::string& whose) {
+  if (std::isfinite(loss) || diverged_) return;
+  diverged_ = true;
+  const std::string line = fmt::format(
+      "the training has diverged: {} is {}, with learning rate {} and gradient norm {}; a lower "
+      "learning rate, a warm-up or a clipped norm may help",
+      whose, shown(loss), optimizer_.learning_rate(), shown(optimizer_.gradient_norm()));
+  if (options_.on_divergence == OnDivergence::stop)
+    strategy_.group().meeting().fail(std::make_exception_ptr(DivergenceError{line}));
+  if (rank_ == 0) log::warning(line);
+}
+
 FitResult Fit::run(Observer& observer) {
   FitResult result;
   RecentLoss recent{schedule_.steps_per_epoch()};
@@ -252,20 +271,19 @@ FitResult Fit::run(Observer& observer) {
     result.steps = index + 1;
     result.samples += batch.positions.size();
     recent.push(sums);
-    if (!std::isfinite(sums.loss) && !diverged_ && rank_ == 0)
-      log::warning(
-          fmt::format("the loss of step {} is not a finite number: the training has diverged; a smaller learning rate "
-                      "may help",
-                      result.steps));
-    diverged_ = diverged_ || !std::isfinite(sums.loss);
-    observer.on_step({.step = result.steps,
-                      .steps = options_.steps,
-                      .epoch = batch.epoch + 1,
-                      .epochs = epochs,
-                      .samples = result.samples,
-                      .loss = sums.loss / static_cast<double>(sums.samples),
-                      .seconds = result.seconds,
-                      .samples_per_second = static_cast<double>(result.samples) / result.seconds});
+    const double loss = sums.loss / static_cast<double>(sums.samples);
+    observer.on_step(
+        {.step = result.steps,
+         .steps = options_.steps,
+         .epoch = batch.epoch + 1,
+         .epochs = epochs,
+         .samples = result.samples,
+         .loss = loss,
+         .learning_rate = optimizer_.learning_rate(),
+         .gradient_norm = observer.wants_gradient_norm() ? std::optional{optimizer_.gradient_norm()} : std::nullopt,
+         .seconds = result.seconds,
+         .samples_per_second = static_cast<double>(result.samples) / result.seconds});
+    judge_loss(loss, fmt::format("the loss of step {}", result.steps));
 
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
     if (due || result.steps == options_.steps) {
@@ -273,6 +291,7 @@ FitResult Fit::run(Observer& observer) {
       result.last_evaluation.step = result.steps;
       result.last_evaluation.epoch = batch.epoch + 1;
       observer.on_evaluation(result.last_evaluation);
+      judge_loss(result.last_evaluation.loss, fmt::format("the test loss after step {}", result.steps));
     }
   }
   result.train_loss = recent.mean();
@@ -295,6 +314,7 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
+  (void)strategy.same_on_all(options.on_divergence);
   if (strategy.store().has_unsealed()) strategy.seal();
   if (fault && strategy.group().rank() == 0)
     log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),

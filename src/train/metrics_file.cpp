@@ -38,14 +38,12 @@ void MetricsFile::write(const std::string& line) {
 }
 
 void MetricsFile::on_step(const StepReport& report) {
-  write(Json{{"kind", "train"},
-             {"step", report.step},
-             {"epoch", report.epoch},
-             {"samples", report.samples},
-             {"loss", report.loss},
-             {"seconds", report.seconds},
-             {"samples_per_second", report.samples_per_second}}
-            .dump());
+  Json line{{"kind", "train"},           {"step", report.step}, {"epoch", report.epoch},
+            {"samples", report.samples}, {"loss", report.loss}, {"learning_rate", report.learning_rate}};
+  if (report.gradient_norm) line["gradient_norm"] = *report.gradient_norm;
+  line["seconds"] = report.seconds;
+  line["samples_per_second"] = report.samples_per_second;
+  write(line.dump());
 }
 
 void MetricsFile::on_evaluation(const EvaluationReport& report) {

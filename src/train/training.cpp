@@ -27,6 +27,7 @@ class ChiefObserver final : public Observer {
     if (!metrics.empty()) metrics_.emplace(metrics);
   }
 
+  bool wants_gradient_norm() const override { return metrics_.has_value(); }
   void on_step(const StepReport& report) override {
     if (metrics_) metrics_->on_step(report);
     progress_.on_step(report);
@@ -99,7 +100,8 @@ FitOptions fit_options_of(const TrainingOptions& options, const SampleSource& tr
           .shards = shards,
           .accumulate = micro_batches_of(options, schedule, shards),
           .evaluate_every = options.evaluate_every,
-          .attest_every = options.attest_every};
+          .attest_every = options.attest_every,
+          .on_divergence = options.on_divergence};
 }
 
 /// COLL. The text that the trained model is asked to write. The chief generates it; the others wait.

@@ -225,6 +225,15 @@ TEST_CASE("1, 2 and 4 ranks train a gpt of sizes that nothing divides to the sam
   check_same_on_simulated({1, 4}, run + Arguments{"--dtype", "f64", "--kernels", "reference", "--accumulate", "2"});
 }
 
+TEST_CASE("a training that may diverge goes on to a result without losses, and its model writes nothing") {
+  const Data data;
+  const Trained trained = train_simulated(2, data.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4",
+                                                       "--sample", "10", "--on-divergence", "continue"}));
+  CHECK(trained.result["steps"] == 4);
+  CHECK(trained.result["bits_per_byte"].is_null());
+  CHECK(trained.written.empty());
+}
+
 TEST_CASE("a sample has as many bytes as asked for, others with another seed, and writing it changes no weights") {
   const Data data;
   const Arguments run = data.gpt({"--steps", "3"}), writes = run + Arguments{"--sample", "300"};

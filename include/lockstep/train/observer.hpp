@@ -16,7 +16,10 @@ struct StepReport {
   std::int64_t epochs;   ///< epochs that the whole run touches
   std::int64_t samples;  ///< samples seen so far
   double loss;           ///< mean per label of the step's global batch, before its update
-  double seconds;        ///< training time so far, excluding evaluations
+  double learning_rate;
+  /// Optimizer::gradient_norm, if this rank's observer wants it.
+  std::optional<double> gradient_norm;
+  double seconds;  ///< training time so far, excluding evaluations
   double samples_per_second;
 };
 
@@ -30,11 +33,13 @@ struct EvaluationReport {
   double seconds;                       ///< duration of the evaluation
 };
 
-/// Called on every rank, between steps. on_drift must not throw, since its exception would hide the drift. Exceptions
-/// of the others leave `fit`.
+/// Called on every rank, between steps, except `wants_gradient_norm`, whose answer must not change. on_drift must not
+/// throw, since its exception would hide the drift. Exceptions of the others leave `fit`.
 class Observer {
  public:
   virtual ~Observer() = default;
+  /// Whether `on_step` uses the norm of the gradient, which may cost a pass over all gradients.
+  virtual bool wants_gradient_norm() const { return false; }
   virtual void on_step(const StepReport& report) = 0;
   virtual void on_evaluation(const EvaluationReport& report) = 0;
 

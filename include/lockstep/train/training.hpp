@@ -60,6 +60,7 @@ struct TrainingOptions {
   DType dtype = DType::f32;
   std::optional<std::int64_t> evaluate_every;
   std::optional<std::int64_t> attest_every = 100;
+  OnDivergence on_divergence = OnDivergence::stop;
   /// Where the chief writes metrics and, beside them, the findings of an attestation. If empty, nowhere.
   std::filesystem::path metrics;
 };
