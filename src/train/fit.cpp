@@ -32,8 +32,8 @@ double seconds_since(Clock::time_point start) {
 
 /// Samples in a batch of evaluations: 1024 labels, or one sample per shard if that is more. The bits depend on it, so
 /// it is the same for every global batch.
-std::int64_t evaluation_batch_of(const SampleSource& source, int shards) {
-  return std::min(source.count(), std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
+std::int64_t evaluation_batch_of(const SampleSource& source, std::int64_t samples, int shards) {
+  return std::min(samples, std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
 }
 
 /// The samples of each step, in their epoch's order.
@@ -95,7 +95,8 @@ class Fit {
         statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
         train_shards_{shards_of(data.train, schedule_.largest_batch(), options.accumulate)},
-        evaluation_batch_{evaluation_batch_of(data.test, options.shards)},
+        evaluation_samples_{std::min(options.evaluation_samples.value_or(data.test.count()), data.test.count())},
+        evaluation_batch_{evaluation_batch_of(data.test, evaluation_samples_, options.shards)},
         test_shards_{shards_of(data.test, evaluation_batch_, 1)} {
     sum_ = sum_.with_statistics(statistics_.view());
     if (nn::JointModel* const joint = model.joint()) {
@@ -123,7 +124,8 @@ class Fit {
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   StepSums apply_joint_gradients(ReplicaContext& context, std::int64_t step, std::span<const std::int64_t> samples);
-  EvaluationReport evaluate();
+  std::int64_t evaluations_from(std::int64_t step) const;
+  void evaluate(EvaluationReport& report, Observer& observer);
   void judge_loss(double loss, const std::string& whose);
 
   Strategy& strategy_;
@@ -139,6 +141,7 @@ class Fit {
   Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
+  std::int64_t evaluation_samples_;
   std::int64_t evaluation_batch_;
   RankShards test_shards_;
   nn::LossSum evaluation_loss_;
@@ -199,9 +202,16 @@ bool Fit::attests_in(std::int64_t step) const {
   return options_.attest_every && ((step + 1) % *options_.attest_every == 0 || step + 1 == options_.steps);
 }
 
-EvaluationReport Fit::evaluate() {
+/// The number of evaluations after `step` and all that follow.
+std::int64_t Fit::evaluations_from(std::int64_t step) const {
+  const std::int64_t interval = options_.evaluate_every.value_or(schedule_.steps_per_epoch());
+  return options_.steps / interval - (step - 1) / interval + (options_.steps % interval != 0 ? 1 : 0);
+}
+
+/// Completes a report that has its step and epoch.
+void Fit::evaluate(EvaluationReport& report, Observer& observer) {
   const auto start = Clock::now();
-  const std::int64_t count = data_.test.count();
+  const std::int64_t count = evaluation_samples_;
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
 
@@ -218,6 +228,11 @@ EvaluationReport Fit::evaluate() {
         correct += result.correct;
       }
       losses.push_back(evaluation_loss_.finish());
+      observer.on_evaluating({.step = report.step,
+                              .epoch = report.epoch,
+                              .done = first + size,
+                              .samples = count,
+                              .seconds = seconds_since(start)});
     }
     const auto batches = static_cast<std::int64_t>(losses.size());
     const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {batches}), correct});
@@ -227,12 +242,11 @@ EvaluationReport Fit::evaluate() {
   double loss = 0;
   for (const double each : losses) loss += each;
   const auto labels = static_cast<double>(count * data_.test.labels_per_sample());
-  EvaluationReport report{};
+  report.samples = count;
   report.loss = loss / labels;
   if (data_.test.labels_are_bytes()) report.bits_per_byte = report.loss / std::numbers::ln2;
   report.accuracy = static_cast<double>(correct) / labels;
   report.seconds = seconds_since(start);
-  return report;
 }
 
 /// Without the sign of a NaN, which means nothing.
@@ -281,15 +295,16 @@ FitResult Fit::run(Observer& observer) {
          .loss = loss,
          .learning_rate = optimizer_.learning_rate(),
          .gradient_norm = observer.wants_gradient_norm() ? std::optional{optimizer_.gradient_norm()} : std::nullopt,
+         .evaluations_left = evaluations_from(result.steps),
+         .evaluation_samples = evaluation_samples_,
          .seconds = result.seconds,
          .samples_per_second = static_cast<double>(result.samples) / result.seconds});
     judge_loss(loss, fmt::format("the loss of step {}", result.steps));
 
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
     if (due || result.steps == options_.steps) {
-      result.last_evaluation = evaluate();
-      result.last_evaluation.step = result.steps;
-      result.last_evaluation.epoch = batch.epoch + 1;
+      result.last_evaluation = {.step = result.steps, .epoch = batch.epoch + 1};
+      evaluate(result.last_evaluation, observer);
       observer.on_evaluation(result.last_evaluation);
       judge_loss(result.last_evaluation.loss, fmt::format("the test loss after step {}", result.steps));
     }
@@ -310,6 +325,9 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)
     throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
+  if (options.evaluation_samples && *options.evaluation_samples < 1)
+    throw InvalidArgument{
+        fmt::format("samples of an evaluation: {}, expected at least 1", *options.evaluation_samples)};
   if (options.attest_every && *options.attest_every < 1)
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
   if (options.accumulate < 1)

@@ -103,10 +103,18 @@ TEST_CASE("what is off changes nothing") {
   const Data data;
   const Arguments run{"--data", data.images.path(), "--hidden", "20", "--steps", "6", "--global-batch", "64"};
   CHECK(digest_of(run + Arguments{"--weight-decay", "0", "--schedule", "constant", "--warmup-steps", "0",
-                                  "--accumulate", "1", "--clip-norm", "1e30", "--learning-rate", "0.1"}) ==
+                                  "--accumulate", "1", "--clip-norm", "1e30", "--learning-rate", "0.03"}) ==
         digest_of(run));
   const Arguments adamw = run + Arguments{"--optimizer", "adamw"};
   CHECK(digest_of(adamw + Arguments{"--learning-rate", "0.001"}) == digest_of(adamw));
+}
+
+TEST_CASE("--eval-samples changes what is evaluated, and nothing else") {
+  const Data data;
+  const Arguments run{"--data", data.images.path(), "--hidden", "20", "--steps", "3"};
+  const Trained all = train_simulated(2, run), some = train_simulated(2, run + Arguments{"--eval-samples", "5"});
+  CHECK(some.digest() == all.digest());
+  CHECK(some.result["eval_loss"] != all.result["eval_loss"]);
 }
 
 TEST_CASE("each option of the convnet changes what is learned") {

@@ -30,6 +30,8 @@ struct FitOptions {
   int accumulate = 1;      ///< micro-batches per shard
   /// Steps between evaluations. If empty, evaluates after each epoch. The last step always evaluates.
   std::optional<std::int64_t> evaluate_every;
+  /// Samples of an evaluation, the first ones of the test set. If empty, or if there are fewer, all of them.
+  std::optional<std::int64_t> evaluation_samples;
   /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every;

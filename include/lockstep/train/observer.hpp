@@ -19,21 +19,34 @@ struct StepReport {
   double learning_rate;
   /// Optimizer::gradient_norm, if this rank's observer wants it.
   std::optional<double> gradient_norm;
-  double seconds;  ///< training time so far, excluding evaluations
+  std::int64_t evaluations_left;    ///< evaluations to come, one after this step included
+  std::int64_t evaluation_samples;  ///< samples of each
+  double seconds;                   ///< training time so far, excluding evaluations
   double samples_per_second;
 };
 
-/// After an evaluation on the whole test set.
+/// During an evaluation.
+struct EvaluationProgress {
+  std::int64_t step;
+  std::int64_t epoch;
+  std::int64_t done;     ///< samples so far
+  std::int64_t samples;  ///< samples of the evaluation
+  double seconds;        ///< since its start
+};
+
+/// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
 struct EvaluationReport {
   std::int64_t step;
   std::int64_t epoch;
-  double loss;                          ///< mean per label of the test set
+  std::int64_t samples;
+  double loss;                          ///< mean per label
   std::optional<double> bits_per_byte;  ///< the loss in bits (text only)
   double accuracy;                      ///< fraction of the labels that were predicted
   double seconds;                       ///< duration of the evaluation
 };
 
-/// Called on every rank, between steps, except `wants_gradient_norm`, whose answer must not change. on_drift must not
+/// Called on every rank, between steps unless stated otherwise. The answer of `wants_gradient_norm` must not change.
+/// on_drift must not
 /// throw, since its exception would hide the drift. Exceptions of the others leave `fit`.
 class Observer {
  public:
@@ -41,6 +54,8 @@ class Observer {
   /// Whether `on_step` uses the norm of the gradient, which may cost a pass over all gradients.
   virtual bool wants_gradient_norm() const { return false; }
   virtual void on_step(const StepReport& report) = 0;
+  /// After each batch of an evaluation, inside replica code: must not communicate.
+  virtual void on_evaluating(const EvaluationProgress& /*progress*/) {}
   virtual void on_evaluation(const EvaluationReport& report) = 0;
 
   /// The replicas were found to differ at the end of `step` (from 1); the run ends.
