@@ -203,25 +203,32 @@ std::int64_t Optimizer::steps(Strategy& strategy) const {
 
 const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Gradient> gradients) {
   const Decay decay = rules_.weight_decay > 0 ? Decay::some : Decay::none;
-  if (!plan_ || !plan_->is_for(strategy, gradients)) plan_ = std::make_unique<const Plan>(strategy, gradients, decay);
+  if (!plan_ || !plan_->is_for(strategy, gradients)) plan_ = std::make_shared<const Plan>(strategy, gradients, decay);
   return *plan_;
 }
 
-/// The factor by which to scale the gradient down; the store holds `divisor` times the gradient. Every rank computes
-/// the factor from the same bytes, so nobody sends it.
-double Optimizer::clip_factor(const Plan& plan, double divisor) const {
+double Optimizer::gradient_norm() {
+  if (!last_.plan) return 0;
+  if (!last_.gradient_norm)
+    last_.gradient_norm = std::sqrt(kernels_->sum_of_squares(last_.plan->homes())) / last_.divisor;
+  return *last_.gradient_norm;
+}
+
+/// The factor by which to scale the gradient down. Every rank computes it from the same bytes, so nobody sends it.
+double Optimizer::clip_factor() {
   if (!rules_.clip_norm) return 1;
-  const double norm = std::sqrt(kernels_->sum_of_squares(plan.homes())) / divisor;
+  const double norm = gradient_norm();
   return norm > *rules_.clip_norm && std::isfinite(norm) ? *rules_.clip_norm / norm : 1;
 }
 
-void Optimizer::step(const Plan& plan, double divisor) {
+/// With the plan of this call.
+void Optimizer::step(double divisor) {
+  const Plan& plan = *plan_;
   if (!kernels_) kernels_ = ops::make_kernels(ops::KernelChoice::automatic, {}, plan.store().stream());
   std::int64_t& made = plan.store().counter(counter_);
-  ops::UpdateStep step{.learning_rate = rules_.learning_rate.at(made),
-                       .divisor = divisor,
-                       .factor = clip_factor(plan, divisor),
-                       .number = made + 1};
+  last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
+  ops::UpdateStep step{
+      .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
   for (const RangeUpdate& each : plan.updates()) {
     step.weight_decay = each.decayed ? rules_.weight_decay : 0;
     update(*kernels_, each.range, step);
@@ -259,7 +266,7 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, CrossD
   // Range by range, because each is one piece of memory and so is reduced in place.
   for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
   if (plan.ranges().empty() || (sums && weight_of(*sums) == 0)) return;
-  step(plan, sums ? weight_of(*sums) : 1);
+  step(sums ? weight_of(*sums) : 1);
 }
 
 void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {

@@ -115,10 +115,11 @@ class MaskedModel final : public nn::Model {
 class Losses final : public Observer {
  public:
   std::vector<double> losses;
-  std::vector<std::int64_t> samples;
+  std::vector<std::int64_t> samples, evaluations_left;
   void on_step(const StepReport& report) override {
     losses.push_back(report.loss);
     samples.push_back(report.samples);
+    evaluations_left.push_back(report.evaluations_left);
   }
   void on_evaluation(const EvaluationReport&) override {}
 };
@@ -150,7 +151,7 @@ struct Trained {
   std::vector<Absorbed> absorbed;
   std::vector<std::int64_t> evaluated;
   std::vector<double> losses;
-  std::vector<std::int64_t> samples;
+  std::vector<std::int64_t> samples, evaluations_left;
   std::vector<double> weights;
   FitResult result;
 };
@@ -163,8 +164,13 @@ Trained train(const TrainingSamples& data, const FitOptions& options, std::int64
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;
   const FitResult result = fit(strategy, model, sgd, data, options, observer);
-  return {model.seen,      model.absorbed,   model.evaluated,
-          observer.losses, observer.samples, model.variables().front().local().to_vector<double>(),
+  return {model.seen,
+          model.absorbed,
+          model.evaluated,
+          observer.losses,
+          observer.samples,
+          observer.evaluations_left,
+          model.variables().front().local().to_vector<double>(),
           result};
 }
 
@@ -353,6 +359,19 @@ TEST_CASE("an evaluation takes 1024 labels at a time, or a sample a shard where 
   CHECK(train(text(1, 128), text(11, 128), options).evaluated == Sizes{2, 2, 2, 2, 0, 1, 1, 1});
   CHECK(train(text(1, 300), text(6, 300), options).evaluated == Sizes{1, 1, 1, 1, 0, 1, 0, 1});
   CHECK(train(text(1, 2000), text(4, 2000), options).evaluated == Sizes{1, 1, 1, 1});
+}
+
+TEST_CASE("an evaluation may take the first samples alone, and each step knows how many are to come") {
+  const TextSet test = text(11, 4);
+  const Trained trained = train(
+      text(1, 4), test, {.global_batch = 1, .steps = 5, .shards = 4, .evaluate_every = 2, .evaluation_samples = 3});
+  CHECK(trained.evaluations_left == std::vector<std::int64_t>{3, 3, 2, 2, 1});
+  CHECK(std::accumulate(trained.evaluated.begin(), trained.evaluated.end(), std::int64_t{0}) == 9);
+  CHECK(trained.result.last_evaluation.samples == 3);
+  CHECK(trained.result.last_evaluation.loss ==
+        std::accumulate(test.bytes.begin() + 1, test.bytes.begin() + 13, 0.) / 12);
+  const FitOptions more{.global_batch = 1, .steps = 1, .shards = 4, .evaluation_samples = 100};
+  CHECK(train(text(1, 4), test, more).result.last_evaluation.samples == 11);
 }
 
 TEST_CASE("an only shard is accumulated where its gradient belongs") {

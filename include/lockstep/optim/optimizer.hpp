@@ -85,6 +85,14 @@ class Optimizer {
   /// with samples that weigh 0, is not a step.
   std::int64_t steps(Strategy& strategy) const;
 
+  /// LOCAL. The learning rate of the last step; 0 before the first.
+  double learning_rate() const { return last_.learning_rate; }
+
+  /// LOCAL. The global norm of the last step's gradient, before clipping (Rules::clip_norm); 0 before the first step.
+  /// If the step did not clip, reads the gradients' memory in the store, which must still hold the sums; on a GPU,
+  /// waits for it.
+  double gradient_norm();
+
   /// Applies the sum of the replicas' gradients. The caller scales the loss.
   template <GradientList List = std::initializer_list<Gradient>>
   void apply_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
@@ -175,13 +183,22 @@ class Optimizer {
   void apply(ReplicaContext& context, const Request& request, const Here& here);
   std::exception_ptr compute(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
   void reduce_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
-  void step(const Plan& plan, double divisor);
-  double clip_factor(const Plan& plan, double divisor) const;
+  void step(double divisor);
+  double clip_factor();
+
+  /// What is known of the last step.
+  struct Last {
+    std::shared_ptr<const Plan> plan;  ///< null before the first step
+    double learning_rate = 0;
+    double divisor = 1;                        ///< the store holds so many times the gradient
+    std::optional<double> gradient_norm = {};  ///< once it was asked for
+  };
 
   Rules rules_;
   std::string counter_;                          ///< the store's name of the step counter
   std::shared_ptr<const ops::Kernels> kernels_;  ///< chosen by the first step if none were given
-  std::unique_ptr<const Plan> plan_;  ///< of the last call, since most programs give the same variables every time
+  std::shared_ptr<const Plan> plan_;  ///< of the last call, since most programs give the same variables every time
+  Last last_;
 };
 
 }  // namespace lockstep
