@@ -54,23 +54,32 @@ void require_no_duplicates(std::span<const Variable> variables) {
         fmt::format("apply_gradients: variable {} is given twice; add its gradients up", (*twice)->label())};
 }
 
+double weight_of(const StepSums& sums) {
+  return sums.weight ? *sums.weight : static_cast<double>(sums.samples);
+}
+
 /// One small message, with integers as integers. It does not include the gradients, because an f64 beside an f64 range
 /// would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on return.
 void all_reduce(StepSums& sums, std::int64_t& failures, const TensorView& statistics, CrossDeviceOps& reductions) {
   std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
   const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {3}, DType::i64};
-  const TensorView loss_view{reinterpret_cast<std::byte*>(&sums.loss), {1}, DType::f64};
-  std::vector<TensorView> views{integer_view, loss_view};
+  std::array<double, 2> reals{sums.loss, weight_of(sums)};
+  const TensorView real_view{reinterpret_cast<std::byte*>(reals.data()), {2}, DType::f64};
+  std::vector<TensorView> views{integer_view, real_view};
   if (statistics.count() > 0) views.push_back(statistics);
   reductions.all_reduce(ReduceOp::sum, views);
   sums.samples = integers[0];
   sums.correct = integers[1];
   failures = integers[2];
+  sums.loss = reals[0];
+  sums.weight = reals[1];
 }
 
 void require_samples(const StepSums& sums) {
   if (sums.samples < 0)
     throw InvalidArgument{fmt::format("apply_gradients: {} samples; expected 0 or more", sums.samples)};
+  if (const double weight = weight_of(sums); !(weight >= 0) || std::isinf(weight))
+    throw InvalidArgument{fmt::format("apply_gradients: samples that weigh {}; expected a number from 0", weight)};
 }
 
 /// Whether an optimizer decays some variables. Those are then updated separately from the others.
@@ -256,8 +265,11 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, CrossD
   }
   // Range by range, because each is one piece of memory and so is reduced in place.
   for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
-  if (plan.ranges().empty() || (sums && sums->samples == 0)) return;
-  step(sums ? static_cast<double>(sums->samples) : 1);
+  if (plan.ranges().empty() || (sums && weight_of(*sums) == 0)) {
+    last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
+    return;
+  }
+  step(sums ? weight_of(*sums) : 1);
 }
 
 void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {

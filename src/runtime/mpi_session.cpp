@@ -17,6 +17,12 @@
 namespace lockstep {
 namespace {
 
+// How much longer than the stall timeout to wait for ranks of other nodes. While MPI starts, a slow rank is likelier
+// than the end of a node. When MPI ends, every rank has agreed to leave; their own nodes get this long to name one that
+// fails.
+constexpr std::chrono::duration<double> for_start_elsewhere{20};
+constexpr std::chrono::duration<double> for_end_elsewhere{2};
+
 /// With too few descriptors MPI ends the process by itself, or crashes, and neither says a line of ours.
 void require_descriptors() {
   constexpr rlim_t fewest = 64;  // Open MPI alone, on one node, needs up to 32
@@ -42,7 +48,8 @@ void keep_libraries_loaded() {
 
 MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience) : patience_{patience} {
   require_descriptors();
-  watch_.emplace(SiblingWatch::Options{.doing = "starting", .patience = patience});
+  watch_.emplace(
+      SiblingWatch::Options{.doing = "starting", .patience = patience, .for_other_nodes = for_start_elsewhere});
   int initialized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   int provided = MPI_THREAD_SINGLE;
@@ -76,7 +83,8 @@ void MpiSession::finalize() {
 void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node) {
   phases_ = std::move(phases);
   ranks_on_node_ = {ranks_on_node.begin(), ranks_on_node.end()};
-  SiblingWatch::Options options{.doing = "ending", .patience = patience_, .known = ranks_on_node_};
+  SiblingWatch::Options options{
+      .doing = "ending", .patience = patience_, .for_other_nodes = for_end_elsewhere, .known = ranks_on_node_};
   if (phases_) options.table = &*phases_;
   // Without a table nobody waits for the others after MPI has ended here.
   options.may_be_gone = [this] { return !phases_ || have_all_finished(); };

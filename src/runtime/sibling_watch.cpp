@@ -27,9 +27,6 @@ constexpr Seconds tick{0.05};
 constexpr Seconds gap{0.5};
 constexpr Seconds between_looks{0.25};
 constexpr Seconds between_last_looks{0.01};
-// How much longer to wait for a rank of another node, which this one cannot see: a slow start is likelier than the end
-// of a node.
-constexpr Seconds without_evidence{20};
 // mpirun tells one rank after the other to end, and they look at each other then.
 constexpr Seconds until_all_have_looked{0.5};
 
@@ -73,7 +70,7 @@ void SiblingWatch::watch() {
     const auto trouble = look();
     if (trouble && trouble == before) end_for(*trouble);
     before = trouble;
-    if (is_impatient_since(waited_ - without_evidence)) end_without_evidence();
+    if (is_impatient_since(waited_ - options_.for_other_nodes)) end_without_evidence();
   }
 }
 
@@ -157,7 +154,7 @@ void SiblingWatch::end_without_evidence() const {
   const bool with_chief = all.processes.empty() || all.processes.front().rank == 0;
   if (!with_chief) sleep(Seconds{1});
   report(fmt::format("replica {} waited {:g} s for ranks of other nodes while the job was {}", rank,
-                     (options_.patience + without_evidence).count(), options_.doing));
+                     (options_.patience + options_.for_other_nodes).count(), options_.doing));
   const auto place = std::ranges::count_if(all.processes, [&](const auto& each) { return each.rank < rank; });
   end_this_side(ExitCode::stall, with_chief ? Reach::chiefs_side : Reach::cut_off, static_cast<int>(place));
 }

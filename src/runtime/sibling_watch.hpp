@@ -18,16 +18,17 @@ namespace lockstep {
 
 /// Ends this process, and with it the job, unless this object is destroyed first: MPI waits for a rank that does not
 /// come. After `patience` the system's list of processes says which rank that mpirun started on this node has stopped
-/// or is missing. If the list shows nothing, the watch waits much longer for a rank of another node. If mpirun tells
-/// this process to end, the same list says which rank's end was the cause, if it was only one's. Without mpirun there
-/// is nothing to watch.
+/// or is missing. If the list shows nothing, the watch waits longer, for a rank of another node. If mpirun tells this
+/// process to end, the same list says which rank's end was the cause, if it was only one's. Without mpirun there is
+/// nothing to watch.
 class SiblingWatch {
  public:
   struct Options {
-    std::string doing;                       ///< as in "while the job was starting"
-    std::chrono::duration<double> patience;  ///< if not positive, unlimited: the options are refused later
-    std::set<int> known;                     ///< ranks known to have been on this node
-    PhaseTable* table = nullptr;             ///< where else the report is claimed
+    std::string doing;                              ///< as in "while the job was starting"
+    std::chrono::duration<double> patience;         ///< if not positive, unlimited: the options are refused later
+    std::chrono::duration<double> for_other_nodes;  ///< how much longer to wait for a rank that the list cannot show
+    std::set<int> known;                            ///< ranks known to have been on this node
+    PhaseTable* table = nullptr;                    ///< where else the report is claimed
     /// Whether the other ranks may be gone by now.
     std::function<bool()> may_be_gone = [] { return false; };
   };

@@ -54,6 +54,11 @@ class StepSamples {
   std::vector<std::int64_t> order_;
 };
 
+/// 0 if the labels weigh nothing.
+double mean_per_label(double sum, double weight) {
+  return weight > 0 ? sum / weight : 0;
+}
+
 /// The sums of the latest steps, as many as an epoch has.
 class RecentLoss {
  public:
@@ -64,13 +69,12 @@ class RecentLoss {
     if (recent_.size() > steps_) recent_.pop_front();
   }
   double mean() const {
-    double loss = 0;
-    std::int64_t labels = 0;
+    double loss = 0, weight = 0;
     for (const StepSums& sums : recent_) {
       loss += sums.loss;
-      labels += sums.samples;
+      weight += sums.weight.value_or(0);
     }
-    return loss / static_cast<double>(labels);
+    return mean_per_label(loss, weight);
   }
 
  private:
@@ -117,8 +121,8 @@ class Fit {
             strategy_.stream()};
   }
 
-  /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels, which losses and
-  /// gradients are divided by.
+  /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
+  /// are divided by what these weigh.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
@@ -153,8 +157,8 @@ class Fit {
 StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
   if (accumulation_) return accumulate_gradients(step, samples);
   const RankShards::Loaded shards = train_shards_.load_all(samples);
-  const ops::CrossEntropy result = model_.train_shards(shards.group, shards.places(step), sum_);
-  return {.samples = shards.labels(), .loss = result.loss_sum, .correct = result.correct};
+  const ops::BatchLoss result = model_.train_shards(shards.group, shards.places(step), sum_);
+  return {.samples = shards.labels(), .loss = result.loss_sum, .correct = result.correct, .weight = result.weight};
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
@@ -164,15 +168,17 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
     accumulation_->begin_shard();
     for (int number = 0; number < options_.accumulate; ++number) {
       const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
-      const ops::CrossEntropy result = model_.train_shard(micro_batch.group.batches.front(),
-                                                          micro_batch.places(step).front(), accumulation_->next());
-      accumulation_->push(result.loss_sum);
+      const ops::BatchLoss result = model_.train_shard(micro_batch.group.batches.front(),
+                                                       micro_batch.places(step).front(), accumulation_->next());
+      accumulation_->push(nn::weighed(result, micro_batch.group.batches.front()));
       sums.samples += micro_batch.labels();
       sums.correct += result.correct;
     }
     accumulation_->end_shard();
   }
-  sums.loss = accumulation_->finish();
+  const nn::WeighedLoss total = accumulation_->finish();
+  sums.loss = total.loss;
+  sums.weight = total.weight;
   return sums;
 }
 
@@ -215,7 +221,7 @@ void Fit::evaluate(EvaluationReport& report, Observer& observer) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
 
-  // This rank's part of each batch; all are reduced at once, so an evaluation is one merge_call.
+  // This rank's part of each batch, loss and weight; all are reduced at once, so an evaluation is one merge_call.
   std::vector<double> losses;
   std::int64_t correct = 0;
   strategy_.run([&](ReplicaContext& context) {
@@ -223,29 +229,32 @@ void Fit::evaluate(EvaluationReport& report, Observer& observer) {
       const auto size = std::min(evaluation_batch_, count - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
       for (const SampleBatch& shard : test_shards_.load_all(samples).group.batches) {
-        const ops::CrossEntropy result = model_.evaluate_shard(shard);
-        evaluation_loss_.push(result.loss_sum);
+        const ops::BatchLoss result = model_.evaluate_shard(shard);
+        evaluation_loss_.push(nn::weighed(result, shard));
         correct += result.correct;
       }
-      losses.push_back(evaluation_loss_.finish());
+      const nn::WeighedLoss of_batch = evaluation_loss_.finish();
+      losses.insert(losses.end(), {of_batch.loss, of_batch.weight});
       observer.on_evaluating({.step = report.step,
                               .epoch = report.epoch,
                               .done = first + size,
                               .samples = count,
                               .seconds = seconds_since(start)});
     }
-    const auto batches = static_cast<std::int64_t>(losses.size());
-    const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {batches}), correct});
+    const auto numbers = static_cast<std::int64_t>(losses.size());
+    const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {numbers}), correct});
     losses = std::get<0>(sums).to_vector<double>();
     correct = std::get<1>(sums);
   });
-  double loss = 0;
-  for (const double each : losses) loss += each;
-  const auto labels = static_cast<double>(count * data_.test.labels_per_sample());
+  double loss = 0, weight = 0;
+  for (std::size_t i = 0; i < losses.size(); i += 2) {
+    loss += losses[i];
+    weight += losses[i + 1];
+  }
   report.samples = count;
-  report.loss = loss / labels;
+  report.loss = mean_per_label(loss, weight);
   if (data_.test.labels_are_bytes()) report.bits_per_byte = report.loss / std::numbers::ln2;
-  report.accuracy = static_cast<double>(correct) / labels;
+  report.accuracy = mean_per_label(static_cast<double>(correct), weight);
   report.seconds = seconds_since(start);
 }
 
@@ -285,7 +294,7 @@ FitResult Fit::run(Observer& observer) {
     result.steps = index + 1;
     result.samples += batch.positions.size();
     recent.push(sums);
-    const double loss = sums.loss / static_cast<double>(sums.samples);
+    const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
     observer.on_step(
         {.step = result.steps,
          .steps = options_.steps,
@@ -299,7 +308,7 @@ FitResult Fit::run(Observer& observer) {
          .evaluation_samples = evaluation_samples_,
          .seconds = result.seconds,
          .samples_per_second = static_cast<double>(result.samples) / result.seconds});
-    judge_loss(loss, fmt::format("the loss of step {}", result.steps));
+    judge_loss(sums.loss, fmt::format("the loss of step {}", result.steps));
 
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
     if (due || result.steps == options_.steps) {

@@ -268,13 +268,13 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
     std::string_view name() const override { return "joint"; }
     std::span<const Variable> variables() const override { return {}; }
     nn::JointModel* joint() override { return is_joint ? this : nullptr; }
-    ops::CrossEntropy train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
+    ops::BatchLoss train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
       return {};
     }
-    ops::CrossEntropy evaluate_shard(const SampleBatch&) override { return {}; }
+    ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
     std::vector<std::int64_t> joint_sums() const override { return {3, 4}; }
-    std::vector<ops::CrossEntropy> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
-                                                 DeclaredSums& ranks) override {
+    std::vector<ops::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
+                                              DeclaredSums& ranks) override {
       ranks.all_reduce(Tensor::zeros(DType::f32, {3}).view());
       begin(nn::TrainPass::backward);
       return {{.loss_sum = 2.5, .correct = batch.samples}};

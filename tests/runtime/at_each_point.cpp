@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "support/hosts.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep::test;
@@ -13,13 +14,16 @@ namespace {
 
 constexpr int ranks = 3;
 
+/// The stall timeout, the promise, the start on a busy machine.
+constexpr double limit = 1 + 5 + 3;
+
 Outcome fail_at(const std::string& point, const std::string& fault, int culprit, int of_ranks = ranks) {
   const Outcome outcome = run_command(
       {"mpirun", "-n", std::to_string(of_ranks), std::getenv("LOCKSTEP_POINTS"), point, fault, std::to_string(culprit)},
       {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
   INFO("stderr: " << outcome.err);
   CHECK_FALSE(outcome.timed_out);
-  CHECK(outcome.seconds.count() < 1 + 5 + 3);  // the stall timeout, the promise, the start on a busy machine
+  CHECK(outcome.seconds.count() < limit);
   CHECK(processes_left(outcome.marker).empty());
   return outcome;
 }
@@ -107,6 +111,21 @@ TEST_CASE("a rank that stops while MPI ends is named, and the job ends with 5", 
   const Outcome outcome = fail_at(point, "stop", culprit);
   CHECK(outcome.exit_code == 5);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
+}
+
+TEST_CASE("a rank that stops on another host while MPI ends is waited for 2 s longer than the stall timeout") {
+  if (const auto reason = Hosts::why_not()) {
+    WARN("this machine cannot play several hosts: " << *reason);
+    return;
+  }
+  const Hosts hosts{2};
+  const Outcome outcome = run_on(hosts, 1, {std::getenv("LOCKSTEP_POINTS"), "MPI_Finalize", "stop", "0"},
+                                 {.timeout = std::chrono::seconds{30}}, keepalive());
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code != 0);
+  CHECK(outcome.seconds.count() < limit + 2);
+  check_names(outcome, 1, "waited 3 s for ranks of other nodes while the job was ending");
+  CHECK(processes_left(outcome.marker).empty());
 }
 
 TEST_CASE("a rank that is killed while MPI starts or ends is named, and the job ends with 137", "[B-46]") {

@@ -26,6 +26,12 @@ void ip(const std::string& arguments) {
   if (outcome.exit_code != 0) throw std::runtime_error{fmt::format("ip {}: {}", arguments, last_line(outcome.err))};
 }
 
+std::string from_environment(const char* variable) {
+  const char* value = std::getenv(variable);
+  if (!value || !*value) throw std::runtime_error{fmt::format("{} is not set; `meson test` sets it", variable)};
+  return value;
+}
+
 }  // namespace
 
 std::optional<std::string> Hosts::why_not() {
@@ -94,20 +100,16 @@ std::vector<std::string> keepalive() {
           "--mca", "oob_tcp_keepalive_probes", "2"};
 }
 
-Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
-                   const CommandOptions& options, const std::vector<std::string>& mpirun_arguments) {
-  const char* program = std::getenv("LOCKSTEP_TRAIN");
-  const char* shell = std::getenv("LOCKSTEP_HOST_SHELL");
-  if (!program || !*program || !shell || !*shell)
-    throw std::runtime_error{"LOCKSTEP_TRAIN and LOCKSTEP_HOST_SHELL are not set; `meson test` sets them"};
+Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& program,
+               const CommandOptions& options, const std::vector<std::string>& mpirun_arguments) {
+  const std::string shell = from_environment("LOCKSTEP_HOST_SHELL");
   std::vector<std::string> slots;
   for (const std::string& name : hosts.names()) slots.push_back(fmt::format("{}:{}", name, ranks_each));
   const int ranks = ranks_each * static_cast<int>(hosts.names().size());
   std::vector<std::string> command{shell, "--exec", hosts.names().front(), "mpirun"};
   command.insert(command.end(), {"--host", fmt::format("{}", fmt::join(slots, ",")), "-n", std::to_string(ranks)});
   command.insert(command.end(), mpirun_arguments.begin(), mpirun_arguments.end());
-  command.push_back(program);
-  command.insert(command.end(), arguments.begin(), arguments.end());
+  command.insert(command.end(), program.begin(), program.end());
   CommandOptions with_mpi = options;
   // mpirun 4.1 reads memory that it has freed when a rank behind a daemon dies. Where freed memory keeps what it
   // held, nothing comes of that; meson test has it overwritten.
@@ -120,6 +122,13 @@ Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::st
                                {"OMPI_MCA_orte_tmpdir_base", std::filesystem::temp_directory_path()}});
   with_mpi.environment.insert(mpi_environment().begin(), mpi_environment().end());
   return run_command(command, with_mpi);
+}
+
+Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
+                   const CommandOptions& options, const std::vector<std::string>& mpirun_arguments) {
+  std::vector<std::string> program{from_environment("LOCKSTEP_TRAIN")};
+  program.insert(program.end(), arguments.begin(), arguments.end());
+  return run_on(hosts, ranks_each, program, options, mpirun_arguments);
 }
 
 }  // namespace lockstep::test

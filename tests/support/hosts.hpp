@@ -42,8 +42,12 @@ class Hosts {
 /// What makes mpirun look after its connections, as apps/README.md tells users of several hosts to do.
 std::vector<std::string> keepalive();
 
-/// Runs lockstep-train as run_job() does, with mpirun on the first host, `ranks` of them on each. Everything between
-/// the hosts goes over TCP. `mpirun_arguments` come before the rest.
+/// Runs a program and its arguments with mpirun on the first host, `ranks_each` of them on each. Everything between the
+/// hosts goes over TCP. `mpirun_arguments` come before the program.
+Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& program,
+               const CommandOptions& options = {}, const std::vector<std::string>& mpirun_arguments = {});
+
+/// The same with lockstep-train, as run_job() does.
 Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
                    const CommandOptions& options = {}, const std::vector<std::string>& mpirun_arguments = {});
 

@@ -123,6 +123,13 @@ std::vector<pid_t> processes_with(std::string_view marker) {
   return found;
 }
 
+bool is_rank(pid_t process) {
+  std::ifstream file{fmt::format("/proc/{}/environ", process), std::ios::binary};
+  for (std::string variable; std::getline(file, variable, '\0');)
+    if (variable.starts_with("OMPI_COMM_WORLD_RANK=")) return true;
+  return false;
+}
+
 std::string describe(pid_t process) {
   std::ifstream file{fmt::format("/proc/{}/cmdline", process), std::ios::binary};
   std::string command{std::istreambuf_iterator<char>{file}, {}};
@@ -135,7 +142,7 @@ int end_by_force(pid_t child, std::string_view marker) {
   kill(-child, SIGTERM);
   std::optional<int> status = wait_until(child, Clock::now() + std::chrono::seconds{2});
   kill(-child, SIGKILL);
-  for (const pid_t process : processes_with(marker)) kill(process, SIGKILL);
+  kill_processes(marker);
   return status ? *status : *wait_until(child, Clock::time_point::max());
 }
 
@@ -209,16 +216,25 @@ const Environment& mpi_environment() {
   return environment;
 }
 
-std::vector<std::string> processes_left(std::string_view marker, std::chrono::duration<double> grace) {
+std::vector<std::string> processes_left(std::string_view marker, std::chrono::duration<double> grace, Which which) {
   const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(grace);
-  std::vector<pid_t> processes = processes_with(marker);
+  const auto look = [&] {
+    std::vector<pid_t> processes = processes_with(marker);
+    if (which == Which::ranks) std::erase_if(processes, [](pid_t process) { return !is_rank(process); });
+    return processes;
+  };
+  std::vector<pid_t> processes = look();
   while (!processes.empty() && Clock::now() < deadline) {
     std::this_thread::sleep_for(poll_interval);
-    processes = processes_with(marker);
+    processes = look();
   }
   std::vector<std::string> descriptions;
   std::transform(processes.begin(), processes.end(), std::back_inserter(descriptions), describe);
   return descriptions;
+}
+
+void kill_processes(std::string_view marker) {
+  for (const pid_t process : processes_with(marker)) kill(process, SIGKILL);
 }
 
 std::string last_line(std::string_view text) {

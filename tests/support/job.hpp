@@ -41,11 +41,19 @@ Outcome run_job(int ranks, const std::vector<std::string>& arguments, const Comm
 /// tests/meson.build.
 const Environment& mpi_environment();
 
-/// The processes of a run that are still there, as "pid command", after waiting up to `grace` for them to
-/// end: a killed rank takes a moment to be torn down. A zombie does not count: it runs no more. Empty is what
-/// tests want.
+enum class Which {
+  all,
+  ranks,  ///< not mpirun and its daemons
+};
+
+/// The processes of a run that are still there, as "pid command", after waiting up to `grace` for them to end: a killed
+/// rank takes a moment to be torn down. A zombie does not count: it runs no more. Empty is what tests want.
 std::vector<std::string> processes_left(std::string_view marker,
-                                        std::chrono::duration<double> grace = std::chrono::seconds{2});
+                                        std::chrono::duration<double> grace = std::chrono::seconds{2},
+                                        Which which = Which::all);
+
+/// Kills the processes of a run that are still there.
+void kill_processes(std::string_view marker);
 
 /// The last line without its end; trailing empty lines do not count. Empty where there is none.
 std::string last_line(std::string_view text);

@@ -37,7 +37,7 @@ class OneBadLoss final : public nn::Model {
 
   std::string_view name() const override { return "one bad loss"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::CrossEntropy train_shard(const SampleBatch& batch, const nn::ShardPlace& place,
+  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::ShardPlace& place,
                                 const nn::GradientBuffer& gradients) override {
     const auto gradient = gradients.of(variables_.front()).elements<double>();
     const auto samples = static_cast<double>(batch.samples);
@@ -45,7 +45,7 @@ class OneBadLoss final : public nn::Model {
     gradient[1] = 4 * samples;
     return {.loss_sum = place.step == bad_.step && place.first_sample == 0 ? infinity : 1, .correct = 0};
   }
-  ops::CrossEntropy evaluate_shard(const SampleBatch& batch) override {
+  ops::BatchLoss evaluate_shard(const SampleBatch& batch) override {
     const bool first = batch.labels.view().elements<std::int32_t>()[0] == 0;
     return {.loss_sum = bad_.evaluation && first ? infinity : 1, .correct = 0};
   }

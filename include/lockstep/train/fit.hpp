@@ -42,11 +42,15 @@ struct FitResult {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
   double seconds = 0;     ///< training time, excluding evaluations
-  double train_loss = 0;  ///< mean per label over the last epoch's worth of steps
+  double train_loss = 0;  ///< mean per label, by weight, over the last epoch's worth of steps
   EvaluationReport last_evaluation{};
 };
 
 /// COLL, blocking. Trains `model` on `data`.
+///
+/// Every mean, of gradients and of losses, is a sum over labels divided by what these labels weigh: 1 each, unless the
+/// model says otherwise (ops::BatchLoss::weight). Weights are summed over all shards and ranks, in the tree that sums
+/// the losses, before the gradient is divided. A step whose labels weigh 0 changes nothing and reports a loss of 0.
 ///
 /// A step is one Strategy::run. Each rank computes the gradients of its shards of the global batch, adds them up in the
 /// fixed order, and takes part in one merge_call. A shard is computed in `accumulate` micro-batches, one after the
