@@ -265,7 +265,10 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, CrossD
   }
   // Range by range, because each is one piece of memory and so is reduced in place.
   for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
-  if (plan.ranges().empty() || (sums && weight_of(*sums) == 0)) return;
+  if (plan.ranges().empty() || (sums && weight_of(*sums) == 0)) {
+    last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
+    return;
+  }
   step(sums ? weight_of(*sums) : 1);
 }
 

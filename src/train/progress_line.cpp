@@ -19,8 +19,8 @@ constexpr double forward_part = 1. / 3;
 void TimeLeft::on_step(const StepReport& report) {
   const double duration = report.seconds - training_seconds_;
   training_seconds_ = report.seconds;
-  // The first step also allocates and compiles: the second one replaces it.
-  const double counted = report.step < 3 ? 1 : 1 / static_cast<double>(report.step - 1);
+  // The first step also allocates and compiles, so the second one replaces it.
+  const double counted = report.step < 2 ? 1 : 1 / static_cast<double>(report.step - 1);
   step_seconds_ += std::max(counted, 1 - std::exp(-duration / memory_seconds)) * (duration - step_seconds_);
   samples_per_step_ = static_cast<double>(report.samples) / static_cast<double>(report.step);
   steps_left_ = report.steps - report.step;

@@ -213,6 +213,7 @@ TEST_CASE("a task that runs on another node than the spec names is refused if th
   CHECK_NOTHROW(ranks.require_tasks_where_named(Hosts{"a.site", "a.site", "b", "b"}));
   CHECK_NOTHROW(ranks.require_tasks_where_named(Hosts{"x", "x", "y", "y"}));
   CHECK_THROWS_AS(ranks.require_tasks_where_named(Hosts{"B", "B", "A", "A"}), ConfigError);
+  CHECK_THROWS_AS(ranks.require_tasks_where_named(Hosts{"b.site", "b.site", "a.site", "a.site"}), ConfigError);
   CHECK_THROWS_WITH(
       ranks.require_tasks_where_named(Hosts{"b", "b", "a", "a"}),
       "cluster.json: worker:0 is named to be on a, but mpirun started it on b; expected a hostfile in the "

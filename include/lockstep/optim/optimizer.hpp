@@ -88,9 +88,9 @@ class Optimizer {
   /// LOCAL. The learning rate of the last step; 0 before the first.
   double learning_rate() const { return last_.learning_rate; }
 
-  /// LOCAL. The global norm of the last step's gradient, before clipping (Rules::clip_norm); 0 before the first step.
-  /// If the step did not clip, reads the gradients' memory in the store, which must still hold the sums; on a GPU,
-  /// waits for it.
+  /// LOCAL. The global norm of the last step's gradient, before clipping (Rules::clip_norm); 0 before the first step,
+  /// and after a call that was not a step. If the step did not clip, reads the gradients' memory in the store, which
+  /// must still hold the sums; on a GPU, waits for it.
   double gradient_norm();
 
   /// Applies the sum of the replicas' gradients. The caller scales the loss.

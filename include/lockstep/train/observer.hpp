@@ -39,17 +39,17 @@ struct EvaluationReport {
   std::int64_t step;
   std::int64_t epoch;
   std::int64_t samples;
-  double loss;                          ///< mean per label, by weight, of these samples
+  double loss;                          ///< mean per label, by weight
   std::optional<double> bits_per_byte;  ///< the loss in bits (text only)
   double accuracy;                      ///< labels that were predicted, divided by what all labels weigh
   double seconds;                       ///< duration of the evaluation
 };
 
-/// Called on every rank, between steps unless stated otherwise, in the context in which `fit` was called. So between
-/// steps an observer may call collectives, such as save_checkpoint, if it does so on every rank. What it does on the
-/// chief alone, such as writing a line, must not be a collective. The answer of `wants_gradient_norm` must not change.
-/// on_drift must neither call a collective nor throw, since its exception would hide the drift. Exceptions of the
-/// others leave `fit`.
+/// Called on every rank, between steps, in the context in which `fit` was called, unless stated otherwise. So an
+/// observer may call collectives, such as save_checkpoint, if it does so on every rank. What it does on the chief
+/// alone, such as writing a line, must not be a collective. `wants_gradient_norm` must not change its answer. on_drift
+/// must neither call a collective nor throw, since its exception would hide the drift. Exceptions of the others leave
+/// `fit`.
 class Observer {
  public:
   virtual ~Observer() = default;
