@@ -59,7 +59,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   OptionParser parser{
       "lockstep-bench",
       "Measures what lockstep costs, compared with MPI in the same run.\n\n"
-      "  mpirun -n 2 lockstep-bench all-reduce --max-bytes 1048576\n"
+      "  mpirun -n 2 lockstep-bench all-reduce --max-bytes 1M\n"
       "  mpirun -n 2 lockstep-bench merge-call --json merge-call.json\n"
       "  mpirun -n 2 lockstep-bench step --model convnet\n\n"
       "The table goes to stdout, everything else to stderr.\n"
@@ -67,14 +67,16 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "4 a rank failed, 5 a rank stalled."};
 
   parser.command(AllReduceOptions::name, "Time of a sum over all ranks, by size");
-  parser.option("--min-bytes", "N",
-                fmt::format("First size; each is twice the previous one (default {})", all_reduce.min_bytes),
+  parser.option(
+      "--min-bytes", "N",
+      fmt::format("First size, such as 8 or 64K; each is twice the previous one (default {})", all_reduce.min_bytes),
+      [&](const std::string& option, const std::string& text) {
+        all_reduce.min_bytes = parse_bytes(option, text, most_bytes);
+      });
+  parser.option("--max-bytes", "N",
+                fmt::format("Upper limit of the sizes, such as 1M or 1G (default {}M)", all_reduce.max_bytes >> 20),
                 [&](const std::string& option, const std::string& text) {
-                  all_reduce.min_bytes = parse_count(option, text, 1, most_bytes);
-                });
-  parser.option("--max-bytes", "N", fmt::format("Upper limit of the sizes (default {})", all_reduce.max_bytes),
-                [&](const std::string& option, const std::string& text) {
-                  all_reduce.max_bytes = parse_count(option, text, 1, most_bytes);
+                  all_reduce.max_bytes = parse_bytes(option, text, most_bytes);
                 });
   parser.option("--dtype", "f32|f64", "Type of the elements (default f32)",
                 [&](const std::string& option, const std::string& text) {

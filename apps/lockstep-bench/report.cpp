@@ -31,24 +31,37 @@ std::string unit_text(const Cell& cell) {
   return *cell.unit ? fmt::format("({})", cell.unit) : std::string{};
 }
 
-/// Room for ten digits, or for the heading.
+/// Room for the digits, or for the heading.
 std::size_t width_of(const Cell& cell) {
-  constexpr std::size_t digits = 10;
-  return std::max({digits, std::strlen(cell.name), unit_text(cell).size()}) + 2;
+  return std::max({cell.digits, std::strlen(cell.name), unit_text(cell).size()}) + 1;
+}
+
+std::string value_text(const Cell& cell) {
+  return std::visit([](const auto& value) { return text_of(value); }, cell.value);
 }
 
 template <class Text>
 std::string line_of(const char* begin, const Row& row, Text&& text) {
   std::string line = begin;
+  std::size_t end = 0;
   for (const Cell& cell : row) {
+    if (cell.place != Place::column) continue;
+    end += width_of(cell);
     // The mark before the first column takes the place of a blank.
-    const std::size_t width = width_of(cell) - (&cell == &row.front() ? line.size() : 0);
-    line += fmt::format("{:>{}}", text(cell), width);
+    line += fmt::format("{:>{}}", text(cell), end - line.size());
   }
   return line + "\n";
 }
 
 }  // namespace
+
+std::string table_title(const Subject& subject, const Row& row) {
+  std::string title = fmt::format("# lockstep-bench {}: {} {}, device {}", subject.bench, subject.ranks,
+                                  subject.ranks == 1 ? "rank" : "ranks", subject.device);
+  for (const Cell& cell : row)
+    if (cell.place == Place::title) title += fmt::format(", {} {}", cell.name, value_text(cell));
+  return title + "\n";
+}
 
 std::string table_head(const Row& row) {
   return line_of("#", row, [](const Cell& cell) { return std::string{cell.name}; }) +
@@ -56,9 +69,7 @@ std::string table_head(const Row& row) {
 }
 
 std::string table_line(const Row& row) {
-  return line_of("", row, [](const Cell& cell) {
-    return std::visit([](const auto& value) { return text_of(value); }, cell.value);
-  });
+  return line_of("", row, value_text);
 }
 
 std::string to_json(const Subject& subject, const std::vector<Row>& rows) {
@@ -82,11 +93,7 @@ Report::Report(Subject subject, std::filesystem::path json) : subject_{std::move
 }
 
 void Report::add(const Row& row) {
-  if (rows_.empty()) {
-    write_output(fmt::format("# lockstep-bench {}: {} {}, device {}\n", subject_.bench, subject_.ranks,
-                             subject_.ranks == 1 ? "rank" : "ranks", subject_.device) +
-                 table_head(row));
-  }
+  if (rows_.empty()) write_output(table_title(subject_, row) + table_head(row));
   write_output(table_line(row));
   rows_.push_back(row);
 }

@@ -13,23 +13,19 @@
 
 namespace lockstep::bench {
 
+/// Where a table shows a value that is the same in all rows: in its title, so that there is room for the others.
+enum class Place : std::uint8_t { column, title };
+
 struct Cell {
   const char* name;  ///< heading of the column, and key in the JSON
   const char* unit;  ///< printed below the name; "" if there is none
   std::variant<std::int64_t, double, std::string> value;
+  Place place = Place::column;
+  std::size_t digits = 10;  ///< the column has room for so many
 };
 
 /// Every row of a benchmark has the same names in the same order.
 using Row = std::vector<Cell>;
-
-/// Takes rows as they are measured.
-using AddRow = std::function<void(const Row&)>;
-
-/// "#    bytes    time\n#      (B)    (us)\n": the names and units of a row's columns.
-std::string table_head(const Row& row);
-
-/// The values, aligned below the names of `table_head`.
-std::string table_line(const Row& row);
 
 /// The run that the rows describe.
 struct Subject {
@@ -37,6 +33,18 @@ struct Subject {
   int ranks = 0;
   std::string device;  ///< "cpu"
 };
+
+/// Takes rows as they are measured.
+using AddRow = std::function<void(const Row&)>;
+
+/// The first line of a table: "# lockstep-bench step: 2 ranks, device cpu, model mlp\n".
+std::string table_title(const Subject& subject, const Row& row);
+
+/// "#    bytes    time\n#      (B)    (us)\n": the names and units of a row's columns.
+std::string table_head(const Row& row);
+
+/// The values, aligned below the names of `table_head`.
+std::string table_line(const Row& row);
 
 /// {"bench","ranks","device","rows":[…]} on one line, with an object for each row.
 std::string to_json(const Subject& subject, const std::vector<Row>& rows);

@@ -70,11 +70,12 @@ std::vector<PartTimes> mean_over_ranks(const std::vector<PartTimes>& steps, MpiB
 }
 
 Row row_of(const StepRun& run, const PartTimes& step, double ratio) {
-  const auto cell = [&](const char* name, Part part) { return Cell{name, "ms", step.of(part)}; };
-  return {{"model", "", std::string{run.model()}},
-          {"batch", "samples", run.global_batch()},
-          {"shards", "", std::int64_t{run.shards()}},
-          {"step", "ms", step.whole()},
+  constexpr std::size_t digits = 7;  // "1234.56"
+  const auto cell = [&](const char* name, Part part) { return Cell{name, "ms", step.of(part), Place::column, digits}; };
+  return {{"model", "", std::string{run.model()}, Place::title},
+          {"batch", "", run.global_batch(), Place::title},
+          {"shards", "", std::int64_t{run.shards()}, Place::column, digits},
+          {"step", "ms", step.whole(), Place::column, digits},
           cell("data", Part::data),
           cell("forward", Part::forward),
           cell("backward", Part::backward),
@@ -82,7 +83,7 @@ Row row_of(const StepRun& run, const PartTimes& step, double ratio) {
           cell("agreement", Part::agreement),
           cell("optimizer", Part::optimizer),
           cell("other", Part::other),
-          {"ratio", "step/last", ratio}};
+          {"ratio", "step/last", ratio, Place::column, digits}};
 }
 
 }  // namespace

@@ -11,19 +11,19 @@ TimedModel::~TimedModel() {
   model_.observe_passes({});
 }
 
-ops::CrossEntropy TimedModel::train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
-                                           const nn::GradientBuffer& sum) {
+ops::BatchLoss TimedModel::train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+                                        const nn::GradientBuffer& sum) {
   clock_.enter(Part::forward);
-  const ops::CrossEntropy result = model_.train_shards(shards, places, sum);
+  const ops::BatchLoss result = model_.train_shards(shards, places, sum);
   clock_.enter(Part::optimizer);
   return result;
 }
 
-std::vector<ops::CrossEntropy> TimedModel::train_jointly(const nn::JointBatch& batch,
-                                                         std::span<const nn::GradientBuffer> gradients,
-                                                         DeclaredSums& ranks) {
+std::vector<ops::BatchLoss> TimedModel::train_jointly(const nn::JointBatch& batch,
+                                                      std::span<const nn::GradientBuffer> gradients,
+                                                      DeclaredSums& ranks) {
   clock_.enter(Part::forward);
-  std::vector<ops::CrossEntropy> results = model_.joint()->train_jointly(batch, gradients, ranks);
+  std::vector<ops::BatchLoss> results = model_.joint()->train_jointly(batch, gradients, ranks);
   clock_.enter(Part::optimizer);
   return results;
 }

@@ -20,23 +20,22 @@ class TimedModel final : public nn::Model, private nn::JointModel {
   std::string_view name() const override { return model_.name(); }
   std::span<const Variable> variables() const override { return model_.variables(); }
   /// Not timed: `fit` asks for single shards only when it accumulates.
-  ops::CrossEntropy train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
-                                const nn::GradientBuffer& gradients) override {
+  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
+                             const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);
   }
-  ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
-                                 const nn::GradientBuffer& sum) override;
+  ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+                              const nn::GradientBuffer& sum) override;
   nn::JointModel* joint() override { return model_.joint() ? this : nullptr; }
-  ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
+  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
   std::int64_t statistics() const override { return model_.statistics(); }
   std::vector<SyncOnReadVariable> moving_averages() const override { return model_.moving_averages(); }
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;
 
  private:
   std::vector<std::int64_t> joint_sums() const override { return model_.joint()->joint_sums(); }
-  std::vector<ops::CrossEntropy> train_jointly(const nn::JointBatch& batch,
-                                               std::span<const nn::GradientBuffer> gradients,
-                                               DeclaredSums& ranks) override;
+  std::vector<ops::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer> gradients,
+                                            DeclaredSums& ranks) override;
 
   nn::Model& model_;
   PartClock& clock_;

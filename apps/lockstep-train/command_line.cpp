@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,7 @@ auto parse_named(const std::string& option, Parse&& parse) {
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
+  std::optional<log::Level> log_level;
   TrainingOptions& training = line.training;
   ModelOptions of_models;
   OptionParser parser{
@@ -104,7 +106,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "The last line on stdout is the result, one JSON object; the text of --sample comes before it. Everything else "
       "goes to stderr.\n"
       "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the "
-      "replicas differed, 1 any other failure."};
+      "replicas differed, 8 the training diverged, 1 any other failure."};
 
   parser.group("Data and model");
   parser.option("--data", "PATH",
@@ -181,10 +183,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
             option, text,
             {{"sgd", OptimizerKind::sgd}, {"momentum", OptimizerKind::momentum}, {"adamw", OptimizerKind::adamw}});
       });
-  parser.option("--learning-rate", "X", "Learning rate, the peak of the schedule (default 0.1, for adamw 0.001)",
-                [&](const std::string& option, const std::string& text) {
-                  training.learning_rate = parse_positive(option, text);
-                });
+  parser.option(
+      "--learning-rate", "X",
+      "Learning rate, the peak of the schedule (default 0.03 for mlp and 0.01 for other models with momentum, 0.001 "
+      "for adamw, 0.1 for sgd)",
+      [&](const std::string& option, const std::string& text) {
+        training.learning_rate = parse_positive(option, text);
+      });
   parser.option(
       "--momentum", "X", "Momentum of --optimizer momentum, from 0 to below 1 (default 0.9)",
       [&](const std::string& option, const std::string& text) { training.momentum = parse_fraction(option, text); });
@@ -215,6 +220,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option(
       "--eval-every", "K", "Steps between evaluations (default: evaluate after each epoch)",
       [&](const std::string& option, const std::string& text) { training.evaluate_every = parse_count(option, text); });
+  parser.option("--eval-samples", "N", "Samples of an evaluation, the first of the test set (default: all of them)",
+                [&](const std::string& option, const std::string& text) {
+                  training.evaluation_samples = parse_count(option, text);
+                });
   parser.option(
       "--attest-every", "K",
       "Steps between attestations, in which the ranks compare digests of what they hold; the last step attests too; "
@@ -223,6 +232,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         const std::int64_t steps = parse_count(option, text, 0);
         training.attest_every = steps == 0 ? std::nullopt : std::optional{steps};
       });
+
+  parser.option("--on-divergence", "stop|continue",
+                "What to do when a loss is no finite number: end the run with exit code 8, or go on (default stop)",
+                [&](const std::string& option, const std::string& text) {
+                  training.on_divergence = parse_choice<OnDivergence>(
+                      option, text, {{"stop", OnDivergence::stop}, {"continue", OnDivergence::proceed}});
+                });
 
   parser.group("Ranks and devices");
   parser.option("--cluster-spec", "FILE",
@@ -264,7 +280,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   parser.group("Output");
   parser.option(
-      "--metrics", "FILE", "Write each step's loss and each evaluation to FILE, one JSON object per line",
+      "--metrics", "FILE",
+      "Write loss, learning rate and gradient norm of each step, and each evaluation, to FILE, one JSON object per "
+      "line",
       [&](const std::string& option, const std::string& text) { training.metrics = parse_file_name(option, text); });
   parser.option("--sample", "N",
                 "Bytes of text that the trained model writes to stdout before the result; for gpt only",
@@ -274,14 +292,19 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   parser.option("--log-level", "LEVEL", "trace, debug, info, warning, error or off (default info)",
                 [&](const std::string& option, const std::string& text) {
-                  line.log_level = parse_named(option, [&] { return log::parse_level(text); });
+                  log_level = parse_named(option, [&] { return log::parse_level(text); });
                 });
+
+  parser.flag("--quiet", "No progress, and a log of warnings and errors unless --log-level is given",
+              [&] { training.progress = ShowProgress::no; });
 
   line.answer = parser.parse(argc, argv);
   if (line.answer) return line;
+  line.log_level = log_level.value_or(training.progress == ShowProgress::yes ? log::Level::info : log::Level::warning);
   if (training.data.empty())
     throw ConfigError{
-        "--data is missing: expected a folder of images or a text file; lockstep-train --help lists the options"};
+        "--data is missing: expected a folder of images (IDX files, plain or .gz) or a text file (plain or .gz); "
+        "lockstep-train --help lists the options"};
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
   of_models.require(training.model);

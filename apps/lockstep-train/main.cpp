@@ -1,8 +1,5 @@
 // Reads the command line; the library does everything else.
 #include <string>
-#include <string_view>
-
-#include <fmt/format.h>
 
 #include <lockstep/lockstep.hpp>
 
@@ -13,18 +10,6 @@
 namespace {
 
 using namespace lockstep;
-
-/// A model may write any bytes. Control characters other than line breaks and tabs become `\x1b`, so that they cannot
-/// harm a terminal.
-std::string printable(std::string_view text) {
-  std::string shown;
-  for (const char each : text) {
-    const auto byte = static_cast<unsigned char>(each);
-    const bool control = (byte < 0x20 && each != '\n' && each != '\t') || byte == 0x7f;
-    shown += control ? fmt::format("\\x{:02x}", byte) : std::string{each};
-  }
-  return shown;
-}
 
 /// COLL. By the chief; the others wait for it, and fail with it.
 void write_result(Runtime& runtime, const TrainingResult& result) {

@@ -1,5 +1,9 @@
 #include "apps/options/option_parser.hpp"
 
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
@@ -7,12 +11,93 @@
 #include <lockstep/control/tag.hpp>
 
 namespace lockstep {
+namespace {
+
+constexpr std::size_t help_width = 80;
+constexpr std::size_t help_column = 28;  // where descriptions begin
+
+/// How many letters must be added, removed, replaced or exchanged with their neighbour to make one of the other.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> table(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        table[i][j] = i + j;
+        continue;
+      }
+      table[i][j] =
+          std::min({table[i - 1][j] + 1, table[i][j - 1] + 1, table[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        table[i][j] = std::min(table[i][j], table[i - 2][j - 2] + 1);
+    }
+  return table[a.size()][b.size()];
+}
+
+/// The parts of "--learning-rate": "learning" and "rate".
+std::vector<std::string> parts_of(std::string_view name) {
+  std::vector<std::string> parts{""};
+  for (const char each : name)
+    if (each != '-')
+      parts.back() += each;
+    else if (!parts.back().empty())
+      parts.emplace_back();
+  return parts;
+}
+
+void wrap_line(const std::string& line, std::size_t width, std::string& out) {
+  const std::size_t indent = line.starts_with("  ") ? help_column : 0;
+  std::size_t first = 0, room = width;
+  while (line.size() - first > room) {
+    const std::size_t blank = line.rfind(' ', first + room);
+    if (blank == std::string::npos || blank <= first + (first == 0 ? indent : 0)) break;  // one long word
+    out.append(line, first, blank - first).append("\n").append(indent, ' ');
+    first = blank + 1;
+    room = width - indent;
+  }
+  out.append(line, first).append("\n");
+}
+
+}  // namespace
+
+std::string wrapped(const std::string& help, std::size_t width) {
+  std::string out;
+  for (std::size_t first = 0; first < help.size();) {
+    const std::size_t end = std::min(help.find('\n', first), help.size());
+    wrap_line(help.substr(first, end - first), width, out);
+    first = end + 1;
+  }
+  return out;
+}
+
+std::vector<std::string> similar_to(const std::string& name, const std::vector<std::string>& names) {
+  std::vector<std::pair<std::size_t, std::string>> found;
+  const std::vector<std::string> parts = parts_of(name);
+  for (const std::string& each : names) {
+    const std::size_t errors = distance(name, each);
+    const std::vector<std::string> others = parts_of(each);
+    const bool shares = std::ranges::any_of(parts, [&](const std::string& part) {
+      return part.size() > 2 && std::ranges::find(others, part) != others.end();
+    });
+    if (errors <= std::max<std::size_t>(1, name.size() / 4))
+      found.emplace_back(errors, each);
+    else if (shares || (name.size() > 4 && each.starts_with(name)))
+      found.emplace_back(name.size() + errors, each);
+  }
+  std::ranges::stable_sort(found, {}, &std::pair<std::size_t, std::string>::first);
+  // Where one is nearly the same, what has a part in common is not meant.
+  const auto far = std::ranges::find_if(found, [&](const auto& each) { return each.first >= name.size(); });
+  if (far != found.begin()) found.erase(far, found.end());
+  std::vector<std::string> likely;
+  for (const auto& [errors, each] : found)
+    if (likely.size() < 3) likely.push_back(each);
+  return likely;
+}
 
 OptionParser::OptionParser(std::string program, const std::string& description)
     : program_{std::move(program)}, app_{std::make_unique<CLI::App>(description, program_)}, current_{app_.get()} {
   app_->set_help_flag("-h,--help", "Print this help and exit");
   app_->set_version_flag("--version", program_ + " " LOCKSTEP_VERSION, "Print the version and exit");
-  app_->get_formatter()->column_width(32);
+  app_->get_formatter()->column_width(help_column);
   app_->get_formatter()->label("REQUIRED", "");
   app_->get_formatter()->label("Subcommands", "Commands");
   app_->get_formatter()->label("SUBCOMMAND", "COMMAND");
@@ -46,13 +131,14 @@ std::optional<std::string> OptionParser::parse(int argc, const char* const* argv
   try {
     app_->parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return app_->help();
+    return wrapped(app_->help(), help_width);
   } catch (const CLI::CallForVersion&) {
     return app_->version() + "\n";
   } catch (const CLI::ParseError& error) {
     const CLI::App* const command = named_command();
-    throw ConfigError{fmt::format("{}; {}{} --help lists the options", what_is_wrong(one_line(error.what())), program_,
-                                  command ? " " + command->get_name() : "")};
+    const std::string wrong = what_is_wrong(one_line(error.what()));
+    throw ConfigError{fmt::format("{}{} {}{} --help lists the options", wrong, wrong.ends_with('?') ? "" : ";",
+                                  program_, command ? " " + command->get_name() : "")};
   }
   if (const CLI::App* const command = named_command()) chosen_ = command->get_name();
   if (!commands_.empty() && chosen_.empty())
@@ -68,7 +154,7 @@ std::string OptionParser::what_is_wrong(const std::string& parse_error) const {
                        command->get_name());
   if (const std::vector<std::string> extras = app_->remaining(true); !extras.empty()) {
     const std::string& first = extras.front();
-    if (first.starts_with("-") && first != "--") return fmt::format("there is no option {}", first);
+    if (first.starts_with("-") && first != "--") return unknown_option(first);
     if (!commands_.empty() && !command) return fmt::format("there is no command '{}': expected {}", first, commands());
     return fmt::format("'{}' belongs to no option: expected options only", first);
   }
@@ -78,6 +164,18 @@ std::string OptionParser::what_is_wrong(const std::string& parse_error) const {
   if (option->count() > 1) return fmt::format("{} was given more than once: expected it once", option->get_name());
   return fmt::format("{} has no value: expected {} {}", option->get_name(), option->get_name(),
                      option->get_type_name());
+}
+
+/// "there is no option --batch; did you mean --global-batch?"
+std::string OptionParser::unknown_option(const std::string& given) const {
+  const CLI::App* const command = named_command();
+  std::vector<std::string> names;
+  for (const CLI::Option* option : (command ? command : app_.get())->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const std::string name = given.substr(0, given.find('='));
+  std::string meant;
+  for (const std::string& each : similar_to(name, names)) meant += (meant.empty() ? "" : " or ") + each;
+  return fmt::format("there is no option {}{}", given, meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
 
 const CLI::App* OptionParser::named_command() const {

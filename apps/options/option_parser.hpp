@@ -13,6 +13,13 @@ class App;
 
 namespace lockstep {
 
+/// `help` with its lines in at most `width` columns. What stands to the right of an option goes on below itself.
+std::string wrapped(const std::string& help, std::size_t width);
+
+/// Those of `names` that a user who wrote `name` may have meant: spelt nearly so, or with a part in common. At most
+/// three, the likeliest first.
+std::vector<std::string> similar_to(const std::string& name, const std::vector<std::string>& names);
+
 class OptionParser {
  public:
   /// Reads the value of `option`; ConfigError, naming the option, for a wrong value.
@@ -43,6 +50,7 @@ class OptionParser {
 
  private:
   std::string what_is_wrong(const std::string& parse_error) const;
+  std::string unknown_option(const std::string& given) const;
   std::string commands() const;
   const CLI::App* named_command() const;
 

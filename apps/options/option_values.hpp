@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -38,6 +39,20 @@ inline std::int64_t parse_count(const std::string& option, const std::string& te
   const auto value = parse_number<std::int64_t>(option, text, smallest, expected.c_str());
   if (value > largest) throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
   return value;
+}
+
+/// A number of bytes from 1 to `largest`, such as 65536, 64K, 1M or 1G. The units are powers of 1024.
+inline std::int64_t parse_bytes(const std::string& option, const std::string& text, std::int64_t largest) {
+  constexpr std::string_view units = "KMG";
+  const std::size_t unit = text.empty() ? units.npos : units.find(text.back());
+  const int shift = unit == units.npos ? 0 : 10 * (static_cast<int>(unit) + 1);
+  const std::string digits = shift == 0 ? text : text.substr(0, text.size() - 1);
+  const std::string expected = fmt::format("a whole number from 1 to {}, such as 65536, 64K, 1M or 1G", largest);
+  const auto fail = [&] { throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), expected)}; };
+  std::int64_t count{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (error != std::errc{} || end != digits.data() + digits.size() || count < 1 || count > largest >> shift) fail();
+  return count << shift;
 }
 
 /// One of `values` by name.

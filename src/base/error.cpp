@@ -12,6 +12,7 @@ ExitCode exit_code_of(const std::exception& error) {
   if (dynamic_cast<const StallError*>(&error)) return ExitCode::stall;
   if (dynamic_cast<const AttestationError*>(&error)) return ExitCode::replicas_differ;
   if (dynamic_cast<const CheckpointError*>(&error)) return ExitCode::checkpoint;
+  if (dynamic_cast<const DivergenceError*>(&error)) return ExitCode::diverged;
   return ExitCode::failure;
 }
 

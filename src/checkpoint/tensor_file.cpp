@@ -24,9 +24,8 @@ ByName by_name(std::span<const NamedTensor> tensors, std::string_view source) {
   for (const NamedTensor& tensor : tensors) {
     const auto [first, is_new] = all.emplace(tensor.name, &tensor);
     if (!is_new)
-      fail_checkpoint(source,
-                      fmt::format("two variables are called '{}', {} and {}; expected a name of its own for each",
-                                  tensor.name, describe(first->second->value), describe(tensor.value)));
+      fail_checkpoint(source, fmt::format("two values are called '{}', {} and {}; expected a name of its own for each",
+                                          tensor.name, describe(first->second->value), describe(tensor.value)));
   }
   return all;
 }

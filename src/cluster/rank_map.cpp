@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +25,15 @@ std::string ranks_named_by(const ClusterSpec& spec) {
   text += fmt::format(" {} {}", one_task ? "makes" : "make", counted(spec.world_size(), "rank"));
   if (spec.has_evaluator()) text += " (the evaluator is none)";
   return text;
+}
+
+/// Whether both name one node: in full, or one of them without its domain.
+bool same_node(std::string_view a, std::string_view b) {
+  const auto label = [](std::string_view name) { return name.substr(0, name.find('.')); };
+  const auto same = [](std::string_view one, std::string_view other) {
+    return std::ranges::equal(one, other, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+  };
+  return same(a, b) || (same(label(a), label(b)) && (a == label(a) || b == label(b)));
 }
 
 }  // namespace
@@ -86,6 +96,42 @@ void RankMap::require_tasks_on_one_node(std::span<const std::string> host_of_ran
                       spec_.source(), to_string(task_of(rank)), first, there, rank, here,
                       counted(spec_.replicas_per_task(), "replica"))};
   }
+}
+
+std::string RankMap::named_node(int rank) const {
+  const std::string& address = spec_.address(task_of(rank));
+  return address.substr(0, address.rfind(':'));
+}
+
+bool RankMap::runs_where_named(int rank, std::span<const std::string> host_of_rank) const {
+  return same_node(named_node(rank), host_of_rank[static_cast<std::size_t>(rank)]);
+}
+
+void RankMap::require_tasks_where_named(std::span<const std::string> host_of_rank) const {
+  for (int rank = 0; rank < size(); rank += spec_.replicas_per_task()) {
+    const std::string named = named_node(rank);
+    if (runs_where_named(rank, host_of_rank) ||
+        std::ranges::none_of(host_of_rank, [&](const std::string& host) { return same_node(named, host); }))
+      continue;
+    throw ConfigError{fmt::format("{}: {} is named to be on {}, but mpirun started it on {}; expected a hostfile in the "
+                                  "order of the spec",
+                                  spec_.source(), to_string(task_of(rank)), named,
+                                  host_of_rank[static_cast<std::size_t>(rank)])};
+  }
+}
+
+std::string RankMap::doubt_about_nodes(std::span<const std::string> host_of_rank) const {
+  for (int rank = 0; rank < size(); rank += spec_.replicas_per_task()) {
+    if (runs_where_named(rank, host_of_rank)) continue;
+    const std::string& host = host_of_rank[static_cast<std::size_t>(rank)];
+    for (int other = 0; other < size(); other += spec_.replicas_per_task())
+      if (same_node(named_node(other), host))
+        return fmt::format("{}: {} is named to be on {}, but runs on {}, the node of {}; expected a hostfile in the "
+                           "order of the spec, unless {} is another name of that node",
+                           spec_.source(), to_string(task_of(rank)), named_node(rank), host, to_string(task_of(other)),
+                           named_node(rank));
+  }
+  return {};
 }
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include <lockstep/input/idx.hpp>
 
 #include "input/file_bytes.hpp"
+#include "input/file_kind.hpp"
 
 namespace lockstep {
 namespace {
@@ -189,9 +190,13 @@ void update(Digest& digest, const ImageSet& set) {
 ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
   if (classes < 1) throw ConfigError{fmt::format("--classes is {}; expected 1 or more", classes)};
   if (directory.empty()) throw ConfigError{"--data is empty; expected a directory of IDX files"};
-  if (!is_there(directory)) fail(directory, "does not exist; expected a directory of IDX files (--data)");
+  constexpr std::string_view expected =
+      "IDX files (--data): train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
+      "t10k-labels-idx1-ubyte, plain or packed (.gz)";
+  if (!is_there(directory)) fail(directory, fmt::format("does not exist; expected a directory of {}", expected));
   std::error_code ignored;
-  if (!fs::is_directory(directory, ignored)) fail(directory, "is not a directory; expected one of IDX files (--data)");
+  if (!fs::is_directory(directory, ignored))
+    fail(directory, fmt::format("is not a directory; expected one of {}{}", expected, hint_for_file(directory)));
 
   // Looks for all files before reading any, so a missing test set is reported before the training set is read.
   const Files train = find_files(directory, "train"), test = find_files(directory, "t10k");

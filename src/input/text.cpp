@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -10,6 +11,7 @@
 #include <lockstep/input/text.hpp>
 
 #include "input/file_bytes.hpp"
+#include "input/file_kind.hpp"
 
 namespace lockstep {
 namespace {
@@ -39,6 +41,10 @@ void update(Digest& digest, const TextSet& set) {
 TextData load_text_data(const std::filesystem::path& path, std::int64_t context) {
   if (context < 1) throw InvalidArgument{fmt::format("a context of {} bytes; expected 1 or more", context)};
   std::vector<std::uint8_t> bytes = read_all(path);
+  // It would train, and learn nothing.
+  if (const std::string_view archive = archive_name(std::span{bytes}.first(std::min<std::size_t>(bytes.size(), 512)));
+      !archive.empty())
+    fail(path, fmt::format("is {}, not a text; expected a text file, plain or packed (gzip)", archive));
   const auto size = static_cast<std::int64_t>(bytes.size());
   const std::int64_t tested = size / parts;
   if (tested <= context)

@@ -16,8 +16,8 @@ std::span<const Variable> Convnet::variables() const {
   return network_->variables();
 }
 
-ops::CrossEntropy Convnet::train_shard(const SampleBatch& shard, const ShardPlace& place,
-                                       const GradientBuffer& gradients) {
+ops::BatchLoss Convnet::train_shard(const SampleBatch& shard, const ShardPlace& place,
+                                    const GradientBuffer& gradients) {
   return network_->train_shard(shard, place, gradients);
 }
 
@@ -25,7 +25,7 @@ JointModel* Convnet::joint() {
   return network_->joint();
 }
 
-ops::CrossEntropy Convnet::evaluate_shard(const SampleBatch& shard) {
+ops::BatchLoss Convnet::evaluate_shard(const SampleBatch& shard) {
   return network_->evaluate_shard(shard);
 }
 

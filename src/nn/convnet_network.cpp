@@ -122,8 +122,8 @@ std::vector<SyncOnReadVariable> Convnet::Network::moving_averages() const {
   return all;
 }
 
-ops::CrossEntropy Convnet::Network::train_shard(const SampleBatch& shard, const ShardPlace& place,
-                                                const GradientBuffer& gradients) {
+ops::BatchLoss Convnet::Network::train_shard(const SampleBatch& shard, const ShardPlace& place,
+                                             const GradientBuffer& gradients) {
   require_trainable(shard, gradients);
   reserve(1, shard.inputs.shape().front());
   return train({.shards = {{shard, activations_.front(), &place, &gradients}}, .samples = shard.samples}).front();
@@ -135,9 +135,9 @@ std::vector<std::int64_t> Convnet::Network::joint_sums() const {
   return {first, first, second, second, 2 * second, 2 * first};
 }
 
-std::vector<ops::CrossEntropy> Convnet::Network::train_jointly(const JointBatch& batch,
-                                                               std::span<const GradientBuffer> gradients,
-                                                               DeclaredSums& ranks) {
+std::vector<ops::BatchLoss> Convnet::Network::train_jointly(const JointBatch& batch,
+                                                            std::span<const GradientBuffer> gradients,
+                                                            DeclaredSums& ranks) {
   require_joint(batch, gradients);
   reserve(gradients.size(), batch.shards.capacity());
   Pass pass{.samples = batch.samples, .ranks = &ranks};
@@ -146,7 +146,7 @@ std::vector<ops::CrossEntropy> Convnet::Network::train_jointly(const JointBatch&
   return train(pass);
 }
 
-ops::CrossEntropy Convnet::Network::evaluate_shard(const SampleBatch& shard) {
+ops::BatchLoss Convnet::Network::evaluate_shard(const SampleBatch& shard) {
   require_images(shard);
   reserve(1, shard.inputs.shape().front());
   const Pass pass{.shards = {{shard, activations_.front()}}};

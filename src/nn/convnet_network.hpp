@@ -26,9 +26,9 @@ class Convnet::Network final : private JointModel {
           std::shared_ptr<const ops::Kernels> kernels, Here here);
 
   std::span<const Variable> variables() const { return variables_; }
-  ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients);
+  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients);
   JointModel* joint() { return options_.batch_norm == BatchNormKind::whole_batch ? this : nullptr; }
-  ops::CrossEntropy evaluate_shard(const SampleBatch& shard);
+  ops::BatchLoss evaluate_shard(const SampleBatch& shard);
 
   std::int64_t statistics() const;
   void absorb_statistics(const TensorView& total, std::int64_t samples);
@@ -76,8 +76,8 @@ class Convnet::Network final : private JointModel {
   };
 
   std::vector<std::int64_t> joint_sums() const override;
-  std::vector<ops::CrossEntropy> train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
-                                               DeclaredSums& ranks) override;
+  std::vector<ops::BatchLoss> train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
+                                            DeclaredSums& ranks) override;
 
   void create_stage(Strategy& strategy, std::size_t index, const Here& here);
   void require_images(const SampleBatch& shard) const;
@@ -94,7 +94,7 @@ class Convnet::Network final : private JointModel {
   TensorView statistics_of(std::size_t stage, const TensorView& all) const;
   ops::Normalisation normalisation(std::size_t stage, const Pass& pass) const;
 
-  std::vector<ops::CrossEntropy> train(const Pass& pass);
+  std::vector<ops::BatchLoss> train(const Pass& pass);
   void clear_empty_shards(const Pass& pass) const;
 
   void forward(const Pass& pass);

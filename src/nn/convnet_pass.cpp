@@ -22,11 +22,11 @@ TensorView flattened(const TensorView& images) {
 
 }  // namespace
 
-std::vector<ops::CrossEntropy> Convnet::Network::train(const Pass& pass) {
+std::vector<ops::BatchLoss> Convnet::Network::train(const Pass& pass) {
   clear_empty_shards(pass);
   model_.begin(TrainPass::forward);
   forward(pass);
-  std::vector<ops::CrossEntropy> results(pass.shards.size());
+  std::vector<ops::BatchLoss> results(pass.shards.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
     const SampleBatch& batch = pass.shards[i].batch;
     if (batch.samples == 0) continue;

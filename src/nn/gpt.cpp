@@ -76,7 +76,7 @@ Gpt::Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const op
   variables_.insert(variables_.end(), {final_norm_.gain(), final_norm_.bias()});
 }
 
-ops::CrossEntropy Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, const GradientBuffer& gradients) {
+ops::BatchLoss Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, const GradientBuffer& gradients) {
   require_fit(shard);
   if (shard.samples == 0) {
     // The sum of the padding's zeros, whose signs could differ if they were products by zero.
@@ -88,14 +88,14 @@ ops::CrossEntropy Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, 
   forward(tokens);
   const TensorView& logits = activations_.logits;
   // Overwrites the logits, which are not needed any more. Rows of padding become zero.
-  const ops::CrossEntropy result =
+  const ops::BatchLoss result =
       kernels_->softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
   begin(TrainPass::backward);
   backward(tokens, gradients);
   return result;
 }
 
-ops::CrossEntropy Gpt::evaluate_shard(const SampleBatch& shard) {
+ops::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
   require_fit(shard);
   if (shard.samples == 0) return {};
   forward(shard.inputs.view());

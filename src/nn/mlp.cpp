@@ -80,23 +80,23 @@ Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const op
 
 Mlp::~Mlp() = default;
 
-ops::CrossEntropy Mlp::train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) {
+ops::BatchLoss Mlp::train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) {
   return train_shards({shard.inputs, shard.labels, {shard}}, {&place, 1}, gradients);
 }
 
-ops::CrossEntropy Mlp::train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
-                                    const GradientBuffer& sum) {
+ops::BatchLoss Mlp::train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+                                 const GradientBuffer& sum) {
   require_places(shards, places);
   for (const SampleBatch& shard : shards.batches) require(shard);
   begin(TrainPass::forward);
   forward(shards.inputs.view(), std::ssize(shards.batches));
-  const ops::CrossEntropy result = losses(shards);
+  const ops::BatchLoss result = losses(shards);
   begin(TrainPass::backward);
   backward(shards, sum);
   return result;
 }
 
-ops::CrossEntropy Mlp::evaluate_shard(const SampleBatch& shard) {
+ops::BatchLoss Mlp::evaluate_shard(const SampleBatch& shard) {
   require(shard);
   if (shard.samples == 0) return {};
   forward(shard.inputs.view(), 1);
@@ -124,19 +124,19 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
   }
 }
 
-ops::CrossEntropy Mlp::losses(const BatchGroup& shards) {
+ops::BatchLoss Mlp::losses(const BatchGroup& shards) {
   const TensorView logits = output(layers_.size() - 1, rows_of(shards).all_rows());
-  ops::CrossEntropy total;
+  ops::BatchLoss total;
   shards_->losses.clear();
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
     const SampleBatch& shard = shards.batches[i];
     // Overwrites the logits, which are not needed any more. Rows of padding become zero.
     const TensorView own = part(logits, shards, i);
-    const ops::CrossEntropy result = kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
-    shards_->losses.push(result.loss_sum);
+    const ops::BatchLoss result = kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
+    shards_->losses.push({.loss = result.loss_sum});
     total.correct += result.correct;
   }
-  total.loss_sum = shards_->losses.finish();
+  total.loss_sum = shards_->losses.finish().loss;
   return total;
 }
 

@@ -8,18 +8,20 @@ namespace lockstep::nn {
 Model::Model() = default;
 Model::~Model() = default;
 
-ops::CrossEntropy Model::train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
-                                      const GradientBuffer& sum) {
+ops::BatchLoss Model::train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+                                   const GradientBuffer& sum) {
   require_places(shards, places);
   if (!shard_sums_ || !shard_sums_->is_for(sum)) shard_sums_ = std::make_unique<ShardSums>(sum);
   shard_sums_->begin();
-  ops::CrossEntropy total;
+  ops::BatchLoss total;
   for (std::size_t shard = 0; shard < places.size(); ++shard) {
-    const ops::CrossEntropy own = train_shard(shards.batches[shard], places[shard], shard_sums_->next());
-    shard_sums_->push(own.loss_sum);
+    const ops::BatchLoss own = train_shard(shards.batches[shard], places[shard], shard_sums_->next());
+    shard_sums_->push(weighed(own, shards.batches[shard]));
     total.correct += own.correct;
   }
-  total.loss_sum = shard_sums_->finish();
+  const WeighedLoss sums = shard_sums_->finish();
+  total.loss_sum = sums.loss;
+  total.weight = sums.weight;
   return total;
 }
 

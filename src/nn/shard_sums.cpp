@@ -1,5 +1,7 @@
 #include "nn/shard_sums.hpp"
 
+#include <array>
+
 namespace lockstep::nn {
 namespace {
 
@@ -9,15 +11,21 @@ bool same(const TensorView& a, const TensorView& b) {
 
 }  // namespace
 
-void LossSum::push(double loss) {
-  parts_.next().elements<double>()[0] = loss;
+WeighedLoss weighed(const ops::BatchLoss& result, const SampleBatch& batch) {
+  return {result.loss_sum, result.weight ? *result.weight : static_cast<double>(batch.counted_labels())};
+}
+
+void LossSum::push(const WeighedLoss& own) {
+  const auto part = parts_.next().elements<double>();
+  part[0] = own.loss;
+  part[1] = own.weight;
   parts_.push();
 }
 
-double LossSum::finish() {
-  double total = 0;
-  parts_.finish({reinterpret_cast<std::byte*>(&total), {1}, DType::f64});
-  return total;
+WeighedLoss LossSum::finish() {
+  std::array<double, 2> total{};
+  parts_.finish({reinterpret_cast<std::byte*>(total.data()), {2}, DType::f64});
+  return {total[0], total[1]};
 }
 
 ShardSums::ShardSums(const GradientBuffer& sum)
@@ -38,13 +46,13 @@ GradientBuffer ShardSums::next() {
   return home_.statistics().count() > 0 ? own.with_statistics(statistics_sum_.next()) : own;
 }
 
-void ShardSums::push(double loss) {
+void ShardSums::push(const WeighedLoss& own) {
   gradient_sum_.push();
   statistics_sum_.push();
-  loss_sum_.push(loss);
+  loss_sum_.push(own);
 }
 
-double ShardSums::finish() {
+WeighedLoss ShardSums::finish() {
   gradient_sum_.finish(home_.flat());
   statistics_sum_.finish(home_.statistics());
   return loss_sum_.finish();

@@ -5,23 +5,34 @@
 #include <span>
 #include <vector>
 
+#include <lockstep/input/batch.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/ops/kernels.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::nn {
 
-/// Sums of losses.
+/// A sum of losses, and the weight of the labels that they belong to.
+struct WeighedLoss {
+  double loss = 0;
+  double weight = 0;
+};
+
+/// What `result` says of `batch`, whose labels weigh 1 each if it does not say what they weigh.
+WeighedLoss weighed(const ops::BatchLoss& result, const SampleBatch& batch);
+
+/// Sums of losses and weights.
 class LossSum {
  public:
-  void push(double loss);
-  /// The sum of the losses since the last call. There must be at least one.
-  double finish();
+  void push(const WeighedLoss& own);
+  /// The sums since the last call. There must be at least one.
+  WeighedLoss finish();
   /// Forgets the losses since the last `finish`.
   void clear() { parts_.clear(); }
 
  private:
-  FixedOrderAccumulator parts_{DType::f64, 1};
+  FixedOrderAccumulator parts_{DType::f64, 2};
 };
 
 /// Sums of a step's gradients, statistics and losses, for a model that takes one shard after the other.
@@ -38,9 +49,9 @@ class ShardSums {
   /// Where to write the next shard's gradients and statistics.
   GradientBuffer next();
   /// Adds them, and the shard's loss.
-  void push(double loss);
+  void push(const WeighedLoss& own);
   /// Call it when all shards are there. Returns the sum of the losses.
-  double finish();
+  WeighedLoss finish();
 
  private:
   GradientBuffer home_;

@@ -54,23 +54,32 @@ void require_no_duplicates(std::span<const Variable> variables) {
         fmt::format("apply_gradients: variable {} is given twice; add its gradients up", (*twice)->label())};
 }
 
+double weight_of(const StepSums& sums) {
+  return sums.weight ? *sums.weight : static_cast<double>(sums.samples);
+}
+
 /// One small message, with integers as integers. It does not include the gradients, because an f64 beside an f64 range
 /// would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on return.
 void all_reduce(StepSums& sums, std::int64_t& failures, const TensorView& statistics, CrossDeviceOps& reductions) {
   std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
   const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {3}, DType::i64};
-  const TensorView loss_view{reinterpret_cast<std::byte*>(&sums.loss), {1}, DType::f64};
-  std::vector<TensorView> views{integer_view, loss_view};
+  std::array<double, 2> reals{sums.loss, weight_of(sums)};
+  const TensorView real_view{reinterpret_cast<std::byte*>(reals.data()), {2}, DType::f64};
+  std::vector<TensorView> views{integer_view, real_view};
   if (statistics.count() > 0) views.push_back(statistics);
   reductions.all_reduce(ReduceOp::sum, views);
   sums.samples = integers[0];
   sums.correct = integers[1];
   failures = integers[2];
+  sums.loss = reals[0];
+  sums.weight = reals[1];
 }
 
 void require_samples(const StepSums& sums) {
   if (sums.samples < 0)
     throw InvalidArgument{fmt::format("apply_gradients: {} samples; expected 0 or more", sums.samples)};
+  if (const double weight = weight_of(sums); !(weight >= 0) || std::isinf(weight))
+    throw InvalidArgument{fmt::format("apply_gradients: samples that weigh {}; expected a number from 0", weight)};
 }
 
 /// Whether an optimizer decays some variables. Those are then updated separately from the others.
@@ -194,25 +203,32 @@ std::int64_t Optimizer::steps(Strategy& strategy) const {
 
 const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Gradient> gradients) {
   const Decay decay = rules_.weight_decay > 0 ? Decay::some : Decay::none;
-  if (!plan_ || !plan_->is_for(strategy, gradients)) plan_ = std::make_unique<const Plan>(strategy, gradients, decay);
+  if (!plan_ || !plan_->is_for(strategy, gradients)) plan_ = std::make_shared<const Plan>(strategy, gradients, decay);
   return *plan_;
 }
 
-/// The factor by which to scale the gradient down; the store holds `divisor` times the gradient. Every rank computes
-/// the factor from the same bytes, so nobody sends it.
-double Optimizer::clip_factor(const Plan& plan, double divisor) const {
+double Optimizer::gradient_norm() {
+  if (!last_.plan) return 0;
+  if (!last_.gradient_norm)
+    last_.gradient_norm = std::sqrt(kernels_->sum_of_squares(last_.plan->homes())) / last_.divisor;
+  return *last_.gradient_norm;
+}
+
+/// The factor by which to scale the gradient down. Every rank computes it from the same bytes, so nobody sends it.
+double Optimizer::clip_factor() {
   if (!rules_.clip_norm) return 1;
-  const double norm = std::sqrt(kernels_->sum_of_squares(plan.homes())) / divisor;
+  const double norm = gradient_norm();
   return norm > *rules_.clip_norm && std::isfinite(norm) ? *rules_.clip_norm / norm : 1;
 }
 
-void Optimizer::step(const Plan& plan, double divisor) {
+/// With the plan of this call.
+void Optimizer::step(double divisor) {
+  const Plan& plan = *plan_;
   if (!kernels_) kernels_ = ops::make_kernels(ops::KernelChoice::automatic, {}, plan.store().stream());
   std::int64_t& made = plan.store().counter(counter_);
-  ops::UpdateStep step{.learning_rate = rules_.learning_rate.at(made),
-                       .divisor = divisor,
-                       .factor = clip_factor(plan, divisor),
-                       .number = made + 1};
+  last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
+  ops::UpdateStep step{
+      .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
   for (const RangeUpdate& each : plan.updates()) {
     step.weight_decay = each.decayed ? rules_.weight_decay : 0;
     update(*kernels_, each.range, step);
@@ -249,8 +265,11 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, CrossD
   }
   // Range by range, because each is one piece of memory and so is reduced in place.
   for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
-  if (plan.ranges().empty() || (sums && sums->samples == 0)) return;
-  step(plan, sums ? static_cast<double>(sums->samples) : 1);
+  if (plan.ranges().empty() || (sums && weight_of(*sums) == 0)) {
+    last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
+    return;
+  }
+  step(sums ? weight_of(*sums) : 1);
 }
 
 void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {

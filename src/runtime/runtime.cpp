@@ -14,6 +14,7 @@
 #include <lockstep/runtime/runtime.hpp>
 
 #include "base/open_line.hpp"
+#include "cluster/launch.hpp"
 #include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
 #include "control/watchdog.hpp"
@@ -90,7 +91,8 @@ std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
 /// Members in order of acquisition; they are destroyed in reverse.
 struct Runtime::Impl {
   NcclEnvironment nccl_environment;  ///< before MPI, which starts threads
-  KeptSignals signals;               ///< held through all watches, which take turns
+  std::string launch = launch_warning([](const char* name) { return std::getenv(name); });
+  KeptSignals signals;  ///< held through all watches, which take turns
   MpiSession session;
   std::unique_ptr<Device> device;  ///< bound later; the group, which uses it, is destroyed first
   std::unique_ptr<ReplicaGroup> group;
@@ -152,6 +154,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
           fmt::format("stall timeout {}: expected a positive number of seconds", options.stall_timeout.count())};
     require_valid(options.reductions);
   });
+  if (group->size() == 1 && !launch.empty()) log::warning(launch);
   node = find_node();
   group->set_nodes(node.of_rank);
   if (node.phases) {
@@ -226,7 +229,10 @@ void Runtime::Impl::read_cluster() {
       ranks.emplace(ClusterSpec::one_task_per_rank(group->size()), group->size());
     }
     ranks->require_tasks_on_one_node(hosts);
+    ranks->require_tasks_where_named(hosts);
   });
+  if (const std::string doubt = ranks->doubt_about_nodes(hosts); group->rank() == 0 && !doubt.empty())
+    log::warning(doubt);
 
   const auto task_texts = gather_texts(
       channel(), own && own->task ? fmt::format("{} {}", own->task->type, own->task->index) : std::string{});

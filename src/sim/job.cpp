@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 #include <numeric>
+#include <typeinfo>
 #include <utility>
 
 #include <fmt/format.h>
@@ -66,6 +67,43 @@ std::string seconds(Time time) {
   return fmt::format("{:g} s", std::chrono::duration<double>{time}.count());
 }
 
+template <class E>
+E with_words(const E&, const std::string& words) {
+  return E{words};
+}
+PeerError with_words(const PeerError& error, const std::string& words) {
+  return {error.rank(), words, error.cause()};
+}
+DriftError with_words(const DriftError& error, const std::string& words) {
+  return {words, error.drift()};
+}
+
+/// Throws `failure`, with `job` in its message if its type is E itself; returns if it is not.
+template <class E>
+void rethrow_if(const std::exception_ptr& failure, const std::string& job) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const E& error) {
+    if (typeid(error) == typeid(E)) throw with_words(error, fmt::format("{} ({})", error.what(), job));
+  } catch (...) {
+  }
+}
+
+/// Throws `failure` so that whoever sees it learns of `job`.
+[[noreturn]] void rethrow_with(const std::string& job, const std::exception_ptr& failure, const std::string& text) {
+  const auto try_all = [&]<class... E>() { (rethrow_if<E>(failure, job), ...); };
+  try_all.template operator()<PeerError, MismatchError, StallError, CommError, DriftError, InvalidArgument,
+                              ContextError, ConfigError, CheckpointError, DeviceError, AttestationError, Error>();
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception&) {
+    throw;
+  } catch (...) {
+    std::fprintf(stderr, "%s: %s\n", job.c_str(), text.c_str());
+    throw;
+  }
+}
+
 }  // namespace
 
 Job::Job(Options options, std::function<void(Strategy&, int)> body)
@@ -96,13 +134,10 @@ void Job::run() {
     text = agreed_->line.substr(std::string_view{"lockstep: "}.size());
   }
   if (!failure) return;
-  const std::string line =
-      fmt::format("sim: seed {}, {} rank{}: {}", options_.seed, options_.ranks, options_.ranks == 1 ? "" : "s", text);
-  if (options_.report) {
-    options_.report(line);
-  } else {
-    std::fprintf(stderr, "%s\n", line.c_str());
-  }
+  const std::string job =
+      fmt::format("sim: seed {}, {} rank{}", options_.seed, options_.ranks, options_.ranks == 1 ? "" : "s");
+  if (!options_.report) rethrow_with(job, failure, text);
+  options_.report(fmt::format("{}: {}", job, text));
   std::rethrow_exception(failure);
 }
 

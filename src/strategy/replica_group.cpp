@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/log.hpp>
@@ -66,6 +68,10 @@ void ReplicaGroup::set_nodes(std::vector<int> node_of_rank) {
   node_of_rank_ = std::move(node_of_rank);
 }
 
+int ReplicaGroup::ranks_of_node() const {
+  return static_cast<int>(std::ranges::count(node_of_rank_, node_of_rank_[static_cast<std::size_t>(rank())]));
+}
+
 void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data) {
   compute_ = std::move(compute);
   device_data_ = std::move(data);
@@ -76,7 +82,8 @@ std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOpt
   auto ops = make_cross_device_ops(*data_, options, node_of_rank_);
   if (device_data_)
     ops = make_ops_by_device(std::move(ops), make_cross_device_ops(*device_data_, options, node_of_rank_));
-  if (rank() == 0) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
+  // A rank alone reduces nothing, and every process has such a group for the default strategy.
+  if (rank() == 0 && size() > 1) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
   return std::make_unique<GuardedOps>(std::move(ops), options.around, [this](std::exception_ptr exception) {
     failed_ = true;
     end_job_(std::move(exception));

@@ -32,6 +32,12 @@ void require_synchronization(const VariableOptions& options, VariableSynchroniza
                                     static_cast<int>(options.synchronization), options.name)};
 }
 
+/// With the name that a variable asks for if its options name none.
+VariableOptions named(VariableOptions options) {
+  if (options.name.empty()) options.name = "Variable";
+  return options;
+}
+
 void require_aggregation(const VariableOptions& options) {
   switch (options.aggregation) {
     case VariableAggregation::none:
@@ -100,6 +106,7 @@ void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
 
 MirroredVariable Strategy::create_variable(VariableOptions options, const std::function<Tensor()>& initial, Here here) {
   detail::require_not_another(*this, {"create_variable", here});
+  options = named(std::move(options));
   require_synchronization(options, VariableSynchronization::on_write, "mirrored");
   require_aggregation(options);
   return MirroredVariable{create(std::move(options), VariableSynchronization::on_write, initial, here)};
@@ -108,6 +115,7 @@ MirroredVariable Strategy::create_variable(VariableOptions options, const std::f
 SyncOnReadVariable Strategy::create_sync_on_read(VariableOptions options, const std::function<Tensor()>& initial,
                                                  Here here) {
   detail::require_not_another(*this, {"create_sync_on_read", here});
+  options = named(std::move(options));
   require_synchronization(options, VariableSynchronization::on_read, "sync-on-read");
   require_aggregation(options);
   options.trainable = false;
@@ -124,7 +132,6 @@ std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
   } catch (...) {
     core_->group.meeting().fail(std::current_exception());
   }
-  state->label = core_->store.next_label(options.name);
   state->shape = state->initial.shape();
   state->dtype = state->initial.dtype();
   state->trainable = options.trainable;
@@ -133,10 +140,10 @@ std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
   state->owner = &core_->store;
   state->strategy = core_->self;
   agree(TagKind::create, here,
-        fmt::format("variable {} {} ({}, {}, aggregation {})", state->label, describe(state->initial.view()),
+        fmt::format("variable '{}' {} ({}, {}, aggregation {})", options.name, describe(state->initial.view()),
                     options.trainable ? "trainable" : "not trainable", name_of(synchronization),
                     name_of(options.aggregation)));
-  state->name = std::move(options.name);
+  state->name = core_->store.unique_name(options.name);
   core_->store.add(state);
   return state;
 }

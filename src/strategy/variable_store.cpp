@@ -21,8 +21,8 @@ std::int64_t padded(std::int64_t count, DType dtype) {
 void require_sealed(const VariableState& variable, const Here& here) {
   if (!variable.segment)
     throw ContextError{
-        fmt::format("{}: variable {} has no memory yet: call seal() after the last variable is created, or run() first",
-                    site_of(here), variable.label)};
+        fmt::format("{}: variable '{}' has no memory yet: call seal() after the last variable is created, or run() first",
+                    site_of(here), variable.name)};
 }
 
 }  // namespace
@@ -33,13 +33,14 @@ TensorView FlatRange::slot(std::string_view name) const {
   return slot.view().slice(first, values.count());
 }
 
-std::string VariableStore::next_label(std::string_view name) const {
-  const auto earlier =
-      std::count_if(variables_.begin(), variables_.end(), [&](const auto& variable) { return variable->name == name; });
-  return earlier == 0 ? fmt::format("'{}'", name) : fmt::format("'{}' #{}", name, earlier + 1);
+std::string VariableStore::unique_name(const std::string& asked) const {
+  std::string name = asked;
+  for (int suffix = 1; names_.contains(name); ++suffix) name = fmt::format("{}_{}", asked, suffix);
+  return name;
 }
 
 void VariableStore::add(std::shared_ptr<VariableState> variable) {
+  names_.insert(variable->name);
   variables_.push_back(std::move(variable));
 }
 
@@ -122,7 +123,7 @@ std::vector<TensorView> VariableStore::optimizer_values() const {
 
 TensorView VariableStore::gradient(const Variable& variable, Here here) const {
   const VariableState& state = variable.state();
-  if (!state.trainable) throw InvalidArgument{fmt::format("variable {} is not trainable", state.label)};
+  if (!state.trainable) throw InvalidArgument{fmt::format("variable '{}' is not trainable", state.name)};
   require_sealed(state, here);
   return state.segment->gradients.view().slice(state.offset, element_count(state.shape)).reshaped(state.shape);
 }
@@ -168,8 +169,8 @@ std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables
 std::string_view Variable::name() const {
   return state_->name;
 }
-std::string_view Variable::label() const {
-  return state_->label;
+std::string Variable::label() const {
+  return fmt::format("'{}'", state_->name);
 }
 const Shape& Variable::shape() const {
   return state_->shape;

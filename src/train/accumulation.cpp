@@ -26,7 +26,7 @@ Accumulation::Accumulation(const nn::GradientBuffer& sum)
 
 void Accumulation::begin_shard() {
   shard_ = shards_.next();
-  loss_ = 0;
+  loss_ = {};
   first_ = true;
 }
 
@@ -34,17 +34,18 @@ nn::GradientBuffer Accumulation::next() const {
   return first_ ? shard_ : micro_batch_;
 }
 
-void Accumulation::push(double loss) {
+void Accumulation::push(const nn::WeighedLoss& own) {
   if (!first_) add_up(shard_, micro_batch_);
   first_ = false;
-  loss_ += loss;
+  loss_.loss += own.loss;
+  loss_.weight += own.weight;
 }
 
 void Accumulation::end_shard() {
   shards_.push(loss_);
 }
 
-double Accumulation::finish() {
+nn::WeighedLoss Accumulation::finish() {
   return shards_.finish();
 }
 

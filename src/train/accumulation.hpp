@@ -21,17 +21,17 @@ class Accumulation {
   /// Where to write the next micro-batch's gradients and statistics.
   nn::GradientBuffer next() const;
   /// Adds them, and the micro-batch's loss.
-  void push(double loss);
+  void push(const nn::WeighedLoss& own);
   void end_shard();
   /// Call it when all shards are there. Returns the sum of the losses.
-  double finish();
+  nn::WeighedLoss finish();
 
  private:
   nn::ShardSums shards_;
   Tensor gradients_, statistics_;
   nn::GradientBuffer micro_batch_;  ///< for micro-batches after the first of a shard
   nn::GradientBuffer shard_;        ///< of the current shard
-  double loss_ = 0;
+  nn::WeighedLoss loss_;
   bool first_ = true;
 };
 

@@ -32,8 +32,8 @@ double seconds_since(Clock::time_point start) {
 
 /// Samples in a batch of evaluations: 1024 labels, or one sample per shard if that is more. The bits depend on it, so
 /// it is the same for every global batch.
-std::int64_t evaluation_batch_of(const SampleSource& source, int shards) {
-  return std::min(source.count(), std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
+std::int64_t evaluation_batch_of(const SampleSource& source, std::int64_t samples, int shards) {
+  return std::min(samples, std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
 }
 
 /// The samples of each step, in their epoch's order.
@@ -54,6 +54,11 @@ class StepSamples {
   std::vector<std::int64_t> order_;
 };
 
+/// 0 if the labels weigh nothing; a sum that is no finite number gives none in any case.
+double mean_per_label(double sum, double weight) {
+  return weight != 0 ? sum / weight : 0 * sum;
+}
+
 /// The sums of the latest steps, as many as an epoch has.
 class RecentLoss {
  public:
@@ -64,13 +69,12 @@ class RecentLoss {
     if (recent_.size() > steps_) recent_.pop_front();
   }
   double mean() const {
-    double loss = 0;
-    std::int64_t labels = 0;
+    double loss = 0, weight = 0;
     for (const StepSums& sums : recent_) {
       loss += sums.loss;
-      labels += sums.samples;
+      weight += sums.weight.value_or(0);
     }
-    return loss / static_cast<double>(labels);
+    return mean_per_label(loss, weight);
   }
 
  private:
@@ -95,7 +99,8 @@ class Fit {
         statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
         train_shards_{shards_of(data.train, schedule_.largest_batch(), options.accumulate)},
-        evaluation_batch_{evaluation_batch_of(data.test, options.shards)},
+        evaluation_samples_{std::min(options.evaluation_samples.value_or(data.test.count()), data.test.count())},
+        evaluation_batch_{evaluation_batch_of(data.test, evaluation_samples_, options.shards)},
         test_shards_{shards_of(data.test, evaluation_batch_, 1)} {
     sum_ = sum_.with_statistics(statistics_.view());
     if (nn::JointModel* const joint = model.joint()) {
@@ -116,14 +121,16 @@ class Fit {
             strategy_.stream()};
   }
 
-  /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels, which losses and
-  /// gradients are divided by.
+  /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
+  /// are divided by what these weigh.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples);
   StepSums apply_joint_gradients(ReplicaContext& context, std::int64_t step, std::span<const std::int64_t> samples);
-  EvaluationReport evaluate();
+  std::int64_t evaluations_from(std::int64_t step) const;
+  void evaluate(EvaluationReport& report, Observer& observer);
+  void judge_loss(double loss, const std::string& whose);
 
   Strategy& strategy_;
   nn::Model& model_;
@@ -138,6 +145,7 @@ class Fit {
   Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
+  std::int64_t evaluation_samples_;
   std::int64_t evaluation_batch_;
   RankShards test_shards_;
   nn::LossSum evaluation_loss_;
@@ -149,8 +157,8 @@ class Fit {
 StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
   if (accumulation_) return accumulate_gradients(step, samples);
   const RankShards::Loaded shards = train_shards_.load_all(samples);
-  const ops::CrossEntropy result = model_.train_shards(shards.group, shards.places(step), sum_);
-  return {.samples = shards.labels(), .loss = result.loss_sum, .correct = result.correct};
+  const ops::BatchLoss result = model_.train_shards(shards.group, shards.places(step), sum_);
+  return {.samples = shards.labels(), .loss = result.loss_sum, .correct = result.correct, .weight = result.weight};
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
@@ -160,15 +168,17 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
     accumulation_->begin_shard();
     for (int number = 0; number < options_.accumulate; ++number) {
       const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
-      const ops::CrossEntropy result = model_.train_shard(micro_batch.group.batches.front(),
-                                                          micro_batch.places(step).front(), accumulation_->next());
-      accumulation_->push(result.loss_sum);
+      const ops::BatchLoss result = model_.train_shard(micro_batch.group.batches.front(),
+                                                       micro_batch.places(step).front(), accumulation_->next());
+      accumulation_->push(nn::weighed(result, micro_batch.group.batches.front()));
       sums.samples += micro_batch.labels();
       sums.correct += result.correct;
     }
     accumulation_->end_shard();
   }
-  sums.loss = accumulation_->finish();
+  const nn::WeighedLoss total = accumulation_->finish();
+  sums.loss = total.loss;
+  sums.weight = total.weight;
   return sums;
 }
 
@@ -199,13 +209,20 @@ bool Fit::attests_in(std::int64_t step) const {
   return options_.attest_every && ((step + 1) % *options_.attest_every == 0 || step + 1 == options_.steps);
 }
 
-EvaluationReport Fit::evaluate() {
+/// The number of evaluations after `step` and all that follow.
+std::int64_t Fit::evaluations_from(std::int64_t step) const {
+  const std::int64_t interval = options_.evaluate_every.value_or(schedule_.steps_per_epoch());
+  return options_.steps / interval - (step - 1) / interval + (options_.steps % interval != 0 ? 1 : 0);
+}
+
+/// Completes a report that has its step and epoch.
+void Fit::evaluate(EvaluationReport& report, Observer& observer) {
   const auto start = Clock::now();
-  const std::int64_t count = data_.test.count();
+  const std::int64_t count = evaluation_samples_;
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
 
-  // This rank's part of each batch; all are reduced at once, so an evaluation is one merge_call.
+  // This rank's part of each batch, loss and weight; all are reduced at once, so an evaluation is one merge_call.
   std::vector<double> losses;
   std::int64_t correct = 0;
   strategy_.run([&](ReplicaContext& context) {
@@ -213,26 +230,51 @@ EvaluationReport Fit::evaluate() {
       const auto size = std::min(evaluation_batch_, count - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
       for (const SampleBatch& shard : test_shards_.load_all(samples).group.batches) {
-        const ops::CrossEntropy result = model_.evaluate_shard(shard);
-        evaluation_loss_.push(result.loss_sum);
+        const ops::BatchLoss result = model_.evaluate_shard(shard);
+        evaluation_loss_.push(nn::weighed(result, shard));
         correct += result.correct;
       }
-      losses.push_back(evaluation_loss_.finish());
+      const nn::WeighedLoss of_batch = evaluation_loss_.finish();
+      losses.insert(losses.end(), {of_batch.loss, of_batch.weight});
+      observer.on_evaluating({.step = report.step,
+                              .epoch = report.epoch,
+                              .done = first + size,
+                              .samples = count,
+                              .seconds = seconds_since(start)});
     }
-    const auto batches = static_cast<std::int64_t>(losses.size());
-    const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {batches}), correct});
+    const auto numbers = static_cast<std::int64_t>(losses.size());
+    const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {numbers}), correct});
     losses = std::get<0>(sums).to_vector<double>();
     correct = std::get<1>(sums);
   });
-  double loss = 0;
-  for (const double each : losses) loss += each;
-  const auto labels = static_cast<double>(count * data_.test.labels_per_sample());
-  EvaluationReport report{};
-  report.loss = loss / labels;
+  double loss = 0, weight = 0;
+  for (std::size_t i = 0; i < losses.size(); i += 2) {
+    loss += losses[i];
+    weight += losses[i + 1];
+  }
+  report.samples = count;
+  report.loss = mean_per_label(loss, weight);
   if (data_.test.labels_are_bytes()) report.bits_per_byte = report.loss / std::numbers::ln2;
-  report.accuracy = static_cast<double>(correct) / labels;
+  report.accuracy = mean_per_label(static_cast<double>(correct), weight);
   report.seconds = seconds_since(start);
-  return report;
+}
+
+/// Without the sign of a NaN, which means nothing.
+std::string shown(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.4g}", value);
+}
+
+/// COLL: every rank has the same loss, and comes to the same judgement.
+void Fit::judge_loss(double loss, const std::string& whose) {
+  if (std::isfinite(loss) || diverged_) return;
+  diverged_ = true;
+  const std::string line = fmt::format(
+      "the training has diverged: {} is {}, with learning rate {} and gradient norm {}; a lower "
+      "learning rate, a warm-up or a clipped norm may help",
+      whose, shown(loss), optimizer_.learning_rate(), shown(optimizer_.gradient_norm()));
+  if (options_.on_divergence == OnDivergence::stop)
+    strategy_.group().meeting().fail(std::make_exception_ptr(DivergenceError{line}));
+  if (rank_ == 0) log::warning(line);
 }
 
 FitResult Fit::run(Observer& observer) {
@@ -253,28 +295,29 @@ FitResult Fit::run(Observer& observer) {
     result.steps = index + 1;
     result.samples += batch.positions.size();
     recent.push(sums);
-    if (!std::isfinite(sums.loss) && !diverged_ && rank_ == 0)
-      log::warning(
-          fmt::format("the loss of step {} is not a finite number: the training has diverged; a smaller learning rate "
-                      "may help",
-                      result.steps));
-    diverged_ = diverged_ || !std::isfinite(sums.loss);
-    observer.on_step({.step = result.steps,
-                      .steps = options_.steps,
-                      .epoch = batch.epoch + 1,
-                      .epochs = epochs,
-                      .samples = result.samples,
-                      .loss = sums.loss / static_cast<double>(sums.samples),
-                      .seconds = result.seconds,
-                      .samples_per_second = static_cast<double>(result.samples) / result.seconds});
+    const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
+    observer.on_step(
+        {.step = result.steps,
+         .steps = options_.steps,
+         .epoch = batch.epoch + 1,
+         .epochs = epochs,
+         .samples = result.samples,
+         .loss = loss,
+         .learning_rate = optimizer_.learning_rate(),
+         .gradient_norm = observer.wants_gradient_norm() ? std::optional{optimizer_.gradient_norm()} : std::nullopt,
+         .evaluations_left = evaluations_from(result.steps),
+         .evaluation_samples = evaluation_samples_,
+         .seconds = result.seconds,
+         .samples_per_second = static_cast<double>(result.samples) / result.seconds});
+    judge_loss(loss, fmt::format("the loss of step {}", result.steps));
 
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
     if (due || result.steps == options_.steps) {
       strategy_.set_step(result.steps, RunKind::evaluation);
-      result.last_evaluation = evaluate();
-      result.last_evaluation.step = result.steps;
-      result.last_evaluation.epoch = batch.epoch + 1;
+      result.last_evaluation = {.step = result.steps, .epoch = batch.epoch + 1};
+      evaluate(result.last_evaluation, observer);
       observer.on_evaluation(result.last_evaluation);
+      judge_loss(result.last_evaluation.loss, fmt::format("the test loss after step {}", result.steps));
     }
   }
   result.train_loss = recent.mean();
@@ -293,10 +336,14 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)
     throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
+  if (options.evaluation_samples && *options.evaluation_samples < 1)
+    throw InvalidArgument{
+        fmt::format("samples of an evaluation: {}, expected at least 1", *options.evaluation_samples)};
   if (options.attest_every && *options.attest_every < 1)
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
+  (void)strategy.same_on_all(options.on_divergence);
   if (strategy.store().has_unsealed()) strategy.seal();
   if (fault && strategy.group().rank() == 0)
     log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),

@@ -39,22 +39,26 @@ JointGradients::JointGradients(nn::JointModel& model, const nn::GradientBuffer& 
 
 StepSums JointGradients::compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks) {
   StepSums sums;
-  std::vector<double> losses(static_cast<std::size_t>(shards_.count()));
+  std::vector<nn::WeighedLoss> losses(static_cast<std::size_t>(shards_.count()));
   for (int number = 0; number < shards_.micro_batches(); ++number) {
     const RankShards::Loaded micro_batch = shards_.load_all(batch, number);
     const std::vector<nn::ShardPlace> places = micro_batch.places(step);
     const ShardBuffers& own = number == 0 ? of_shards_ : *of_micro_batch_;
-    const std::vector<ops::CrossEntropy> results =
+    const std::vector<ops::BatchLoss> results =
         model_.train_jointly({micro_batch.group, places, shards_.samples_of_all(batch, number)}, own.of_each(), ranks);
     if (number > 0) of_shards_.add(own);
     for (std::size_t shard = 0; shard < results.size(); ++shard) {
-      losses[shard] += results[shard].loss_sum;
+      const nn::WeighedLoss own = nn::weighed(results[shard], micro_batch.group.batches[shard]);
+      losses[shard].loss += own.loss;
+      losses[shard].weight += own.weight;
       sums.correct += results[shard].correct;
     }
     sums.samples += micro_batch.labels();
   }
-  for (const double loss : losses) loss_sum_.push(loss);
-  sums.loss = loss_sum_.finish();
+  for (const nn::WeighedLoss& of_shard : losses) loss_sum_.push(of_shard);
+  const nn::WeighedLoss total = loss_sum_.finish();
+  sums.loss = total.loss;
+  sums.weight = total.weight;
   of_shards_.sum_up(sum_);
   return sums;
 }

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -17,7 +18,26 @@ namespace lockstep {
 
 using Json = nlohmann::ordered_json;
 
-MetricsFile::MetricsFile(std::filesystem::path path) : path_{std::move(path)}, file_{std::fopen(path_.c_str(), "w")} {
+namespace {
+
+/// A file that holds something else would be lost. Devices and pipes hold nothing.
+void require_replaceable(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) == 0) return;
+  constexpr std::string_view begin = R"({"kind":")";
+  std::string found(begin.size(), ' ');
+  std::ifstream{path}.read(found.data(), static_cast<std::streamsize>(found.size()));
+  if (found != begin)
+    throw ConfigError{fmt::format(
+        "--metrics {}: is a file of something else, which would be lost; expected a new file, or one of metrics",
+        path.string())};
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(std::filesystem::path path) : path_{std::move(path)} {
+  require_replaceable(path_);
+  file_.reset(std::fopen(path_.c_str(), "w"));
   if (!file_)
     throw ConfigError{
         fmt::format("--metrics {}: {}; expected a file that can be written", path_.string(), std::strerror(errno))};
@@ -38,14 +58,12 @@ void MetricsFile::write(const std::string& line) {
 }
 
 void MetricsFile::on_step(const StepReport& report) {
-  write(Json{{"kind", "train"},
-             {"step", report.step},
-             {"epoch", report.epoch},
-             {"samples", report.samples},
-             {"loss", report.loss},
-             {"seconds", report.seconds},
-             {"samples_per_second", report.samples_per_second}}
-            .dump());
+  Json line{{"kind", "train"},           {"step", report.step}, {"epoch", report.epoch},
+            {"samples", report.samples}, {"loss", report.loss}, {"learning_rate", report.learning_rate}};
+  if (report.gradient_norm) line["gradient_norm"] = *report.gradient_norm;
+  line["seconds"] = report.seconds;
+  line["samples_per_second"] = report.samples_per_second;
+  write(line.dump());
 }
 
 void MetricsFile::on_evaluation(const EvaluationReport& report) {

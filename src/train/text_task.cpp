@@ -22,6 +22,12 @@ namespace {
 /// What comes before a generated sample, so that it starts a line whatever the text.
 constexpr const char* prompt = "\n";
 
+bool has_images(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(folder / "train-images-idx3-ubyte", ignored) ||
+         std::filesystem::exists(folder / "train-images-idx3-ubyte.gz", ignored);
+}
+
 const TrainingOptions& checked(const TrainingOptions& options) {
   if (options.heads < 1 || options.embed % options.heads != 0)
     throw ConfigError{
@@ -29,8 +35,8 @@ const TrainingOptions& checked(const TrainingOptions& options) {
   std::error_code ignored;
   if (std::filesystem::is_directory(options.data, ignored))
     throw ConfigError{
-        fmt::format("{}: is a folder; expected a text file, plain or packed (gzip), for --model gpt (--data)",
-                    options.data.string())};
+        fmt::format("{}: is a folder{}; expected a text file, plain or packed (gzip), for --model gpt (--data)",
+                    options.data.string(), has_images(options.data) ? " of images, which train --model convnet" : "")};
   return options;
 }
 

@@ -16,6 +16,7 @@
 #include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
 #include "train/task.hpp"
+#include "train/thread_check.hpp"
 
 namespace lockstep {
 namespace {
@@ -23,17 +24,22 @@ namespace {
 /// The chief's reports; the other ranks report nothing.
 class ChiefObserver final : public Observer {
  public:
-  explicit ChiefObserver(const std::filesystem::path& metrics) {
-    if (!metrics.empty()) metrics_.emplace(metrics);
+  explicit ChiefObserver(const TrainingOptions& options) {
+    if (!options.metrics.empty()) metrics_.emplace(options.metrics);
+    if (options.progress == ShowProgress::yes) progress_.emplace(stderr, progress_style(stderr));
   }
 
+  bool wants_gradient_norm() const override { return metrics_.has_value(); }
   void on_step(const StepReport& report) override {
     if (metrics_) metrics_->on_step(report);
-    progress_.on_step(report);
+    if (progress_) progress_->on_step(report);
+  }
+  void on_evaluating(const EvaluationProgress& progress) override {
+    if (progress_) progress_->on_evaluating(progress);
   }
   void on_evaluation(const EvaluationReport& report) override {
     if (metrics_) metrics_->on_evaluation(report);
-    progress_.on_evaluation(report);
+    if (progress_) progress_->on_evaluation(report);
   }
   void on_drift(std::int64_t step, const DriftError& found) override {
     if (metrics_) metrics_->on_drift(step, found);
@@ -41,7 +47,7 @@ class ChiefObserver final : public Observer {
 
  private:
   std::optional<MetricsFile> metrics_;
-  Progress progress_{stderr, progress_style(stderr)};
+  std::optional<Progress> progress_;
 };
 
 class NoObserver final : public Observer {
@@ -56,13 +62,20 @@ ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
   return resolve_shards(request, ranks);
 }
 
+/// Found with scripts/sweep-defaults. With momentum, a gradient counts ten times, as momentum is 0.9.
+double default_learning_rate(ModelKind model, OptimizerKind optimizer) {
+  if (optimizer == OptimizerKind::adamw) return 0.001;
+  if (optimizer == OptimizerKind::sgd) return 0.1;
+  return model == ModelKind::mlp ? 0.03 : 0.01;
+}
+
 /// Fills in the defaults. They differ for text, where a sample has many labels and a text has many samples.
 TrainingOptions with_defaults(TrainingOptions options) {
   const bool text = options.model == ModelKind::gpt;
   if (!options.epochs && !options.steps) options.epochs = text ? 1 : 5;
   if (!options.global_batch) options.global_batch = text ? 16 : 256;
   if (!options.optimizer) options.optimizer = text ? OptimizerKind::adamw : OptimizerKind::momentum;
-  if (!options.learning_rate) options.learning_rate = options.optimizer == OptimizerKind::adamw ? 0.001 : 0.1;
+  if (!options.learning_rate) options.learning_rate = default_learning_rate(options.model, *options.optimizer);
   return options;
 }
 
@@ -99,7 +112,9 @@ FitOptions fit_options_of(const TrainingOptions& options, const SampleSource& tr
           .shards = shards,
           .accumulate = micro_batches_of(options, schedule, shards),
           .evaluate_every = options.evaluate_every,
-          .attest_every = options.attest_every};
+          .evaluation_samples = options.evaluation_samples,
+          .attest_every = options.attest_every,
+          .on_divergence = options.on_divergence};
 }
 
 /// COLL. The text that the trained model is asked to write. The chief generates it; the others wait.
@@ -145,13 +160,17 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   strategy.run([&](ReplicaContext&) {
     const ShardChoice shards = choose_shards(options.shards, ranks, strategy.stream().kind());
     if (rank == 0 && !shards.note.empty()) log::info(shards.note);
+    if (rank == 0)
+      if (const std::string warning = thread_warning(options.threads, strategy.group().ranks_of_node(), find_cores());
+          !warning.empty())
+        log::warning(warning);
     fault = InjectedFault::from_environment(ranks);
     kernels = ops::make_kernels(options.kernels, {options.threads}, strategy.stream());
     task = load_task(options);
     fit_options = fit_options_of(options, task->samples().train, shards.shards);
     task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
     optimizer = make_optimizer(options, fit_options.steps, kernels);
-    if (rank == 0) observer = std::make_unique<ChiefObserver>(options.metrics);
+    if (rank == 0) observer = std::make_unique<ChiefObserver>(options);
   });
   (void)strategy.same_on_all(fmt::format("data of digest {}", to_hex(task->data_digest())));
   (void)strategy.same_on_all(kernels->fingerprint());

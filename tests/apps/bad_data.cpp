@@ -50,7 +50,8 @@ TEST_CASE("a folder without the data is refused by its name") {
   const std::string missing = data.path() + "/missing";
   check_refused(run_on(2, missing), {missing + ": does not exist", "--data"});
   const std::string file = data.path() + "/" + train_images;
-  check_refused(run_on(1, file), {file + ": is not a directory; expected one of IDX files (--data)"});
+  check_refused(run_on(1, file), {file + ": is not a directory; expected one of IDX files (--data): train-images-idx3-ubyte, ",
+                                  "; this is one of the files, expected its folder: --data " + data.path()});
   check_refused(run_on(3, ""), {"--data", "expected"});
   data.remove(test_labels);
   check_refused(run_on(2, data.path()), {data.path(), test_labels, "expected one of them"});
@@ -108,7 +109,7 @@ TEST_CASE("a text that is wrong is refused by its name") {
   };
   const std::vector<BadText> texts{
       {folder.path() / "missing", {": does not exist; expected a text file, plain or packed (gzip)"}},
-      {small_data(), {": is a folder; expected a text file", "--model gpt"}},
+      {small_data(), {": is a folder of images, which train --model convnet; expected a text file", "--model gpt"}},
       {folder.write("short", small_text(1289)),
        {": holds 1289 bytes; expected at least 10 x (128 + 1) bytes", "holds a context of 128 and the byte behind it"}},
       {folder.write("corrupt.gz", broken), {": its packed (gzip) data is corrupt"}},

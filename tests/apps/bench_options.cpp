@@ -1,6 +1,9 @@
 // Command lines of lockstep-bench that are refused: what it says of each.
+#include <cstdint>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -29,7 +32,7 @@ std::string refusal_of(const Arguments& arguments) {
 
 TEST_CASE("a command line that cannot be read is refused with what is wrong with it") {
   const std::string iterations = "expected a whole number from 1 to 1000000";
-  const std::string bytes = "expected a whole number from 1 to 4294967296";
+  const std::string bytes = "expected a whole number from 1 to 4294967296, such as 65536, 64K, 1M or 1G";
   const std::vector<std::pair<Arguments, std::vector<std::string>>> rows{
       {{}, {"no command was given: expected all-reduce or merge-call or step or watchdog", "lockstep-bench --help"}},
       {{"all-scatter"}, {"there is no command 'all-scatter': expected all-reduce or merge-call or step or watchdog"}},
@@ -43,7 +46,10 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"all-reduce", "--dtype", "f32", "--dtype", "f32"}, {"--dtype was given more than once: expected it once"}},
       {{"all-reduce", "--min-bytes", "0"}, {"--min-bytes 0: " + bytes}},
       {{"all-reduce", "--min-bytes", "-8"}, {"--min-bytes -8: " + bytes}},
-      {{"all-reduce", "--max-bytes", "64M"}, {"--max-bytes 64M: " + bytes}},
+      {{"all-reduce", "--max-bytes", "64MB"}, {"--max-bytes 64MB: " + bytes}},
+      {{"all-reduce", "--max-bytes", "64k"}, {"--max-bytes 64k: " + bytes}},
+      {{"all-reduce", "--max-bytes", "M"}, {"--max-bytes M: " + bytes}},
+      {{"all-reduce", "--max-bytes", "5G"}, {"--max-bytes 5G: " + bytes}},
       {{"all-reduce", "--max-bytes", "4294967297"}, {"--max-bytes 4294967297: " + bytes}},
       {{"all-reduce", "--min-bytes", "16", "--max-bytes", "8"},
        {"--min-bytes 16 is above --max-bytes 8: expected at most the latter"}},
@@ -76,4 +82,29 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
 
 TEST_CASE("a command line that is right is read") {
   CHECK(refusal_of({"all-reduce", "--min-bytes", "8", "--max-bytes", "64", "--dtype", "f64"}).empty());
+}
+
+TEST_CASE("sizes have units, which are powers of 1024") {
+  const auto sizes = [](const char* least, const char* most) {
+    const char* const argv[] = {"lockstep-bench", "all-reduce", "--min-bytes", least, "--max-bytes", most};
+    const auto line = lockstep::bench::parse_command_line(6, argv);
+    const auto& options = std::get<lockstep::bench::AllReduceOptions>(line.benchmark);
+    return std::pair{options.min_bytes, options.max_bytes};
+  };
+  CHECK(sizes("64K", "1M") == std::pair<std::int64_t, std::int64_t>{65536, 1048576});
+  CHECK(sizes("12", "4G") == std::pair<std::int64_t, std::int64_t>{12, 4294967296});
+}
+
+TEST_CASE("the help fits 80 columns") {
+  for (const char* command : {"", "all-reduce", "merge-call", "step", "watchdog"}) {
+    const char* const argv[] = {"lockstep-bench", command, "--help"};
+    const char* const alone[] = {"lockstep-bench", "--help"};
+    const auto line =
+        *command ? lockstep::bench::parse_command_line(3, argv) : lockstep::bench::parse_command_line(2, alone);
+    std::istringstream lines{line.answer.value()};
+    for (std::string each; std::getline(lines, each);) {
+      INFO(each);
+      CHECK(each.size() <= 80);
+    }
+  }
 }

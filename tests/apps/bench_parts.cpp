@@ -129,10 +129,10 @@ TEST_CASE("a table's head stands above its values, and shows the names of the JS
                 {"a_rather_long_name", "", 1e-9},
                 {"beyond", "", INFINITY}};
   CHECK(table_head(row) ==
-        "#      bytes       dtype        time        rate       error       ratio  a_rather_long_name      beyond\n"
-        "#        (B)                    (us)      (GB/s)              (time/mpi)                                \n");
+        "#     bytes      dtype       time       rate      error      ratio a_rather_long_name     beyond\n"
+        "#       (B)                  (us)     (GB/s)            (time/mpi)                              \n");
   CHECK(table_line(row) ==
-        "    67108864         f32     1234.57       0.012           0           2               1e-09         inf\n");
+        "   67108864        f32    1234.57      0.012          0          2              1e-09        inf\n");
   const auto json = nlohmann::ordered_json::parse(to_json({"all-reduce", 3, "cpu"}, {row, row}));
   CHECK(json["bench"] == "all-reduce");
   CHECK(json["ranks"] == 3);
@@ -141,6 +141,15 @@ TEST_CASE("a table's head stands above its values, and shows the names of the JS
   CHECK(json["rows"][1].dump() ==
         R"({"bytes":67108864,"dtype":"f32","time":1234.5678,"rate":0.01234,"error":0.0,"ratio":2.0,)"
         R"("a_rather_long_name":1e-09,"beyond":null})");
+}
+
+TEST_CASE("what is the same in all rows may stand in the title, and columns may be narrow") {
+  const Row row{
+      {"model", "", "mlp", Place::title}, {"shards", "", std::int64_t{8}, Place::column, 7}, {"step", "ms", 1.5}};
+  CHECK(table_title({"step", 2, "cpu"}, row) == "# lockstep-bench step: 2 ranks, device cpu, model mlp\n");
+  CHECK(table_head(row) == "# shards       step\n#              (ms)\n");
+  CHECK(table_line(row) == "       8       1.50\n");
+  CHECK(nlohmann::ordered_json::parse(to_json({"step", 2, "cpu"}, {row}))["rows"][0]["model"] == "mlp");
 }
 
 TEST_CASE("every moment is one part's, and that of an interruption not the interrupted part's") {
@@ -259,13 +268,13 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
     std::string_view name() const override { return "joint"; }
     std::span<const Variable> variables() const override { return {}; }
     nn::JointModel* joint() override { return is_joint ? this : nullptr; }
-    ops::CrossEntropy train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
+    ops::BatchLoss train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
       return {};
     }
-    ops::CrossEntropy evaluate_shard(const SampleBatch&) override { return {}; }
+    ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
     std::vector<std::int64_t> joint_sums() const override { return {3, 4}; }
-    std::vector<ops::CrossEntropy> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
-                                                 DeclaredSums& ranks) override {
+    std::vector<ops::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
+                                              DeclaredSums& ranks) override {
       ranks.all_reduce(Tensor::zeros(DType::f32, {3}).view());
       begin(nn::TrainPass::backward);
       return {{.loss_sum = 2.5, .correct = batch.samples}};

@@ -125,12 +125,14 @@ TEST_CASE("the ranks wait for the chief as long as it writes") {
             .written.size() > 700);
 }
 
-TEST_CASE("a model that has diverged writes nothing, and its result is told") {
+TEST_CASE("a training that diverges ends with a line and an exit code of its own") {
   const TextFile text{2000};
-  const Outcome outcome =
-      run_job(2, text.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4", "--sample", "10"}));
+  const Outcome outcome = run_job(2, text.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4"}));
   INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
-  CHECK(outcome.exit_code == 0);
-  CHECK(Json::parse(outcome.out)["bits_per_byte"].is_null());
-  CHECK_THAT(outcome.err, Catch::Contains("there is no sample of a model whose loss is not a finite number"));
+  CHECK(outcome.exit_code == 8);
+  CHECK(outcome.out.empty());
+  const std::vector<std::string> lines = lines_starting_with(outcome.err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines[0], Catch::StartsWith("lockstep: error: the training has diverged: the loss of step 2 is ") &&
+                           Catch::Contains("learning rate 1e+30 and gradient norm "));
 }

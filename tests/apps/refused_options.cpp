@@ -1,9 +1,12 @@
-// Options that are refused: what lockstep-train says of each. What a job makes of it is in bad_options.cpp.
+// The words of lockstep-train: its help, and what it says of options that are refused. What a job makes of it is in
+// bad_options.cpp.
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
+#include "apps/options/standard_output.hpp"
 #include "apps/simulated_training.hpp"
 #include "support/quiet_log.hpp"
 
@@ -190,8 +193,12 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
   check_all(
       {
           {{"--epochs", "1"}, {"--epochs and --steps were both given: expected at most one of the two"}},
-          {{"--batch", "3"}, {"there is no option --batch;", "lockstep-train --help lists the options"}},
-          {{"--batch=3"}, {"there is no option --batch=3;"}},
+          {{"--batch", "3"},
+           {"there is no option --batch; did you mean --batch-norm or --global-batch or --sync-batch-norm? "
+            "lockstep-train --help lists the options"}},
+          {{"--lerning-rate=3"}, {"there is no option --lerning-rate=3; did you mean --learning-rate? lockstep-train"}},
+          {{"--spochs", "1"}, {"; did you mean --epochs? "}},
+          {{"--eval", "1"}, {"; did you mean --eval-every or --eval-samples? "}},
           {{"-n", "3"}, {"there is no option -n;"}},
           {{"fashion-mnist"}, {"'fashion-mnist' belongs to no option"}},
           {{"--", "--seed"}, {"belongs to no option"}},
@@ -205,6 +212,41 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       },
       short_run());
   check_refused(2, {}, {"--data is missing", "lockstep-train --help lists the options"});
+}
+
+TEST_CASE("the help fits 80 columns, and every line of it says something") {
+  std::istringstream lines{parse({"--help"}).answer.value()};
+  int options = 0;
+  for (std::string line; std::getline(lines, line);) {
+    INFO(line);
+    CHECK(line.size() <= 80);
+    CHECK((line.empty() || line.back() != ' '));
+    options += line.starts_with("  --");
+  }
+  CHECK(options > 30);
+}
+
+TEST_CASE("--quiet is no progress and a log of warnings, unless a level is given") {
+  CHECK(parse({"--data", "x"}).training.progress == ShowProgress::yes);
+  const CommandLine quiet = parse({"--data", "x", "--quiet"});
+  CHECK(quiet.training.progress == ShowProgress::no);
+  CHECK(quiet.log_level == log::Level::warning);
+  CHECK(parse({"--log-level", "debug", "--data", "x", "--quiet"}).log_level == log::Level::debug);
+}
+
+TEST_CASE("what a model writes is shown as UTF-8, and as \\x1b where it is none or a terminal obeys it") {
+  const std::string good = "a\tb\nz\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80";
+  CHECK(printable(good) == good);
+  CHECK(printable("\x1b[2J\r\x7f") == "\\x1b[2J\\x0d\\x7f");
+  // A byte of the middle, a sequence that is cut, one that is too long, half of a pair, one beyond Unicode, and U+009B.
+  CHECK(printable("\x80z") == "\\x80z");
+  CHECK(printable("\xe2\x82z") == "\\xe2\\x82z");
+  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");
+  CHECK(printable("\xe0\x80\xaf") == "\\xe0\\x80\\xaf");
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
+  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");
+  CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");
+  CHECK(printable("\xc3") == "\\xc3");
 }
 
 TEST_CASE("every option of a rank is compared with the others'") {

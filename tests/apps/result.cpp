@@ -21,7 +21,8 @@ Keys keys_of(const Json& object) {
 const Keys result_keys{"ranks",      "shards",    "device",        "model",
                        "steps",      "samples",   "seconds",       "samples_per_second",
                        "train_loss", "eval_loss", "eval_accuracy", "weights_digest"};
-const Keys train_keys{"kind", "step", "epoch", "samples", "loss", "seconds", "samples_per_second"};
+const Keys train_keys{"kind",          "step",          "epoch",   "samples",           "loss",
+                      "learning_rate", "gradient_norm", "seconds", "samples_per_second"};
 const Keys eval_keys{"kind", "step", "epoch", "loss", "accuracy", "seconds"};
 
 /// The mean over the samples of the steps after `first`.

@@ -103,10 +103,18 @@ TEST_CASE("what is off changes nothing") {
   const Data data;
   const Arguments run{"--data", data.images.path(), "--hidden", "20", "--steps", "6", "--global-batch", "64"};
   CHECK(digest_of(run + Arguments{"--weight-decay", "0", "--schedule", "constant", "--warmup-steps", "0",
-                                  "--accumulate", "1", "--clip-norm", "1e30", "--learning-rate", "0.1"}) ==
+                                  "--accumulate", "1", "--clip-norm", "1e30", "--learning-rate", "0.03"}) ==
         digest_of(run));
   const Arguments adamw = run + Arguments{"--optimizer", "adamw"};
   CHECK(digest_of(adamw + Arguments{"--learning-rate", "0.001"}) == digest_of(adamw));
+}
+
+TEST_CASE("--eval-samples changes what is evaluated, and nothing else") {
+  const Data data;
+  const Arguments run{"--data", data.images.path(), "--hidden", "20", "--steps", "3"};
+  const Trained all = train_simulated(2, run), some = train_simulated(2, run + Arguments{"--eval-samples", "5"});
+  CHECK(some.digest() == all.digest());
+  CHECK(some.result["eval_loss"] != all.result["eval_loss"]);
 }
 
 TEST_CASE("each option of the convnet changes what is learned") {
@@ -223,6 +231,15 @@ TEST_CASE("1, 2 and 4 ranks train a gpt of sizes that nothing divides to the sam
                       "--embed", "35",  "--context", "13",      "--global-batch", "23", "--steps", "7"};
   check_same_on_simulated({1, 2, 4}, run);
   check_same_on_simulated({1, 4}, run + Arguments{"--dtype", "f64", "--kernels", "reference", "--accumulate", "2"});
+}
+
+TEST_CASE("a training that may diverge goes on to a result without losses, and its model writes nothing") {
+  const Data data;
+  const Trained trained = train_simulated(2, data.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4",
+                                                       "--sample", "10", "--on-divergence", "continue"}));
+  CHECK(trained.result["steps"] == 4);
+  CHECK(trained.result["bits_per_byte"].is_null());
+  CHECK(trained.written.empty());
 }
 
 TEST_CASE("a sample has as many bytes as asked for, others with another seed, and writing it changes no weights") {

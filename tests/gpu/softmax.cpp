@@ -7,7 +7,7 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::CrossEntropy;
+using ops::BatchLoss;
 using ops::filled;
 using ops::generate;
 using ops::Kernels;
@@ -49,12 +49,12 @@ double row_tolerance(DType dtype, std::int64_t classes) {
 }
 
 void check_like_reference_with_samples(const Tensor& logits, const Tensor& labels, std::int64_t samples) {
-  CrossEntropy expected;
-  std::vector<CrossEntropy> got;
+  BatchLoss expected;
+  std::vector<BatchLoss> got;
   const double tolerance = row_tolerance(logits.dtype(), logits.shape()[1]);
   const Tensor d_logits = filled(logits.dtype(), logits.shape(), not_a_number);
   check_like_reference({logits, labels, d_logits}, tolerance, [&](const Kernels& kernels, const Views& v) {
-    const CrossEntropy result = kernels.softmax_cross_entropy(v[0], v[1], samples, v[2]);
+    const BatchLoss result = kernels.softmax_cross_entropy(v[0], v[1], samples, v[2]);
     if (kernels.name() == "reference") {
       expected = result;
     } else {
@@ -70,7 +70,7 @@ void check_like_reference_with_samples(const Tensor& logits, const Tensor& label
     kernels.softmax_cross_entropy(v[0], v[1], samples, v[2]);
   });
   CHECK(ops::same_bits(in_place[0].view(), apart[2].view()));
-  for (const CrossEntropy& result : got) {
+  for (const BatchLoss& result : got) {
     CHECK(result.correct == expected.correct);
     CHECK(result.loss_sum == got.front().loss_sum);
     CHECK(std::abs(result.loss_sum - expected.loss_sum) <= static_cast<double>(samples) * tolerance);
@@ -162,12 +162,12 @@ TEST_CASE("large logits do not overflow on a GPU, and what is not finite shows i
       const auto classes = static_cast<std::int64_t>(row.logits.size());
       const Tensor logits =
           generate(dtype, {1, classes}, [&](std::int64_t i) { return row.logits[static_cast<std::size_t>(i)]; });
-      std::vector<CrossEntropy> results;
+      std::vector<BatchLoss> results;
       check_like_reference({logits, ops::i32({row.label}), filled(dtype, {1, classes}, 0)},
                            row_tolerance(dtype, classes), [&](const Kernels& kernels, const Views& v) {
                              results.push_back(kernels.softmax_cross_entropy(v[0], v[1], 1, v[2]));
                            });
-      for (const CrossEntropy& result : results) {
+      for (const BatchLoss& result : results) {
         CHECK(result.correct == results.front().correct);
         CHECK(std::isnan(result.loss_sum) == std::isnan(results.front().loss_sum));
         CHECK(std::isinf(result.loss_sum) == std::isinf(results.front().loss_sum));

@@ -10,6 +10,7 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
+#include <lockstep/optim/sgd.hpp>
 
 #include "shared_folder.hpp"
 #include "support/job.hpp"
@@ -284,13 +285,44 @@ TEST_CASE("a save takes the place of an older one, and of what an interrupted on
   if (runtime().is_chief()) CHECK(folder.names() == std::vector<std::string>{"c"});
 }
 
-TEST_CASE("two variables of one name are refused, with both of them") {
+TEST_CASE("variables that asked for one name are saved and restored apart, with their optimizer state", "[C-3]") {
+  const SharedFolder folder;
+  Strategy strategy = runtime().make_strategy();
+  const auto make = [&](const char* name) {
+    return strategy.create_variable({.name = name}, [] { return Tensor::scalar(0.0F); });
+  };
+  const MirroredVariable variables[] = {make(""), make("w"), make("w"), make("")};
+  strategy.seal();
+  const Sgd sgd{{.learning_rate = 1, .momentum = 0.9}};
+  sgd.prepare(strategy, variables);
+  const std::vector<OptimizerState> state = strategy.store().optimizer_state();
+  const auto fill = [&](float first) {
+    for (int i = 0; i < 4; ++i) {
+      put(strategy, variables[i], Tensor::scalar(first + static_cast<float>(i)));
+      copy(Tensor::scalar(first + 10 + static_cast<float>(i)).view(), state[static_cast<std::size_t>(i)].value,
+           strategy.stream());
+    }
+  };
+  fill(1);
+  save_checkpoint(strategy, folder / "c");
+  fill(100);
+  restore_checkpoint(strategy, folder / "c");
+  const std::vector<std::string> names{"Variable", "w", "w_1", "Variable_1"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(variables[i].name() == names[i]);
+    CHECK(state[i].name == names[i] + "@momentum");
+    CHECK(component<float>(variables[i]) == std::vector{1 + static_cast<float>(i)});
+    CHECK(state[i].value.to_vector<float>() == std::vector{11 + static_cast<float>(i)});
+  }
+}
+
+TEST_CASE("a variable with the name of another's optimizer state is refused, with both of them") {
   const SharedFolder folder;
   SmallProgram program;
-  (void)program.strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.0F); });
-  (void)program.strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(std::int64_t{1}); });
+  (void)program.strategy.create_variable({.name = "w@momentum"}, [] { return Tensor::scalar(std::int64_t{1}); });
   program.strategy.seal();
-  const std::string both = "two variables are called 'w', f32[3] and i64[]; expected a name of its own for each";
+  Sgd{{.learning_rate = 1, .momentum = 0.9}}.prepare(program.strategy, {program.w});
+  const std::string both = "two values are called 'w@momentum', i64[] and f32[3]; expected a name of its own for each";
   CHECK_THAT(failure_of([&] { save_checkpoint(program.strategy, folder / "c"); }), Catch::Contains(both));
   CHECK_THAT(failure_of([&] { restore_checkpoint(program.strategy, folder / "c"); }), Catch::Contains(both));
   if (runtime().is_chief()) CHECK(folder.names().empty());

@@ -135,6 +135,19 @@ TEST_CASE("variables that differ between ranks are refused at their creation", "
   CHECK_FALSE(strategy.store().has_unsealed());
 }
 
+TEST_CASE("ranks compare the name that a variable asks for, not the number that makes it unique", "[C-3][C-4]") {
+  Strategy strategy = runtime().make_strategy();
+  const auto make = [&](const char* name) {
+    return strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
+  };
+  CHECK(make("w").name() == "w");
+  CHECK(make(odd_one() ? "" : "Variable").name() == "Variable");
+  if (ranks() == 1) return;
+  const auto message = mismatch_of([&] { make(odd_one() ? "w" : "w_1"); });  // either is 'w_1' in the end
+  CHECK_THAT(message, Catch::Contains("creating variable 'w' ") && Catch::Contains("creating variable 'w_1' "));
+  CHECK(make("w").name() == "w_1");
+}
+
 TEST_CASE("variables in another order, in replica code too, are refused at the first that differs", "[B-8][C-2][C-4]") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();

@@ -68,8 +68,8 @@ JointComputation two_sums_of(Program& program, int fails_before = 3) {
           }};
 }
 
-/// Its images are numbered by their labels. What it trains is the number of samples that the ranks count together,
-/// which it compares with the number that it is told.
+/// Its images are numbered by their labels, and each weighs 2. What it trains is the number of samples that the ranks
+/// count together, which it compares with the number that it is told.
 class CountingModel final : public nn::Model, private nn::JointModel {
  public:
   explicit CountingModel(Strategy& strategy)
@@ -80,24 +80,24 @@ class CountingModel final : public nn::Model, private nn::JointModel {
   std::string_view name() const override { return "counting"; }
   std::span<const Variable> variables() const override { return variables_; }
   nn::JointModel* joint() override { return this; }
-  ops::CrossEntropy train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
+  ops::BatchLoss train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
     throw std::logic_error{"a joint model is not trained shard by shard"};
   }
-  ops::CrossEntropy evaluate_shard(const SampleBatch&) override { return {}; }
+  ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
 
   std::vector<std::int64_t> counted;
 
  private:
   std::vector<std::int64_t> joint_sums() const override { return {1}; }
-  std::vector<ops::CrossEntropy> train_jointly(const nn::JointBatch& batch,
-                                               std::span<const nn::GradientBuffer> gradients,
-                                               DeclaredSums& ranks) override {
+  std::vector<ops::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer> gradients,
+                                            DeclaredSums& ranks) override {
     std::int64_t here = 0;
-    std::vector<ops::CrossEntropy> results;
+    std::vector<ops::BatchLoss> results;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const std::int64_t samples = batch.shards.batches[i].samples;
       copy(Tensor::from({static_cast<float>(samples)}, {1}).view(), gradients[i].of(variables_[0]), stream_);
-      results.push_back({.loss_sum = static_cast<double>(samples), .correct = samples});
+      const auto count = static_cast<double>(samples);
+      results.push_back({.loss_sum = count, .correct = samples, .weight = 2 * count});
       here += samples;
     }
     CHECK(sum(ranks, stream_, {static_cast<float>(here)}).at(0) == static_cast<float>(batch.samples));
@@ -238,8 +238,8 @@ TEST_CASE("a joint model is told the samples of each micro-batch on all ranks, a
     }
     CHECK(first == 26);
     CHECK(second == 3);
-    CHECK(observer.losses == std::vector<double>{1, 1});  // one for each sample
-    CHECK(Tensor::on_host(model.variables()[0].local()).to_vector<float>() == std::vector<float>{-2});
+    CHECK(observer.losses == std::vector<double>{0.5, 0.5});  // one for each sample, which weighs 2
+    CHECK(Tensor::on_host(model.variables()[0].local()).to_vector<float>() == std::vector<float>{-1});
   }
 }
 

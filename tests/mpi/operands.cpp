@@ -95,18 +95,18 @@ TEST_CASE("variables of one name are told apart, wherever ranks compare them", "
     CHECK_THAT(message, Catch::Contains(one) && Catch::Contains(other));
   };
   const std::string own = " of " + strategy.name();
-  check_shows(mismatch_of_merging(mine), "with variable 'w'" + own, "with variable 'w' #2" + own);
+  check_shows(mismatch_of_merging(mine), "with variable 'w'" + own, "with variable 'w_1'" + own);
   check_shows(mismatch_of_merging(odd_one() ? foreign : first), "with variable 'w'" + own,
               "with variable 'w' of " + other_strategy.name());
   check_shows(mismatch_of([&] { strategy.run([&](ReplicaContext&) { mine.assign(Tensor::scalar(2.f)); }); }),
-              "with variable 'w'" + own, "with variable 'w' #2" + own);
+              "with variable 'w'" + own, "with variable 'w_1'" + own);
   const PerReplica<Tensor> value{Tensor::scalar(1.f)};
   check_shows(mismatch_of([&] { (void)strategy.extended().reduce_to(ReduceOp::sum, value, mine); }),
-              "sum of f32[] for 'w'", "sum of f32[] for 'w' #2");
+              "sum of f32[] for 'w'", "sum of f32[] for 'w_1'");
   using Pairs = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
   const Pairs pairs = odd_one() ? Pairs{{value, second}, {value, first}} : Pairs{{value, first}, {value, second}};
   check_shows(mismatch_of([&] { (void)strategy.extended().batch_reduce_to(ReduceOp::sum, pairs); }),
-              "for 'w' for 'w' #2", "for 'w' #2 for 'w'");
+              "for 'w' for 'w_1'", "for 'w_1' for 'w'");
   expect_in_step();
 }
 

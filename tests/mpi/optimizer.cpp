@@ -87,6 +87,20 @@ TEST_CASE("loss, samples and correct answers ride along with the gradients") {
   });
 }
 
+TEST_CASE("what the ranks' samples weigh is added up, and a rank that does not say it brings their number") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 1}};
+  std::vector<Gradient> gradients{{of({1, 2, 3}), program.w}};
+  program.strategy.run([&](ReplicaContext& context) {
+    StepSums own{.samples = rank() + 1};
+    if (!odd_one()) own.weight = 0.25 * own.samples;
+    const double weight = 0.25 * (triangle() - ranks()) + ranks();
+    CHECK(optimizer.apply_gradients(context, gradients, own).weight == weight);
+    const auto scale = static_cast<float>(ranks() / weight);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(program.weight()[i] == Approx(-scale * static_cast<float>(i + 1)));
+  });
+}
+
 TEST_CASE("a run with one apply_gradients costs two agreements") {
   Program program;
   Sgd optimizer{{.learning_rate = 1, .momentum = 0.9}};

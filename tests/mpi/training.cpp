@@ -1,6 +1,8 @@
 // Training of every model: on all ranks the same bits as on one that computes all the shards.
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -8,6 +10,7 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "shared_folder.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -114,6 +117,50 @@ TEST_CASE("an mlp is trained to the bits of one rank") {
                      .train = train_samples,
                      .test = test_samples,
                      .accumulate = accumulate});
+}
+
+TEST_CASE("an observer may save a checkpoint after any step, and changes nothing by it") {
+  const ImageSet images = random_images(29, 1);
+  const ImageSamples samples{images, DType::f32};
+  class Saver final : public Observer {
+   public:
+    Saver(Strategy& strategy, std::filesystem::path path) : strategy_{strategy}, path_{std::move(path)} {}
+    void on_step(const StepReport& report) override {
+      if (path_.empty() || report.step > 3) return;
+      save_checkpoint(strategy_, path_);
+      digest = digest_now();
+    }
+    void on_evaluation(const EvaluationReport&) override {
+      if (!path_.empty()) save_checkpoint(strategy_, path_.string() + "-evaluated");
+    }
+    std::uint64_t digest_now() const {
+      return weights_digest({MirroredVariable{strategy_.store().variables().front()}});
+    }
+    std::uint64_t digest = 0;  ///< at the last save after a step
+
+   private:
+    Strategy& strategy_;
+    std::filesystem::path path_;
+  };
+  const SharedFolder folder;
+  const auto trained = [&](const std::filesystem::path& path) {
+    Strategy strategy = runtime().make_strategy();
+    nn::Mlp model{strategy,
+                  {.inputs = 56, .hidden = {9}, .classes = 3, .seed = seed},
+                  ops::make_kernels(ops::KernelChoice::automatic, {}, strategy.stream())};
+    Saver saver{strategy, path};
+    const auto optimizer = momentum();
+    fit(strategy, model, *optimizer, {samples, samples}, {.global_batch = 13, .steps = 5, .shards = shards()}, saver);
+    const std::uint64_t last = saver.digest_now();
+    if (path.empty()) return last;
+    restore_checkpoint(strategy, path);
+    CHECK(saver.digest_now() == saver.digest);
+    CHECK(saver.digest != last);
+    restore_checkpoint(strategy, path.string() + "-evaluated");
+    CHECK(saver.digest_now() == last);
+    return last;
+  };
+  CHECK(trained(folder / "c") == trained({}));
 }
 
 TEST_CASE("a convnet with either batch norm and dropout is trained to the bits of one rank") {

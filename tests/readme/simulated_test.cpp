@@ -15,9 +15,11 @@ int count_samples(Strategy& strategy, int mine) {
 }  // namespace
 
 TEST_CASE("every replica gets the same count, whatever the schedule") {
-  for (std::uint64_t seed = 0; seed < 100; ++seed)
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
     sim::run({.ranks = 16, .seed = seed},
              [](Strategy& strategy, int rank) { CHECK(count_samples(strategy, rank) == 120); });
+  }
 }
 
 TEST_CASE("a replica that dies on the way is named to the others") {

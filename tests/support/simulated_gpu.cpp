@@ -245,17 +245,17 @@ class SimulatedKernels final : public ops::Kernels {
       host.relu_gradient(y, dy, dx);
     });
   }
-  ops::CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                          const TensorView& d_logits) const override {
-    ops::CrossEntropy result;
+  ops::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                       const TensorView& d_logits) const override {
+    ops::BatchLoss result;
     enqueue([&, logits = for_host(logits), labels = for_host(labels), d_logits = for_host(d_logits)](
                 const Kernels& host) { result = host.softmax_cross_entropy(logits, labels, samples, d_logits); });
     stream_.synchronize();
     return result;
   }
-  ops::CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                          std::int64_t samples) const override {
-    ops::CrossEntropy result;
+  ops::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                       std::int64_t samples) const override {
+    ops::BatchLoss result;
     enqueue([&, logits = for_host(logits), labels = for_host(labels)](const Kernels& host) {
       result = host.softmax_cross_entropy(logits, labels, samples);
     });

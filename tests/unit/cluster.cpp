@@ -1,4 +1,5 @@
 // Cluster specs, TF_CONFIG, which rank is which task, and which device a rank uses.
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 #include <lockstep/cluster/device_binding.hpp>
 #include <lockstep/cluster/rank_map.hpp>
 #include <lockstep/cluster/tf_config.hpp>
+
+#include "cluster/launch.hpp"
 
 using namespace lockstep;
 using Tasks = std::vector<Task>;
@@ -201,6 +204,57 @@ TEST_CASE("the replicas of a task must share a node, tasks may") {
                     "cluster.json: worker:1 is spread over two hosts, rank 2 on a and rank 3 on b; expected all 2 "
                     "replicas of a task on one host");
   CHECK_THROWS_AS(ranks.require_tasks_on_one_node(Hosts{"a", "a"}), InvalidArgument);
+}
+
+TEST_CASE("a task that runs on another node than the spec names is refused if that one is in the job") {
+  const RankMap ranks{
+      ClusterSpec::parse(R"({"cluster": {"worker": ["a:1", "b.site:1"]}, "replicas_per_task": 2})", "cluster.json"), 4};
+  using Hosts = std::vector<std::string>;
+  CHECK_NOTHROW(ranks.require_tasks_where_named(Hosts{"a.site", "a.site", "b", "b"}));
+  CHECK_NOTHROW(ranks.require_tasks_where_named(Hosts{"x", "x", "y", "y"}));
+  CHECK_THROWS_AS(ranks.require_tasks_where_named(Hosts{"B", "B", "A", "A"}), ConfigError);
+  CHECK_THROWS_AS(ranks.require_tasks_where_named(Hosts{"b.site", "b.site", "a.site", "a.site"}), ConfigError);
+  CHECK_THROWS_WITH(
+      ranks.require_tasks_where_named(Hosts{"b", "b", "a", "a"}),
+      "cluster.json: worker:0 is named to be on a, but mpirun started it on b; expected a hostfile in the "
+      "order of the spec");
+}
+
+TEST_CASE("a task on the node of another task is doubted, unless its own name may be one of that node") {
+  using Hosts = std::vector<std::string>;
+  const auto doubt = [](const std::string& first, const std::string& second, const Hosts& hosts) {
+    const std::string text = R"({"cluster": {"worker": [")" + first + R"(", ")" + second + R"("]}})";
+    const RankMap ranks{ClusterSpec::parse(text, "cluster.json"), 2};
+    ranks.require_tasks_where_named(hosts);
+    return ranks.doubt_about_nodes(hosts);
+  };
+  CHECK(doubt("a:1", "b:1", Hosts{"b", "b"}) ==
+        "cluster.json: worker:0 is named to be on a, but runs on b, the node of worker:1; expected a hostfile in the "
+        "order of the spec, unless a is another name of that node");
+  CHECK(doubt("a:1", "b:1", Hosts{"a", "b"}).empty());
+  CHECK(doubt("a:1", "b:1", Hosts{"x", "x"}).empty());
+  CHECK(doubt("localhost:1", "localhost:2", Hosts{"x", "x"}).empty());
+  CHECK(doubt("10.0.0.1:1", "10.0.0.2:1", Hosts{"a", "b"}).empty());
+  CHECK(doubt("[fe80::1]:1", "[fe80::2]:1", Hosts{"a", "b"}).empty());
+}
+
+TEST_CASE("a process that Slurm started without MPI is told, once for the job") {
+  using Variables = std::map<std::string, const char*>;
+  const auto warning = [](const Variables& set) {
+    return launch_warning([&](const char* name) {
+      const auto found = set.find(name);
+      return found == set.end() ? nullptr : found->second;
+    });
+  };
+  CHECK(warning({{"SLURM_NTASKS", "2"}}) ==
+        "SLURM_NTASKS is 2, but this process is a job of 1 rank, because MPI's launcher did not start it; expected "
+        "mpirun or srun --mpi=pmix");
+  CHECK_FALSE(warning({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}}).empty());
+  CHECK(warning({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}).empty());
+  CHECK(warning({{"SLURM_NTASKS", "1"}}).empty());
+  CHECK(warning({}).empty());
+  for (const char* launcher : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"})
+    CHECK(warning({{"SLURM_NTASKS", "2"}, {launcher, "1"}}).empty());
 }
 
 // --- TF_CONFIG ---

@@ -169,6 +169,24 @@ TEST_CASE("a data directory that is not there, or is a file, is refused by name"
   CHECK_THAT(refusal(file), Contains(file.string()) && Contains("is not a directory"));
 }
 
+TEST_CASE("a file is refused with what it looks like") {
+  const DataDirectory data;
+  const auto told_of = [&](const char* name, const std::string& content) {
+    std::ofstream{data.path() / name, std::ios::binary} << content;
+    const std::string whole = refusal(data.path() / name);
+    const auto end = whole.find("plain or packed (.gz)");
+    REQUIRE(end != std::string::npos);
+    return whole.substr(end + 21);
+  };
+  CHECK(told_of("book", "It was a dark and stormy n\xc3\xa4ght;\n") == "; this is a text, which trains --model gpt");
+  CHECK(told_of("xz", std::string{"\xfd" "7zXZ\0..", 8}) == "; this is an xz archive");
+  CHECK(told_of("bytes", std::string{"\1\2\0\3", 4}) == "");
+  CHECK(told_of("empty", "") == "");
+  const fs::path images = data.path() / train_images;
+  CHECK_THAT(refusal(images),
+             Catch::EndsWith("; this is one of the files, expected its folder: --data " + data.path().string()));
+}
+
 TEST_CASE("a missing file is refused with both names that were tried") {
   for (const auto& name : {train_images, train_labels, test_images, test_labels}) {
     const DataDirectory data;

@@ -102,6 +102,21 @@ TEST_CASE("the digest of a text depends on its bytes, its context and where the 
   CHECK(digest(data) != digest({text_of("abcdefghi", 2), text_of("jklm", 2)}));
 }
 
+TEST_CASE("an archive is refused by its kind, whatever its name, and also if it is packed") {
+  const auto archive = [](std::string begin) { return begin.append(counting(1000)); };
+  const std::string expected = ", not a text; expected a text file, plain or packed (gzip)";
+  using namespace std::string_literals;
+  CHECK(refusal(TextFile{archive("\xfd"s + "7zXZ\0"s)}.path(), 4) == "is an xz archive" + expected);
+  CHECK(refusal(TextFile{archive("BZh91AY")}.path(), 4) == "is a bzip2 archive" + expected);
+  CHECK(refusal(TextFile{archive("\x28\xb5\x2f\xfd")}.path(), 4) == "is a zstd archive" + expected);
+  CHECK(refusal(TextFile{archive("PK\x03\x04")}.path(), 4) == "is a zip archive" + expected);
+  const std::string tar = counting(257) + "ustar" + counting(700);
+  CHECK(refusal(TextFile{test::packed(tar)}.path(), 4) == "is a tar archive" + expected);
+  CHECK(refusal(TextFile{test::packed(test::packed(counting(3000)))}.path(), 4) ==
+        "is a gzip archive inside of another" + expected);
+  CHECK(refusal(TextFile{archive("BZip")}.path(), 4) == "not refused");
+}
+
 TEST_CASE("files that are no text of a useful size are refused with what was expected") {
   const std::string expected = "; expected at least 10 x (4 + 1) bytes of text";
   CHECK_THAT(refusal(TextFile{""}.path(), 4), Catch::StartsWith("is empty" + expected));

@@ -48,7 +48,7 @@ class WithoutImages final : public ops::ReferenceKernels {
 
 TEST_CASE("a convnet creates its variables layer by layer") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy{*group}, other{*group};
   const Convnet plain{strategy, {}, reference()};
   CHECK(plain.name() == "convnet");
   CHECK(plain.statistics() == 0);
@@ -57,7 +57,7 @@ TEST_CASE("a convnet creates its variables layer by layer") {
                                                         "conv_1/weight [3, 3, 32, 64]", "conv_1/bias [64]",
                                                         "dense_0/weight [9216, 128]", "dense_0/bias [128]",
                                                         "dense_1/weight [128, 10]", "dense_1/bias [10]"});
-  const Convnet normalised{strategy, small(DType::f32, BatchNormKind::per_shard), reference()};
+  const Convnet normalised{other, small(DType::f32, BatchNormKind::per_shard), reference()};
   CHECK(normalised.statistics() == 2 * (3 + 4));
   std::vector<std::string_view> averages;
   for (const SyncOnReadVariable& each : normalised.moving_averages()) averages.push_back(each.name());
@@ -123,11 +123,11 @@ TEST_CASE("rows of padding change neither the gradients nor the statistics of a 
       ConvnetProgram program{options};
       const GradientBuffer buffer = program.buffer();
       const ShardPlace place{.step = 1, .first_sample = 4};
-      const ops::CrossEntropy tight = program.model.train_shard(samples_from(0, 5, 5, dtype), place, buffer);
+      const ops::BatchLoss tight = program.model.train_shard(samples_from(0, 5, 5, dtype), place, buffer);
       const Tensor expected = Tensor::copy_of(buffer.flat());
       const Tensor statistics = Tensor::copy_of(buffer.statistics());
       // The reference adds in the order of the rows, so here even the bits are the same.
-      const ops::CrossEntropy padded = program.model.train_shard(samples_from(0, 5, 16, dtype), place, buffer);
+      const ops::BatchLoss padded = program.model.train_shard(samples_from(0, 5, 16, dtype), place, buffer);
       CHECK(padded.loss_sum == tight.loss_sum);
       CHECK(padded.correct == tight.correct);
       CHECK(same_bits(buffer.flat(), expected.view()));
@@ -142,7 +142,7 @@ TEST_CASE("a shard without samples gives a convnet positive zeros") {
     for (const Variable& variable : program.model.variables()) fill(buffer.of(variable), -1);
     fill(buffer.statistics(), -1);
     const SampleBatch empty = samples_from(0, 0, 16, DType::f32);
-    const ops::CrossEntropy result = program.model.train_shard(empty, {}, buffer);
+    const ops::BatchLoss result = program.model.train_shard(empty, {}, buffer);
     CHECK(result.loss_sum == 0);
     CHECK(result.correct == 0);
     CHECK(same_bits(buffer.flat(), Tensor::zeros(DType::f32, {buffer.count()}).view()));
@@ -159,7 +159,7 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
       const GradientBuffer buffer = program.buffer();
       const SampleBatch shard = samples_from(3, 13, 16, DType::f32);
       const ShardPlace place{.step = 2, .first_sample = 3};
-      const ops::CrossEntropy first = program.model.train_shard(shard, place, buffer);
+      const ops::BatchLoss first = program.model.train_shard(shard, place, buffer);
       const Tensor expected = Tensor::copy_of(buffer.flat());
       const Tensor statistics = Tensor::copy_of(buffer.statistics());
       const double evaluated = program.model.evaluate_shard(shard).loss_sum;
@@ -170,7 +170,7 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
       for (const Variable& variable : program.model.variables())
         fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
       fill(buffer.statistics(), std::numeric_limits<double>::quiet_NaN());
-      const ops::CrossEntropy again = program.model.train_shard(shard, place, buffer);
+      const ops::BatchLoss again = program.model.train_shard(shard, place, buffer);
       CHECK(again.loss_sum == first.loss_sum);
       CHECK(again.correct == first.correct);
       CHECK(same_bits(buffer.flat(), expected.view()));
@@ -275,12 +275,12 @@ TEST_CASE("a convnet of f32 is close to one of f64, on every kernel") {
   for (std::size_t which = 0; which < 4; ++which) {
     ConvnetProgram wide{all_of(DType::f64)[which]};
     const GradientBuffer exact = wide.buffer();
-    const ops::CrossEntropy expected = wide.model.train_shard(samples_from(0, 20, 32, DType::f64), {}, exact);
+    const ops::BatchLoss expected = wide.model.train_shard(samples_from(0, 20, 32, DType::f64), {}, exact);
     for (const SharedKernels& kernels : {reference(), automatic()}) {
       CAPTURE(which, kernels->name());
       ConvnetProgram narrow{all_of(DType::f32)[which], kernels};
       const GradientBuffer buffer = narrow.buffer();
-      const ops::CrossEntropy result = narrow.model.train_shard(samples_from(0, 20, 32, DType::f32), {}, buffer);
+      const ops::BatchLoss result = narrow.model.train_shard(samples_from(0, 20, 32, DType::f32), {}, buffer);
       CHECK(result.loss_sum == Approx(expected.loss_sum).epsilon(1e-6));
       CHECK(result.correct == expected.correct);
       // Five layers of sums of up to 20 * 42 terms of size 1, each rounded to 2^-24.

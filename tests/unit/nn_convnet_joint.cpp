@@ -75,7 +75,7 @@ Result train(Convnet& model, const JointBatch& batch, std::span<const GradientBu
   const SumList list{gradients.front().dtype(), model.joint()->joint_sums()};
   DeclaredSums ranks{*reductions, list, host_stream()};
   Result result;
-  for (const ops::CrossEntropy& each : model.joint()->train_jointly(batch, gradients, ranks)) {
+  for (const ops::BatchLoss& each : model.joint()->train_jointly(batch, gradients, ranks)) {
     result.loss += each.loss_sum;
     result.correct += each.correct;
   }
@@ -106,7 +106,7 @@ TEST_CASE("shards of any size are normalised as if they were one batch, forward 
     CAPTURE(dropout);
     ConvnetProgram program{joint(DType::f64, dropout)};
     const GradientBuffer whole = program.buffer();
-    const ops::CrossEntropy expected =
+    const ops::BatchLoss expected =
         program.model.train_shard(samples_from(0, all_samples, 16, DType::f64), {.step = 9}, whole);
     const Shards shards{program, DType::f64, 8};
     const Result result = train(program.model, shards);
@@ -143,7 +143,7 @@ TEST_CASE("an only shard that is the whole batch has the bits of train_shard") {
     BatchGroup filled = group;
     filled.batches.front().samples = 6;
     const ShardPlace place{.step = 2, .first_sample = 3};
-    const ops::CrossEntropy expected = program.model.train_shard(filled.batches.front(), place, buffer);
+    const ops::BatchLoss expected = program.model.train_shard(filled.batches.front(), place, buffer);
     const Tensor gradients = Tensor::copy_of(buffer.flat()), statistics = Tensor::copy_of(buffer.statistics());
     const Result result = train(program.model, {filled, {&place, 1}, 6}, {&buffer, 1});
     CHECK(result.loss == expected.loss_sum);

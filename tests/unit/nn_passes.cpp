@@ -26,8 +26,8 @@ class LossKernels final : public ops::ReferenceKernels {
   explicit LossKernels(Events& events) : events_{events} {}
 
   using ReferenceKernels::softmax_cross_entropy;
-  ops::CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                          const TensorView& d_logits) const override {
+  ops::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                       const TensorView& d_logits) const override {
     events_.emplace_back("loss");
     return ReferenceKernels::softmax_cross_entropy(logits, labels, samples, d_logits);
   }

@@ -58,7 +58,7 @@ std::vector<std::int64_t> dealt(std::int64_t total, std::int64_t shards, std::in
 }
 
 struct Trained {
-  ops::CrossEntropy losses;
+  ops::BatchLoss losses;
   Tensor gradients;
 };
 
@@ -67,7 +67,7 @@ Trained at_once(Program& program, const BatchGroup& group) {
   for (const Variable& variable : program.model.variables())
     fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
   const std::vector<ShardPlace> places(group.batches.size());
-  const ops::CrossEntropy losses = program.model.train_shards(group, places, buffer);
+  const ops::BatchLoss losses = program.model.train_shards(group, places, buffer);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
 
@@ -75,7 +75,7 @@ Trained at_once(Program& program, const BatchGroup& group) {
 Trained one_by_one(Program& program, const BatchGroup& group) {
   const GradientBuffer buffer = program.buffer();
   const std::vector<ShardPlace> places(group.batches.size());
-  const ops::CrossEntropy losses = program.model.Model::train_shards(group, places, buffer);
+  const ops::BatchLoss losses = program.model.Model::train_shards(group, places, buffer);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
 

@@ -130,15 +130,15 @@ inline int check_against_differences(std::span<const Variable> variables, const 
 inline void check_shards_add_up(Model& model, const GradientBuffer& home, std::int64_t step, const SampleBatch& whole,
                                 const std::function<SampleBatch(std::int64_t first, std::int64_t samples)>& shard_of,
                                 double margin) {
-  const ops::CrossEntropy at_once = model.train_shard(whole, {.step = step}, home);
+  const ops::BatchLoss at_once = model.train_shard(whole, {.step = step}, home);
   const std::vector<double> expected = in_double(home.flat());
 
   constexpr std::int64_t of_each = 3;
   FixedOrderAccumulator accumulator{home.dtype(), home.count()};
-  ops::CrossEntropy sums;
+  ops::BatchLoss sums;
   for (std::int64_t first = 0; first < whole.samples + of_each; first += of_each) {
     const std::int64_t samples = std::clamp<std::int64_t>(whole.samples - first, 0, of_each);
-    const ops::CrossEntropy part =
+    const ops::BatchLoss part =
         model.train_shard(shard_of(first, samples), {.step = step, .first_sample = first}, home.at(accumulator.next()));
     accumulator.push();
     sums.loss_sum += part.loss_sum;

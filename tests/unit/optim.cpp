@@ -117,9 +117,26 @@ TEST_CASE("the sums of one replica come back as they are") {
     CHECK(sums.samples == 2);
     CHECK(sums.loss == 1.5);
     CHECK(sums.correct == 1);
+    CHECK(sums.weight == 2.0);
     CHECK(optimizer.apply_gradients(context, {}, StepSums{.loss = 3}).loss == 3);
   });
   CHECK(floats(program.w.local()) == std::vector<float>{0, 1, 2});
+}
+
+TEST_CASE("gradients are divided by what the samples weigh, and not applied where they weigh nothing") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 1}};
+  const std::vector<Gradient> gradients{{of({2, 2, 2}), program.w}};
+  program.step(optimizer, gradients, StepSums{.samples = 7, .weight = 0.5});
+  CHECK(floats(program.w.local()) == std::vector<float>{-3, -2, -1});
+  program.step(optimizer, gradients, StepSums{.samples = 7, .weight = 0.0});
+  CHECK(floats(program.w.local()) == std::vector<float>{-3, -2, -1});
+  CHECK(optimizer.steps(program.strategy) == 1);
+  for (const double weight : {-0.5, std::numeric_limits<double>::infinity(), std::nan("")})
+    program.strategy.run([&](ReplicaContext& context) {
+      CHECK_THROWS_WITH(optimizer.apply_gradients(context, gradients, StepSums{.samples = 7, .weight = weight}),
+                        Catch::StartsWith("apply_gradients: samples that weigh "));
+    });
 }
 
 TEST_CASE("variables without a gradient stay as they are, between those that have one too") {

@@ -1,4 +1,6 @@
 // The simulated job: its schedule, its time, its end.
+#include <cstdio>
+#include <functional>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -6,6 +8,7 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/sim/sim.hpp>
@@ -38,6 +41,25 @@ Lines trace_of(std::uint64_t seed, std::vector<sim::Fault> faults = {}) {
   } catch (const Error&) {
   }
   return lines;
+}
+
+/// What the process writes to stderr during `body`.
+std::string stderr_of(const std::function<void()>& body) {
+  std::FILE* const file = std::tmpfile();
+  REQUIRE(file);
+  std::fflush(stderr);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  body();
+  std::fflush(stderr);
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  std::fseek(file, 0, SEEK_END);
+  std::string text(static_cast<std::size_t>(std::ftell(file)), ' ');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
 }
 
 /// Counts those that live.
@@ -210,6 +232,42 @@ TEST_CASE("an exception that leaves a run is the culprit's own when run throws i
   CHECK_THAT(outcome.line, Catch::StartsWith("sim: seed 2, 5 ranks: replica 3 (worker:3, host sim) failed: the cat ate "
                                              "sample 7; it was in step 1, computing (sim.cpp:"));
   for (const int rank : {0, 1, 2, 4}) CHECK(outcome.is<PeerError>(rank));
+}
+
+TEST_CASE("a job that fails as a test expects prints nothing, and its exception names the seed") {
+  const auto fails = [](const std::function<void(Strategy&, int)>& body) {
+    std::string words;
+    const std::string printed = stderr_of([&] {
+      try {
+        sim::run({.ranks = 3, .seed = 17}, body);
+      } catch (const std::exception& error) {
+        words = error.what();
+      }
+    });
+    CHECK(printed.empty());
+    return words;
+  };
+  CHECK_THAT(fails([](Strategy& strategy, int rank) { (void)strategy.same_on_all(rank); }),
+             Catch::EndsWith(" with 0 (sim: seed 17, 3 ranks)"));
+  const std::string of_peer = fails([](Strategy&, int rank) {
+    if (rank == 2) throw PeerError{1, "replica 1 is gone"};
+  });
+  CHECK(of_peer == "replica 1 is gone (sim: seed 17, 3 ranks)");
+  const std::string own = fails([](Strategy&, int rank) {
+    if (rank == 1) throw std::out_of_range{"sample 7"};
+  });
+  CHECK(own == "sample 7");
+}
+
+TEST_CASE("a failed assertion on a rank is reported with the seed") {
+  struct Assertion {};
+  const std::string printed = stderr_of([] {
+    try {
+      sim::run({.ranks = 1, .seed = 17}, [](Strategy&, int) { throw Assertion{}; });
+    } catch (const Assertion&) {
+    }
+  });
+  CHECK_THAT(printed, Catch::StartsWith("sim: seed 17, 1 rank: replica 0 (") && Catch::EndsWith("\n"));
 }
 
 TEST_CASE("a disagreement that every rank throws is thrown once") {

@@ -1,10 +1,13 @@
 // What the types refuse: wrong programs that do not compile. Each is told from a right one that does.
+#include <array>
 #include <concepts>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -57,6 +60,16 @@ template <class T>
 using Reduced = decltype(std::declval<StrategyExtended&>().reduce_to(ReduceOp::mean, std::declval<T>()));
 template <class T>
 using Broadcast = decltype(std::declval<StrategyExtended&>().broadcast_to(std::declval<T>()));
+
+template <class T>
+concept Broadcasts = requires(StrategyExtended& extended, T value) {
+  extended.broadcast_to(value);
+};
+
+template <class T>
+concept BroadcastsObject = requires(Strategy& strategy, T value) {
+  strategy.broadcast_object(value);
+};
 
 template <class Op>
 concept ReducesBy = requires(Strategy& strategy, Op op) {
@@ -174,10 +187,42 @@ TEST_CASE("what a reduction or broadcast proves the same on every rank is Mirror
   STATIC_REQUIRE(std::is_same_v<Reduced<std::vector<Tensor>>, std::vector<Tensor>>);
   STATIC_REQUIRE(std::is_same_v<Broadcast<PerReplica<int>>, Mirrored<int>>);
   STATIC_REQUIRE(std::is_same_v<Broadcast<Mirrored<std::string>>, Mirrored<std::string>>);
-  STATIC_REQUIRE(std::is_same_v<Broadcast<double>, double>);
   STATIC_REQUIRE(std::is_same_v<Broadcast<Tensor>, Mirrored<Tensor>>);
   STATIC_REQUIRE(std::is_same_v<Broadcast<IndexedSlices>, Mirrored<IndexedSlices>>);
   STATIC_REQUIRE(std::is_same_v<Broadcast<std::vector<int>>, Mirrored<std::vector<int>>>);
+}
+
+TEST_CASE("a plain number is not broadcast as if it were the same on every rank", "[E-29]") {
+  STATIC_REQUIRE(Broadcasts<PerReplica<int>>);
+  STATIC_REQUIRE(Broadcasts<Tensor>);
+  STATIC_REQUIRE_FALSE(Broadcasts<int>);
+  STATIC_REQUIRE_FALSE(Broadcasts<double>);
+  STATIC_REQUIRE_FALSE(Broadcasts<std::size_t>);
+  STATIC_REQUIRE_FALSE(Broadcasts<std::string>);
+}
+
+TEST_CASE("what is sent as an object means the same in another process") {
+  struct Plain {
+    int number;
+    char letter;
+  };
+  STATIC_REQUIRE(BroadcastsObject<int>);
+  STATIC_REQUIRE(BroadcastsObject<std::size_t>);
+  STATIC_REQUIRE(BroadcastsObject<Plain>);
+  STATIC_REQUIRE(BroadcastsObject<const char*>);  // a text, as std::string_view
+  STATIC_REQUIRE(BroadcastsObject<std::string_view>);
+  STATIC_REQUIRE(BroadcastsObject<std::map<std::string, std::vector<std::optional<Plain>>>>);
+  STATIC_REQUIRE(BroadcastsObject<std::string (*)()>);  // what replica 0 calls
+  STATIC_REQUIRE_FALSE(BroadcastsObject<int*>);
+  STATIC_REQUIRE_FALSE(BroadcastsObject<std::array<int*, 2>>);
+  STATIC_REQUIRE_FALSE(BroadcastsObject<std::optional<int*>>);
+  STATIC_REQUIRE_FALSE(BroadcastsObject<std::tuple<int, const void*>>);
+  STATIC_REQUIRE_FALSE(BroadcastsObject<std::vector<std::string_view>>);
+  STATIC_REQUIRE_FALSE(BroadcastsObject<std::span<int>>);
+  STATIC_REQUIRE_FALSE(BroadcastsObject<PerReplica<int>>);
+  STATIC_REQUIRE_FALSE(BroadcastsObject<Mirrored<int>>);
+  STATIC_REQUIRE_FALSE(BroadcastsObject<Tensor>);
+  STATIC_REQUIRE_FALSE(BroadcastsObject<MirroredVariable>);
 }
 
 TEST_CASE("a batch is a sequence of pairs of a value and its destination", "[E-27]") {

@@ -157,6 +157,25 @@ TEST_CASE("an initial value that throws makes no variable, and is announced") {
   CHECK_NOTHROW(f.strategy.create_variable({}, [] { return Tensor{}; }));
 }
 
+TEST_CASE("names are unique in a strategy: the lowest number that is free, names that were asked for counted",
+          "[C-3]") {
+  Fixture f;
+  Strategy other{*f.group};
+  const auto name_of = [](Strategy& strategy, const char* asked) {
+    return std::string{strategy.create_variable({.name = asked}, [] { return Tensor::scalar(1.f); }).name()};
+  };
+  CHECK(name_of(f.strategy, "") == "Variable");
+  CHECK(name_of(f.strategy, "") == "Variable_1");
+  CHECK(name_of(f.strategy, "w_1") == "w_1");
+  CHECK(name_of(f.strategy, "w") == "w");
+  CHECK(name_of(f.strategy, "w") == "w_2");
+  CHECK(name_of(f.strategy, "w_1") == "w_1_1");
+  const SyncOnReadVariable counter = f.strategy.create_sync_on_read({.name = "w"}, [] { return Tensor::scalar(1.f); });
+  CHECK(counter.name() == "w_3");
+  CHECK(counter.label() == "'w_3'");
+  CHECK(name_of(other, "w") == "w");
+}
+
 TEST_CASE("what ranks compare of a new variable: name, type, shape, options", "[A-25]") {
   Disagreeing d;
   CHECK(d.text_of([](Strategy& strategy) {

@@ -48,8 +48,8 @@ class ScriptedModel final : public nn::Model {
   std::string_view name() const override { return "scripted"; }
   std::span<const Variable> variables() const override { return variables_; }
 
-  ops::CrossEntropy train_shard(const SampleBatch& batch, const nn::ShardPlace& place,
-                                const nn::GradientBuffer& gradients) override {
+  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::ShardPlace& place,
+                             const nn::GradientBuffer& gradients) override {
     const auto labels = labels_in(batch);
     const std::vector<double> gradient = gradient_(seen.size(), batch);
     std::ranges::copy(gradient, gradients.of(variables_.front()).elements<double>().begin());
@@ -66,7 +66,7 @@ class ScriptedModel final : public nn::Model {
   void absorb_statistics(const TensorView& total, std::int64_t samples) override {
     absorbed.push_back({total.to_vector<double>(), samples});
   }
-  ops::CrossEntropy evaluate_shard(const SampleBatch& batch) override {
+  ops::BatchLoss evaluate_shard(const SampleBatch& batch) override {
     const auto labels = labels_in(batch);
     evaluated.push_back(batch.samples);
     return {.loss_sum = std::accumulate(labels.begin(), labels.end(), 0.0),
@@ -82,13 +82,44 @@ class ScriptedModel final : public nn::Model {
   std::vector<Variable> variables_;
 };
 
+/// As ScriptedModel, but its labels are masked: those that 3 divides weigh nothing, even ones 1, odd ones a half. What
+/// weighs something has a loss of 1 and, in evaluations, is predicted. The gradient is the number of such labels.
+class MaskedModel final : public nn::Model {
+ public:
+  explicit MaskedModel(Strategy& strategy)
+      : variables_{strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f64, {1}); })} {}
+
+  std::string_view name() const override { return "masked"; }
+  std::span<const Variable> variables() const override { return variables_; }
+  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::ShardPlace&,
+                             const nn::GradientBuffer& gradients) override {
+    const ops::BatchLoss result = evaluate_shard(batch);
+    gradients.of(variables_.front()).elements<double>()[0] = result.loss_sum;
+    return result;
+  }
+  ops::BatchLoss evaluate_shard(const SampleBatch& batch) override {
+    ops::BatchLoss result{.weight = 0};
+    for (const std::int32_t label : labels_in(batch)) {
+      if (label % 3 == 0) continue;
+      result.loss_sum += 1;
+      *result.weight += label % 2 == 0 ? 1 : 0.5;
+      ++result.correct;
+    }
+    return result;
+  }
+
+ private:
+  std::vector<Variable> variables_;
+};
+
 class Losses final : public Observer {
  public:
   std::vector<double> losses;
-  std::vector<std::int64_t> samples;
+  std::vector<std::int64_t> samples, evaluations_left;
   void on_step(const StepReport& report) override {
     losses.push_back(report.loss);
     samples.push_back(report.samples);
+    evaluations_left.push_back(report.evaluations_left);
   }
   void on_evaluation(const EvaluationReport&) override {}
 };
@@ -120,7 +151,7 @@ struct Trained {
   std::vector<Absorbed> absorbed;
   std::vector<std::int64_t> evaluated;
   std::vector<double> losses;
-  std::vector<std::int64_t> samples;
+  std::vector<std::int64_t> samples, evaluations_left;
   std::vector<double> weights;
   FitResult result;
 };
@@ -133,8 +164,13 @@ Trained train(const TrainingSamples& data, const FitOptions& options, std::int64
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;
   const FitResult result = fit(strategy, model, sgd, data, options, observer);
-  return {model.seen,      model.absorbed,   model.evaluated,
-          observer.losses, observer.samples, model.variables().front().local().to_vector<double>(),
+  return {model.seen,
+          model.absorbed,
+          model.evaluated,
+          observer.losses,
+          observer.samples,
+          observer.evaluations_left,
+          model.variables().front().local().to_vector<double>(),
           result};
 }
 
@@ -280,12 +316,62 @@ TEST_CASE("an evaluation of a text is by the label, with bits per byte; one of i
   CHECK_FALSE(train(images(8), one, 3, column_sums).result.last_evaluation.bits_per_byte);
 }
 
+TEST_CASE("losses, gradients and evaluations are divided by what the labels weigh, if the model says it") {
+  const int micro_batches = GENERATE(1, 2);
+  const auto group = make_local_group();
+  Strategy strategy{*group};
+  MaskedModel model{strategy};
+  Sgd sgd{{.learning_rate = 1}};
+  Losses observer;
+  const TextSet train = text(8, 5), test = text(3, 5), masked{.bytes = std::vector<std::uint8_t>(11, 3), .context = 5};
+  const auto sums_of = [](const TextSet& text) {
+    double count = 0, weight = 0;
+    for (std::size_t i = 1; i < text.bytes.size(); ++i) {
+      if (text.bytes[i] % 3 == 0) continue;
+      count += 1;
+      weight += text.bytes[i] % 2 == 0 ? 1 : 0.5;
+    }
+    return std::pair{count, weight};
+  };
+  const auto [count, weight] = sums_of(train);
+  const auto [test_count, test_weight] = sums_of(test);
+  REQUIRE(count != weight);
+  const TextSamples train_samples{train}, test_samples{test}, masked_samples{masked};
+  const FitOptions options{.global_batch = 8, .steps = 1, .shards = 4, .accumulate = micro_batches};
+  const auto run = [&](const SampleSource& source) {
+    return fit(strategy, model, sgd, {source, test_samples}, options, observer);
+  };
+  const FitResult result = run(train_samples);
+  CHECK(observer.losses == std::vector{count / weight});
+  CHECK(result.train_loss == count / weight);
+  CHECK(model.variables().front().local().to_vector<double>() == std::vector{-count / weight});
+  CHECK(result.last_evaluation.loss == test_count / test_weight);
+  CHECK(result.last_evaluation.accuracy == test_count / test_weight);
+  // Where all labels weigh nothing there is nothing to learn, and no mean.
+  CHECK(run(masked_samples).train_loss == 0);
+  CHECK(observer.losses.back() == 0);
+  CHECK(model.variables().front().local().to_vector<double>() == std::vector{-count / weight});
+}
+
 TEST_CASE("an evaluation takes 1024 labels at a time, or a sample a shard where that is more") {
   const FitOptions options{.global_batch = 1, .steps = 1, .shards = 4};
   using Sizes = std::vector<std::int64_t>;
   CHECK(train(text(1, 128), text(11, 128), options).evaluated == Sizes{2, 2, 2, 2, 0, 1, 1, 1});
   CHECK(train(text(1, 300), text(6, 300), options).evaluated == Sizes{1, 1, 1, 1, 0, 1, 0, 1});
   CHECK(train(text(1, 2000), text(4, 2000), options).evaluated == Sizes{1, 1, 1, 1});
+}
+
+TEST_CASE("an evaluation may take the first samples alone, and each step knows how many are to come") {
+  const TextSet test = text(11, 4);
+  const Trained trained = train(
+      text(1, 4), test, {.global_batch = 1, .steps = 5, .shards = 4, .evaluate_every = 2, .evaluation_samples = 3});
+  CHECK(trained.evaluations_left == std::vector<std::int64_t>{3, 3, 2, 2, 1});
+  CHECK(std::accumulate(trained.evaluated.begin(), trained.evaluated.end(), std::int64_t{0}) == 9);
+  CHECK(trained.result.last_evaluation.samples == 3);
+  CHECK(trained.result.last_evaluation.loss ==
+        std::accumulate(test.bytes.begin() + 1, test.bytes.begin() + 13, 0.) / 12);
+  const FitOptions more{.global_batch = 1, .steps = 1, .shards = 4, .evaluation_samples = 100};
+  CHECK(train(text(1, 4), test, more).result.last_evaluation.samples == 11);
 }
 
 TEST_CASE("an only shard is accumulated where its gradient belongs") {

@@ -44,6 +44,23 @@ TEST_CASE("what an attestation found is whole in the file when on_drift returns,
   CHECK(read_file(path) == metrics);
 }
 
+TEST_CASE("a file of something else is kept, and one of metrics replaced") {
+  const TemporaryDirectory folder;
+  const auto notes = folder.write("notes.txt", "{\"kind\": \"of notes\"}");
+  CHECK_THROWS_WITH(MetricsFile{notes}, "--metrics " + notes.string() +
+                                            ": is a file of something else, which would be lost; expected a new file, "
+                                            "or one of metrics");
+  CHECK_THROWS_AS(MetricsFile{notes}, ConfigError);
+  CHECK(read_file(notes) == "{\"kind\": \"of notes\"}");
+  const auto path = folder.path() / "metrics.jsonl";
+  for (int run = 0; run < 2; ++run) {
+    MetricsFile file{path};
+    CHECK(read_file(path).empty());
+    file.on_step({.step = 1, .loss = 2});
+  }
+  CHECK_NOTHROW(MetricsFile{"/dev/null"});
+}
+
 TEST_CASE("what an earlier run found goes when the next one begins its file") {
   const TemporaryDirectory folder;
   const auto old = folder.write("metrics.jsonl.attestation.json", "{}");

@@ -61,12 +61,12 @@ class DisturbedModel final : public nn::Model {
 
   std::string_view name() const override { return "disturbed"; }
   std::span<const Variable> variables() const override { return model_.variables(); }
-  ops::CrossEntropy train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
-                                const nn::GradientBuffer& gradients) override {
+  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
+                             const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);
   }
-  ops::CrossEntropy train_shards(const BatchGroup& group, std::span<const nn::ShardPlace> places,
-                                 const nn::GradientBuffer& sum) override {
+  ops::BatchLoss train_shards(const BatchGroup& group, std::span<const nn::ShardPlace> places,
+                              const nn::GradientBuffer& sum) override {
     BatchGroup disturbed = group;
     std::vector<nn::ShardPlace> disturbed_places{places.begin(), places.end()};
     switch (disturbance_) {
@@ -85,12 +85,48 @@ class DisturbedModel final : public nn::Model {
     }
     return model_.train_shards(disturbed, disturbed_places, sum);
   }
-  ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
+  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
 
  private:
   nn::Convnet model_;
   Disturbance disturbance_;
   int rank_;
+};
+
+/// Fits the label of an image by its first pixels. Labels have weights with many digits, whose sum shows its order.
+class WeighingModel final : public nn::Model {
+ public:
+  explicit WeighingModel(Strategy& strategy)
+      : variables_{strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {3}); })} {}
+
+  std::string_view name() const override { return "weighing"; }
+  std::span<const Variable> variables() const override { return variables_; }
+  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::ShardPlace&,
+                             const nn::GradientBuffer& gradients) override {
+    const std::span<float> gradient = gradients.of(variables_.front()).elements<float>();
+    std::ranges::fill(gradient, 0.0F);
+    return pass(shard, gradient);
+  }
+  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override { return pass(shard, {}); }
+
+ private:
+  ops::BatchLoss pass(const SampleBatch& shard, std::span<float> gradient) const {
+    const auto w = variables_.front().local().elements<float>(), x = shard.inputs.view().elements<float>();
+    const auto labels = shard.labels.view().elements<std::int32_t>();
+    const auto features = static_cast<std::size_t>(shard.inputs.shape()[1]);
+    ops::BatchLoss result{.weight = 0};
+    for (std::size_t row = 0; row < static_cast<std::size_t>(shard.samples); ++row) {
+      const float* const own = &x[row * features];
+      const float weight = 0.1F + own[3],
+                  error = w[0] * own[0] + w[1] * own[1] + w[2] * own[2] - static_cast<float>(labels[row]);
+      result.loss_sum += weight * error * error / 2;
+      *result.weight += 0.1 + 1.0 / 3 * own[3];
+      for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += weight * error * own[i];
+    }
+    return result;
+  }
+
+  std::vector<Variable> variables_;
 };
 
 class NoObserver final : public Observer {
@@ -129,7 +165,35 @@ std::uint64_t digest_of_training(int ranks, Disturbance disturbance) {
   return digests.front();
 }
 
+/// The weights after three steps and the last losses, all of them with all bits.
+std::vector<double> numbers_of_weighing(int ranks, int accumulate) {
+  const ImageData data = some_images();
+  const ImageSamples train{data.train, DType::f32}, test{data.test, DType::f32};
+  std::vector<double> numbers;
+  sim::run({.ranks = ranks}, [&](Strategy& strategy, int rank) {
+    WeighingModel model{strategy};
+    Sgd sgd{{.learning_rate = 0.1}};
+    NoObserver observer;
+    const FitResult result =
+        fit(strategy, model, sgd, {train, test},
+            {.global_batch = global_batch, .steps = 3, .shards = shards, .accumulate = accumulate}, observer);
+    if (rank != 0) return;
+    for (const float each : model.variables().front().local().to_vector<float>()) numbers.push_back(each);
+    numbers.insert(numbers.end(), {result.train_loss, result.last_evaluation.loss});
+  });
+  return numbers;
+}
+
 }  // namespace
+
+TEST_CASE("what labels weigh is added up in the fixed order too") {
+  const int accumulate = GENERATE(1, 2);
+  const std::vector<double> on_one = numbers_of_weighing(1, accumulate);
+  for (const int ranks : {2, 4, 8}) {
+    CAPTURE(ranks);
+    CHECK(numbers_of_weighing(ranks, accumulate) == on_one);
+  }
+}
 
 TEST_CASE("a training has the same bits on every number of ranks, and others where its order is broken") {
   const std::uint64_t untouched = digest_of_training(1, Disturbance::none);

@@ -18,6 +18,7 @@ enum class ExitCode : int {
   stall = 5,
   replicas_differ = 6,
   checkpoint = 7,
+  diverged = 8,
 };
 
 /// Base class of every exception that the library throws on purpose.
@@ -76,6 +77,12 @@ class CheckpointError : public Error {
 
 /// Replicas that should be equal are not.
 class AttestationError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The loss of a training is no finite number. Thrown on every rank with the same message.
+class DivergenceError : public Error {
  public:
   using Error::Error;
 };

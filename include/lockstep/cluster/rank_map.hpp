@@ -39,7 +39,17 @@ class RankMap {
   /// nodes.
   void require_tasks_on_one_node(std::span<const std::string> host_of_rank) const;
 
+  /// ConfigError if the spec names a node of the job for a task that runs on another one. Addresses are only names: an
+  /// alias, an IP address or a repeated localhost says nothing.
+  void require_tasks_where_named(std::span<const std::string> host_of_rank) const;
+
+  /// A warning, if a task runs on the node that the spec names for another task, and the node named for itself is not
+  /// in the job. It may be an alias. Empty if there is no such task.
+  std::string doubt_about_nodes(std::span<const std::string> host_of_rank) const;
+
  private:
+  bool runs_where_named(int rank, std::span<const std::string> host_of_rank) const;
+  std::string named_node(int rank) const;  ///< the address of its task, without the port
   void require_rank(int rank) const;
 
   ClusterSpec spec_;

@@ -16,14 +16,16 @@ namespace lockstep {
 /// different bits for a row if the number of rows changes. Rows from `samples` on are zero; code that sums over rows
 /// must leave them out.
 struct SampleBatch {
-  /// Images: [capacity, features], f32 or f64, scaled to [0, 1]. Text: [capacity, context], i32.
+  /// Images: [capacity, features], f32 or f64, scaled to [0, 1]. Text: [capacity, context], i32. A source and a model
+  /// of your own agree on any shape that begins with the capacity, and on any type; so for labels.
   Tensor inputs;
   /// i32: one label per image, [capacity], or one per byte of a text, [capacity, context].
   Tensor labels;
   std::int64_t samples = 0;
 
-  /// The number of labels of the samples present. A model adds up this many losses for the batch; for a mean, divide
-  /// their sum and its gradient by it.
+  /// The number of labels of the samples present, if each element of `labels` is one. A model adds up this many losses
+  /// for the batch; for a mean, divide their sum and its gradient by it. A model whose labels have weights, or several
+  /// elements each, says what they weigh (ops::BatchLoss).
   std::int64_t counted_labels() const;
 };
 

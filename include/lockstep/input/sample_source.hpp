@@ -18,7 +18,7 @@ class SampleSource {
 
   virtual std::int64_t count() const = 0;
 
-  /// The number of labels per sample. A mean loss is a mean over labels.
+  /// The number of labels per sample. Decides how many samples are evaluated at a time.
   virtual std::int64_t labels_per_sample() const { return 1; }
 
   /// Whether labels are the bytes of a text, so that a mean loss gives bits per byte.

@@ -43,10 +43,10 @@ class Convnet final : public Model {
 
   std::string_view name() const override { return "convnet"; }
   std::span<const Variable> variables() const override;
-  ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
-                                const GradientBuffer& gradients) override;
+  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
+                             const GradientBuffer& gradients) override;
   JointModel* joint() override;
-  ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
+  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
   /// Its batch norm layers' statistics, one layer after the other.
   std::int64_t statistics() const override;

@@ -30,16 +30,16 @@ class Mlp final : public Model {
 
   std::string_view name() const override { return "mlp"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
-                                const GradientBuffer& gradients) override;
+  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
+                             const GradientBuffer& gradients) override;
 
   /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all
   /// shards at once if that gives the same bits as shard by shard. This is tried out, which blocks the host, when
   /// shards of a new number or capacity arrive, also in train_shard and evaluate_shard. DeviceError for kernels that
   /// do not repeat their bits.
-  ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
-                                 const GradientBuffer& sum) override;
-  ops::CrossEntropy evaluate_shard(const SampleBatch& shard) override;
+  ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+                              const GradientBuffer& sum) override;
+  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
  private:
   /// Memory for the activations of the largest number of rows so far, so that a step allocates nothing.
@@ -62,7 +62,7 @@ class Mlp final : public Model {
   /// Takes all rows of `inputs`; leaves the logits in the output of the last layer.
   void forward(const TensorView& inputs, std::int64_t shards);
   /// Replaces the logits by their gradients.
-  ops::CrossEntropy losses(const BatchGroup& shards);
+  ops::BatchLoss losses(const BatchGroup& shards);
   void backward(const BatchGroup& shards, const GradientBuffer& sum);
   /// The gradients of one layer's variables, from its inputs and the gradient of its outputs.
   void add_up_gradients(std::size_t layer, const BatchGroup& shards, const TensorView& x, const TensorView& dy);

@@ -29,9 +29,10 @@ struct ShardPlace {
 /// The two passes of training, in order. The loss belongs to the forward pass.
 enum class TrainPass : std::uint8_t { forward, backward };
 
-/// A classifier with trainable variables. It works on one shard of a batch at a time. Its result is a function of its
-/// variables and of the shard's samples, place and capacity alone, not of earlier shards, the rank or the number of
-/// ranks. Summing shards in a fixed order therefore gives the same bits everywhere.
+/// A model with trainable variables, and its loss: any that is a sum over labels, each times its weight. It works on
+/// one shard of a batch at a time. Its result is a function of its variables and of the shard's samples, place and
+/// capacity alone, not of earlier shards, the rank or the number of ranks. Summing shards in a fixed order therefore
+/// gives the same bits everywhere.
 ///
 /// Batches and gradients are in memory of the strategy's device. Every method is LOCAL. Not thread-safe: a model keeps
 /// the activations of the shard it works on.
@@ -50,18 +51,19 @@ class Model {
 
   /// Forward and backward pass. `gradients` is a buffer made for `variables()`, with memory for as many statistics as
   /// the model has. Overwrites every variable's part of it with the gradient of the shard's *sum* of losses, and its
-  /// statistics. Returns sums over the shard's labels, of which there are shard.counted_labels(). A shard without
+  /// statistics. Returns sums over the labels of the samples present. If these are not shard.counted_labels() labels of
+  /// weight 1, as with masks of padding, the result says what they weigh together, which is 0 or more. A shard without
   /// samples gives +0.0 everywhere. InvalidArgument for a batch or buffer of other sizes or dtype than the model's, and
   /// for a label outside the classes.
-  virtual ops::CrossEntropy train_shard(const SampleBatch& shard, const ShardPlace& place,
-                                        const GradientBuffer& gradients) = 0;
+  virtual ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
+                                     const GradientBuffer& gradients) = 0;
 
   /// Forward and backward pass of shards that are adjacent in the global batch. Adds up what train_shard yields for
   /// each in the tree of fixed_order_sum: gradients and statistics into `sum`, a buffer as for train_shard, and losses
   /// into the result. The bits are those of that sum, however a model computes it. `places` are those of the shards;
   /// InvalidArgument for another number of them, or none.
-  virtual ops::CrossEntropy train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
-                                         const GradientBuffer& sum);
+  virtual ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+                                      const GradientBuffer& sum);
 
   /// The model as one that computes the shards of a step together; null if each is computed by itself. train_shard of a
   /// joint model takes its shard for the whole batch.
@@ -69,7 +71,7 @@ class Model {
 
   /// Forward pass only, as in use after training. The same result as train_shard's if the model has neither statistics
   /// nor dropout.
-  virtual ops::CrossEntropy evaluate_shard(const SampleBatch& shard) = 0;
+  virtual ops::BatchLoss evaluate_shard(const SampleBatch& shard) = 0;
 
   /// The number of elements that a shard yields besides its gradients, of the same dtype. They are sums over its
   /// samples, so those of shards add up. They must travel as the gradients do, through the same tree and under the same

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,9 +38,11 @@ struct Factors {
 };
 
 /// A batch's loss as sums, not means, because batches are cut into shards of unequal size.
-struct CrossEntropy {
-  double loss_sum = 0;
-  std::int64_t correct = 0;
+struct BatchLoss {
+  double loss_sum = 0;       ///< each label's loss times its weight
+  std::int64_t correct = 0;  ///< labels that were predicted, for a classifier
+  /// The sum of the labels' weights, which a mean divides by. If empty, each label weighs 1, as for every kernel.
+  std::optional<double> weight = {};
 };
 
 /// All views have one dtype, f32 or f64 (labels: i32), are row-major, and lie in memory of the kernels' device. A GPU's
@@ -110,12 +113,12 @@ class Kernels : public UpdateKernels {
   ///
   /// This overload writes the gradient of the *sum* of the losses to d_logits [rows, classes]: softmax minus one-hot in
   /// the rows that count, zero in the others. d_logits may be logits.
-  virtual CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                             const TensorView& d_logits) const = 0;
+  virtual BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                          const TensorView& d_logits) const = 0;
 
   /// The same without a gradient, for evaluation. The result has the same bits.
-  virtual CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                             std::int64_t samples) const = 0;
+  virtual BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                          std::int64_t samples) const = 0;
 
   /// sum += x, element by element. Same shape.
   virtual void add(const TensorView& sum, const TensorView& x) const = 0;

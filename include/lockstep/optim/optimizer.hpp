@@ -42,6 +42,8 @@ struct StepSums {
   std::int64_t samples = 0;
   double loss = 0;
   std::int64_t correct = 0;
+  /// What the samples weigh together. If empty, each weighs 1. Never empty in a sum over the replicas.
+  std::optional<double> weight = {};
 };
 
 /// Gradients that no rank can compute alone. `compute` makes each of `sums` over the ranks once, in their order, and
@@ -62,7 +64,7 @@ struct JointComputation {
 /// and while the stream is being captured; InvalidArgument, naming the variable, for a gradient of another shape or
 /// type than its variable, for a variable that is given twice, not trainable, of another strategy or not of f32 or f64,
 /// and for a gradient in the memory that the store keeps for another variable's; InvalidArgument for a negative number
-/// of samples.
+/// of samples, and for a weight that is negative or not finite.
 ///
 /// The gradients' memory in the store (VariableStore::gradient) is working memory, and holds the sums afterwards.
 /// Values that live elsewhere are copied there and stay as they are.
@@ -81,8 +83,16 @@ class Optimizer {
   void prepare(Strategy& strategy, const VariableList& variables) const;
 
   /// LOCAL. Steps made so far on variables of `strategy`, which set the learning rate. A call without variables, or
-  /// with 0 samples, is not a step.
+  /// with samples that weigh 0, is not a step.
   std::int64_t steps(Strategy& strategy) const;
+
+  /// LOCAL. The learning rate of the last step; 0 before the first.
+  double learning_rate() const { return last_.learning_rate; }
+
+  /// LOCAL. The global norm of the last step's gradient, before clipping (Rules::clip_norm); 0 before the first step,
+  /// and after a call that was not a step. If the step did not clip, reads the gradients' memory in the store, which
+  /// must still hold the sums; on a GPU, waits for it.
+  double gradient_norm();
 
   /// Applies the sum of the replicas' gradients. The caller scales the loss.
   template <GradientList List = std::initializer_list<Gradient>>
@@ -100,8 +110,9 @@ class Optimizer {
     apply(context, {.gradients = gradients, .sums = &sums}, here);
   }
 
-  /// The same with `own.samples`. The other numbers ride along, so a step with its loss costs no further agreement.
-  /// Returns the sums over the replicas, the same on every rank; the loss is added up as the gradients are.
+  /// The same with `own`, whose gradients are divided by the sum of the replicas' weights; if that is 0, nothing is
+  /// applied. The other numbers ride along, so a step with its loss costs no further agreement. Returns the sums over
+  /// the replicas, the same on every rank; loss and weight are added up as the gradients are.
   template <GradientList List = std::initializer_list<Gradient>>
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
                            Here here = Here::current()) {
@@ -139,7 +150,7 @@ class Optimizer {
     /// not decay.
     double weight_decay = 0;
     /// Scales a step's gradient down to this global norm if it is longer. The norm is the root of the sum of squares
-    /// over all variables' gradients, each the sum over the replicas divided by the samples.
+    /// over all variables' gradients, each the sum over the replicas divided by the weight of the samples.
     /// UpdateKernels::sum_of_squares adds them up, in the order given to apply_gradients. A norm that is not finite
     /// scales nothing: the fault reaches the variables and shows in the loss.
     std::optional<double> clip_norm = {};
@@ -173,13 +184,22 @@ class Optimizer {
   void apply(ReplicaContext& context, const Request& request, const Here& here);
   std::exception_ptr compute(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
   void reduce_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
-  void step(const Plan& plan, double divisor);
-  double clip_factor(const Plan& plan, double divisor) const;
+  void step(double divisor);
+  double clip_factor();
+
+  /// What is known of the last step.
+  struct Last {
+    std::shared_ptr<const Plan> plan;  ///< null before the first step
+    double learning_rate = 0;
+    double divisor = 1;                        ///< the store holds so many times the gradient
+    std::optional<double> gradient_norm = {};  ///< once it was asked for
+  };
 
   Rules rules_;
   std::string counter_;                          ///< the store's name of the step counter
   std::shared_ptr<const ops::Kernels> kernels_;  ///< chosen by the first step if none were given
-  std::unique_ptr<const Plan> plan_;  ///< of the last call, since most programs give the same variables every time
+  std::shared_ptr<const Plan> plan_;  ///< of the last call, since most programs give the same variables every time
+  Last last_;
 };
 
 }  // namespace lockstep

@@ -56,7 +56,8 @@ struct Options {
   std::function<void(std::string_view line)> trace = {};
 
   /// Gets one line if the job fails, which says how to reproduce it: "sim: seed 1234, 8 ranks: replica 2 …". If empty,
-  /// the line goes to stderr.
+  /// the message of the exception that `run` throws ends with "(sim: seed 1234, 8 ranks)" instead, if its type is one
+  /// of this library's.
   std::function<void(std::string_view line)> report = {};
 
   /// For the strategy that `body` gets, as in RuntimeOptions.
@@ -83,6 +84,11 @@ struct Options {
 /// When the job is over, throws what it failed with, if anything: the exception of the rank to blame if it threw one of
 /// its own, else the verdict as the lowest rank got it. A verdict that `body` caught on every rank is not a failure,
 /// unless it ended the job. InvalidArgument for invalid options.
+///
+/// Prints nothing, so that a test that expects a failure is silent when it passes. Exceptions of the program's own
+/// types are thrown as they are, without the seed, so a test that tries several seeds captures them for its own
+/// assertions. What is not even a std::exception is taken for a failed assertion of a test framework: a line with the
+/// seed then goes to stderr.
 void run(Options options, std::function<void(Strategy&, int rank)> body);
 
 /// Lets other simulated ranks run. Does nothing outside a simulation, so a trainer may call it anywhere.

@@ -43,6 +43,10 @@ template <class Fn, class Items, class... T>
 concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...> &&
     !std::is_void_v<detail::result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
 
+/// A number, or a value of a type that no collective of StrategyExtended takes.
+template <class T>
+concept PlainHostValue = ReducibleNumber<T> || !(Reducible<T> || is_mirrored<T> || is_per_replica<T>);
+
 namespace detail {
 
 template <class T>
@@ -195,12 +199,17 @@ class StrategyExtended {
     return broadcast_to(PerReplica<T>{value}, here);
   }
 
-  /// LOCAL. Returns a Mirrored value, or a plain number, as it is; the number stays plain.
+  /// LOCAL. Returns a Mirrored value as it is.
   template <class T>
-  requires(ReducibleNumber<T> || is_mirrored<T>) T broadcast_to(const T& value, Here = Here::current()) {
+  requires is_mirrored<T> T broadcast_to(const T& value, Here = Here::current()) {
     require_context();
     return value;
   }
+
+  /// A plain number does not say whether it is replica 0's or the same on every rank already, and other host values are
+  /// no tensors.
+  template <PlainHostValue T>
+  void broadcast_to(const T&, Here = {}) = delete;  // broadcast_object sends replica 0's value, same_on_all compares
 
   /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment goes straight to this rank's component. `fn`
   /// gets the handle in its own type, so a MirroredVariable stays one. Every rank must make the same update; arguments

@@ -31,6 +31,9 @@ class ReplicaGroup {
   /// all ranks are on one node.
   void set_nodes(std::vector<int> node_of_rank);
 
+  /// The number of ranks on this rank's node.
+  int ranks_of_node() const;
+
   /// LOCAL, at most once, before the first strategy is made. Adds the plane for GPU memory: the same ranks in the same
   /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU.
   void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data);

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -13,6 +16,7 @@
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/drift.hpp>
 #include <lockstep/strategy/extended.hpp>
+#include <lockstep/strategy/object_bytes.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/replica_group.hpp>
 #include <lockstep/strategy/same_on_all.hpp>
@@ -66,9 +70,9 @@ class Strategy {
   std::string name() const;
 
   /// COLL, agreed, blocking. Calls `initial` on every rank and keeps replica 0's value. The next `seal` allocates the
-  /// memory. MismatchError if name, shape, type or options differ between ranks. If `initial` throws on one rank, the
-  /// exception is rethrown there and the others throw PeerError. InvalidArgument, before any communication, for options
-  /// that no mirrored variable can have. ContextError in another strategy's context.
+  /// memory. MismatchError if the ranks ask for different names, or differ in shape, type or options. If `initial`
+  /// throws on one rank, the exception is rethrown there and the others throw PeerError. InvalidArgument, before any
+  /// communication, for options that no mirrored variable can have. ContextError in another strategy's context.
   MirroredVariable create_variable(VariableOptions options, const std::function<Tensor()>& initial,
                                    Here here = Here::current());
 
@@ -163,6 +167,27 @@ class Strategy {
     return detail::MirroredAccess::make(std::move(value));
   }
 
+  /// COLL, blocking, one agreement, in this strategy's contexts or the default one. Gives every rank the value that
+  /// replica 0 passes, such as a text of any length or a struct; what the other ranks pass is ignored. MismatchError if
+  /// the ranks pass different types, or structs of different sizes. Costs one message, and another one and a second
+  /// agreement if the value takes more than 1 KB. The value travels as it lies in memory, so all ranks need the same
+  /// byte order. Members that a struct's Nest does not name get their default values.
+  template <BroadcastableObject T>
+  requires(!std::invocable<const T&>) Mirrored<T> broadcast_object(const T& value, Here here = Here::current()) {
+    return broadcast_made<T>([&]() -> const T& { return value; }, here);
+  }
+  Mirrored<std::string> broadcast_object(std::string_view text, Here here = Here::current()) {
+    return broadcast_made<std::string>([&] { return std::string{text}; }, here);
+  }
+
+  /// The same for the value that `make()` returns. It is called on replica 0 only, while the others wait for it,
+  /// however long it takes. If it throws, the exception is rethrown there and the others throw PeerError.
+  template <std::invocable Make>
+  requires BroadcastableObject<detail::value_result_t<Make>> Mirrored<detail::value_result_t<Make>> broadcast_object(
+      Make&& make, Here here = Here::current()) {
+    return broadcast_made<detail::value_result_t<Make>>(make, here);
+  }
+
   /// LOCAL, in any context. ContextError while this rank's stream is being captured into a CUDA graph. For library code
   /// that enqueues work before it meets the other ranks.
   void require_not_captured();
@@ -219,6 +244,21 @@ class Strategy {
   /// `fn` returns the text that the ranks compare at the end of the run.
   void run_replica(const std::optional<Here>& place, const std::function<std::string(ReplicaContext&)>& fn);
   void compare(const std::string& text, const Here& here);
+
+  using MakeBytes = std::function<std::vector<std::byte>()>;
+  /// The bytes that `make` returns on replica 0, on every rank. The ranks compare `layout`.
+  std::vector<std::byte> broadcast_bytes(const std::string& layout, const MakeBytes& make, const Here& here);
+  template <class T, class Make>
+  Mirrored<T> broadcast_made(Make&& make, const Here& here) {
+    const auto make_bytes = [&] {
+      std::vector<std::byte> bytes;
+      detail::append_object<T>(std::invoke(make), bytes);
+      return bytes;
+    };
+    const std::vector<std::byte> bytes = broadcast_bytes(detail::object_layout<T>(), make_bytes, here);
+    std::span<const std::byte> left{bytes};
+    return detail::MirroredAccess::make(detail::take_object<T>(left));
+  }
   std::shared_ptr<detail::VariableState> create(VariableOptions options, VariableSynchronization synchronization,
                                                 const std::function<Tensor()>& initial, const Here& here);
 

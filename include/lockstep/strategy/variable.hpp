@@ -25,7 +25,7 @@ std::string_view name_of(VariableSynchronization synchronization);
 std::string_view name_of(VariableAggregation aggregation);
 
 struct VariableOptions {
-  std::string name;
+  std::string name;  ///< need not be unique, see Variable::name. If empty, "Variable"
   bool trainable = true;
   VariableSynchronization synchronization = VariableSynchronization::automatic;
   /// How the replicas' values become one: for a mirrored variable those assigned in replica context, for a sync-on-read
@@ -41,11 +41,12 @@ struct VariableState;
 /// handle does.
 class Variable {
  public:
-  /// The name given at creation, verbatim.
+  /// Unique in its strategy, and the same on every rank. The name asked for at creation or, if an earlier variable has
+  /// it, that name with the first of "_1", "_2", … that makes a free one: "w", "w_1".
   std::string_view name() const;
 
-  /// How messages call it: "'w'", or "'w' #2" for the second variable of that name in its strategy.
-  std::string_view label() const;
+  /// The name in quotes, as in messages: "'w_1'".
+  std::string label() const;
 
   const Shape& shape() const;
   DType dtype() const;

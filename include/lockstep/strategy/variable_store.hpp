@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,8 +35,7 @@ struct StoreSegment {
 };
 
 struct VariableState {
-  std::string name;
-  std::string label;  ///< Variable::label
+  std::string name;  ///< Variable::name
   Shape shape;
   DType dtype;
   bool trainable;
@@ -81,8 +81,8 @@ class VariableStore {
 
   Stream& stream() const { return *stream_; }
 
-  /// The Variable::label of the next variable called `name`.
-  std::string next_label(std::string_view name) const;
+  /// The Variable::name of the next variable that asks for the name `asked`.
+  std::string unique_name(const std::string& asked) const;
 
   void add(std::shared_ptr<detail::VariableState> variable);
 
@@ -123,6 +123,7 @@ class VariableStore {
  private:
   Stream* stream_;
   std::vector<std::shared_ptr<detail::VariableState>> variables_;
+  std::set<std::string> names_;  ///< of the variables
   std::vector<std::shared_ptr<detail::StoreSegment>> segments_;
   std::map<std::string, Tensor, std::less<>> counters_;  ///< i64[], on the host
   std::size_t sealed_ = 0;

@@ -19,6 +19,9 @@ struct TrainingSamples {
   const SampleSource& test;
 };
 
+/// What to do when a loss is no finite number.
+enum class OnDivergence : std::uint8_t { stop, proceed };
+
 struct FitOptions {
   std::int64_t global_batch = 256;
   std::int64_t steps = 1;
@@ -27,20 +30,27 @@ struct FitOptions {
   int accumulate = 1;      ///< micro-batches per shard
   /// Steps between evaluations. If empty, evaluates after each epoch. The last step always evaluates.
   std::optional<std::int64_t> evaluate_every;
+  /// Samples of an evaluation, the first ones of the test set. If empty, or if there are fewer, all of them.
+  std::optional<std::int64_t> evaluation_samples;
   /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every;
+  OnDivergence on_divergence = OnDivergence::stop;
 };
 
 struct FitResult {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
   double seconds = 0;     ///< training time, excluding evaluations
-  double train_loss = 0;  ///< mean per label over the last epoch's worth of steps
+  double train_loss = 0;  ///< mean per label, by weight, over the last epoch's worth of steps
   EvaluationReport last_evaluation{};
 };
 
 /// COLL, blocking. Trains `model` on `data`.
+///
+/// Every mean, of gradients and of losses, is a sum over labels divided by what these labels weigh: 1 each, unless the
+/// model says otherwise (ops::BatchLoss::weight). Weights are summed over all shards and ranks, in the tree that sums
+/// the losses, before the gradient is divided. A step whose labels weigh 0 changes nothing and reports a loss of 0.
 ///
 /// A step is one Strategy::run. Each rank computes the gradients of its shards of the global batch, adds them up in the
 /// fixed order, and takes part in one merge_call. A shard is computed in `accumulate` micro-batches, one after the
@@ -58,8 +68,13 @@ struct FitResult {
 /// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step.
 /// If they differ, `observer` is told, and every rank throws DriftError.
 ///
+/// If the loss of a step or of an evaluation is no finite number, the run ends: after `observer` has seen the loss,
+/// every rank throws DivergenceError, which names the step, its learning rate and its gradient norm. All ranks decide
+/// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run goes on. The ranks
+/// compare `on_divergence` at the start.
+///
 /// Seals the variables first if they are not sealed. InvalidArgument for options below 1, and unless the ranks divide
-/// `shards`.
+/// `shards`. MismatchError if the ranks differ in `on_divergence`.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer);
 

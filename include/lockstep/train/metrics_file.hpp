@@ -10,12 +10,12 @@
 namespace lockstep {
 
 /// Writes
-///   {"kind":"train","step","epoch","samples","loss","seconds","samples_per_second"}   after every step
-///   {"kind":"eval","step","epoch","loss","accuracy","seconds"}                        after every evaluation
-/// with "bits_per_byte" after the loss of an evaluation on text. Numbers read back as the same doubles; those that are
-/// not finite are null. Every line reaches the file before the call returns, so a run that is killed loses none; Error,
-/// naming the file, if it cannot be written. The findings of an attestation are one object in FILE.attestation.json
-/// beside it:
+///   {"kind":"train","step","epoch","samples","loss","learning_rate","gradient_norm","seconds","samples_per_second"}
+///   {"kind":"eval","step","epoch","loss","accuracy","seconds"}
+/// after every step and every evaluation, with "bits_per_byte" after the loss of an evaluation on text. Numbers read
+/// back as the same doubles; those that are not finite are null. Every line reaches the file before the call returns,
+/// so a run that is killed loses none; Error, naming the file, if it cannot be written. The findings of an attestation
+/// are one object in FILE.attestation.json beside it:
 ///   {"step","message","blamed":[REPLICA,…],"differing":[{"name","digests":[DIGEST OF REPLICA 0,…]},…]}
 /// For the chief alone.
 class MetricsFile final : public Observer {
@@ -23,6 +23,7 @@ class MetricsFile final : public Observer {
   /// Empties the file and removes the findings of an earlier run. ConfigError, naming the file, if that fails.
   explicit MetricsFile(std::filesystem::path path);
 
+  bool wants_gradient_norm() const override { return true; }
   void on_step(const StepReport& report) override;
   void on_evaluation(const EvaluationReport& report) override;
 

@@ -15,27 +15,49 @@ struct StepReport {
   std::int64_t epoch;    ///< epoch of the step, from 1
   std::int64_t epochs;   ///< epochs that the whole run touches
   std::int64_t samples;  ///< samples seen so far
-  double loss;           ///< mean per label of the step's global batch, before its update
-  double seconds;        ///< training time so far, excluding evaluations
+  double loss;           ///< mean per label, by weight, of the step's global batch, before its update
+  double learning_rate;
+  /// Optimizer::gradient_norm, if this rank's observer wants it.
+  std::optional<double> gradient_norm;
+  std::int64_t evaluations_left;    ///< evaluations to come, one after this step included
+  std::int64_t evaluation_samples;  ///< samples of each
+  double seconds;                   ///< training time so far, excluding evaluations
   double samples_per_second;
 };
 
-/// After an evaluation on the whole test set.
+/// During an evaluation.
+struct EvaluationProgress {
+  std::int64_t step;
+  std::int64_t epoch;
+  std::int64_t done;     ///< samples so far
+  std::int64_t samples;  ///< samples of the evaluation
+  double seconds;        ///< since its start
+};
+
+/// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
 struct EvaluationReport {
   std::int64_t step;
   std::int64_t epoch;
-  double loss;                          ///< mean per label of the test set
+  std::int64_t samples;
+  double loss;                          ///< mean per label, by weight
   std::optional<double> bits_per_byte;  ///< the loss in bits (text only)
-  double accuracy;                      ///< fraction of the labels that were predicted
+  double accuracy;                      ///< labels that were predicted, divided by what all labels weigh
   double seconds;                       ///< duration of the evaluation
 };
 
-/// Called on every rank, between steps. on_drift must not throw, since its exception would hide the drift. Exceptions
-/// of the others leave `fit`.
+/// Called on every rank, between steps, in the context in which `fit` was called, unless stated otherwise. So an
+/// observer may call collectives, such as save_checkpoint, if it does so on every rank. What it does on the chief
+/// alone, such as writing a line, must not be a collective. `wants_gradient_norm` must not change its answer. on_drift
+/// must neither call a collective nor throw, since its exception would hide the drift. Exceptions of the others leave
+/// `fit`.
 class Observer {
  public:
   virtual ~Observer() = default;
+  /// Whether `on_step` uses the norm of the gradient, which may cost a pass over all gradients.
+  virtual bool wants_gradient_norm() const { return false; }
   virtual void on_step(const StepReport& report) = 0;
+  /// After each batch of an evaluation, inside replica code: must not communicate.
+  virtual void on_evaluating(const EvaluationProgress& /*progress*/) {}
   virtual void on_evaluation(const EvaluationReport& report) = 0;
 
   /// The replicas were found to differ at the end of `step` (from 1); the run ends.

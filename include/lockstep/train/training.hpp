@@ -24,6 +24,9 @@ enum class OptimizerKind : std::uint8_t { sgd, momentum, adamw };
 /// How the learning rate changes after warm-up: constant, or cosine decay to 0 at the end of the run.
 enum class ScheduleKind : std::uint8_t { constant, cosine };
 
+/// Whether the chief prints progress on stderr.
+enum class ShowProgress : std::uint8_t { yes, no };
+
 struct TrainingOptions {
   std::filesystem::path data;  ///< a folder of images or a text file
   ModelKind model = ModelKind::mlp;
@@ -43,7 +46,8 @@ struct TrainingOptions {
   std::optional<std::int64_t> global_batch;
   /// If empty: momentum, or AdamW for text.
   std::optional<OptimizerKind> optimizer;
-  /// Peak of the schedule. If empty: 0.1, or 0.001 for AdamW.
+  /// Peak of the schedule. If empty: 0.03 for an mlp with momentum, 0.01 for other models with momentum, 0.1 for sgd,
+  /// 0.001 for AdamW.
   std::optional<double> learning_rate;
   double momentum = 0.9;
   ScheduleKind schedule = ScheduleKind::constant;
@@ -58,10 +62,12 @@ struct TrainingOptions {
   int threads = 1;
   ops::KernelChoice kernels = ops::KernelChoice::automatic;
   DType dtype = DType::f32;
-  std::optional<std::int64_t> evaluate_every;
+  std::optional<std::int64_t> evaluate_every, evaluation_samples;
   std::optional<std::int64_t> attest_every = 100;
+  OnDivergence on_divergence = OnDivergence::stop;
   /// Where the chief writes metrics and, beside them, the findings of an attestation. If empty, nowhere.
   std::filesystem::path metrics;
+  ShowProgress progress = ShowProgress::yes;
 };
 
 struct TrainingResult {
@@ -78,9 +84,9 @@ struct TrainingResult {
 /// Whether GPUs have all the kernels that `model` needs. The CPU has them for every model.
 bool has_gpu_kernels(ModelKind model);
 
-/// COLL, blocking. Loads the data, makes the model and trains it, with progress on the chief's stderr. `device` goes
-/// into the result. ConfigError on a rank with a wrong option or wrong data, PeerError on the others; MismatchError if
-/// the ranks loaded different data or their kernels differ (Kernels::fingerprint).
+/// COLL, blocking. Loads the data, makes the model and trains it, with progress on the chief's stderr if it is shown.
+/// `device` goes into the result. ConfigError on a rank with a wrong option or wrong data, PeerError on the others;
+/// MismatchError if the ranks loaded different data or their kernels differ (Kernels::fingerprint).
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
 /// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.

@@ -19,7 +19,8 @@
 
 namespace lockstep {
 
-/// Numbers that a tensor can hold: float, double, 32-bit and 64-bit signed integers, and 8-bit unsigned ones.
+/// Numbers that a tensor can hold: float, double, 32-bit and 64-bit signed integers, and 8-bit unsigned ones. Others
+/// travel as one of these, such as a std::size_t or a bool as std::int64_t.
 template <class T>
 concept ReducibleNumber = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint8_t> ||
     (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8) && !std::same_as<T, wchar_t>);
@@ -39,9 +40,9 @@ inline constexpr bool is_reducible<T> = detail::with_member_types<T>([]<class...
   return (is_reducible<M> && ...);
 });
 
-/// What a reduction accepts.
+/// What a reduction accepts. The comment below stands on the line that compilers show if a type is refused.
 template <class T>
-concept Reducible = is_reducible<T>;
+concept Reducible = is_reducible<T>;  // float, double, int32_t, int64_t, uint8_t, Tensor; nests; structs with a Nest<T>
 
 namespace detail {
 

@@ -125,14 +125,14 @@ class CudaKernels final : public Kernels {
     });
   }
 
-  CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                     const TensorView& d_logits) const override {
+  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                  const TensorView& d_logits) const override {
     check_cross_entropy(here, logits, labels, samples, d_logits);
     return cross_entropy(logits, labels, samples, &d_logits);
   }
 
-  CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                     std::int64_t samples) const override {
+  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                  std::int64_t samples) const override {
     check_cross_entropy(here, logits, labels, samples);
     return cross_entropy(logits, labels, samples, nullptr);
   }
@@ -209,8 +209,8 @@ class CudaKernels final : public Kernels {
     return true;
   }
 
-  CrossEntropy cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                             const TensorView* d_logits) const {
+  BatchLoss cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                          const TensorView* d_logits) const {
     if (samples == 0) {
       if (d_logits) fill_zero(*d_logits, stream_);
       return {};

@@ -89,14 +89,14 @@ void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, 
   with_type(y.dtype(), [&]<class T>() { loops::relu_gradient(data<T>(y), data<T>(dy), data<T>(dx), y.count()); });
 }
 
-CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                     std::int64_t samples, const TensorView& d_logits) const {
+BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                  std::int64_t samples, const TensorView& d_logits) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples, d_logits);
   check_labels(logits, labels, samples);
   return with_type(logits.dtype(), [&]<class T>() {
     const std::int64_t classes = logits.shape()[1];
     const std::int32_t* const label = data<std::int32_t>(labels);
-    CrossEntropy total;
+    BatchLoss total;
     for (std::int64_t row = 0; row < samples; ++row) {
       T* const d_row = data<T>(d_logits) + row * classes;
       const auto entropy = loops::row_entropy(data<T>(logits) + row * classes, classes, label[row], d_row);
@@ -109,15 +109,15 @@ CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, c
   });
 }
 
-CrossEntropy ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                     std::int64_t samples) const {
+BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                  std::int64_t samples) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples);
   check_labels(logits, labels, samples);
   return with_type(logits.dtype(), [&]<class T>() {
     const std::int64_t classes = logits.shape()[1];
     const std::int32_t* const label = data<std::int32_t>(labels);
     std::vector<T> exps(static_cast<std::size_t>(classes));
-    CrossEntropy total;
+    BatchLoss total;
     for (std::int64_t row = 0; row < samples; ++row) {
       const auto entropy = loops::row_entropy(data<T>(logits) + row * classes, classes, label[row], exps.data());
       total.loss_sum += entropy.loss;

@@ -23,10 +23,10 @@ class ReferenceKernels : public Kernels {
   void sum_rows(const TensorView& rows, const TensorView& out) const override;
   void relu(const TensorView& x, const TensorView& y) const override;
   void relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const override;
-  CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                     const TensorView& d_logits) const override;
-  CrossEntropy softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                     std::int64_t samples) const override;
+  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                  const TensorView& d_logits) const override;
+  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                  std::int64_t samples) const override;
   void add(const TensorView& sum, const TensorView& x) const override;
 
   // update.cpp

@@ -1,0 +1,71 @@
+// The broadcast of host values whose size replica 0 alone knows.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <lockstep/strategy/strategy.hpp>
+
+#include "strategy/context_stack.hpp"
+#include "strategy/strategy_core.hpp"
+#include "strategy/type_text.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The first message. It holds the size of the value and, for most values, all of it.
+struct FirstMessage {
+  std::uint64_t size = 0;
+  std::array<std::byte, 1016> bytes{};
+};
+
+TensorView view_of(std::span<std::byte> bytes) {
+  return {bytes.data(), {static_cast<std::int64_t>(bytes.size())}, DType::u8, DeviceKind::cpu};
+}
+
+}  // namespace
+
+std::string detail::flat_layout(const std::type_info& type, std::size_t bytes) {
+  return fmt::format("{} of {} bytes", type_text(type), bytes);
+}
+
+std::vector<std::byte> Strategy::broadcast_bytes(const std::string& layout, const MakeBytes& make, const Here& here) {
+  detail::require_not_another(*this);
+  require_not_captured();
+  MeetingPoint& meeting = core_->group.meeting();
+  const std::string text = "broadcast_object of " + layout;
+  std::vector<std::byte> bytes;
+  if (core_->group.rank() == 0) {
+    const auto alone = meeting.working_alone();
+    try {
+      bytes = make();
+    } catch (...) {
+      meeting.fail(std::current_exception());
+    }
+    agree(TagKind::reduce, here, text);
+  } else {
+    agree(TagKind::reduce, here, text);
+  }
+
+  const auto broadcast = [&](std::span<std::byte> some) {
+    const TensorView view = view_of(some);
+    reductions().broadcast(std::span{&view, 1}, 0);
+  };
+  FirstMessage first{.size = bytes.size()};
+  std::copy_n(bytes.begin(), std::min(bytes.size(), first.bytes.size()), first.bytes.begin());
+  broadcast(std::as_writable_bytes(std::span{&first, 1}));
+  try {
+    bytes.resize(static_cast<std::size_t>(first.size));
+  } catch (...) {
+    meeting.fail(std::current_exception());
+  }
+  const std::size_t sent = std::min(bytes.size(), first.bytes.size());
+  std::copy_n(first.bytes.begin(), sent, bytes.begin());
+  if (sent == bytes.size()) return bytes;
+  agree(TagKind::reduce, here, "memory for " + text);  // else the others would wait for a rank without memory
+  broadcast(std::span{bytes}.subspan(sent));
+  return bytes;
+}
+
+}  // namespace lockstep

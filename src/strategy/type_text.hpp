@@ -1,0 +1,12 @@
+// Types as the source writes them.
+#pragma once
+
+#include <string>
+#include <typeinfo>
+
+namespace lockstep::detail {
+
+/// "lockstep::Mirrored<double>".
+std::string type_text(const std::type_info& type);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,96 @@
+#include "train/progress_line.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+constexpr double memory_seconds = 10;
+
+/// Of a training step, whose backward pass takes about twice as long as its forward pass.
+constexpr double forward_part = 1. / 3;
+
+}  // namespace
+
+void TimeLeft::on_step(const StepReport& report) {
+  const double duration = report.seconds - training_seconds_;
+  training_seconds_ = report.seconds;
+  // The first step also allocates and compiles, so the second one replaces it.
+  const double counted = report.step < 2 ? 1 : 1 / static_cast<double>(report.step - 1);
+  step_seconds_ += std::max(counted, 1 - std::exp(-duration / memory_seconds)) * (duration - step_seconds_);
+  samples_per_step_ = static_cast<double>(report.samples) / static_cast<double>(report.step);
+  steps_left_ = report.steps - report.step;
+  samples_to_evaluate_ = static_cast<double>(report.evaluations_left) * static_cast<double>(report.evaluation_samples);
+  evaluated_ = 0;
+}
+
+void TimeLeft::on_evaluating(const EvaluationProgress& progress) {
+  evaluated_ = static_cast<double>(progress.done);
+  evaluated_seconds_ = progress.seconds / evaluated_;
+}
+
+void TimeLeft::on_evaluation(const EvaluationReport& report) {
+  evaluated_seconds_ = report.seconds / static_cast<double>(report.samples);
+  samples_to_evaluate_ -= static_cast<double>(report.samples);
+  evaluated_ = 0;
+}
+
+double TimeLeft::seconds() const {
+  const double evaluated_seconds =
+      evaluated_seconds_ > 0 ? evaluated_seconds_ : step_seconds_ / samples_per_step_ * forward_part;
+  return step_seconds_ * static_cast<double>(steps_left_) + evaluated_seconds * (samples_to_evaluate_ - evaluated_);
+}
+
+std::string clock_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  const auto whole = static_cast<long long>(std::ceil(seconds));
+  return whole < 3600 ? fmt::format("{}:{:02}", whole / 60, whole % 60)
+                      : fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string fitted(std::initializer_list<LinePiece> pieces, std::size_t width) {
+  std::vector<LinePiece> kept{pieces};
+  std::erase_if(kept, [](const LinePiece& piece) { return piece.text.empty(); });
+  while (true) {
+    std::string line;
+    for (const LinePiece& piece : kept) line += (line.empty() ? "" : "  ") + piece.text;
+    if (line.size() <= width) return line;
+    if (kept.size() < 2) return line.substr(0, width);
+    kept.erase(std::ranges::max_element(kept, {}, &LinePiece::rank));
+  }
+}
+
+std::string step_line(const StepReport& report, double seconds_left, std::size_t width) {
+  return fitted({{fmt::format("step {}/{}", report.step, report.steps), 0},
+                 {fmt::format("epoch {}/{}", report.epoch, report.epochs), 3},
+                 {fmt::format("loss {:.4f}", report.loss), 1},
+                 {fmt::format("{:.0f} samples/s", report.samples_per_second), 4},
+                 {fmt::format("{} left", clock_text(seconds_left)), 2}},
+                width);
+}
+
+std::string evaluating_line(const EvaluationProgress& progress, double seconds_left, std::size_t width) {
+  return fitted({{"test", 0},
+                 {fmt::format("step {}", progress.step), 3},
+                 {fmt::format("epoch {}", progress.epoch), 4},
+                 {fmt::format("{}%", progress.done * 100 / progress.samples), 1},
+                 {fmt::format("{} left", clock_text(seconds_left)), 2}},
+                width);
+}
+
+std::string evaluation_line(const EvaluationReport& report, std::size_t width) {
+  return fitted({{"test", 0},
+                 {fmt::format("step {}", report.step), 3},
+                 {fmt::format("epoch {}", report.epoch), 4},
+                 {fmt::format("loss {:.4f}", report.loss), 1},
+                 {report.bits_per_byte ? fmt::format("{:.4f} bits/byte", *report.bits_per_byte) : "", 2},
+                 {fmt::format("accuracy {:.2f}%", report.accuracy * 100), 2},
+                 {fmt::format("{:.1f} s", report.seconds), 5}},
+                width);
+}
+
+}  // namespace lockstep

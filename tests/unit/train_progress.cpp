@@ -1,0 +1,81 @@
+// What the progress of a run says, as a function of times and widths.
+#include <cstdint>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "train/progress_line.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+constexpr std::int64_t batch = 30;
+
+/// A run of 100 steps that evaluates 1000 samples at its end.
+StepReport after(std::int64_t step, double seconds) {
+  return {.step = step,
+          .steps = 100,
+          .epoch = 1,
+          .epochs = 2,
+          .samples = step * batch,
+          .loss = 1.25,
+          .evaluations_left = 1,
+          .evaluation_samples = 1000,
+          .seconds = seconds,
+          .samples_per_second = 123.4};
+}
+
+}  // namespace
+
+TEST_CASE("the time left is that of the recent steps, not of the first, and of the evaluations") {
+  TimeLeft left;
+  left.on_step(after(1, 50));  // a first step takes longer
+  left.on_step(after(2, 50.5));
+  // 98 steps of half a second, and an evaluation whose samples take a third of their time in a step.
+  CHECK(left.seconds() == Approx(98 * 0.5 + 1000 * 0.5 / batch / 3));
+  // From step 11 on, steps take 3 s: twenty of them are much more than what is remembered.
+  double seconds = 50.5;
+  for (std::int64_t step = 3; step <= 10; ++step) left.on_step(after(step, seconds += 0.5));
+  for (std::int64_t step = 11; step <= 30; ++step) left.on_step(after(step, seconds += 3));
+  CHECK(left.seconds() == Approx(70 * 3 + 1000 * 3. / batch / 3).epsilon(0.01));
+}
+
+TEST_CASE("an evaluation counts at its own speed as soon as that is known, and what is done of it no more") {
+  TimeLeft left;
+  StepReport last = after(100, 10);
+  left.on_step(last);
+  left.on_evaluating({.step = 100, .epoch = 1, .done = 250, .samples = 1000, .seconds = 2});
+  CHECK(left.seconds() == Approx(6));
+  left.on_evaluation({.step = 100, .epoch = 1, .samples = 1000, .seconds = 9});
+  CHECK(left.seconds() == 0);
+  // Another run, of two evaluations: the first tells of the second.
+  TimeLeft two;
+  last.evaluations_left = 2;
+  two.on_step(last);
+  two.on_evaluation({.step = 100, .epoch = 1, .samples = 1000, .seconds = 9});
+  CHECK(two.seconds() == Approx(9));
+}
+
+TEST_CASE("a line has what its width has room for, the less important left out") {
+  const StepReport report = after(42, 7);
+  CHECK(step_line(report, 61, 200) == "step 42/100  epoch 1/2  loss 1.2500  123 samples/s  1:01 left");
+  CHECK(step_line(report, 61, 60) == "step 42/100  epoch 1/2  loss 1.2500  1:01 left");
+  CHECK(step_line(report, 61, 35) == "step 42/100  loss 1.2500  1:01 left");
+  CHECK(step_line(report, 61, 34) == "step 42/100  loss 1.2500");
+  CHECK(step_line(report, 61, 12) == "step 42/100");
+  CHECK(step_line(report, 61, 4) == "step");
+  const EvaluationProgress half{.step = 42, .epoch = 1, .done = 500, .samples = 1000, .seconds = 1};
+  CHECK(evaluating_line(half, 3600, 80) == "test  step 42  epoch 1  50%  1:00:00 left");
+  EvaluationReport done{
+      .step = 42, .epoch = 1, .samples = 9, .loss = 2, .bits_per_byte = 3, .accuracy = 0.5, .seconds = 4};
+  CHECK(evaluation_line(done, 80) == "test  step 42  epoch 1  loss 2.0000  3.0000 bits/byte  accuracy 50.00%  4.0 s");
+  done.bits_per_byte = {};
+  CHECK(evaluation_line(done, 80) == "test  step 42  epoch 1  loss 2.0000  accuracy 50.00%  4.0 s");
+  for (std::size_t width = 0; width < 80; ++width) {
+    CAPTURE(width);
+    CHECK(step_line(report, 61, width).size() <= width);
+    CHECK(evaluating_line(half, 61, width).size() <= width);
+    CHECK(evaluation_line(done, width).size() <= width);
+  }
+}
