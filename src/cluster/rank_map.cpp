@@ -31,7 +31,8 @@ std::string ranks_named_by(const ClusterSpec& spec) {
 bool same_node(std::string_view a, std::string_view b) {
   const auto label = [](std::string_view name) { return name.substr(0, name.find('.')); };
   const auto same = [](std::string_view one, std::string_view other) {
-    return std::ranges::equal(one, other, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+    return std::ranges::equal(one, other,
+                              [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
   };
   return same(a, b) || (same(label(a), label(b)) && (a == label(a) || b == label(b)));
 }
@@ -113,10 +114,10 @@ void RankMap::require_tasks_where_named(std::span<const std::string> host_of_ran
     if (runs_where_named(rank, host_of_rank) ||
         std::ranges::none_of(host_of_rank, [&](const std::string& host) { return same_node(named, host); }))
       continue;
-    throw ConfigError{fmt::format("{}: {} is named to be on {}, but mpirun started it on {}; expected a hostfile in the "
-                                  "order of the spec",
-                                  spec_.source(), to_string(task_of(rank)), named,
-                                  host_of_rank[static_cast<std::size_t>(rank)])};
+    throw ConfigError{
+        fmt::format("{}: {} is named to be on {}, but mpirun started it on {}; expected a hostfile in the "
+                    "order of the spec",
+                    spec_.source(), to_string(task_of(rank)), named, host_of_rank[static_cast<std::size_t>(rank)])};
   }
 }
 
@@ -126,10 +127,11 @@ std::string RankMap::doubt_about_nodes(std::span<const std::string> host_of_rank
     const std::string& host = host_of_rank[static_cast<std::size_t>(rank)];
     for (int other = 0; other < size(); other += spec_.replicas_per_task())
       if (same_node(named_node(other), host))
-        return fmt::format("{}: {} is named to be on {}, but runs on {}, the node of {}; expected a hostfile in the "
-                           "order of the spec, unless {} is another name of that node",
-                           spec_.source(), to_string(task_of(rank)), named_node(rank), host, to_string(task_of(other)),
-                           named_node(rank));
+        return fmt::format(
+            "{}: {} is named to be on {}, but runs on {}, the node of {}; expected a hostfile in the "
+            "order of the spec, unless {} is another name of that node",
+            spec_.source(), to_string(task_of(rank)), named_node(rank), host, to_string(task_of(other)),
+            named_node(rank));
   }
   return {};
 }

@@ -22,8 +22,9 @@ struct Kind {
 };
 
 constexpr std::array kinds{
-    Kind{0, "\xfd"
-            "7zXZ\0"sv,
+    Kind{0,
+         "\xfd"
+         "7zXZ\0"sv,
          "an xz archive"},
     Kind{0, "BZh"sv, "a bzip2 archive"},
     Kind{0, "\x28\xb5\x2f\xfd"sv, "a zstd archive"},
@@ -63,7 +64,8 @@ std::string hint_for_file(const std::filesystem::path& file) {
   if (first.size() > 3 && std::equal(std::begin(idx), std::end(idx), first.begin()))
     return fmt::format("; this is one of the files, expected its folder: --data {}",
                        file.has_parent_path() ? file.parent_path().string() : ".");
-  if (const std::string_view archive = archive_name(first); !archive.empty()) return fmt::format("; this is {}", archive);
+  if (const std::string_view archive = archive_name(first); !archive.empty())
+    return fmt::format("; this is {}", archive);
   return is_text(first) ? "; this is a text, which trains --model gpt" : "";
 }
 
