@@ -135,7 +135,7 @@ class Watchdog::Thread {
     // mpirun tells all ranks to end if it is interrupted or told to end itself. Rank 0 says so for the job.
     if (table_.row() == 0) {
       if (say_interrupted()) return true;
-      return time_since_told() > (heartbeats_ ? last_look : terminate_spread);
+      return time_since_told() > last_look;
     }
     return !heartbeats_ || time_since_told() > last_look;
   }
@@ -213,7 +213,9 @@ class Watchdog::Thread {
     const bool ended = has_ended(peer);
     const auto seen = table_.read(row);
     if (seen.phase == Phase::leaving || seen.phase == Phase::absent) return std::nullopt;
-    if (ended && seen.terminated && ++peer.terminated_ticks <= ticks_in(terminate_spread)) return std::nullopt;
+    // Told to end itself, this rank only waits for the others to be told.
+    if (ended && seen.terminated && (told_to_end_ || ++peer.terminated_ticks <= ticks_in(terminate_spread)))
+      return std::nullopt;
     if (ended)
       return Finding{fmt::format("{} is gone: {}; it {}", name(row),
                                  seen.terminated ? "SIGTERM ended it" : "its process ended", describe(seen)),
