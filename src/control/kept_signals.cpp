@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
@@ -32,6 +33,16 @@ void on_signal(int signal) {
   errno = saved;
 }
 
+/// Gives this thread a stack for handlers, unless it has one. A kernel may keep numbers far below its stack pointer, as
+/// sgemm of oneDNN 2.6 does, where a handler on the same stack would overwrite them.
+void make_room_for_handler() {
+  thread_local std::array<std::byte, std::size_t{64} << 10> room;
+  stack_t now = {};
+  if (::sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
+  const stack_t own{.ss_sp = room.data(), .ss_flags = 0, .ss_size = room.size()};
+  ::sigaltstack(&own, nullptr);
+}
+
 struct Kept {
   int signal;
   struct sigaction before = {};
@@ -51,6 +62,7 @@ struct Shared {
       if (kept.signal == SIGINT && kept.before.sa_handler != SIG_DFL) continue;
       struct sigaction action = {};
       action.sa_handler = on_signal;
+      action.sa_flags = SA_ONSTACK;
       ::sigaction(kept.signal, &action, nullptr);
       kept.taken = true;
     }
@@ -78,6 +90,7 @@ KeptSignals::KeptSignals() {
   Shared& all = shared();
   const std::lock_guard lock{all.mutex};
   if (all.objects++ == 0) {
+    make_room_for_handler();
     all.event = Descriptor{::eventfd(0, EFD_CLOEXEC)};
     event_of_handler = all.event.get();
     all.take();

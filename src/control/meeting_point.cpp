@@ -71,8 +71,8 @@ Tag MeetingPoint::make_tag(TagKind kind, int strategy) const {
 }
 
 /// Calls in a run are counted in that run, others over the whole job.
-void MeetingPoint::count_kind(Tag& tag) {
-  tag.count = ++(depth_ > 0 ? counts_in_run_ : counts_outside_)[static_cast<std::size_t>(tag.kind)];
+std::uint32_t& MeetingPoint::count_of(TagKind kind, bool in_run) {
+  return (in_run ? counts_in_run_ : counts_outside_)[static_cast<std::size_t>(kind)];
 }
 
 void MeetingPoint::move_to(Position::Where where) {
@@ -108,7 +108,7 @@ Tag MeetingPoint::next_tag(TagKind kind, int strategy, const Here& here, std::st
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   ++sequence_;
   Tag tag = make_tag(kind, strategy);
-  count_kind(tag);
+  tag.count = ++count_of(kind, depth_ > 0);
   tag.set_site(here);
   tag.set_text(text);
   return tag;
@@ -204,7 +204,7 @@ bool MeetingPoint::leave_job(const Here& here, bool with_verdict) {
   depth_ = 0;
   run_ = 0;
   sequence_ = 0;
-  counts_outside_[static_cast<std::size_t>(TagKind::leave)] = 0;
+  count_of(TagKind::leave, false) = 0;
   return agree_any(TagKind::leave, 0, here, {}, {with_verdict}).front();
 }
 
@@ -226,6 +226,9 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   for (const Tag& each : tags) {
     run_ = std::max(run_, each.run);
     sequence_ = std::max(sequence_, each.sequence);
+    if (each.kind == TagKind::error) continue;  // its count is that of the agreement before
+    std::uint32_t& count = count_of(each.kind, each.depth > 0);
+    count = std::max(count, each.count);
   }
   // At one place either all ranks have a diagnosis or none has, so no rank is missing from its communication.
   Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge(tags, names_);

@@ -132,12 +132,10 @@ class Watchdog::Thread {
   /// After this rank was told to end.
   bool has_looked_long_enough() {
     if (table_.reported()) return true;
-    // mpirun tells all ranks to end if it is interrupted or told to end itself. Rank 0 says so for the job.
-    if (table_.row() == 0) {
-      if (say_interrupted()) return true;
-      return time_since_told() > last_look;
-    }
-    return !heartbeats_ || time_since_told() > last_look;
+    // mpirun tells all ranks to end if it is interrupted or told to end itself. Rank 0 says so for the job. The others
+    // wait for that: as soon as one of them has ended, mpirun kills the rest.
+    if (table_.row() == 0) return say_interrupted() || time_since_told() > last_look;
+    return time_since_told() > (heartbeats_ ? last_look : terminate_spread);
   }
 
   /// False as long as a rank was not told to end.

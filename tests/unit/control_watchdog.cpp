@@ -1,5 +1,6 @@
 // The watchdog over real processes that end, stop and stay away.
 #include <atomic>
+#include <csignal>
 #include <limits>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/open_line.hpp"
+#include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
 #include "control/watchdog.hpp"
 #include "support/child_process.hpp"
@@ -281,6 +283,16 @@ TEST_CASE("where every rank was told to end, rank 0 says that the job was interr
     CHECK(chief.wait() == -SIGTERM);
     CHECK(captured.text() == (all ? "lockstep: interrupted in step 345, computing\n" : ""));
   }
+}
+
+TEST_CASE("handlers of kept signals leave the stack of the thread alone that computes") {
+  const KeptSignals kept;
+  stack_t own = {};
+  REQUIRE(::sigaltstack(nullptr, &own) == 0);
+  CHECK_FALSE(own.ss_flags & SS_DISABLE);
+  struct sigaction terminate = {};
+  REQUIRE(::sigaction(SIGTERM, nullptr, &terminate) == 0);
+  CHECK(terminate.sa_flags & SA_ONSTACK);
 }
 
 TEST_CASE("Ctrl-C ends a process without mpirun by its signal, after a line of its own") {

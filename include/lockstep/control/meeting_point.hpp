@@ -141,7 +141,7 @@ class MeetingPoint {
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
   Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
   Tag make_tag(TagKind kind, int strategy) const;
-  void count_kind(Tag& tag);
+  std::uint32_t& count_of(TagKind kind, bool in_run);
   void set_place(Tag& tag) const;
   void move_to(Position::Where where);
   void leave_depth();
