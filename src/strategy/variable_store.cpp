@@ -20,9 +20,9 @@ std::int64_t padded(std::int64_t count, DType dtype) {
 /// `here` is where the program asked for the memory.
 void require_sealed(const VariableState& variable, const Here& here) {
   if (!variable.segment)
-    throw ContextError{
-        fmt::format("{}: variable '{}' has no memory yet: call seal() after the last variable is created, or run() first",
-                    site_of(here), variable.name)};
+    throw ContextError{fmt::format(
+        "{}: variable '{}' has no memory yet: call seal() after the last variable is created, or run() first",
+        site_of(here), variable.name)};
 }
 
 }  // namespace
