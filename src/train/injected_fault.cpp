@@ -95,7 +95,7 @@ std::string_view name_of(InjectedFault::Kind kind) {
 InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
   const auto malformed = [&](std::string_view what) {
     return ConfigError{fmt::format(
-        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 1", text,
+        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 0", text,
         what, names_of_kinds(), ranks)};
   };
   const auto first = text.find(':');
@@ -105,9 +105,9 @@ InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
   const auto rank = number<int>(text.substr(first + 1, second - first - 1));
   const auto step = number<std::int64_t>(text.substr(second + 1));
   if (!rank || *rank >= ranks) throw malformed("there is no such rank");
-  if (!step || *step < 1) throw malformed("there is no such step");
+  if (!step) throw malformed("there is no such step");
   for (const auto& [name, kind] : kinds)
-    if (name == kind_text) return {kind, *rank, *step - 1};
+    if (name == kind_text) return {kind, *rank, *step};
   throw malformed("there is no such kind");
 }
 

@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-/// `KIND:RANK:STEP`: what one rank does in one step (counted from 1, as in all that users see). It happens after the
-/// backward pass and before the optimizer's merge_call; a joint model, which computes inside the merge_call, has not
-/// begun its passes then.
+/// `KIND:RANK:STEP`: what one rank does in one step, counted from 0; messages count from 1, as all that users see. It
+/// happens after the backward pass and before the optimizer's merge_call; a joint model, which computes inside the
+/// merge_call, has not begun its passes then.
 struct InjectedFault {
   enum class Kind : std::uint8_t {
     throws,       ///< "throw": replica code throws
@@ -26,7 +26,7 @@ struct InjectedFault {
 
   Kind kind;
   int rank;
-  std::int64_t step;  ///< from 0
+  std::int64_t step;
 
   /// ConfigError, naming LOCKSTEP_FAULT and what was expected, unless `text` is a fault of one of `ranks` ranks.
   static InjectedFault parse(std::string_view text, int ranks);

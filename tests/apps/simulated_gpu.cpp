@@ -135,7 +135,7 @@ TEST_CASE("a bit that is flipped in a GPU's memory is found there") {
   const Outcome outcome = run_refused(
       3,
       short_run() + Arguments{"--device", "cuda", "--allow-shared-gpu", "--optimizer", "adamw", "--attest-every", "2"},
-      {.environment = {{"LOCKSTEP_FAULT", "flip:1:1"}}});
+      {.environment = {{"LOCKSTEP_FAULT", "flip:1:0"}}});
   INFO("stderr: " << outcome.err);
   CHECK(outcome.exit_code == 6);
   const auto lines = lines_starting_with(outcome.err, "lockstep:");

@@ -25,7 +25,7 @@ struct Place {
 };
 
 // Both sizes, rank 0 and others, the first and the last step and one between.
-const std::vector<Place> places{{2, 0, 1}, {2, 1, steps}, {4, 0, 3}, {4, 2, 1}};
+const std::vector<Place> places{{2, 0, 0}, {2, 1, steps - 1}, {4, 0, 2}, {4, 2, 0}};
 
 /// Injects `kind` at each place, and checks that the job ends with `code`, within `limit` of its start-up, blaming the
 /// right replica in a line that contains `told`.
@@ -42,7 +42,7 @@ void check_fault(const std::string& kind, int code, std::chrono::duration<double
     CHECK(outcome.out.empty());
     check_blames(outcome.err, place.rank, told);
     // The step as progress and metrics count it, too.
-    CHECK_THAT(outcome.err, Catch::Contains(fmt::format(" in step {}", place.step)));
+    CHECK_THAT(outcome.err, Catch::Contains(fmt::format(" in step {}", place.step + 1)));
     CHECK(lines_starting_with(outcome.err, "[rank 0] warning: LOCKSTEP_FAULT: ").size() == 1);
     CHECK(processes_left(outcome.marker).empty());
     CHECK(memory.left() == std::set<std::string>{});
@@ -73,7 +73,7 @@ TEST_CASE("a rank that skips a merge_call ends the job with 3") {
 }
 
 TEST_CASE("a fault in a job of one rank is that job's own error") {
-  const Outcome outcome = run_with_fault(1, "throw:0:1");
+  const Outcome outcome = run_with_fault(1, "throw:0:0");
   CHECK(outcome.exit_code == 1);
   const auto lines = lines_starting_with(outcome.err, "lockstep:");
   REQUIRE(lines.size() == 1);
@@ -82,7 +82,7 @@ TEST_CASE("a fault in a job of one rank is that job's own error") {
 }
 
 TEST_CASE("a fault after the last step never happens") {
-  const Outcome outcome = run_with_fault(2, fmt::format("kill:1:{}", steps + 1));
+  const Outcome outcome = run_with_fault(2, fmt::format("kill:1:{}", steps));
   CHECK(outcome.exit_code == 0);
   CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
 }
