@@ -28,6 +28,11 @@ Outcome fail_at(const std::string& point, const std::string& fault, int culprit,
   return outcome;
 }
 
+void check_code(const Outcome& outcome, int code) {
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == code);
+}
+
 void check_names(const Outcome& outcome, int culprit, const std::string& told) {
   const auto lines = lines_starting_with(outcome.err, "lockstep:");
   INFO("stderr: " << outcome.err);
@@ -59,7 +64,7 @@ TEST_CASE("a rank that throws at any point is named, and the job ends with 4", "
     const int culprit = i++ % ranks;
     CAPTURE(point, culprit);
     const Outcome outcome = fail_at(point, "throw", culprit);
-    CHECK(outcome.exit_code == 4);
+    check_code(outcome, 4);
     check_names(outcome, culprit, "failed: failed on purpose");
   }
 }
@@ -69,7 +74,7 @@ TEST_CASE("a rank that is killed at any point is named, and the job ends with 13
     const int culprit = i++ % ranks;
     CAPTURE(point, culprit);
     const Outcome outcome = fail_at(point, "kill", culprit);
-    CHECK(outcome.exit_code == 137);
+    check_code(outcome, 137);
     check_names(outcome, culprit, "is gone: its process ended");
   }
 }
@@ -89,7 +94,7 @@ TEST_CASE("a rank that stops at any point is named, and the job ends with 5", "[
     const int culprit = i++ % ranks;
     CAPTURE(point, culprit);
     const Outcome outcome = fail_at(point, "stop", culprit);
-    CHECK(outcome.exit_code == 5);
+    check_code(outcome, 5);
     check_names(outcome, culprit, "has stopped: no sign of life for 1 s");
   }
 }
@@ -100,7 +105,7 @@ TEST_CASE("a rank that stops while MPI starts is named, and the job ends with 5"
   CAPTURE(point, culprit);
   // What it is asked for comes from the options, which a rank that stops in them has not got.
   const Outcome outcome = fail_at(point, "stop", culprit);
-  CHECK(outcome.exit_code == 5);
+  check_code(outcome, 5);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was starting");
 }
 
@@ -109,7 +114,7 @@ TEST_CASE("a rank that stops while MPI ends is named, and the job ends with 5", 
   const int culprit = GENERATE(0, 2);
   CAPTURE(point, culprit);
   const Outcome outcome = fail_at(point, "stop", culprit);
-  CHECK(outcome.exit_code == 5);
+  check_code(outcome, 5);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
 }
 
@@ -134,7 +139,7 @@ TEST_CASE("a rank that is killed while MPI starts or ends is named, and the job 
   const int culprit = GENERATE(0, 1, 2);
   CAPTURE(point, culprit);
   const Outcome outcome = fail_at(point, "kill", culprit);
-  CHECK(outcome.exit_code == 137);
+  check_code(outcome, 137);
   check_names(outcome, culprit, "is gone: its process ended while the job was " + doing);
 }
 
@@ -142,19 +147,19 @@ TEST_CASE("a rank that stops behind MPI's end is named by the lowest, and the jo
   const int culprit = GENERATE(1, 2);
   CAPTURE(culprit);
   const Outcome outcome = fail_at("last way", "stop", culprit);
-  CHECK(outcome.exit_code == 5);
+  check_code(outcome, 5);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
 }
 
 TEST_CASE("where the options are wrong, a rank that is late in its end blames nobody") {
   // The late one has MPI's end behind it when mpirun tells it to end because the other ended with 2.
   const Outcome outcome = fail_at("after MPI", "late", 0, 2);
-  CHECK(outcome.exit_code == 2);
+  check_code(outcome, 2);
   CHECK(lines_starting_with(outcome.err, "lockstep:") == std::vector<std::string>{"lockstep: error: wrong on purpose"});
 }
 
 TEST_CASE("no fault at any point is none") {
   const Outcome outcome = fail_at("nowhere", "throw", 0);
-  CHECK(outcome.exit_code == 0);
+  check_code(outcome, 0);
   CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
 }
