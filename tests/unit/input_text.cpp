@@ -166,7 +166,7 @@ TEST_CASE("memory that the system does not give is told of by the file that need
                  Catch::EndsWith(" that this host has"));
 }
 
-#ifndef __SANITIZE_ADDRESS__  // whose shadow memory is larger than any limit
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__  // whose shadow memory is larger than any limit
 TEST_CASE("so is memory beyond the limit of the process") {
   const TextFile file{"text"};
   test::ChildProcess child{[&] {
