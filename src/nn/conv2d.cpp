@@ -40,6 +40,8 @@ void Conv2d::forward(const ops::Kernels& kernels, const TensorView& x, ops::Acti
 void Conv2d::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                       const GradientBuffer& gradients) const {
   kernels.image()->convolution_gradients(x, dy, gradients.of(weight_), gradients.of(bias_));
+  gradients.ready(weight_);
+  gradients.ready(bias_);
 }
 
 void Conv2d::backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const {

@@ -171,6 +171,8 @@ void Convnet::Network::backward_norm(std::size_t index, const Pass& pass) {
   for_each_shard(pass, [&](const Shard& shard) {
     const TensorView d_sums = first_rows(d_output_of(index, shard), shard.batch.samples);
     norm.backward_input(*kernels_, sums_of_samples(index, shard), by, d_sums, d_parameters, d_sums);
+    shard.gradients->ready(norm.gamma());
+    shard.gradients->ready(norm.beta());
   });
 }
 

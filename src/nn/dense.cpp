@@ -41,22 +41,24 @@ void Dense::forward(const ops::Kernels& kernels, const TensorView& x, ops::Activ
 
 void Dense::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                      const GradientBuffer& gradients) const {
-  weight_gradient(kernels, x, dy, gradients.of(weight_));
-  bias_gradient(kernels, dy, gradients.of(bias_));
+  weight_gradient(kernels, x, dy, gradients);
+  bias_gradient(kernels, dy, gradients);
 }
 
 void Dense::weight_gradient(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
-                            const TensorView& d_weight) const {
-  kernels.matmul(x, ops::Transpose::yes, dy, ops::Transpose::no, d_weight.reshaped(weight_.shape()));
+                            const GradientBuffer& gradients) const {
+  kernels.matmul(x, ops::Transpose::yes, dy, ops::Transpose::no, gradients.of(weight_));
+  gradients.ready(weight_);
 }
 
 void Dense::weight_gradient(const ops::Kernels& kernels, std::span<const ops::Factors> shards,
                             const TensorView& d_weight) const {
-  kernels.sum_of_products(shards, d_weight.reshaped(weight_.shape()));
+  kernels.sum_of_products(shards, d_weight);
 }
 
-void Dense::bias_gradient(const ops::Kernels& kernels, const TensorView& dy, const TensorView& d_bias) const {
-  kernels.sum_rows(dy, d_bias.reshaped(bias_.shape()));
+void Dense::bias_gradient(const ops::Kernels& kernels, const TensorView& dy, const GradientBuffer& gradients) const {
+  kernels.sum_rows(dy, gradients.of(bias_));
+  gradients.ready(bias_);
 }
 
 void Dense::backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const {

@@ -66,7 +66,9 @@ void Embedding::backward_logits(const ops::Kernels& kernels, const TensorView& x
 void Embedding::backward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& dx,
                          const GradientBuffer& gradients) const {
   kernels.sequence()->scatter_add_rows(dx, flattened(tokens), gradients.of(tokens_));
+  gradients.ready(tokens_);
   kernels.sum_rows(by_window(dx, tokens), flattened(gradients.of(positions_)));
+  gradients.ready(positions_);
 }
 
 }  // namespace lockstep::nn

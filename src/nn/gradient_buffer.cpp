@@ -55,10 +55,27 @@ GradientBuffer GradientBuffer::with_statistics(const TensorView& statistics) con
   return other;
 }
 
-TensorView GradientBuffer::of(const Variable& variable) const {
-  const auto same = [&](const Variable& other) { return &other.state() == &variable.state(); };
-  if (std::ranges::none_of(layout_->variables, same))
+std::size_t GradientBuffer::position_of(const Variable& variable) const {
+  const auto found =
+      std::ranges::find(layout_->variables, &variable.state(), [](const Variable& v) { return &v.state(); });
+  if (found == layout_->variables.end())
     throw InvalidArgument{fmt::format("variable {} has no place in this gradient buffer", variable.label())};
+  return static_cast<std::size_t>(found - layout_->variables.begin());
+}
+
+void GradientBuffer::ready(const Variable& variable) const {
+  const std::size_t position = position_of(variable);
+  if (listener_) listener_->on_ready(position);
+}
+
+GradientBuffer GradientBuffer::reporting_to(GradientListener& listener) const {
+  GradientBuffer other = *this;
+  other.listener_ = &listener;
+  return other;
+}
+
+TensorView GradientBuffer::of(const Variable& variable) const {
+  (void)position_of(variable);
   return flat_.slice(offset_of(variable) - layout_->first, element_count(variable.shape())).reshaped(variable.shape());
 }
 

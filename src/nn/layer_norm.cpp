@@ -45,6 +45,8 @@ void LayerNorm::backward(const ops::Kernels& kernels, const TensorView& x, const
                                            .dx = dx,
                                            .d_gain = gradients.of(gain_),
                                            .d_bias = gradients.of(bias_)});
+  gradients.ready(gain_);
+  gradients.ready(bias_);
 }
 
 }  // namespace lockstep::nn

@@ -52,7 +52,7 @@ TensorView part(const TensorView& all, const BatchGroup& shards, std::size_t ind
 
 struct Mlp::Shards {
   LayerPlans plans;
-  std::optional<GradientSums> gradients;
+  ShardSums gradients;
   LossSum losses;
 };
 
@@ -60,7 +60,7 @@ Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const op
     : options_{checked(options)},
       kernels_{std::move(kernels)},
       stream_{strategy.stream()},
-      shards_{std::make_unique<Shards>(LayerPlans{kernels_, forms_of(options_), stream_})} {
+      shards_{new Shards{LayerPlans{kernels_, forms_of(options_), stream_}}} {
   std::vector<std::int64_t> sizes = options_.hidden;
   sizes.push_back(options_.classes);
   std::int64_t inputs = options_.inputs;
@@ -143,8 +143,8 @@ ops::BatchLoss Mlp::losses(const BatchGroup& shards) {
 /// From the last layer, whose output has already been overwritten by its gradient, to the first. The outputs of the
 /// others are overwritten on the way.
 void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
-  if (!shards_->gradients || !shards_->gradients->is_for(sum)) shards_->gradients.emplace(sum, variables_);
   const ops::RowBlocks blocks = rows_of(shards);
+  shards_->gradients.begin(sum, blocks.blocks);
   const auto plans = shards_->plans.of(blocks);
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
     const TensorView dy = output(layer, blocks.all_rows());
@@ -161,26 +161,24 @@ void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
 
 void Mlp::add_up_gradients(std::size_t layer, const BatchGroup& shards, const TensorView& x, const TensorView& dy) {
   const Dense& dense = layers_[layer];
-  GradientSums& sums = *shards_->gradients;
-  FixedOrderAccumulator& bias = sums.begin(2 * layer + 1);
+  ShardSums& sums = shards_->gradients;
+  const bool weight_at_once = shards_->plans.of(rows_of(shards))[layer].weight_gradients_at_once;
   std::vector<ops::Factors> factors;
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
     // No rows of a shard without samples: the zeros of its padding might give zeros of the other sign.
     const std::int64_t rows = shards.batches[i].samples > 0 ? shards.capacity() : 0;
-    factors.push_back({first_rows(part(x, shards, i), rows), first_rows(part(dy, shards, i), rows)});
-    dense.bias_gradient(*kernels_, factors.back().b, bias.next());
-    bias.push();
+    const ops::Factors own{first_rows(part(x, shards, i), rows), first_rows(part(dy, shards, i), rows)};
+    const GradientBuffer gradients = sums.of_shard(static_cast<std::int64_t>(i));
+    dense.bias_gradient(*kernels_, own.b, gradients);
+    if (weight_at_once) {
+      factors.push_back(own);
+    } else {
+      dense.weight_gradient(*kernels_, own.a, own.b, gradients);
+    }
   }
-  sums.finish(2 * layer + 1);
-
-  if (shards_->plans.of(rows_of(shards))[layer].weight_gradients_at_once)
-    return dense.weight_gradient(*kernels_, factors, sums.home(2 * layer));
-  FixedOrderAccumulator& weight = sums.begin(2 * layer);
-  for (const ops::Factors& each : factors) {
-    dense.weight_gradient(*kernels_, each.a, each.b, weight.next());
-    weight.push();
-  }
-  sums.finish(2 * layer);
+  if (!weight_at_once) return;
+  dense.weight_gradient(*kernels_, factors, sums.sum_of(dense.weight()));
+  sums.sum_is_ready(dense.weight());
 }
 
 void Mlp::reserve(std::int64_t rows) {

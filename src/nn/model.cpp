@@ -11,11 +11,12 @@ Model::~Model() = default;
 ops::BatchLoss Model::train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
                                    const GradientBuffer& sum) {
   require_places(shards, places);
-  if (!shard_sums_ || !shard_sums_->is_for(sum)) shard_sums_ = std::make_unique<ShardSums>(sum);
-  shard_sums_->begin();
+  if (!shard_sums_) shard_sums_ = std::make_unique<ShardSums>();
+  shard_sums_->begin(sum, std::ssize(places));
   ops::BatchLoss total;
   for (std::size_t shard = 0; shard < places.size(); ++shard) {
-    const ops::BatchLoss own = train_shard(shards.batches[shard], places[shard], shard_sums_->next());
+    const ops::BatchLoss own =
+        train_shard(shards.batches[shard], places[shard], shard_sums_->of_shard(static_cast<std::int64_t>(shard)));
     shard_sums_->push(weighed(own, shards.batches[shard]));
     total.correct += own.correct;
   }

@@ -1,6 +1,14 @@
 #include "nn/shard_sums.hpp"
 
 #include <array>
+#include <bit>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "reduce/arithmetic.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -28,54 +36,78 @@ WeighedLoss LossSum::finish() {
   return {total[0], total[1]};
 }
 
-ShardSums::ShardSums(const GradientBuffer& sum)
-    : home_{sum}, gradient_sum_{sum.flat(), sum.stream()}, statistics_sum_{sum.statistics(), sum.stream()} {}
-
-bool ShardSums::is_for(const GradientBuffer& sum) const {
-  return same(sum.flat(), home_.flat()) && same(sum.statistics(), home_.statistics());
-}
-
-void ShardSums::begin() {
-  gradient_sum_.clear();
-  statistics_sum_.clear();
+void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards) {
+  if (!sum_ || !same(sum.flat(), sum_->flat()) || !same(sum.statistics(), sum_->statistics())) {
+    places_.clear();
+    statistics_sum_.emplace(sum.statistics(), sum.stream());
+  }
+  sum_ = sum;
+  shards_ = shards;
+  pushed_ = 0;
+  added_.assign(sum.variables().size(), 0);
+  statistics_sum_->clear();
   loss_sum_.clear();
+  reserve();
 }
 
-GradientBuffer ShardSums::next() {
-  const GradientBuffer own = home_.at(gradient_sum_.next());
-  return home_.statistics().count() > 0 ? own.with_statistics(statistics_sum_.next()) : own;
-}
-
-void ShardSums::push(const WeighedLoss& own) {
-  gradient_sum_.push();
-  statistics_sum_.push();
-  loss_sum_.push(own);
-}
-
-WeighedLoss ShardSums::finish() {
-  gradient_sum_.finish(home_.flat());
-  statistics_sum_.finish(home_.statistics());
-  return loss_sum_.finish();
-}
-
-GradientSums::GradientSums(const GradientBuffer& sum, std::span<const Variable> variables) : home_{sum} {
-  for (const Variable& variable : variables) {
-    sums_.push_back(sum.of(variable));
-    parts_.emplace_back(sums_.back(), sum.stream());
+void ShardSums::reserve() {
+  while (places_.size() < static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(shards_)))) {
+    Tensor memory = places_.empty() ? Tensor{} : Tensor::zeros(sum_->dtype(), {sum_->count()}, sum_->stream());
+    const GradientBuffer buffer = places_.empty() ? *sum_ : sum_->at(memory.view());
+    std::vector<TensorView> gradients;
+    for (const Variable& variable : sum_->variables()) gradients.push_back(buffer.of(variable));
+    places_.push_back({std::move(memory), buffer.reporting_to(*this), std::move(gradients)});
   }
 }
 
-bool GradientSums::is_for(const GradientBuffer& sum) const {
-  return same(sum.flat(), home_.flat());
+// The places work like a binary counter. Before shard i, popcount(i) of them are in use, for sums over runs of shards
+// of decreasing lengths, which are the bits of i.
+GradientBuffer ShardSums::of_shard(std::int64_t shard) {
+  const GradientBuffer& own =
+      places_[static_cast<std::size_t>(std::popcount(static_cast<std::uint64_t>(shard)))].buffer;
+  return sum_->statistics().count() > 0 ? own.with_statistics(statistics_sum_->next()) : own;
 }
 
-FixedOrderAccumulator& GradientSums::begin(std::size_t variable) {
-  parts_[variable].clear();
-  return parts_[variable];
+void ShardSums::on_ready(std::size_t variable) {
+  const auto earlier = static_cast<std::uint64_t>(added_[variable]);
+  if (added_[variable] == shards_) throw_ready_before(variable);
+  ++added_[variable];
+  const auto used = static_cast<std::size_t>(std::popcount(earlier)) + 1;
+  if (added_[variable] < shards_)
+    return add_up(variable, used - static_cast<std::size_t>(std::countr_one(earlier)), used);
+  // If the number of shards is not a power of two, several runs are left; the tree joins them from the right.
+  add_up(variable, 1, used);
+  sum_->ready(sum_->variables()[variable]);
 }
 
-void GradientSums::finish(std::size_t variable) {
-  parts_[variable].finish(sums_[variable]);
+void ShardSums::throw_ready_before(std::size_t variable) const {
+  throw InvalidArgument{fmt::format("the gradient of variable {} was ready twice in a backward pass",
+                                    sum_->variables()[variable].label())};
+}
+
+/// Joins the last of `used` places until `left` are.
+void ShardSums::add_up(std::size_t variable, std::size_t left, std::size_t used) {
+  for (; used > left; --used)
+    detail::add(places_[used - 2].gradients[variable], places_[used - 1].gradients[variable], sum_->stream());
+}
+
+void ShardSums::push(const WeighedLoss& own) {
+  for (std::size_t variable = 0; variable < added_.size(); ++variable) {
+    if (added_[variable] == pushed_) on_ready(variable);
+    if (added_[variable] > pushed_ + 1) throw_ready_before(variable);
+  }
+  ++pushed_;
+  statistics_sum_->push();
+  loss_sum_.push(own);
+}
+
+void ShardSums::sum_is_ready(const Variable& variable) {
+  sum_->ready(variable);
+}
+
+WeighedLoss ShardSums::finish() {
+  statistics_sum_->finish(sum_->statistics());
+  return loss_sum_.finish();
 }
 
 }  // namespace lockstep::nn

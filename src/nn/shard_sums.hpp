@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <lockstep/input/batch.hpp>
@@ -35,52 +36,52 @@ class LossSum {
   FixedOrderAccumulator parts_{DType::f64, 2};
 };
 
-/// Sums of a step's gradients, statistics and losses, for a model that takes one shard after the other.
-class ShardSums {
+/// Sums of gradients, statistics and losses over the shards of a rank. Each variable's gradient is added up by itself,
+/// as soon as a shard has it, in the tree of fixed_order_sum: so models may take one shard after the other, or all of
+/// them layer by layer.
+class ShardSums final : private GradientListener {
  public:
-  /// Sums into `sum`: gradients and, if it has memory for them, statistics.
-  explicit ShardSums(const GradientBuffer& sum);
+  ShardSums() = default;
+  ShardSums(const ShardSums&) = delete;
+  ShardSums& operator=(const ShardSums&) = delete;
 
-  /// Whether it was made for `sum`.
-  bool is_for(const GradientBuffer& sum) const;
+  /// Begins the sums of `shards` shards: gradients and statistics in `sum`, which hears of each variable when its sum
+  /// is complete. Forgets unfinished ones. Memory is kept from call to call.
+  void begin(const GradientBuffer& sum, std::int64_t shards);
 
-  /// Begins a sum. Forgets the shards of an unfinished one.
-  void begin();
-  /// Where to write the next shard's gradients and statistics.
-  GradientBuffer next();
-  /// Adds them, and the shard's loss.
+  /// Where a shard's gradients and statistics are written. When one is ready, it is added to those of earlier shards,
+  /// in whose order they must come. The first shard has its place in the sum itself.
+  GradientBuffer of_shard(std::int64_t shard);
+
+  /// Takes all gradients of the next shard as ready, and adds its statistics and its loss.
   void push(const WeighedLoss& own);
+
+  /// For kernels that add up the shards themselves: where a variable's sum is written, and that it is there.
+  TensorView sum_of(const Variable& variable) const { return sum_->of(variable); }
+  void sum_is_ready(const Variable& variable);
+
   /// Call it when all shards are there. Returns the sum of the losses.
   WeighedLoss finish();
 
  private:
-  GradientBuffer home_;
-  FixedOrderAccumulator gradient_sum_, statistics_sum_;
+  /// A place for the gradients of one shard, or of several that were added up.
+  struct Place {
+    Tensor memory;  ///< empty for the sum's own
+    GradientBuffer buffer;
+    std::vector<TensorView> gradients;
+  };
+
+  void on_ready(std::size_t variable) override;
+  [[noreturn]] void throw_ready_before(std::size_t variable) const;
+  void reserve();
+  void add_up(std::size_t variable, std::size_t left, std::size_t used);
+
+  std::optional<GradientBuffer> sum_;  ///< empty before the first use
+  std::int64_t shards_ = 0, pushed_ = 0;
+  std::vector<Place> places_;
+  std::vector<std::int64_t> added_;  ///< shards of each variable
+  std::optional<FixedOrderAccumulator> statistics_sum_;
   LossSum loss_sum_;
-};
-
-/// Sums of a step's gradients, variable by variable, for a model that takes all shards layer by layer. The bits are
-/// those of ShardSums.
-class GradientSums {
- public:
-  /// Sums into `sum`, for its `variables`.
-  GradientSums(const GradientBuffer& sum, std::span<const Variable> variables);
-
-  /// Whether it was made for `sum`.
-  bool is_for(const GradientBuffer& sum) const;
-
-  /// Where a variable's sum is written.
-  const TensorView& home(std::size_t variable) const { return sums_[variable]; }
-
-  /// Begins a variable's sum. Forgets the shards of an unfinished one.
-  FixedOrderAccumulator& begin(std::size_t variable);
-  /// Call it when the gradients of all shards are there.
-  void finish(std::size_t variable);
-
- private:
-  GradientBuffer home_;
-  std::vector<TensorView> sums_;
-  std::vector<FixedOrderAccumulator> parts_;
 };
 
 }  // namespace lockstep::nn

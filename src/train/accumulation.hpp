@@ -1,7 +1,9 @@
 // Sums over micro-batches and shards.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -11,28 +13,37 @@
 namespace lockstep {
 
 /// Adds up gradients, statistics and losses: those of a shard's micro-batches one after the other, in order, and those
-/// of shards as their tree.
-class Accumulation {
+/// of shards as their tree. Each variable's gradient is added as soon as it is ready.
+class Accumulation final : private nn::GradientListener {
  public:
-  /// Into `sum`.
-  explicit Accumulation(const nn::GradientBuffer& sum);
+  /// For sums in memory like that of `sum`, and this number of micro-batches in a shard: 2 or more.
+  Accumulation(const nn::GradientBuffer& sum, int micro_batches);
+  Accumulation(const Accumulation&) = delete;
+  Accumulation& operator=(const Accumulation&) = delete;
 
-  void begin_shard();
+  /// Begins the sums of `shards` shards, in `sum` (ShardSums::begin).
+  void begin(const nn::GradientBuffer& sum, std::int64_t shards) { shards_.begin(sum, shards); }
+
+  void begin_shard(std::int64_t shard);
   /// Where to write the next micro-batch's gradients and statistics.
-  nn::GradientBuffer next() const;
+  nn::GradientBuffer next();
   /// Adds them, and the micro-batch's loss.
   void push(const nn::WeighedLoss& own);
-  void end_shard();
+  void end_shard() { shards_.push(loss_); }
   /// Call it when all shards are there. Returns the sum of the losses.
-  nn::WeighedLoss finish();
+  nn::WeighedLoss finish() { return shards_.finish(); }
 
  private:
+  void on_ready(std::size_t variable) override;
+
   nn::ShardSums shards_;
   Tensor gradients_, statistics_;
   nn::GradientBuffer micro_batch_;  ///< for micro-batches after the first of a shard
   nn::GradientBuffer shard_;        ///< of the current shard
   nn::WeighedLoss loss_;
-  bool first_ = true;
+  int micro_batches_;
+  int number_ = 0;          ///< of the current micro-batch
+  std::vector<int> added_;  ///< micro-batches of each variable
 };
 
 }  // namespace lockstep

@@ -106,7 +106,7 @@ class Fit {
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
     } else if (options.accumulate > 1) {
-      accumulation_.emplace(sum_);
+      accumulation_.emplace(sum_, options.accumulate);
     }
   }
 
@@ -164,8 +164,9 @@ StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t>
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
 StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
   StepSums sums;
+  accumulation_->begin(sum_, train_shards_.count());
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
-    accumulation_->begin_shard();
+    accumulation_->begin_shard(shard);
     for (int number = 0; number < options_.accumulate; ++number) {
       const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
       const ops::BatchLoss result = model_.train_shard(micro_batch.group.batches.front(),

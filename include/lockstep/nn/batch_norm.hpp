@@ -70,7 +70,8 @@ class BatchNorm {
   void forward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
                const TensorView& y) const;
 
-  /// The gradients of gamma and beta, summed over the samples of x. Overwrites both in `gradients`.
+  /// The gradients of gamma and beta, summed over the samples of x. Overwrites both in `gradients`. The caller, who
+  /// needs them for `backward_input`, says when they are ready.
   void backward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by, const TensorView& dy,
                 const GradientBuffer& gradients) const;
 

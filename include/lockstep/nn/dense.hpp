@@ -45,12 +45,13 @@ class Dense {
   void backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                 const GradientBuffer& gradients) const;
 
-  /// The two parts of `backward`. Each overwrites a view of as many elements as the variable has, in any shape.
+  /// The two parts of `backward`.
   void weight_gradient(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
-                       const TensorView& d_weight) const;
-  void bias_gradient(const ops::Kernels& kernels, const TensorView& dy, const TensorView& d_bias) const;
+                       const GradientBuffer& gradients) const;
+  void bias_gradient(const ops::Kernels& kernels, const TensorView& dy, const GradientBuffer& gradients) const;
 
-  /// The sum of the weight gradients of several shards, each given as x and dy (Kernels::sum_of_products).
+  /// The sum of the weight gradients of several shards, each given as x and dy (Kernels::sum_of_products). Overwrites
+  /// d_weight, which has the weight's shape.
   void weight_gradient(const ops::Kernels& kernels, std::span<const ops::Factors> shards,
                        const TensorView& d_weight) const;
 

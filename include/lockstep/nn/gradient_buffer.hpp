@@ -1,6 +1,7 @@
 // Where a model writes its gradients.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,6 +10,16 @@
 #include <lockstep/strategy/variable_store.hpp>
 
 namespace lockstep::nn {
+
+/// Hears which gradients a backward pass has completed.
+class GradientListener {
+ public:
+  /// `variable` is a position in GradientBuffer::variables.
+  virtual void on_ready(std::size_t variable) = 0;
+
+ protected:
+  ~GradientListener() = default;
+};
 
 /// Flat memory for the gradients of a model's variables, in the store's layout. Sums over shards are therefore sums of
 /// flat memory, and an optimizer takes the result as it is. A handle: copies refer to the same memory.
@@ -30,6 +41,10 @@ class GradientBuffer {
   /// Empty unless `with_statistics` set it.
   const TensorView& statistics() const { return statistics_; }
 
+  /// The variables that the buffer was made for, in the order of memory: the last one created comes first, about as a
+  /// backward pass completes their gradients.
+  std::span<const Variable> variables() const { return layout_->variables; }
+
   /// All gradients. The padding between them is zero, and must stay so.
   const TensorView& flat() const { return flat_; }
   DType dtype() const { return flat_.dtype(); }
@@ -42,6 +57,15 @@ class GradientBuffer {
   /// was not made for.
   TensorView of(const Variable& variable) const;
 
+  /// Says that the backward pass neither reads nor writes the gradient of `variable` any more, so that it may be added
+  /// up and sent while the pass continues. Each layer says so of its own variables, at most once in a pass; a variable
+  /// that two layers share is ready after its last use. What a pass did not say is ready at its end. InvalidArgument
+  /// as `of`, and, from whoever listens, for a variable that was ready before in the same pass.
+  void ready(const Variable& variable) const;
+
+  /// The same buffer, whose `ready` tells `listener`, which must outlive the result. Without it, nobody hears.
+  GradientBuffer reporting_to(GradientListener& listener) const;
+
  private:
   struct Layout {
     std::vector<Variable> variables;  ///< in memory order
@@ -50,11 +74,13 @@ class GradientBuffer {
 
   GradientBuffer(TensorView flat, std::shared_ptr<const Layout> layout, Stream& stream);
   void zero_padding() const;
+  std::size_t position_of(const Variable& variable) const;
 
   Stream* stream_;
   TensorView flat_;
   TensorView statistics_;
   std::shared_ptr<const Layout> layout_;
+  GradientListener* listener_ = nullptr;
 };
 
 }  // namespace lockstep::nn

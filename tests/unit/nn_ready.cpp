@@ -1,0 +1,141 @@
+// When the gradient of a variable is ready, to be sent while the backward pass continues.
+#include <memory>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/nn/mlp.hpp>
+
+#include "convnet_support.hpp"
+#include "gpt_support.hpp"
+#include "nn_support.hpp"
+#include "odd_kernels.hpp"
+
+using namespace lockstep;
+using namespace lockstep::nn;
+
+namespace {
+
+/// Keeps each gradient as it was when it was ready.
+class Kept final : public GradientListener {
+ public:
+  explicit Kept(const GradientBuffer& buffer) : buffer_{buffer}, gradients_(buffer.variables().size()) {}
+
+  void on_ready(std::size_t variable) override {
+    CHECK(gradients_[variable].count() == 0);
+    gradients_[variable] = Tensor::copy_of(buffer_.of(buffer_.variables()[variable]));
+    order.push_back(variable);
+  }
+
+  /// That all are ready, each with the bits that it has now.
+  void require_final() const {
+    REQUIRE(order.size() == gradients_.size());
+    for (std::size_t i = 0; i < gradients_.size(); ++i)
+      CHECK(same_bits(gradients_[i].view(), buffer_.of(buffer_.variables()[i])));
+  }
+
+  std::vector<std::size_t> order;
+
+ private:
+  GradientBuffer buffer_;
+  std::vector<Tensor> gradients_;
+};
+
+/// Trains shards of two samples and an empty one after them.
+template <class Program, class ShardOf>
+std::vector<std::size_t> order_of(Program& program, std::int64_t shards, ShardOf&& shard_of) {
+  BatchGroup group;
+  for (std::int64_t i = 0; i < shards; ++i) group.batches.push_back(shard_of(2 * i, i + 1 < shards || i == 0 ? 2 : 0));
+  const std::vector<ShardPlace> places(group.batches.size());
+  const GradientBuffer buffer = program.buffer();
+  Kept kept{buffer};
+  program.model.Model::train_shards(group, places, buffer.reporting_to(kept));
+  kept.require_final();
+  return kept.order;
+}
+
+struct MlpProgram {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  Mlp model;
+
+  explicit MlpProgram(SharedKernels kernels)
+      : model{strategy, {.inputs = 5, .hidden = {4, 3}, .classes = 3, .seed = 3}, std::move(kernels)} {
+    strategy.seal();
+  }
+  GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
+};
+
+/// A model of two variables, in memory the second first, that says what it is told to.
+class Saying final : public Model {
+ public:
+  explicit Saying(Strategy& strategy) {
+    for (const char* const name : {"a", "b"})
+      variables_.push_back(strategy.create_variable({.name = name}, [] { return Tensor::zeros(DType::f32, {1}); }));
+    strategy.seal();
+  }
+  std::string_view name() const override { return "saying"; }
+  std::span<const Variable> variables() const override { return variables_; }
+  ops::BatchLoss train_shard(const SampleBatch&, const ShardPlace&, const GradientBuffer& gradients) override {
+    for (const Variable& variable : variables_) fill(gradients.of(variable), 1);
+    for (const std::size_t each : says) gradients.ready(variables_[each]);
+    return {};
+  }
+  ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
+
+  std::vector<std::size_t> says;
+
+ private:
+  std::vector<Variable> variables_;
+};
+
+}  // namespace
+
+TEST_CASE("each gradient is ready once, when it is the sum of all shards, and the last layer's first") {
+  for (const std::int64_t shards : {1, 2, 3, 4, 5, 7}) {
+    CAPTURE(shards);
+    for (const SharedKernels& kernels : {reference(), SharedKernels{std::make_shared<ops::TermwiseKernels>()}}) {
+      MlpProgram program{kernels};
+      const BatchGroup group = make_batch_group(samples_from(0, 2 * shards, 2 * shards, DType::f32, {5, 3}), shards);
+      const std::vector<ShardPlace> places(group.batches.size());
+      const GradientBuffer buffer = program.buffer();
+      Kept kept{buffer};
+      program.model.train_shards(group, places, buffer.reporting_to(kept));
+      kept.require_final();
+      CHECK(kept.order.front() < 2);
+      CHECK(kept.order.back() >= 4);
+    }
+    ConvnetProgram convnet{small(DType::f32, BatchNormKind::shard)};
+    order_of(convnet, shards,
+             [](std::int64_t first, std::int64_t samples) { return samples_from(first, samples, 2, DType::f32); });
+    // The tokens' vectors are used by the first layer and the last, and so ready last.
+    GptProgram gpt{DType::f32};
+    const auto tokens =
+        order_of(gpt, shards, [](std::int64_t first, std::int64_t samples) { return text_from(first, samples, 2); });
+    // An empty shard is ready in the order of memory.
+    if (shards == 1) CHECK(gpt.buffer().variables()[tokens[tokens.size() - 2]].name() == "token_embedding");
+  }
+}
+
+TEST_CASE("a pass may leave unsaid what is ready, and may not say it twice") {
+  const std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  Saying model{strategy};
+  const GradientBuffer buffer{strategy.store(), model.variables()};
+  BatchGroup shards;
+  shards.batches.resize(2, samples_from(0, 1, 1, DType::f32, {5, 3}));
+  const std::vector<ShardPlace> places(2);
+  for (const auto& [says, order] : std::vector<std::pair<std::vector<std::size_t>, std::vector<std::size_t>>>{
+           {{}, {0, 1}}, {{0}, {1, 0}}, {{0, 1}, {1, 0}}, {{1, 0}, {0, 1}}}) {
+    model.says = says;
+    Kept kept{buffer};
+    model.train_shards(shards, places, buffer.reporting_to(kept));
+    kept.require_final();
+    CHECK(kept.order == order);
+    CHECK(buffer.flat().to_vector<float>()[0] == 2);
+  }
+  model.says = {1, 1};
+  CHECK_THROWS_WITH(model.train_shards(shards, places, buffer),
+                    "the gradient of variable 'b' was ready twice in a backward pass");
+}
