@@ -1,5 +1,7 @@
 #include "train/shard_loader.hpp"
 
+#include <lockstep/base/error.hpp>
+
 namespace lockstep {
 
 ShardLoader::ShardLoader(const SampleSource& source, std::int64_t capacity, std::int64_t shards, Stream& stream)
@@ -12,6 +14,16 @@ ShardLoader::ShardLoader(const SampleSource& source, std::int64_t capacity, std:
   on_device_ = make_batch_group({.inputs = Tensor::zeros(host.inputs.dtype(), host.inputs.shape(), stream),
                                  .labels = Tensor::zeros(host.labels.dtype(), host.labels.shape(), stream)},
                                 shards);
+}
+
+ShardLoader::~ShardLoader() {
+  for (const Staging& each : staging_) {
+    try {
+      if (each.copied) each.copied->synchronize();
+    } catch (const Error&) {
+      // The stream has failed and says so to whoever uses it next. Nothing reads the memory any more.
+    }
+  }
 }
 
 const BatchGroup& ShardLoader::load(std::span<const std::span<const std::int64_t>> samples) {

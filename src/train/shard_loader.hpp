@@ -19,6 +19,11 @@ class ShardLoader {
   /// For `shards` batches of up to `capacity` samples each, in memory of the stream's device. `source` and `stream`
   /// must outlive it.
   ShardLoader(const SampleSource& source, std::int64_t capacity, std::int64_t shards, Stream& stream);
+  ShardLoader(const ShardLoader&) = delete;
+  ShardLoader& operator=(const ShardLoader&) = delete;
+
+  /// Blocks the host until the last copies are done.
+  ~ShardLoader();
 
   /// Loads the samples of each shard; there must be as many shards as it was made for. The result is valid for work
   /// enqueued on the stream from now on, until the next call.

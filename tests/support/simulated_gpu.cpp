@@ -1,8 +1,9 @@
 // A GPU that is not there. Linked into a test program before the library, these definitions take the place of the GPU
 // backend's, so that everything above it runs as it does on a GPU: memory that the host may not touch in place, and
 // work that is enqueued and done later. Nothing is done before somebody waits for it, memory that was given back is
-// overwritten in its turn, and pinned memory is read when the copy is done, not when it is asked for: a missing wait or
-// a buffer that goes too early shows in the numbers. It has no clock and proves nothing about CUDA.
+// overwritten in its turn, and pinned memory is read when the copy is done, not when it is asked for: a missing wait
+// shows in the numbers, and pinned memory that goes too early ends the program. It has no clock and proves nothing
+// about CUDA.
 //
 // LOCKSTEP_SIMULATED_GPUS, "2,0", says how many of them the ranks find, each where it is: rank r what the r-th entry
 // says, and the ranks beyond those what the last one does. An entry that is no number lists UUIDs, "a+b", for ranks
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -81,16 +83,28 @@ void run_everything() {
     if (const auto queue = each.lock()) queue->run_until(queue->end());
 }
 
-/// The pinned pieces of the host's memory.
-std::map<const std::byte*, std::size_t>& pinned() {
-  static std::map<const std::byte*, std::size_t> all;
+/// A pinned piece of the host's memory.
+struct Pinned {
+  std::size_t bytes;
+  std::shared_ptr<int> copies = std::make_shared<int>(0);  ///< enqueued and not done
+};
+
+std::map<const std::byte*, Pinned>& pinned() {
+  static std::map<const std::byte*, Pinned> all;
   return all;
 }
 
-bool is_pinned(const void* data) {
+/// The piece that `data` lies in, or null.
+const Pinned* pinned_at(const void* data) {
   const auto* const byte = static_cast<const std::byte*>(data);
-  auto after = pinned().upper_bound(byte);
-  return after != pinned().begin() && byte < std::prev(after)->first + std::prev(after)->second;
+  const auto after = pinned().upper_bound(byte);
+  if (after == pinned().begin()) return nullptr;
+  const auto& [begin, piece] = *std::prev(after);
+  return byte < begin + piece.bytes ? &piece : nullptr;
+}
+
+bool is_pinned(const void* data) {
+  return pinned_at(data) != nullptr;
 }
 
 /// Where the device's memory is, so that a plain range of the host can be told from it.
@@ -147,17 +161,28 @@ class SimulatedStream final : public Stream {
   Buffer allocate_pinned(std::size_t bytes) override {
     auto memory = std::make_shared<Buffer>(allocate_host(bytes));
     void* const data = memory->data();
-    if (data) pinned()[memory->data()] = bytes;
+    if (data) pinned().emplace(memory->data(), Pinned{bytes});
     return {data, bytes, DeviceKind::cpu, [memory](void*) {
-              std::memset(memory->data(), 0x5a, memory->bytes());
-              pinned().erase(memory->data());
+              const auto piece = pinned().find(memory->data());
+              if (piece == pinned().end()) return;
+              if (*piece->second.copies > 0) {
+                std::fputs("simulated GPU: pinned memory was released before its copies were done\n", stderr);
+                std::abort();
+              }
+              pinned().erase(piece);
             }};
   }
 
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
     if (is_on_device(from) || is_pinned(from)) {
-      push([=] { std::memcpy(to, from, bytes); });
+      const Pinned* const piece = pinned_at(is_pinned(from) ? from : to);
+      const auto copies = piece ? piece->copies : std::make_shared<int>(0);
+      ++*copies;
+      push([=] {
+        std::memcpy(to, from, bytes);
+        --*copies;
+      });
     } else {
       const auto* const begin = static_cast<const std::byte*>(from);
       push([to, kept = std::vector<std::byte>{begin, begin + bytes}] { std::memcpy(to, kept.data(), kept.size()); });
