@@ -26,7 +26,11 @@ struct Outcome {
 struct CommandOptions {
   Environment environment = {};  ///< added to this process's own, and stronger
   /// Then the command's process group, and every process it left elsewhere, is killed.
+#ifdef __SANITIZE_ADDRESS__
+  std::chrono::duration<double> timeout = std::chrono::seconds{240};  // as scripts/test multiplies its own
+#else
   std::chrono::duration<double> timeout = std::chrono::seconds{60};
+#endif
 };
 
 /// Runs a command (found as a shell finds it) with nothing to read from, and waits until it ends or its time
