@@ -7,6 +7,15 @@
 
 namespace lockstep {
 
+Work Work::later(std::function<void()> collective) {
+  struct Later final : Pending {
+    explicit Later(std::function<void()> its_collective) : collective{std::move(its_collective)} {}
+    void wait() override { collective(); }
+    std::function<void()> collective;
+  };
+  return Work{std::make_unique<Later>(std::move(collective))};
+}
+
 std::string_view name_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum: return "sum";

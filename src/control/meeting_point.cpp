@@ -77,7 +77,7 @@ std::uint32_t& MeetingPoint::count_of(TagKind kind, bool in_run) {
 
 void MeetingPoint::move_to(Position::Where where) {
   position_.where = where;
-  position_.since = meetings_;
+  position_.since = waits_;
   if (phases_) phases_->move_to(position_);
 }
 
@@ -101,15 +101,16 @@ std::string MeetingPoint::place() const {
 
 /// Whether the last agreement was a call of the program, made since this rank came to its position.
 bool MeetingPoint::has_called_since() const {
-  return meetings_ > position_.since && is_call(last_.kind);
+  return waits_ > position_.since && is_call(last_.kind);
 }
 
 Tag MeetingPoint::next_tag(TagKind kind, int strategy, const Here& here, std::string_view text) {
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
-  ++sequence_;
   Tag tag = make_tag(kind, strategy);
-  tag.count = ++count_of(kind, depth_ > 0);
   tag.set_site(here);
+  require_not_covered(tag);
+  tag.sequence = ++sequence_;
+  tag.count = ++count_of(kind, depth_ > 0);
   tag.set_text(text);
   return tag;
 }
@@ -127,7 +128,8 @@ Answers MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, st
 
 std::vector<std::int64_t> MeetingPoint::first_brought(std::span<const std::int64_t> mine) {
   ++meetings_;
-  if (phases_) phases_->enter_meeting(meetings_, last_);
+  ++waits_;
+  if (phases_) phases_->enter_meeting(waits_, last_);
   // Lower ranks make larger words, whatever the lengths.
   const auto place = static_cast<std::uint64_t>(size() - rank());
   const auto largest = channel_->max({mine.empty() ? 0 : place << 32 | mine.size(), 0}).front();
@@ -143,6 +145,7 @@ std::vector<std::int64_t> MeetingPoint::first_brought(std::span<const std::int64
 
 void MeetingPoint::fail(std::exception_ptr exception) {
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
+  if (covered_) std::rethrow_exception(exception);  // it leaves the computation, whose end announces it
   ++sequence_;
   Tag tag = make_tag(TagKind::error, 0);
   // Left out of the comparison: two ranks that fail have both failed, wherever they are.
@@ -153,6 +156,47 @@ void MeetingPoint::fail(std::exception_ptr exception) {
   tag.tells_place = is_of_program(exception) ? 1 : 0;
   meet(tag, exception);
   std::rethrow_exception(exception);
+}
+
+void MeetingPoint::require_not_covered(const Tag& tag) {
+  if (!covered_) return;
+  Tag named = tag;
+  named.count = count_of(tag.kind, depth_ > 0) + 1;
+  const ContextError error{
+      fmt::format("{} in the middle of a computation that the ranks have agreed on ({}): expected no other agreement "
+                  "before its end",
+                  describe(named), last_.site_text())};
+  if (!covered_->refused_) covered_->refused_ = std::make_exception_ptr(error);
+  throw error;
+}
+
+MeetingPoint::Covered::Covered(MeetingPoint& meeting) : meeting_{meeting} {
+  sum_.kind = TagKind::sum;
+  std::memcpy(sum_.site, meeting.last_.site, sizeof sum_.site);
+  meeting.covered_ = this;
+  // From here on the rank computes: its place is no longer behind the call that agreed on it.
+  meeting.move_to(meeting.position_.where);
+}
+
+MeetingPoint::Covered::~Covered() {
+  meeting_.covered_ = nullptr;
+  meeting_.sum_ = nullptr;  // an exception may have left it
+}
+
+void MeetingPoint::Covered::require_no_agreement() const {
+  if (refused_) std::rethrow_exception(refused_);
+}
+
+void MeetingPoint::Covered::enter_sum() {
+  ++sum_.count;
+  ++meeting_.waits_;
+  meeting_.sum_ = &sum_;
+  if (meeting_.phases_) meeting_.phases_->enter_meeting(meeting_.waits_, sum_);
+}
+
+void MeetingPoint::Covered::leave_sum() {
+  meeting_.sum_ = nullptr;
+  if (meeting_.phases_) meeting_.phases_->leave_meeting();
 }
 
 MeetingPoint::Alone::Alone(PhaseTable* phases) : phases_{phases} {
@@ -211,9 +255,10 @@ bool MeetingPoint::leave_job(const Here& here, bool with_verdict) {
 Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine, const Diagnosis& diagnose) {
   failure_.reset();
   ++meetings_;
+  ++waits_;
   last_ = tag;
   const std::uint64_t digest = tag.digest();
-  if (phases_) phases_->enter_meeting(meetings_, tag);
+  if (phases_) phases_->enter_meeting(waits_, tag);
   constexpr std::uint64_t lowest = 1;
   const auto largest = channel_->max({digest | std::uint64_t{mine[0]}, (~digest & ~lowest) | std::uint64_t{mine[1]}});
   if (phases_) phases_->leave_meeting();

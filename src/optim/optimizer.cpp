@@ -13,6 +13,7 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "reduce/message_plan.hpp"
 #include "tensor/overlap.hpp"
 
 namespace lockstep {
@@ -109,6 +110,7 @@ class Optimizer::Plan {
     require_no_duplicates(variables_);
     ranges_ = store_->ranges(variables_);
     list_ = list_of(variables_);
+    plan_pieces();
     plan_updates(decay);
   }
 
@@ -140,6 +142,34 @@ class Optimizer::Plan {
     for (std::size_t i = 0; i < gradients.size(); ++i) copy(gradients[i].value.view(), homes_[i], store_->stream());
   }
 
+  /// The number of `variable` among the gradients in memory, which is brought there.
+  std::size_t bring_home(const Variable& variable, std::span<const Gradient> gradients) const {
+    const auto same = [&](const Variable& other) { return &other.state() == &variable.state(); };
+    const auto found = std::ranges::find_if(variables_, same);
+    if (found == variables_.end())
+      throw InvalidArgument{fmt::format("the gradient of variable {} is no part of this step", variable.label())};
+    const auto index = static_cast<std::size_t>(found - variables_.begin());
+    copy(gradients[index].value.view(), homes_[index], store_->stream());
+    return pieces_[index];
+  }
+
+  /// What travels as one message.
+  std::vector<GradientBucket> buckets(const Packing& packing) const {
+    std::vector<GradientBucket> buckets;
+    std::size_t pieces = 0;
+    for (std::size_t range = 0; range < ranges_.size(); ++range) {
+      const TensorView& memory = ranges_[range].gradients;
+      for (const detail::Bucket& each : detail::plan_buckets(packing, piece_counts_[range], size_of(memory.dtype())))
+        buckets.push_back({memory.slice(each.first, each.count), pieces + each.tensors});
+      pieces += piece_counts_[range].size();
+    }
+    return buckets;
+  }
+
+  const Variable& variable_of(std::size_t piece) const {
+    return variables_[static_cast<std::size_t>(std::ranges::find(pieces_, piece) - pieces_.begin())];
+  }
+
   VariableStore& store() const { return *store_; }
   std::span<const TensorView> homes() const { return homes_; }
   std::span<const FlatRange> ranges() const { return ranges_; }
@@ -147,6 +177,28 @@ class Optimizer::Plan {
   const std::string& list() const { return list_; }
 
  private:
+  /// Numbers the gradients in the order of memory, and measures each with the padding after it.
+  void plan_pieces() {
+    pieces_.resize(variables_.size());
+    std::size_t number = 0;
+    for (const FlatRange& range : ranges_) {
+      std::vector<std::size_t> inside;
+      for (std::size_t i = 0; i < homes_.size(); ++i)
+        if (range.gradients.data() <= homes_[i].data() &&
+            homes_[i].data() < range.gradients.data() + range.gradients.bytes())
+          inside.push_back(i);
+      const auto begin_of = [&](std::size_t i) { return homes_[i].data(); };
+      std::ranges::sort(inside, {}, begin_of);
+      const std::byte* const end = range.gradients.data() + range.gradients.bytes();
+      auto& counts = piece_counts_.emplace_back();
+      for (std::size_t i = 0; i < inside.size(); ++i) {
+        pieces_[inside[i]] = number++;
+        const std::byte* const next = i + 1 < inside.size() ? begin_of(inside[i + 1]) : end;
+        counts.push_back((next - begin_of(inside[i])) / static_cast<std::int64_t>(size_of(range.gradients.dtype())));
+      }
+    }
+  }
+
   void plan_updates(Decay decay) {
     const auto add = [&](std::span<const Variable> variables, bool decayed) {
       for (const FlatRange& range : store_->ranges(variables)) updates_.push_back({range, decayed});
@@ -163,6 +215,8 @@ class Optimizer::Plan {
   std::vector<Variable> variables_;  ///< kept alive, so that no other variable can get the address of one of them
   std::vector<TensorView> homes_;    ///< their gradients in the store
   std::vector<FlatRange> ranges_;
+  std::vector<std::size_t> pieces_;                      ///< the number of each in the order of memory
+  std::vector<std::vector<std::int64_t>> piece_counts_;  ///< in each range
   std::vector<RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay
   std::string list_;
 };
@@ -224,6 +278,10 @@ double Optimizer::clip_factor() {
 /// With the plan of this call.
 void Optimizer::step(double divisor) {
   const Plan& plan = *plan_;
+  if (plan.ranges().empty() || divisor == 0) {
+    last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
+    return;
+  }
   if (!kernels_) kernels_ = ops::make_kernels(ops::KernelChoice::automatic, {}, plan.store().stream());
   std::int64_t& made = plan.store().counter(counter_);
   last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
@@ -236,40 +294,55 @@ void Optimizer::step(double divisor) {
   ++made;
 }
 
-/// Lets the ranks compute what they can only compute together. If that fails here, takes part in the sums that the
-/// others are about to wait for, and returns the exception.
-std::exception_ptr Optimizer::compute(const Plan& plan, const Request& request, CrossDeviceOps& reductions) {
-  DeclaredSums declared{reductions, request.joint->sums, plan.store().stream()};
-  try {
-    *request.sums = request.joint->compute(declared);
-    declared.require_all_made();
-    require_samples(*request.sums);
-    plan.bring_home(request.gradients);
-    return nullptr;
-  } catch (...) {
-    declared.make_the_rest();
-    return std::current_exception();
-  }
+void AgreedStep::ready(const Variable& variable) {
+  if (!sums_.ready(bring_(variable)))
+    throw InvalidArgument{fmt::format("the gradient of variable {} was ready before", variable.label())};
 }
 
 void Optimizer::reduce_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions) {
   StepSums* const sums = request.sums;
-  const std::exception_ptr failure = request.joint ? compute(plan, request, reductions) : nullptr;
-  std::int64_t failures = failure ? 1 : 0;
   // Host data first: a GPU then continues with its gradients while the host continues with the step.
+  std::int64_t failures = 0;
   if (sums) all_reduce(*sums, failures, request.statistics, reductions);
-  if (failure) std::rethrow_exception(failure);
-  if (failures > 0) {
-    *sums = {};
-    return;
-  }
   // Range by range, because each is one piece of memory and so is reduced in place.
   for (const FlatRange& range : plan.ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
-  if (plan.ranges().empty() || (sums && weight_of(*sums) == 0)) {
-    last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
+  step(sums ? weight_of(*sums) : 1);
+}
+
+/// Lets the ranks compute what they have agreed on. If that fails here, takes part in the sums that the others wait
+/// for.
+void Optimizer::compute_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions,
+                                 MeetingPoint::Covered& covered) {
+  StepSums& sums = *request.sums;
+  Stream& stream = plan.store().stream();
+  const std::vector<GradientBucket> buckets = plan.buckets(reductions.packing());
+  DeclaredSums declared{reductions, request.computation->sums, stream, buckets, &covered};
+  std::exception_ptr failure;
+  try {
+    AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared};
+    sums = request.computation->compute(step);
+    covered.require_no_agreement();
+    declared.require_all_made();
+    if (const auto piece = declared.first_unready())
+      throw InvalidArgument{
+          fmt::format("the gradient of variable {} was never ready in this step", plan.variable_of(*piece).label())};
+    require_samples(sums);
+  } catch (...) {
+    failure = std::current_exception();
+    sums = {};
+    declared.make_the_rest();
+  }
+  declared.finish();
+  // The host's plane and a GPU's never move tensors at the same time.
+  stream.synchronize();
+  std::int64_t failures = failure ? 1 : 0;
+  covered.wait_in([&] { all_reduce(sums, failures, request.statistics, reductions); });
+  if (failure) std::rethrow_exception(failure);
+  if (failures > 0) {
+    sums = {};
     return;
   }
-  step(sums ? weight_of(*sums) : 1);
+  step(weight_of(sums));
 }
 
 void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {
@@ -278,15 +351,24 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   const Plan& plan = plan_for(context.strategy(), request.gradients);
   plan.require_fit(request.gradients);
   context.strategy().require_not_captured();  // before the copies, which a graph would record
-  if (!request.joint) plan.bring_home(request.gradients);
+  if (!request.computation) plan.bring_home(request.gradients);
 
   std::string how = request.sums ? "apply_gradients by samples" : "apply_gradients";
   if (request.statistics.count() > 0) how += fmt::format(" with {} statistics", request.statistics.count());
-  if (request.joint) how += fmt::format(" after {}", describe(request.joint->sums));
+  if (request.computation) how += ", agreed first";
+  if (request.computation && !request.computation->sums.counts.empty())
+    how += fmt::format(", with {}", describe(request.computation->sums));
+  // Includes the step, because ranks that count differently have different learning rates.
+  const std::string batch = fmt::format("step {}: {}: {}", plan.store().counted(counter_) + 1, how, plan.list());
+  if (request.computation)
+    return context.declared_step(
+        batch,
+        [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+          compute_and_step(plan, request, reductions, covered);
+        },
+        here);
   context.declared_merge(
-      // Includes the step, because ranks that count differently have different learning rates.
-      fmt::format("step {}: {}: {}", plan.store().counted(counter_) + 1, how, plan.list()),
-      [&](CrossDeviceOps& reductions) { reduce_and_step(plan, request, reductions); }, here);
+      batch, [&](CrossDeviceOps& reductions) { reduce_and_step(plan, request, reductions); }, here);
 }
 
 }  // namespace lockstep

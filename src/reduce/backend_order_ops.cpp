@@ -15,6 +15,11 @@ class BackendOrderOps final : public detail::FlatOps {
 
   std::string_view name() const override { return "sum in the backend's order"; }
 
+  Work start(const TensorView& message) override {
+    if (message.device() == DeviceKind::cpu) return FlatOps::start(message);
+    return communicator().all_reduce(message);
+  }
+
  protected:
   void reduce(ReduceOp op, const TensorView& flat) override {
     if (!backend_sums(flat)) return fixed_order_->all_reduce(op, {&flat, 1});

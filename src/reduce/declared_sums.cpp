@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -15,6 +16,15 @@ std::string describe(const SumList& list) {
                      to_hex(digest_of(fmt::format("{}", fmt::join(list.counts, ",")))));
 }
 
+DeclaredSums::DeclaredSums(CrossDeviceOps& reductions, const SumList& list, Stream& stream,
+                           std::span<const GradientBucket> buckets, MeetingPoint::Covered* covered)
+    : reductions_{reductions},
+      list_{list},
+      stream_{stream},
+      buckets_{buckets},
+      covered_{covered},
+      ready_(buckets.empty() ? 0 : buckets.back().pieces) {}
+
 void DeclaredSums::all_reduce(const TensorView& tensor) {
   if (made_ == list_.counts.size())
     throw InvalidArgument{
@@ -24,7 +34,32 @@ void DeclaredSums::all_reduce(const TensorView& tensor) {
                                       list_.counts.size(), describe(tensor), list_.counts[made_],
                                       name_of(list_.dtype))};
   ++made_;
-  reductions_.all_reduce(ReduceOp::sum, {&tensor, 1});
+  wait([&] { reductions_.all_reduce(ReduceOp::sum, {&tensor, 1}); });
+  start_complete();
+}
+
+void DeclaredSums::wait(const std::function<void()>& sum) {
+  covered_ ? covered_->wait_in(sum) : sum();
+}
+
+bool DeclaredSums::ready(std::size_t piece) {
+  if (piece >= ready_.size()) return true;  // no elements, and in no bucket
+  if (ready_[piece]) return false;
+  ready_[piece] = true;
+  start_complete();
+  return true;
+}
+
+void DeclaredSums::start_complete() {
+  if (made_ < list_.counts.size()) return;
+  while (complete_ < ready_.size() && ready_[complete_]) ++complete_;
+  while (started_.size() < buckets_.size() && buckets_[started_.size()].pieces <= complete_)
+    started_.push_back(reductions_.start(buckets_[started_.size()].memory));
+}
+
+std::optional<std::size_t> DeclaredSums::first_unready() const {
+  const auto found = std::ranges::find(ready_, false);
+  return found == ready_.end() ? std::nullopt : std::optional{static_cast<std::size_t>(found - ready_.begin())};
 }
 
 void DeclaredSums::require_all_made() const {
@@ -34,6 +69,15 @@ void DeclaredSums::require_all_made() const {
 
 void DeclaredSums::make_the_rest() {
   while (made_ < list_.counts.size()) all_reduce(Tensor::zeros(list_.dtype, {list_.counts[made_]}, stream_).view());
+  while (started_.size() < buckets_.size()) {
+    const TensorView& memory = buckets_[started_.size()].memory;
+    fill_zero(memory, stream_);
+    started_.push_back(reductions_.start(memory));
+  }
+}
+
+void DeclaredSums::finish() {
+  for (Work& work : started_) wait([&] { work.wait(); });
 }
 
 }  // namespace lockstep

@@ -22,7 +22,11 @@ class FlatOps : public CrossDeviceOps {
   /// Tensors are in memory of the device that `communicator` serves. It must outlive this object.
   FlatOps(Communicator& communicator, Packing packing) : communicator_{communicator}, packing_{packing} {}
 
+  const Packing& packing() const override { return packing_; }
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override;
+  Work start(const TensorView& message) override {
+    return Work::later([this, message] { reduce(ReduceOp::sum, message); });
+  }
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override;
   void broadcast(std::span<const TensorView> tensors, int root) override;
   void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override;
@@ -32,8 +36,6 @@ class FlatOps : public CrossDeviceOps {
  protected:
   Communicator& communicator() { return communicator_; }
   Stream& stream() { return communicator_.stream(); }
-  const Packing& packing() const { return packing_; }
-
   /// What a sum over the ranks is divided by for `op`.
   int divisor(ReduceOp op) const { return op == ReduceOp::mean ? communicator_.size() : 1; }
 

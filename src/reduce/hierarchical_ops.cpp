@@ -84,6 +84,10 @@ class HierarchicalOps final : public CrossDeviceOps {
         leaders_{leads() ? make_fixed_order_ops(*leader_plane_, packing) : nullptr} {}
 
   std::string_view name() const override { return "hierarchical sum"; }
+  const Packing& packing() const override { return flat_->packing(); }
+  Work start(const TensorView& message) override {
+    return Work::later([this, message] { all_reduce(ReduceOp::sum, {&message, 1}); });
+  }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     sum_over_nodes(op, tensors, [](CrossDeviceOps& leaders, std::span<const TensorView> sums) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace lockstep::detail {
 namespace {
@@ -54,7 +55,42 @@ Messages plan(const Unpacked&, std::span<const std::int64_t> counts, std::size_t
               element_bytes);
 }
 
+constexpr std::size_t first_bucket_bytes = 256 << 10;
+constexpr std::size_t bucket_bytes = 4 << 20;
+
+bool is_default(const Packing& packing) {
+  const auto* const packs = std::get_if<IntoPacks>(&packing);
+  return packs && packs->num_packs == 1;
+}
+
 }  // namespace
+
+std::vector<Bucket> plan_buckets(const Packing& packing, std::span<const std::int64_t> counts,
+                                 std::size_t element_bytes) {
+  std::vector<Bucket> buckets;
+  std::int64_t first = 0;
+  const auto add = [&](std::int64_t count, std::size_t tensors) {
+    buckets.push_back({std::exchange(first, first + count), count, tensors});
+  };
+  if (is_default(packing)) {
+    std::int64_t count = 0;
+    for (std::size_t tensor = 0; tensor < counts.size(); ++tensor) {
+      count += counts[tensor];
+      const std::size_t enough = buckets.empty() ? first_bucket_bytes : bucket_bytes;
+      const bool full = static_cast<std::size_t>(count) * element_bytes >= enough;
+      if (full || (count > 0 && tensor + 1 == counts.size())) add(std::exchange(count, 0), tensor + 1);
+    }
+  } else {
+    for (const auto& message : plan_messages(packing, counts, element_bytes)) {
+      std::int64_t count = 0;
+      for (const Run& run : message) count += run.count;
+      add(count, message.back().tensor + 1);
+    }
+  }
+  // Tensors without elements are in no message; the last one waits for those at the end.
+  if (!buckets.empty()) buckets.back().tensors = counts.size();
+  return buckets;
+}
 
 Messages plan_messages(const Packing& packing, std::span<const std::int64_t> counts, std::size_t element_bytes) {
   return std::visit([&](const auto& way) { return plan(way, counts, element_bytes); }, packing);

@@ -24,4 +24,20 @@ struct Run {
 std::vector<std::vector<Run>> plan_messages(const Packing& packing, std::span<const std::int64_t> counts,
                                             std::size_t element_bytes);
 
+/// Elements [first, first + count) of the tensors one after the other, which lie in the tensors before `tensors`.
+struct Bucket {
+  std::int64_t first;
+  std::int64_t count;
+  std::size_t tensors;
+
+  bool operator==(const Bucket&) const = default;
+};
+
+/// The same for tensors that lie one after the other in memory and are completed in about that order, so that a message
+/// can leave while the next is being computed. A packing other than the default makes the messages of `plan_messages`.
+/// The default makes messages of neighbouring whole tensors, of 4 MiB or more but for a small first one, which leaves
+/// early, and the last.
+std::vector<Bucket> plan_buckets(const Packing& packing, std::span<const std::int64_t> counts,
+                                 std::size_t element_bytes);
+
 }  // namespace lockstep::detail

@@ -13,6 +13,8 @@ class OpsByDevice final : public CrossDeviceOps {
       : host_{std::move(host)}, device_{std::move(device)} {}
 
   std::string_view name() const override { return device_->name(); }
+  const Packing& packing() const override { return device_->packing(); }
+  Work start(const TensorView& message) override { return ops_of(message.device()).start(message); }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     by_device(tensors, [&](CrossDeviceOps& ops, std::span<const TensorView> some) { ops.all_reduce(op, some); });

@@ -247,7 +247,8 @@ void Job::point(int rank, std::string_view what) {
 
 void Job::wait(int rank, std::string_view what) {
   pass(rank);
-  if (!control_.inside(rank).empty()) of(rank).meets_since = now();
+  const MeetingPoint* const meeting = of(rank).meeting;
+  if (!control_.inside(rank).empty() || (meeting && meeting->sum())) of(rank).meets_since = now();
   scheduler_.wait(rank);
   of(rank).meets_since.reset();
   if (options_.trace) trace(rank, fmt::format("done with {}", what));
@@ -295,10 +296,10 @@ void Job::before(Time next) {
     const MeetingPoint& here = *of(waiting).meeting;
     for (int late = 0; late < options_.ranks; ++late) {
       const MeetingPoint* const there = of(late).meeting;
-      if (!scheduler_.is_live(late) || (there && there->meetings() >= here.meetings())) continue;
+      if (!scheduler_.is_live(late) || (there && there->waits() >= here.waits())) continue;
       scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
       const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
-      const std::string text = late_sentence(name(late), here.last(), timeout, snapshot(late));
+      const std::string text = late_sentence(name(late), here.sum() ? *here.sum() : here.last(), timeout, snapshot(late));
       return end({std::make_exception_ptr(StallError{text}), {}, -1, text});
     }
   }
@@ -328,8 +329,9 @@ PhaseTable::Snapshot Job::snapshot(int rank) const {
   PhaseTable::Snapshot snapshot;
   snapshot.phase = control_.inside(rank).empty() ? Phase::computing : Phase::meeting;
   if (const MeetingPoint* const meeting = of(rank).meeting) {
-    snapshot.meeting = meeting->meetings();
-    snapshot.last = meeting->last();
+    if (meeting->sum()) snapshot.phase = Phase::meeting;
+    snapshot.meeting = meeting->waits();
+    snapshot.last = meeting->sum() ? *meeting->sum() : meeting->last();
     snapshot.position = meeting->position();
   }
   return snapshot;

@@ -64,7 +64,7 @@ class Job final : private Scheduler::Overseer {
  private:
   struct Rank {
     std::uint64_t points = 0;
-    std::optional<Time> meets_since;        ///< set while it waits in an agreement
+    std::optional<Time> meets_since;        ///< set while it waits in an agreement or a covered sum
     const MeetingPoint* meeting = nullptr;  ///< null before it exists, and after
     std::exception_ptr outcome;             ///< the first exception that left `body` or the end of the job
   };

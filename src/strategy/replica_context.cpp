@@ -50,6 +50,14 @@ void ReplicaContext::declared_merge(std::string_view batch, const std::function<
   fn(strategy().reductions());
 }
 
+void ReplicaContext::declared_step(std::string_view batch,
+                                   const std::function<void(CrossDeviceOps&, MeetingPoint::Covered&)>& fn, Here here) {
+  detail::require_current(*this, {"declared_step", here});
+  strategy().agree(TagKind::merge, here, batch);
+  MeetingPoint::Covered covered = strategy().group().meeting().cover();
+  fn(strategy().reductions(), covered);
+}
+
 void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
                                        std::string_view structure, const Here& here) {
   const detail::Call call{method, here};

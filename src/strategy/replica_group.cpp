@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,6 +18,14 @@ class GuardedOps final : public CrossDeviceOps {
       : ops_{std::move(ops)}, around_{std::move(around)}, end_job_{std::move(end_job)} {}
 
   std::string_view name() const override { return ops_->name(); }
+  const Packing& packing() const override { return ops_->packing(); }
+  Work start(const TensorView& message) override {
+    // What the program measures begins with the start and ends with the wait.
+    if (around_) return Work::later([this, message] { guard([&] { ops_->start(message).wait(); }); });
+    std::optional<Work> started;
+    guard([&] { started = ops_->start(message); });
+    return Work::later([this, work = std::make_shared<Work>(*std::move(started))] { guard([&] { work->wait(); }); });
+  }
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     guard([&] { ops_->all_reduce(op, tensors); });
   }

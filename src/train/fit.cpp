@@ -82,6 +82,18 @@ class RecentLoss {
   std::deque<StepSums> recent_;
 };
 
+/// Sends each gradient of a step as soon as the model has it.
+class SendWhenReady final : public nn::GradientListener {
+ public:
+  SendWhenReady(AgreedStep& step, const nn::GradientBuffer& buffer) : step_{step}, variables_{buffer.variables()} {}
+
+  void on_ready(std::size_t variable) override { step_.ready(variables_[variable]); }
+
+ private:
+  AgreedStep& step_;
+  std::span<const Variable> variables_;
+};
+
 class Fit {
  public:
   Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
@@ -105,6 +117,7 @@ class Fit {
     sum_ = sum_.with_statistics(statistics_.view());
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
+      sums_on_the_way_ = joint_gradients_->sums();
     } else if (options.accumulate > 1) {
       accumulation_.emplace(sum_, options.accumulate);
     }
@@ -125,9 +138,9 @@ class Fit {
   /// are divided by what these weigh.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;
-  StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples);
-  StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples);
-  StepSums apply_joint_gradients(ReplicaContext& context, std::int64_t step, std::span<const std::int64_t> samples);
+  StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples, AgreedStep& agreed);
+  StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                const nn::GradientBuffer& sum);
   std::int64_t evaluations_from(std::int64_t step) const;
   void evaluate(EvaluationReport& report, Observer& observer);
   void judge_loss(double loss, const std::string& whose);
@@ -151,20 +164,25 @@ class Fit {
   nn::LossSum evaluation_loss_;
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
+  SumList sums_on_the_way_;                        ///< that it makes over the ranks
   bool diverged_ = false;
 };
 
-StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
-  if (accumulation_) return accumulate_gradients(step, samples);
+StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples, AgreedStep& agreed) {
+  SendWhenReady ready{agreed, sum_};
+  const nn::GradientBuffer sum = sum_.reporting_to(ready);
+  if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
+  if (accumulation_) return accumulate_gradients(step, samples, sum);
   const RankShards::Loaded shards = train_shards_.load_all(samples);
-  const ops::BatchLoss result = model_.train_shards(shards.group, shards.places(step), sum_);
+  const ops::BatchLoss result = model_.train_shards(shards.group, shards.places(step), sum);
   return {.samples = shards.labels(), .loss = result.loss_sum, .correct = result.correct, .weight = result.weight};
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
-StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples) {
+StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                   const nn::GradientBuffer& sum) {
   StepSums sums;
-  accumulation_->begin(sum_, train_shards_.count());
+  accumulation_->begin(sum, train_shards_.count());
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
     accumulation_->begin_shard(shard);
     for (int number = 0; number < options_.accumulate; ++number) {
@@ -183,22 +201,17 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
   return sums;
 }
 
-/// Runs inside the step's merge_call, whose agreement covers what the ranks add up on the way.
-StepSums Fit::apply_joint_gradients(ReplicaContext& context, std::int64_t step, std::span<const std::int64_t> samples) {
-  const auto compute = [&](DeclaredSums& ranks) { return joint_gradients_->compute(step, samples, ranks); };
-  return optimizer_.apply_gradients(context, gradients_, JointComputation{joint_gradients_->sums(), compute},
-                                    statistics_.view());
-}
-
 StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   StepSums sums;
   strategy_.set_step(index + 1);
   strategy_.run([&](ReplicaContext& context) {
-    const std::span<const std::int64_t> samples = samples_.of(batch);
-    const StepSums own = joint_gradients_ ? StepSums{} : compute_gradients(index, samples);
-    if (fault_ && fault_->strike(rank_, index, model_.variables())) return;
-    sums = joint_gradients_ ? apply_joint_gradients(context, index, samples)
-                            : optimizer_.apply_gradients(context, gradients_, own, statistics_.view());
+    if (fault_ && fault_->skips_merge(rank_, index)) return;
+    const auto compute = [&](AgreedStep& agreed) {
+      const StepSums own = compute_gradients(index, samples_.of(batch), agreed);
+      if (fault_) fault_->strike(rank_, index, model_.variables());
+      return own;
+    };
+    sums = optimizer_.apply_gradients(context, gradients_, {compute, sums_on_the_way_}, statistics_.view());
     // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages());

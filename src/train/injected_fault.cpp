@@ -117,17 +117,20 @@ std::optional<InjectedFault> InjectedFault::from_environment(int ranks) {
   return parse(text, ranks);
 }
 
-bool InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const {
-  if (at_rank != rank || at_step != step) return false;
+bool InjectedFault::skips_merge(int at_rank, std::int64_t at_step) const {
+  return kind == Kind::skips_merge && at_rank == rank && at_step == step;
+}
+
+void InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const {
+  if (at_rank != rank || at_step != step) return;
   switch (kind) {
     case Kind::throws: throw std::runtime_error{fmt::format("LOCKSTEP_FAULT: thrown in step {}", step + 1)};
     case Kind::exits: ::_exit(0);
     case Kind::kills: ::raise(SIGKILL); break;
     case Kind::stops: ::kill(::getpid(), SIGSTOP); break;
-    case Kind::skips_merge: return true;
+    case Kind::skips_merge: break;
     case Kind::flips: flip(step, weights); break;
   }
-  return false;
 }
 
 }  // namespace lockstep

@@ -12,8 +12,8 @@
 namespace lockstep {
 
 /// `KIND:RANK:STEP`: what one rank does in one step, counted from 0; messages count from 1, as all that users see. It
-/// happens after the backward pass and before the optimizer's merge_call; a joint model, which computes inside the
-/// merge_call, has not begun its passes then.
+/// happens after the backward pass, between the step's agreement and its last sum over the ranks. Only skip-merge comes
+/// before the agreement.
 struct InjectedFault {
   enum class Kind : std::uint8_t {
     throws,       ///< "throw": replica code throws
@@ -34,13 +34,16 @@ struct InjectedFault {
   /// Parses the environment variable LOCKSTEP_FAULT; empty if it is not set.
   static std::optional<InjectedFault> from_environment(int ranks);
 
-  /// LOCAL. Injects the fault if this is its rank and its step. If true, return from replica code without merging.
+  /// LOCAL. Whether this rank is to return from replica code without merging.
+  bool skips_merge(int at_rank, std::int64_t at_step) const;
+
+  /// LOCAL. Injects any other fault if this is its rank and its step.
   ///
   /// A flip inverts the highest mantissa bit of one of `weights` (f32 or f64). The weight grows by up to a half or
   /// shrinks by up to a third, and no step that all ranks make alike undoes that. The step seeds the choice of the
   /// weight: first the variable, all equally likely, then the element. From that element on, the first normal number is
   /// taken: a flipped 0 or subnormal would be too small to survive the next step. Error if there is no normal number.
-  [[nodiscard]] bool strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const;
+  void strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const;
 };
 
 /// "throw", "skip-merge".

@@ -30,14 +30,15 @@ void ShardBuffers::sum_up(const nn::GradientBuffer& sum) const {
 }
 
 JointGradients::JointGradients(nn::JointModel& model, const nn::GradientBuffer& sum, RankShards& shards)
-    : model_{model}, sum_{sum}, shards_{shards}, sums_{.dtype = sum.dtype()}, of_shards_{sum, shards.count()} {
+    : model_{model}, shards_{shards}, sums_{.dtype = sum.dtype()}, of_shards_{sum, shards.count()} {
   const std::vector<std::int64_t> of_micro_batch = model.joint_sums();
   for (int number = 0; number < shards.micro_batches(); ++number)
     sums_.counts.insert(sums_.counts.end(), of_micro_batch.begin(), of_micro_batch.end());
   if (shards.micro_batches() > 1) of_micro_batch_.emplace(sum, shards.count());
 }
 
-StepSums JointGradients::compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks) {
+StepSums JointGradients::compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
+                                 const nn::GradientBuffer& sum) {
   StepSums sums;
   std::vector<nn::WeighedLoss> losses(static_cast<std::size_t>(shards_.count()));
   for (int number = 0; number < shards_.micro_batches(); ++number) {
@@ -59,7 +60,8 @@ StepSums JointGradients::compute(std::int64_t step, std::span<const std::int64_t
   const nn::WeighedLoss total = loss_sum_.finish();
   sums.loss = total.loss;
   sums.weight = total.weight;
-  of_shards_.sum_up(sum_);
+  of_shards_.sum_up(sum);
+  for (const Variable& variable : sum.variables()) sum.ready(variable);
   return sums;
 }
 

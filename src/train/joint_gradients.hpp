@@ -39,19 +39,19 @@ class ShardBuffers {
 /// shards, and added to its own shard's earlier ones. The sum of a shard is therefore the same on every rank.
 class JointGradients {
  public:
-  /// Into `sum`. Everything must outlive it.
+  /// For sums in memory like that of `sum`. Everything must outlive it.
   JointGradients(nn::JointModel& model, const nn::GradientBuffer& sum, RankShards& shards);
 
   /// The sums that a step makes over the ranks on its way.
   const SumList& sums() const { return sums_; }
 
-  /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`. Returns their labels, losses
-  /// and right answers.
-  StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks);
+  /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`, where all are ready at the
+  /// end. Returns their labels, losses and right answers.
+  StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
+                   const nn::GradientBuffer& sum);
 
  private:
   nn::JointModel& model_;
-  nn::GradientBuffer sum_;
   RankShards& shards_;
   SumList sums_;
   ShardBuffers of_shards_;

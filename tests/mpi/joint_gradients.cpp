@@ -1,5 +1,6 @@
-// Gradients that the ranks compute together, in the middle of a step: what they add up on the way, and a rank that
-// fails there. Inputs differ on every rank; sums are exact.
+// Gradients that are computed after the agreement on their step: sent as soon as they are ready, with what the ranks
+// add up on the way, and a rank that fails there. Inputs differ on every rank; sums are exact.
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,10 +32,10 @@ struct Program {
     copy(Tensor::from(gradient, {2}).view(), strategy.store().gradient(w), stream());
   }
 
-  StepSums step(const JointComputation& joint) {
+  StepSums step(const GradientComputation& computation) {
     StepSums sums{.samples = -1};
     strategy.run([&](ReplicaContext& context) {
-      sums = optimizer.apply_gradients(context, gradients_in_store(strategy.store(), {w}), joint);
+      sums = optimizer.apply_gradients(context, gradients_in_store(strategy.store(), {w}), computation);
     });
     return sums;
   }
@@ -52,8 +53,9 @@ const SumList two_sums{.dtype = DType::f32, .counts = {1, 2}};
 
 /// What a rank has after each of the two sums is in its gradient. Throws before sum number `fails_before`, if that is
 /// one of them, or behind the second.
-JointComputation two_sums_of(Program& program, int fails_before = 3) {
-  return {two_sums, [&program, fails_before](DeclaredSums& ranks) -> StepSums {
+GradientComputation two_sums_of(Program& program, int fails_before = 3) {
+  return {[&program, fails_before](AgreedStep& step) -> StepSums {
+            DeclaredSums& ranks = step.sums();
             const auto mine = static_cast<float>(rank() + 1);
             const auto fail_before = [&](int number) {
               if (number == fails_before) throw std::out_of_range{"no sum " + std::to_string(number)};
@@ -64,8 +66,10 @@ JointComputation two_sums_of(Program& program, int fails_before = 3) {
             const float second = sum(ranks, program.stream(), {0, first * mine}).at(1);
             fail_before(2);
             program.write({second, mine});
+            step.ready(program.w);
             return {.samples = rank() + 1, .loss = 0.5 * (rank() + 1), .correct = rank()};
-          }};
+          },
+          two_sums};
 }
 
 /// Its images are numbered by their labels, and each weighs 2. What it trains is the number of samples that the ranks
@@ -171,13 +175,15 @@ TEST_CASE("a rank that fails before, between or behind the sums is named on ever
 TEST_CASE("a rank that makes fewer sums than declared, or other ones, fails alone") {
   Program program;
   const auto step = [&](int made, std::int64_t size) {
-    program.step({two_sums, [&](DeclaredSums& ranks) -> StepSums {
+    program.step({[&](AgreedStep& step) -> StepSums {
                     const std::vector<std::int64_t> counts{1, odd_one() ? size : 2};
                     for (int i = 0; i < (odd_one() ? made : 2); ++i)
-                      sum(ranks, program.stream(), std::vector<float>(static_cast<std::size_t>(counts[i])));
+                      sum(step.sums(), program.stream(), std::vector<float>(static_cast<std::size_t>(counts[i])));
                     program.write({1, 1});
+                    step.ready(program.w);
                     return {.samples = 1};
-                  }});
+                  },
+                  two_sums});
   };
   const auto fails = [&](int made, std::int64_t size, const std::string& message) {
     if (odd_one()) {
@@ -197,13 +203,13 @@ TEST_CASE("ranks that declare other sums, or none, disagree before the first one
   Program program;
   const auto step = [&](const SumList& odd) {
     return mismatch_of([&] {
-      program.step({odd_one() ? odd : two_sums, [](DeclaredSums&) -> StepSums { throw std::logic_error{"computed"}; }});
+      program.step({[](AgreedStep&) -> StepSums { throw std::logic_error{"computed"}; }, odd_one() ? odd : two_sums});
     });
   };
   CHECK_THAT(step({.dtype = DType::f32, .counts = {2, 1}}),
-             Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::Contains("after 2 sums of 3 f32"));
+             Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::Contains("with 2 sums of 3 f32"));
   CHECK_THAT(step({.dtype = DType::f64, .counts = {1, 2}}),
-             Catch::Contains("after 2 sums of 3 f64") && Catch::Contains("after 2 sums of 3 f32"));
+             Catch::Contains("with 2 sums of 3 f64") && Catch::Contains("with 2 sums of 3 f32"));
   const auto way = mismatch_of([&] {
     program.strategy.run([&](ReplicaContext& context) {
       const Here here = Here::current();
@@ -215,8 +221,105 @@ TEST_CASE("ranks that declare other sums, or none, disagree before the first one
       }
     });
   });
-  CHECK_THAT(way, Catch::Contains("apply_gradients by samples: 'w'") && Catch::Contains("after 2 sums of 3 f32"));
+  CHECK_THAT(way, Catch::Contains("apply_gradients by samples: 'w'") && Catch::Contains("with 2 sums of 3 f32"));
   expect_in_step();
+}
+
+TEST_CASE("gradients are sent from where they lie once they are ready, in one step whatever their order and packing") {
+  for (const Packing& packing : {Packing{}, Packing{IntoPacks{5}}, Packing{Unpacked{}}, Packing{GroupSmall{8, 2}}}) {
+    Strategy strategy = runtime().make_strategy({.packing = packing});
+    std::vector<MirroredVariable> w;
+    for (const std::int64_t size : {2, 70, 0, 1})
+      w.push_back(strategy.create_variable({.name = "w"}, [&] { return Tensor::zeros(DType::f32, {size}); }));
+    strategy.seal();
+    // Two in the store, and two elsewhere.
+    std::vector<Gradient> gradients = gradients_in_store(strategy.store(), {w[0], w[2]});
+    for (const std::size_t i : {3, 1})
+      gradients.push_back({Tensor::copy_of(Tensor::zeros(DType::f32, w[i].shape()).view(), strategy.stream()), w[i]});
+    const auto write = [&](const Gradient& gradient, float value) {
+      const auto count = static_cast<std::size_t>(gradient.value.count());
+      copy(Tensor::from(std::vector<float>(count, value), gradient.value.shape()).view(), gradient.value.view(),
+           strategy.stream());
+    };
+    Sgd optimizer{{.learning_rate = 1}};
+    for (const std::vector<std::size_t>& order : {std::vector<std::size_t>{0, 1, 2, 3}, {3, 1, 0, 2}}) {
+      strategy.run([&](ReplicaContext& context) {
+        optimizer.apply_gradients(context, gradients, {[&](AgreedStep& step) -> StepSums {
+                                    CHECK(context.replica_id_in_sync_group() == rank());  // still in replica context
+                                    for (const std::size_t i : order) {
+                                      write(gradients[i], static_cast<float>(rank() + 1) * static_cast<float>(i + 1));
+                                      step.ready(gradients[i].variable);
+                                    }
+                                    return {.samples = 1};
+                                  }});
+      });
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const float expected =
+          -2 * static_cast<float>(i + 1) * static_cast<float>(triangle()) / static_cast<float>(ranks());
+      const auto values = Tensor::on_host(gradients[i].variable.local()).to_vector<float>();
+      CHECK(values == std::vector<float>(values.size(), expected));
+    }
+  }
+}
+
+TEST_CASE("a rank that never says that a gradient is ready, or says it twice, fails alone") {
+  Program program;
+  const auto fails = [&](int times, const std::string& message) {
+    const auto step = [&] {
+      program.step({[&](AgreedStep& step) -> StepSums {
+        program.write({1, 1});
+        for (int i = 0; i < (odd_one() ? times : 1); ++i) step.ready(program.w);
+        return {.samples = 1};
+      }});
+    };
+    if (odd_one()) {
+      CHECK_THAT(message_of<InvalidArgument>(step), Catch::Equals(message));
+    } else {
+      CHECK_THAT(message_of<PeerError>(step), Catch::EndsWith(message));
+    }
+    CHECK(program.weight() == std::vector<float>{0, 0});
+    expect_in_step();
+  };
+  fails(0, "the gradient of variable 'w' was never ready in this step");
+  fails(2, "the gradient of variable 'w' was ready before");
+}
+
+TEST_CASE(
+    "another agreement in the middle of a step is refused before any communication, and fails it even if caught") {
+  Program program;
+  const auto step = [&](const std::function<void(ReplicaContext&)>& disturb) {
+    return [&program, disturb] {
+      program.strategy.run([&](ReplicaContext& context) {
+        program.optimizer.apply_gradients(context, gradients_in_store(program.strategy.store(), {program.w}),
+                                          {[&](AgreedStep& step) -> StepSums {
+                                            program.write({1, 1});
+                                            step.ready(program.w);
+                                            if (odd_one()) {
+                                              try {
+                                                disturb(context);
+                                              } catch (const ContextError&) {
+                                              }
+                                            }
+                                            return {.samples = 1};
+                                          }});
+      });
+    };
+  };
+  const auto fails = [&](const std::function<void(ReplicaContext&)>& disturb, const std::string& call) {
+    const std::string message = " in the middle of a computation that the ranks have agreed on (joint_gradients.cpp:";
+    if (odd_one()) {
+      CHECK_THAT(message_of<ContextError>(step(disturb)), Catch::StartsWith(call) && Catch::Contains(message));
+    } else {
+      CHECK_THAT(message_of<PeerError>(step(disturb)), Catch::Contains(call) && Catch::Contains(message));
+    }
+    CHECK(program.weight() == std::vector<float>{0, 0});
+    CHECK(program.optimizer.steps(program.strategy) == 0);
+    expect_in_step();
+  };
+  fails([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, 1.0); }, "merge_call #2 (");
+  fails([](ReplicaContext& context) { (void)context.strategy().same_on_all(1); }, "same_on_all #1 (");
+  fails([](ReplicaContext& context) { context.strategy().run([](ReplicaContext&) {}); }, "the end of the step");
 }
 
 TEST_CASE("a joint model is told the samples of each micro-batch on all ranks, and the last step's few") {

@@ -42,9 +42,9 @@ void check_names(const Outcome& outcome, int culprit, const std::string& told) {
 }
 
 /// From where the ranks watch each other to where they have agreed to leave.
-const std::vector<std::string> watched_points{"body",         "initial value",  "before seal",
-                                              "replica code", "merge function", "nested merge function",
-                                              "before close", "alone",          "last"};
+const std::vector<std::string> watched_points{
+    "body",         "initial value",      "before seal", "replica code", "merge function", "nested merge function",
+    "before close", "agreed computation", "alone",       "last"};
 
 }  // namespace
 
@@ -97,6 +97,13 @@ TEST_CASE("a rank that stops at any point is named, and the job ends with 5", "[
     check_code(outcome, 5);
     check_names(outcome, culprit, "has stopped: no sign of life for 1 s");
   }
+}
+
+TEST_CASE("a rank that computes for ever in a step that all agreed on is late for its first sum", "[B-45]") {
+  const Outcome outcome = fail_at("agreed computation", "busy", 1);
+  check_code(outcome, 5);
+  check_names(outcome, 1, "is late: sum #1 of the step (points.cpp:");
+  check_names(outcome, 1, ") was waited for 1 s; it runs, and was in step 3, computing (points.cpp:");
 }
 
 TEST_CASE("a rank that stops while MPI starts is named, and the job ends with 5", "[B-45]") {

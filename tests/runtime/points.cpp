@@ -29,7 +29,7 @@ void point(const std::string& name) {
   if (!culprit.mine || culprit.point != name) return;
   if (culprit.fault == "throw") throw std::runtime_error{"failed on purpose"};
   if (culprit.fault == "exit") ::_exit(0);
-  while (culprit.fault == "late") ::pause();  // until it is told to end
+  while (culprit.fault == "late" || culprit.fault == "busy") ::pause();  // until it is told to end
   (void)::raise(culprit.fault == "kill" ? SIGKILL : SIGSTOP);
 }
 
@@ -52,6 +52,15 @@ void train(Runtime& runtime) {
       merged.run([](ReplicaContext& inner) { inner.merge_call([](Strategy&) { point("nested merge function"); }); });
     });
   });
+  Sgd sgd{{.learning_rate = 1}};
+  strategy.run([&](ReplicaContext& context) {
+    const auto compute = [&](AgreedStep& step) -> StepSums {
+      point("agreed computation");
+      step.ready(variable);
+      return {.samples = 1};
+    };
+    sgd.apply_gradients(context, gradients_in_store(strategy.store(), {variable}), {compute});
+  });
   {
     const auto alone = runtime.working_alone();
     point("alone");
@@ -64,7 +73,7 @@ void train(Runtime& runtime) {
 /// Elsewhere it is long, so that a job that starts slowly does not run into it.
 std::chrono::seconds stall_timeout() {
   const bool before_mpi = culprit.point == "options" || culprit.point == "MPI_Init";
-  return std::chrono::seconds{culprit.fault == "stop" || before_mpi ? 1 : 20};
+  return std::chrono::seconds{culprit.fault == "stop" || culprit.fault == "busy" || before_mpi ? 1 : 20};
 }
 
 }  // namespace

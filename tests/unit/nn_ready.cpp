@@ -5,9 +5,9 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/mlp.hpp>
 
-#include "convnet_support.hpp"
 #include "gpt_support.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
@@ -55,16 +55,21 @@ std::vector<std::size_t> order_of(Program& program, std::int64_t shards, ShardOf
   return kept.order;
 }
 
-struct MlpProgram {
+template <class M>
+struct Program {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
-  Mlp model;
+  M model;
+  Tensor statistics;
 
-  explicit MlpProgram(SharedKernels kernels)
-      : model{strategy, {.inputs = 5, .hidden = {4, 3}, .classes = 3, .seed = 3}, std::move(kernels)} {
+  template <class Options>
+  explicit Program(const Options& options, SharedKernels kernels = reference())
+      : model{strategy, options, std::move(kernels)}, statistics{Tensor::zeros(DType::f32, {model.statistics()})} {
     strategy.seal();
   }
-  GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
+  GradientBuffer buffer() {
+    return GradientBuffer{strategy.store(), model.variables()}.with_statistics(statistics.view());
+  }
 };
 
 /// A model of two variables, in memory the second first, that says what it is told to.
@@ -96,7 +101,7 @@ TEST_CASE("each gradient is ready once, when it is the sum of all shards, and th
   for (const std::int64_t shards : {1, 2, 3, 4, 5, 7}) {
     CAPTURE(shards);
     for (const SharedKernels& kernels : {reference(), SharedKernels{std::make_shared<ops::TermwiseKernels>()}}) {
-      MlpProgram program{kernels};
+      Program<Mlp> program{MlpOptions{.inputs = 5, .hidden = {4, 3}, .classes = 3, .seed = 3}, kernels};
       const BatchGroup group = make_batch_group(samples_from(0, 2 * shards, 2 * shards, DType::f32, {5, 3}), shards);
       const std::vector<ShardPlace> places(group.batches.size());
       const GradientBuffer buffer = program.buffer();
@@ -106,9 +111,11 @@ TEST_CASE("each gradient is ready once, when it is the sum of all shards, and th
       CHECK(kept.order.front() < 2);
       CHECK(kept.order.back() >= 4);
     }
-    ConvnetProgram convnet{small(DType::f32, BatchNormKind::shard)};
-    order_of(convnet, shards,
-             [](std::int64_t first, std::int64_t samples) { return samples_from(first, samples, 2, DType::f32); });
+    Program<Convnet> convnet{ConvnetOptions{
+        .height = 6, .width = 6, .filters = {2, 3}, .hidden = 4, .classes = 3, .batch_norm = BatchNormKind::per_shard}};
+    order_of(convnet, shards, [](std::int64_t first, std::int64_t samples) {
+      return samples_from(first, samples, 2, DType::f32, {.features = 36, .classes = 3});
+    });
     // The tokens' vectors are used by the first layer and the last, and so ready last.
     GptProgram gpt{DType::f32};
     const auto tokens =

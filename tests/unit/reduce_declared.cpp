@@ -1,6 +1,7 @@
 // Sums that were declared beforehand, and a rank that fails between two of them.
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,4 +106,35 @@ TEST_CASE("a rank that stops between two sums brings zeros for the rest, whereve
     CHECK(firsts[0] == of_the_others);
     CHECK(firsts[2] == of_the_others);
   }
+}
+
+TEST_CASE("buckets are summed in their order behind the list, once all their pieces and those before are ready") {
+  const SumList one{.dtype = DType::f64, .counts = {1}};
+  const int fails = GENERATE(-1, 0, 1, 2);  // how many pieces rank 1 brings before it fails; -1: it does not
+  CAPTURE(fails);
+  std::vector<std::vector<double>> sums(3);
+  std::vector<int> as_it_should(3);
+  on_threads(3, [&](ThreadCommunicator& communicator) {
+    const auto reductions = make_fixed_order_ops(communicator);
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    const Tensor gradients = Tensor::from({1.0, 2.0, 3.0, 4.0}, {4});
+    const std::vector<GradientBucket> buckets{{gradients.view().slice(0, 3), 2}, {gradients.view().slice(3, 1), 3}};
+    DeclaredSums declared{*reductions, one, host_stream(), buckets};
+    const auto is_first_unready = [&](std::optional<std::size_t> piece) { return declared.first_unready() == piece; };
+    bool as_expected = is_first_unready(0);
+    const int pieces = rank == 1 && fails >= 0 ? fails : 3;
+    if (pieces > 0) as_expected &= declared.ready(2) && !declared.ready(2) && is_first_unready(0);
+    if (pieces > 1) as_expected &= declared.ready(0) && is_first_unready(1);
+    if (pieces > 2) {
+      declared.all_reduce(Tensor::from({1.0}, {1}).view());
+      as_expected &= declared.ready(1) && is_first_unready(std::nullopt);
+    }
+    declared.make_the_rest();
+    declared.finish();
+    as_it_should[rank] = as_expected ? 1 : 0;
+    sums[rank] = gradients.to_vector<double>();
+  });
+  const double ranks = fails < 0 ? 3 : 2;  // one that fails brings zeros
+  for (const auto& sum : sums) CHECK(sum == std::vector<double>{1 * ranks, 2 * ranks, 3 * ranks, 4 * ranks});
+  CHECK(as_it_should == std::vector<int>(3, 1));
 }

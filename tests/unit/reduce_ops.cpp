@@ -338,6 +338,11 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
   struct Noted final : CrossDeviceOps {
     Noted(std::string_view its_name, std::vector<std::string>& its_notes) : own_name{its_name}, notes{its_notes} {}
     std::string_view name() const override { return own_name; }
+    const Packing& packing() const override { return packs; }
+    Work start(const TensorView& message) override {
+      note("started", {&message, 1});
+      return Work::done();
+    }
     void note(std::string_view what, std::span<const TensorView> tensors) {
       std::string text = std::string{own_name} + " " + std::string{what};
       for (const TensorView& tensor : tensors) text += " " + describe(tensor);
@@ -358,6 +363,7 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
     void broadcast(std::span<IndexedSlices> slices, int) override { note_slices("from", slices); }
     std::string_view own_name;
     std::vector<std::string>& notes;
+    Packing packs;
   };
   std::vector<std::string> notes;
   const auto ops = make_ops_by_device(std::make_unique<Noted>("host", notes), std::make_unique<Noted>("gpu", notes));

@@ -14,6 +14,8 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
+using lockstep::detail::Bucket;
+using lockstep::detail::plan_buckets;
 using lockstep::detail::plan_messages;
 using lockstep::detail::Run;
 
@@ -49,6 +51,24 @@ TEST_CASE("neighbouring small tensors travel in groups, every other one by itsel
 
 TEST_CASE("unpacked tensors travel one by one", "[E-22]") {
   CHECK(plan(Unpacked{}, {4, 0, 1, 2}) == Plan{{{0, 0, 4}}, {{2, 0, 1}}, {{3, 0, 2}}});
+}
+
+TEST_CASE("gradients make buckets of whole neighbours, a small one first, and those of a packing that was asked for") {
+  constexpr std::int64_t kilo = 1024 / sizeof(float), mega = 1024 * kilo;
+  using Buckets = std::vector<Bucket>;
+  const auto buckets = [](const Packing& packing, const std::vector<std::int64_t>& counts) {
+    return plan_buckets(packing, counts, sizeof(float));
+  };
+  CHECK(buckets({}, {100 * kilo, 156 * kilo, mega, 2 * mega, mega, 9 * mega, 1}) ==
+        Buckets{{0, 256 * kilo, 2},
+                {256 * kilo, 4 * mega, 5},
+                {256 * kilo + 4 * mega, 9 * mega, 6},
+                {256 * kilo + 13 * mega, 1, 7}});
+  CHECK(buckets({}, {1, 2}) == Buckets{{0, 3, 2}});
+  CHECK(buckets({}, {0, mega, 0, 3, 0}) == Buckets{{0, mega, 2}, {mega, 3, 5}});
+  CHECK(buckets({}, {0, 0}).empty());
+  CHECK(buckets(IntoPacks{3}, {3, 0, 8}) == Buckets{{0, 3, 1}, {3, 3, 3}, {6, 5, 3}});
+  CHECK(buckets(Unpacked{}, {4, 0, 1, 2, 0}) == Buckets{{0, 4, 1}, {4, 1, 3}, {5, 2, 5}});
 }
 
 TEST_CASE("packing that makes no sense is refused", "[E-23]") {

@@ -184,6 +184,28 @@ TEST_CASE("a rank that runs, but stays away for longer than the stall timeout, i
   for (int rank = 0; rank < ranks; ++rank) CHECK(outcome.is<StallError>(rank));
 }
 
+TEST_CASE("a rank that computes for longer than the stall timeout in a step that all agreed on is late for its sum") {
+  constexpr int line = __LINE__ + 4;
+  const SimOutcome outcome = outcome_of({.ranks = ranks, .stall_timeout = 5s}, [](Strategy& strategy, int rank) {
+    const auto step = [&](int late) {
+      strategy.run([&](ReplicaContext& context) {
+        context.declared_step("a sum", [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+          if (rank == late) sim::sleep(rank == 2 ? 6s : 4s);
+          const Tensor tensor = Tensor::scalar(1.0F);
+          const TensorView view = tensor.view();
+          covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, {&view, 1}); });
+        });
+      });
+    };
+    step(3);
+    step(2);
+  });
+  CHECK(outcome.is<StallError>());
+  CHECK_THAT(outcome.what(),
+             Catch::StartsWith(name(2) + " is late: sum #1 of the step (sim_faults.cpp:" + std::to_string(line) +
+                               ") was waited for 5 s; it runs, and was in step 2, computing (sim_faults.cpp:"));
+}
+
 TEST_CASE("of several faults the first that is noticed is told to everyone") {
   const SimOutcome outcome = outcome_of(
       {.ranks = ranks, .faults = {{.kind = Kind::stop, .rank = 0, .time = 10us}, {.rank = 3, .time = 20us}}}, train);

@@ -39,6 +39,9 @@ class [[nodiscard]] Work {
   /// A collective that was done when its call returned.
   static Work done() { return Work{nullptr}; }
 
+  /// A collective that is made in `wait`, by calling `collective`.
+  static Work later(std::function<void()> collective);
+
   /// Orders everything enqueued on the communicator's stream from here on after the collective. On a stream of the
   /// host, it blocks until the collective is done. CommError if the collective is known to have failed. Call at most
   /// once.

@@ -85,6 +85,38 @@ class MeetingPoint {
   /// `exception` on this rank and PeerError on those in `agree`.
   [[noreturn]] void fail(std::exception_ptr exception);
 
+  /// LOCAL. What happens between an agreement that covers a computation and the last sum that it covers. As long as it
+  /// lives, every agreement throws ContextError, before any communication: this rank would wait where no other comes.
+  class [[nodiscard]] Covered {
+   public:
+    Covered(const Covered&) = delete;
+    Covered& operator=(const Covered&) = delete;
+    ~Covered();
+
+    /// Throws the first such error again, in case the program caught it.
+    void require_no_agreement() const;
+
+    /// COLL. Calls `sum`, in which this rank waits for the others. Until that returns, one that does not come in time
+    /// is late. Each sum has the next number, from 1.
+    template <class Sum>
+    void wait_in(Sum&& sum) {
+      enter_sum();
+      std::forward<Sum>(sum)();
+      leave_sum();
+    }
+
+   private:
+    friend class MeetingPoint;
+    explicit Covered(MeetingPoint& meeting);
+    void enter_sum();
+    void leave_sum();
+
+    MeetingPoint& meeting_;
+    Tag sum_;
+    std::exception_ptr refused_;
+  };
+  Covered cover() { return Covered{*this}; }
+
   /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters. `here` is where the program
   /// called run, if that is known.
   void enter_run(const std::optional<Here>& here = {});
@@ -137,6 +169,12 @@ class MeetingPoint {
   /// This rank's tag in the last of them; meaningless if there was none.
   const Tag& last() const { return last_; }
 
+  /// The number of agreements and covered sums so far, in each of which a rank waits for the others.
+  std::uint64_t waits() const { return waits_; }
+
+  /// The covered sum in which this rank is; null if it is in none.
+  const Tag* sum() const { return sum_; }
+
  private:
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
   Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
@@ -146,6 +184,7 @@ class MeetingPoint {
   void move_to(Position::Where where);
   void leave_depth();
   bool has_called_since() const;
+  void require_not_covered(const Tag& tag);
   std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
 
   std::unique_ptr<ControlChannel> channel_;
@@ -155,7 +194,10 @@ class MeetingPoint {
   std::uint64_t run_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint64_t meetings_ = 0;
+  std::uint64_t waits_ = 0;  ///< agreements and covered sums
   Tag last_;
+  Covered* covered_ = nullptr;
+  const Tag* sum_ = nullptr;
   Position position_;
   std::optional<std::pair<std::uint64_t, RunKind>> named_;  ///< by the program
   std::optional<Here> site_;                                ///< that `position_` names

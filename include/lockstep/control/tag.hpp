@@ -30,8 +30,9 @@ enum class TagKind : std::uint8_t {
   leave,      ///< the end of the job
   broadcast,  ///< a broadcast in cross-replica context
   chief,      ///< the end of what the chief does alone in a call of all
+  sum,        ///< no agreement: a sum that an earlier one covers, numbered by `count`
 };
-inline constexpr std::size_t tag_kinds = static_cast<std::size_t>(TagKind::chief) + 1;
+inline constexpr std::size_t tag_kinds = static_cast<std::size_t>(TagKind::sum) + 1;
 
 /// What an outermost run is to the user.
 enum class RunKind : std::uint8_t {

@@ -46,11 +46,31 @@ struct StepSums {
   std::optional<double> weight = {};
 };
 
-/// Gradients that no rank can compute alone. `compute` makes each of `sums` over the ranks once, in their order, and
-/// returns this rank's part of the StepSums.
-struct JointComputation {
-  SumList sums;
-  std::function<StepSums(DeclaredSums&)> compute;
+/// A step on which the ranks have agreed, while its gradients are being computed.
+class AgreedStep {
+ public:
+  /// Says that the gradient of `variable` is written and stays as it is. It is sent while the computation continues,
+  /// together with its neighbours in memory, those of variables created last first. InvalidArgument for a variable that
+  /// has no gradient in this step, or whose gradient was ready before.
+  void ready(const Variable& variable);
+
+  /// The sums over the ranks of GradientComputation::sums, to be made once each, in their order.
+  DeclaredSums& sums() { return sums_; }
+
+ private:
+  friend class Optimizer;
+  AgreedStep(std::function<std::size_t(const Variable&)> bring, DeclaredSums& sums)
+      : bring_{std::move(bring)}, sums_{sums} {}
+
+  std::function<std::size_t(const Variable&)> bring_;  ///< to its place in the store, of which it gives the number
+  DeclaredSums& sums_;
+};
+
+/// How a rank computes its gradients after all ranks have agreed on the step. `compute` says of each variable when its
+/// gradient is ready, makes each of `sums`, and returns this rank's part of the StepSums.
+struct GradientComputation {
+  std::function<StepSums(AgreedStep&)> compute;
+  SumList sums = {};
 };
 
 /// Applies gradients to the mirrored variables they belong to.
@@ -129,16 +149,18 @@ class Optimizer {
     return sums;
   }
 
-  /// The same for gradients, `statistics` and own sums that `joint.compute` finds. It runs inside the merge_call, in
-  /// cross-replica context, and its sums over the ranks cost no further agreement. The ranks compare `joint.sums`. If
-  /// it throws on a rank, or makes fewer sums, that rank still takes part in everything that was declared, so nobody
-  /// waits for it; then it throws. The others get sums of no samples, and a PeerError at their next agreement. No rank
-  /// applies anything.
+  /// The same for gradients, `statistics` and own sums that `computation.compute` finds after the agreement, in replica
+  /// context. Gradients are sent as soon as they are ready, and sums over the ranks on the way cost no further
+  /// agreement; the ranks compare the list of these. Every other agreement is a ContextError meanwhile. If `compute`
+  /// throws on a rank, makes fewer sums or leaves a gradient out, that rank still takes part in everything that was
+  /// declared, so nobody waits for it; then it throws. The others get sums of no samples, and a PeerError at their next
+  /// agreement. No rank changes a variable, a slot or a counter.
   template <GradientList List = std::initializer_list<Gradient>>
-  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const JointComputation& joint,
+  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const GradientComputation& computation,
                            const TensorView& statistics = {}, Here here = Here::current()) {
     StepSums sums;
-    apply(context, {.gradients = gradients, .sums = &sums, .statistics = statistics, .joint = &joint}, here);
+    apply(context, {.gradients = gradients, .sums = &sums, .statistics = statistics, .computation = &computation},
+          here);
     return sums;
   }
 
@@ -177,13 +199,14 @@ class Optimizer {
     std::span<const Gradient> gradients;
     StepSums* sums = nullptr;  ///< null: the gradients are not divided
     TensorView statistics = {};
-    const JointComputation* joint = nullptr;  ///< null: the gradients are already computed
+    const GradientComputation* computation = nullptr;  ///< null: the gradients are already computed
   };
 
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients);
   void apply(ReplicaContext& context, const Request& request, const Here& here);
-  std::exception_ptr compute(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
   void reduce_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
+  void compute_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions,
+                        MeetingPoint::Covered& covered);
   void step(double divisor);
   double clip_factor();
 

@@ -33,8 +33,16 @@ class CrossDeviceOps {
   /// rank by a function".
   virtual std::string_view name() const = 0;
 
+  /// How tensors become messages.
+  virtual const Packing& packing() const = 0;
+
   /// In place, on every rank.
   virtual void all_reduce(ReduceOp op, std::span<const TensorView> tensors) = 0;
+
+  /// Starts the sum of `message` over all ranks, in place and as one message whatever the packing. Returns at once: a
+  /// GPU's backend works while the caller goes on, the host's sums are made when they are waited for. `message` stays
+  /// untouched until then. Wait for all of them, in the order in which they were started, before any other reduction.
+  virtual Work start(const TensorView& message) = 0;
 
   /// In place on `root`. On other ranks the tensors' contents are unspecified afterwards.
   virtual void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) = 0;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
+#include <lockstep/control/meeting_point.hpp>
 #include <lockstep/control/tag.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/strategy/signature.hpp>
@@ -108,6 +109,12 @@ class ReplicaContext {
   /// `CrossDeviceOps`, before anything that may throw. It runs in cross-replica context.
   void declared_merge(std::string_view batch, const std::function<void(CrossDeviceOps&)>& fn,
                       Here here = Here::current());
+
+  /// COLL, blocking. The same for library code that reduces in the middle of a computation: agrees, and calls `fn` in
+  /// replica context. Until that returns, any other agreement is a ContextError on this rank (MeetingPoint::Covered).
+  /// `fn` must make the reductions even if the computation fails, and throw its exception after them.
+  void declared_step(std::string_view batch, const std::function<void(CrossDeviceOps&, MeetingPoint::Covered&)>& fn,
+                     Here here = Here::current());
 
  private:
   friend class Strategy;
