@@ -207,8 +207,15 @@ TEST_CASE("what ranks compare of a reduction: method, operation, types and shape
   CHECK(d.text_of([](Strategy& strategy) {
     (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{0});
   }) == "reduce_to replica 0: sum of i32[]");
-  CHECK(d.text_of([](Strategy& strategy) { (void)strategy.extended().broadcast_to(PerReplica<int>{1}); }) !=
-        d.text_of([](Strategy& strategy) { (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}); }));
+  const auto broadcast = [](Strategy& strategy) { (void)strategy.extended().broadcast_to(PerReplica<int>{1}); };
+  CHECK(d.tag_of(broadcast).kind == TagKind::broadcast);
+  CHECK(d.text_of(broadcast) == "i32[]");
+  CHECK(d.tag_of([](Strategy& strategy) { (void)strategy.broadcast_object(1); }).kind == TagKind::broadcast);
+  const SyncOnReadVariable first = d.strategy.create_sync_on_read(
+      {.name = "first", .aggregation = VariableAggregation::only_first_replica}, [] { return Tensor::scalar(1.f); });
+  d.strategy.seal();
+  CHECK(d.text_of([&](Strategy&) { (void)first.read(); }) ==
+        "read variable 'first' (only_first_replica): f32[]");  // no sum
   CHECK(d.text_of([](Strategy& strategy) { strategy.seal(); }) !=
         d.text_of([](Strategy& strategy) { strategy.rebroadcast(); }));
 }
