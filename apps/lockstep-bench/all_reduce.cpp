@@ -43,8 +43,9 @@ void require_memory(std::int64_t max_bytes, int ranks_on_node) {
   const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   if (needed > there)
     throw ConfigError{
-        fmt::format("--max-bytes {}: {} on this host need {:.1f} GiB, and it has {:.1f} GiB; expected less", max_bytes,
-                    ranks_on_node == 1 ? "1 rank" : fmt::format("{} ranks", ranks_on_node), needed / gib, there / gib)};
+        fmt::format("--max-bytes {}: {} on this host need{} {:.1f} GiB, and it has {:.1f} GiB; expected less",
+                    max_bytes, ranks_on_node == 1 ? "1 rank" : fmt::format("{} ranks", ranks_on_node),
+                    ranks_on_node == 1 ? "s" : "", needed / gib, there / gib)};
 }
 
 struct Times {

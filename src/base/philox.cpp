@@ -1,3 +1,4 @@
+#include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
 
 namespace lockstep {
@@ -55,6 +56,7 @@ double RandomStream::uniform(std::uint64_t index) const {
 }
 
 std::uint64_t RandomStream::below(std::uint64_t bound, std::uint64_t index) const {
+  if (bound == 0) throw InvalidArgument{"a random number below 0; expected a bound of 1 or more"};
   const std::uint64_t rejected = -bound % bound;  // 2^64 mod bound
   for (std::uint32_t attempt = 0;; ++attempt) {
     const auto words = block(index, attempt);

@@ -271,7 +271,6 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   for (const Tag& each : tags) {
     run_ = std::max(run_, each.run);
     sequence_ = std::max(sequence_, each.sequence);
-    if (each.kind == TagKind::error) continue;  // its count is that of the agreement before
     std::uint32_t& count = count_of(each.kind, each.depth > 0);
     count = std::max(count, each.count);
   }

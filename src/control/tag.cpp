@@ -93,7 +93,7 @@ std::string describe(const Tag& tag) {
     case TagKind::save: return call("save_checkpoint");
     case TagKind::restore: return call("restore_checkpoint");
     case TagKind::reduce: return call("reduction");
-    case TagKind::broadcast: return call("broadcast_to");
+    case TagKind::broadcast: return call("broadcast");
     case TagKind::chief: return fmt::format("the end of the chief's work ({})", tag.site_text());
     case TagKind::merge: return call("merge_call");
     case TagKind::sum: return fmt::format("sum #{} of the step ({})", tag.count, tag.site_text());

@@ -57,7 +57,8 @@ std::string act(const Tag& tag, std::size_t ranks) {
   const bool one = ranks == 1;
   const std::string_view be = one ? "is" : "are";
   switch (tag.kind) {
-    case TagKind::close: return fmt::format("{} finished the step", one ? "has" : "have");
+    case TagKind::close:
+      return fmt::format("{} finished {}", one ? "has" : "have", name_of_run(tag.run_kind, tag.step));
     case TagKind::leave: return fmt::format("{} finished the job", one ? "has" : "have");
     case TagKind::start: return fmt::format("started with {}", shown_text(tag));
     case TagKind::create: return fmt::format("{} creating {} ({})", be, shown_text(tag), tag.site_text());
@@ -91,7 +92,7 @@ void tell_apart(std::vector<Group>& groups) {
   }
 }
 
-/// "is at merge_call #5 (trainer.cpp:120) with f32 tensor", "has finished the step and returned [2 f32]".
+/// "is at merge_call #5 (trainer.cpp:120) with f32 tensor", "has finished step 5 and returned [2 f32]".
 std::string predicate(const Group& group) {
   const Tag& tag = group.tag;
   std::string text = act(tag, group.ranks.size());

@@ -14,6 +14,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "reduce/message_plan.hpp"
+#include "strategy/context_stack.hpp"
 #include "tensor/overlap.hpp"
 
 namespace lockstep {
@@ -101,14 +102,15 @@ bool is_decayed(const Variable& variable) {
 /// Everything that follows from the list of variables, checked.
 class Optimizer::Plan {
  public:
-  Plan(Strategy& strategy, std::span<const Gradient> gradients, Decay decay) : store_{&strategy.store()} {
+  Plan(Strategy& strategy, std::span<const Gradient> gradients, Decay decay, const Here& here)
+      : store_{&strategy.store()} {
     for (const Gradient& gradient : gradients) {
       require_applicable("apply_gradients", strategy, gradient.variable);
-      homes_.push_back(store_->gradient(gradient.variable));
+      homes_.push_back(store_->gradient(gradient.variable, here));
       variables_.push_back(gradient.variable);
     }
     require_no_duplicates(variables_);
-    ranges_ = store_->ranges(variables_);
+    ranges_ = store_->ranges(variables_, here);
     list_ = list_of(variables_);
     plan_pieces();
     plan_updates(decay);
@@ -243,10 +245,10 @@ Optimizer::Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels)
 
 Optimizer::~Optimizer() = default;
 
-void Optimizer::prepare(Strategy& strategy, const VariableList& variables) const {
+void Optimizer::prepare(Strategy& strategy, const VariableList& variables, Here here) const {
   const std::vector<Variable> list{variables.begin(), variables.end()};
   for (const Variable& variable : list) require_applicable("prepare", strategy, variable);
-  for (const FlatRange& range : strategy.store().ranges(list))
+  for (const FlatRange& range : strategy.store().ranges(list, here))
     for (const std::string_view slot : slots()) (void)range.slot(slot);
   (void)strategy.store().counter(counter_);
 }
@@ -255,9 +257,10 @@ std::int64_t Optimizer::steps(Strategy& strategy) const {
   return strategy.store().counted(counter_);
 }
 
-const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Gradient> gradients) {
+const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Gradient> gradients, const Here& here) {
   const Decay decay = rules_.weight_decay > 0 ? Decay::some : Decay::none;
-  if (!plan_ || !plan_->is_for(strategy, gradients)) plan_ = std::make_shared<const Plan>(strategy, gradients, decay);
+  if (!plan_ || !plan_->is_for(strategy, gradients))
+    plan_ = std::make_shared<const Plan>(strategy, gradients, decay, here);
   return *plan_;
 }
 
@@ -346,9 +349,9 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Cross
 }
 
 void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {
-  (void)context.replica_id_in_sync_group();  // ContextError unless the context is the current one
+  detail::require_current(context, {"apply_gradients", here});
   if (request.sums) require_samples(*request.sums);
-  const Plan& plan = plan_for(context.strategy(), request.gradients);
+  const Plan& plan = plan_for(context.strategy(), request.gradients, here);
   plan.require_fit(request.gradients);
   context.strategy().require_not_captured();  // before the copies, which a graph would record
   if (!request.computation) plan.bring_home(request.gradients);

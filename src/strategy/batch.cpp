@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/error.hpp>
-
 namespace lockstep::detail {
 namespace {
 
@@ -47,16 +45,12 @@ void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device) {
 }
 
 Batch::Batch(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, leaves_{leaves} {
-  try {
-    for (const Leaf& leaf : leaves) {
-      if (const auto* const tensor = std::get_if<Tensor>(&leaf)) {
-        require_reducible(op, tensor->dtype());
-      } else {
-        require_reducible(op, std::get<IndexedSlices>(leaf));
-      }
+  for (const Leaf& leaf : leaves) {
+    if (const auto* const tensor = std::get_if<Tensor>(&leaf)) {
+      require_reducible(call, op, tensor->dtype());
+    } else {
+      require_reducible(call, op, std::get<IndexedSlices>(leaf));
     }
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument{call.text() + error.what()};
   }
   copy_leaves(leaves, stream);
   for (const Leaf& leaf : leaves)

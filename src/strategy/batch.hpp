@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/values/nest.hpp>
 
@@ -18,6 +19,16 @@ Stream& stream_for(const Tensor& tensor, Stream& of_device);
 
 /// Replaces each leaf by a copy on the same device. `of_device` is the stream of this rank's device.
 void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device);
+
+/// As `lockstep::require_reducible`, with the call at the beginning of the message.
+template <class Value>
+void require_reducible(const Call& call, ReduceOp op, const Value& value) {
+  try {
+    lockstep::require_reducible(op, value);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument{call.text() + error.what()};
+  }
+}
 
 /// Dense leaves are reduced together, and so are the slices.
 class Batch {

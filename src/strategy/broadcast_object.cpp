@@ -31,7 +31,7 @@ std::string detail::flat_layout(const std::type_info& type, std::size_t bytes) {
 }
 
 std::vector<std::byte> Strategy::broadcast_bytes(const std::string& layout, const MakeBytes& make, const Here& here) {
-  detail::require_not_another(*this);
+  detail::require_not_another(*this, {"broadcast_object", here});
   require_not_captured();
   MeetingPoint& meeting = core_->group.meeting();
   const std::string text = "broadcast_object of " + layout;
@@ -43,9 +43,9 @@ std::vector<std::byte> Strategy::broadcast_bytes(const std::string& layout, cons
     } catch (...) {
       meeting.fail(std::current_exception());
     }
-    agree(TagKind::reduce, here, text);
+    agree(TagKind::broadcast, here, text);
   } else {
-    agree(TagKind::reduce, here, text);
+    agree(TagKind::broadcast, here, text);
   }
 
   const auto broadcast = [&](std::span<std::byte> some) {
@@ -63,7 +63,7 @@ std::vector<std::byte> Strategy::broadcast_bytes(const std::string& layout, cons
   const std::size_t sent = std::min(bytes.size(), first.bytes.size());
   std::copy_n(first.bytes.begin(), sent, bytes.begin());
   if (sent == bytes.size()) return bytes;
-  agree(TagKind::reduce, here, "memory for " + text);  // else the others would wait for a rank without memory
+  agree(TagKind::broadcast, here, "memory for " + text);  // else the others would wait for a rank without memory
   broadcast(std::span{bytes}.subspan(sent));
   return bytes;
 }

@@ -38,8 +38,8 @@ Colocation::~Colocation() {
   stack().pop_back();
 }
 
-Colocation StrategyExtended::colocate_vars_with(const Variable& variable) const {
-  detail::require_scope(*strategy_);
+Colocation StrategyExtended::colocate_vars_with(const Variable& variable, Here here) const {
+  detail::require_scope(*strategy_, {"colocate_vars_with", here});
   if (!variable_created_in_scope(variable))
     throw InvalidArgument{
         fmt::format("`colocate_vars_with` must only be passed a variable created in this `Strategy::scope()`, that of "

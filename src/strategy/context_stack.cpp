@@ -85,11 +85,12 @@ void require_current(const ReplicaContext& context, const Call& call) {
 
 }  // namespace detail
 
-Scope::Scope(Strategy& strategy) {
+Scope::Scope(Strategy& strategy, const Here& here) {
+  const detail::Call call{"scope", here};
   // The default strategy's contexts belong to no strategy, so any scope may begin there.
   if (has_strategy()) {
-    if (detail::is_default(strategy)) throw ContextError{"Must not nest Strategy scopes."};
-    detail::require_cross_replica(strategy);
+    if (detail::is_default(strategy)) throw ContextError{call.text() + "Must not nest Strategy scopes."};
+    detail::require_cross_replica(strategy, call);
   }
   detail::push({detail::Mode::cross_replica, &strategy.extended()});
 }

@@ -50,8 +50,8 @@ class ComponentRead {
 
 }  // namespace
 
-StrategyExtended::Update::Update(Strategy& strategy) {
-  detail::require_cross_replica(strategy);
+StrategyExtended::Update::Update(Strategy& strategy, std::string_view call) {
+  detail::require_cross_replica(strategy, {call});
   detail::push({detail::Mode::update, &strategy.extended()});
 }
 
@@ -63,18 +63,19 @@ std::string StrategyExtended::beside(const Variable& destination) {
   return fmt::format(" for {}", destination.label());
 }
 
-void StrategyExtended::require_context() const {
-  detail::require_cross_replica(*strategy_);
+void StrategyExtended::require_context(std::string_view call, const std::optional<Here>& here) const {
+  detail::require_cross_replica(*strategy_, {call, here});
 }
 
-void StrategyExtended::require_own(const Variable& variable) const {
-  require_context();
+void StrategyExtended::require_own(const Variable& variable, std::string_view call,
+                                   const std::optional<Here>& here) const {
+  require_context(call, here);
   if (!variable_created_in_scope(variable))
     throw InvalidArgument{fmt::format("variable {} was not created by {}", variable.label(), strategy_->name())};
 }
 
-void StrategyExtended::require_value_itself(ReduceOp op, Kind kind) const {
-  require_context();
+void StrategyExtended::require_value_itself(ReduceOp op, Kind kind, const Here& here) const {
+  require_context("reduce_to", here);
   const int replicas = strategy_->num_replicas_in_sync();
   if (op == ReduceOp::mean || (kind == Kind::plain && replicas == 1)) return;
   constexpr std::string_view refusal = "value cannot be reduced with the given reduce op";
@@ -90,8 +91,8 @@ void StrategyExtended::copy(Leaves& leaves) const {
   detail::copy_leaves(leaves, strategy_->stream());
 }
 
-bool StrategyExtended::is_here(OneReplica destination) const {
-  require_context();
+bool StrategyExtended::is_here(OneReplica destination, const Here& here) const {
+  require_context("reduce_to", here);
   const int replicas = strategy_->num_replicas_in_sync();
   if (destination.id < 0 || destination.id >= replicas)
     throw InvalidArgument{fmt::format("destination: replica {} is not one of the {} replicas, 0 to {}", destination.id,
@@ -111,8 +112,7 @@ void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view 
 bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
                                      const Here& here) {
   const detail::Call call{"reduce_to", here};
-  detail::require_cross_replica(*strategy_, call);
-  const bool here_it_is = is_here(destination);
+  const bool here_it_is = is_here(destination, here);
   strategy_->require_not_captured();
   detail::Batch batch{call, op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), more));
@@ -133,7 +133,7 @@ void StrategyExtended::batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<c
                                         const Here& here) {
   std::string texts;
   for (const Variable& destination : destinations) {
-    require_own(destination);
+    require_own(destination, "batch_reduce_to", here);
     texts += beside(destination);
   }
   all_reduce(op, leaves, texts, here);
@@ -150,7 +150,7 @@ std::vector<Tensor> StrategyExtended::read_vars(const VariableList& variables, H
   std::vector<std::string> texts;
   values.reserve(variables.size());
   for (const Variable& variable : variables) {
-    require_own(variable);
+    require_own(variable, "read_var", here);
     const bool is_combined = variable.state().synchronization == VariableSynchronization::on_read;
     if (is_combined) strategy_->require_not_captured();
     values.push_back({Tensor::on_host(variable.local(here))});

@@ -40,8 +40,8 @@ std::vector<detail::Leaf> sum_of(std::span<const std::vector<detail::Leaf>> item
 
 }  // namespace
 
-Scope StrategyExtended::enter() const {
-  require_context();
+Scope StrategyExtended::enter(std::string_view call, const std::optional<Here>& here) const {
+  require_context(call, here);
   return strategy_->scope();
 }
 
@@ -66,7 +66,7 @@ StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<
   const detail::Call call{"reduce_to", here};
   detail::require_cross_replica(*strategy_, call);
   strategy_->require_not_captured();
-  for (const detail::Leaf& leaf : of_items.front()) require_reducible(op, dense(leaf).dtype());
+  for (const detail::Leaf& leaf : of_items.front()) detail::require_reducible(call, op, dense(leaf).dtype());
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
     throw InvalidArgument{fmt::format("a mean over {} items", items)};
   Leaves sums = sum_of(of_items, strategy_->stream());

@@ -16,7 +16,7 @@ void MultiStepContext::require_cross_replica(std::string_view name) {
 }
 
 std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, Here here) {
-  const Scope scope = enter();
+  const Scope scope = enter("run_steps_on_iterator", here);
   if (steps < 0) throw InvalidArgument{fmt::format("a loop of {} steps; expected 0 or more", steps)};
   strategy_->agree(TagKind::steps, here, fmt::format("{} steps", steps));
   std::int64_t run = 0;
@@ -32,7 +32,7 @@ std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function
 }
 
 InputAnswer StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, Here here) {
-  const Scope scope = enter();
+  const Scope scope = enter("next", here);
   strategy_->require_not_captured();
   InputOffer own;
   MeetingPoint& meeting = strategy_->group().meeting();

@@ -67,8 +67,8 @@ Strategy::Strategy(Strategy&& other) noexcept : core_{std::move(other.core_)} {
 
 Strategy::~Strategy() = default;
 
-Scope Strategy::scope() {
-  return Scope{*this};
+Scope Strategy::scope(Here here) {
+  return Scope{*this, here};
 }
 StrategyExtended& Strategy::extended() {
   return core_->extended;

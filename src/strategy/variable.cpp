@@ -9,6 +9,7 @@
 #include <lockstep/strategy/variable_store.hpp>
 
 #include "reduce/dispatch.hpp"
+#include "strategy/batch.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/strategy_core.hpp"
 
@@ -16,6 +17,16 @@ namespace lockstep {
 namespace {
 
 enum class Assignment { set, add, subtract };
+
+/// The method that the program called.
+std::string_view call_name(Assignment assignment) {
+  switch (assignment) {
+    case Assignment::set: return "assign";
+    case Assignment::add: return "assign_add";
+    case Assignment::subtract: return "assign_sub";
+  }
+  return "?";
+}
 
 ReduceOp reduce_op(VariableAggregation aggregation) {
   return aggregation == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum;
@@ -69,13 +80,14 @@ void apply(Assignment assignment, const Tensor& value, const Variable& component
 
 /// In replica context: one merge_call makes one value of the replicas'.
 void assign_in_replica(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
+  const detail::Call call{call_name(assignment), here};
   const VariableAggregation aggregation = variable.state().aggregation;
   if (aggregation == VariableAggregation::none)
     throw InvalidArgument{
-        fmt::format("You must specify an aggregation method to update a MirroredVariable in Replica Context: variable "
-                    "{} has none",
-                    variable.label())};
-  if (aggregation == VariableAggregation::mean) require_reducible(ReduceOp::mean, value.dtype());
+        fmt::format("{}You must specify an aggregation method to update a MirroredVariable in Replica Context: "
+                    "variable {} has none",
+                    call.text(), variable.label())};
+  if (aggregation == VariableAggregation::mean) detail::require_reducible(call, ReduceOp::mean, value.dtype());
   replica_context()->merge_call(
       [&](Strategy& strategy, const Variable&, const PerReplica<Tensor>& values) {
         StrategyExtended& extended = strategy.extended();
@@ -95,28 +107,29 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
 }
 
 /// A sync-on-read variable in cross-replica context: every rank sets its component so that a read returns `value`.
-void assign_all_components(const Variable& variable, Assignment assignment, const Tensor& value) {
+void assign_all_components(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
   if (assignment != Assignment::set)
     throw ContextError{fmt::format(
-        "Replica-local variables may only be assigned in a replica context: variable {} is each replica's own",
-        variable.label())};
+        "{}Replica-local variables may only be assigned in a replica context: variable {} is each replica's own",
+        detail::Call{call_name(assignment), here}.text(), variable.label())};
   const bool dealt = variable.aggregation() == VariableAggregation::sum;
   apply(assignment, dealt ? parts_of(value, detail::strategy_of(variable).group()) : value, variable);
 }
 
 void assign(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
+  const detail::Call call{call_name(assignment), here};
   if (value.shape() != variable.shape() || value.dtype() != variable.dtype())
-    throw InvalidArgument{fmt::format("variable {} is {}{}; it cannot take {}", variable.label(),
+    throw InvalidArgument{fmt::format("{}variable {} is {}{}; it cannot take {}", call.text(), variable.label(),
                                       name_of(variable.dtype()), to_string(variable.shape()), describe(value.view()))};
   (void)variable.local(here);  // ContextError before it has memory
   const detail::Frame* const frame = detail::current_frame();
   if (frame && !frame->strategy().extended().variable_created_in_scope(variable))
-    throw ContextError{fmt::format("Mixing different Strategy objects: variable {} was not created by {}",
-                                   variable.label(), frame->strategy().name())};
+    throw ContextError{fmt::format("{}Mixing different Strategy objects: variable {} was not created by {}",
+                                   call.text(), variable.label(), frame->strategy().name())};
   const bool in_replica = frame && frame->mode == detail::Mode::replica;
   if (variable.state().synchronization == VariableSynchronization::on_read) {
     const bool on_component = in_replica || (frame && frame->mode == detail::Mode::update);
-    return on_component ? apply(assignment, value, variable) : assign_all_components(variable, assignment, value);
+    return on_component ? apply(assignment, value, variable) : assign_all_components(variable, assignment, value, here);
   }
   if (in_replica) return assign_in_replica(variable, assignment, value, here);
   apply(assignment, value, variable);

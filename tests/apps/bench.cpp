@@ -286,7 +286,9 @@ TEST_CASE("tensors beyond the host's memory are refused before it is asked for t
     return;
   }
   check_refused(refuse(ranks, {"all-reduce", "--max-bytes", "4294967296"}),
-                {"--max-bytes 4294967296: " + std::to_string(ranks) + " rank", "on this host need", "expected less"});
+                {"--max-bytes 4294967296: " + std::to_string(ranks) +
+                     (ranks == 1 ? " rank on this host needs " : " ranks on this host need "),
+                 "expected less"});
 }
 
 TEST_CASE("--device cuda without a GPU is refused") {

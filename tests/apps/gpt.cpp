@@ -135,4 +135,13 @@ TEST_CASE("a training that diverges ends with a line and an exit code of its own
   REQUIRE(lines.size() == 1);
   CHECK_THAT(lines[0], Catch::StartsWith("lockstep: error: the training has diverged: the loss of step 2 is ") &&
                            Catch::Contains("learning rate 1e+30 and gradient norm "));
+
+  const Outcome goes_on = run_job(
+      2, text.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4", "--on-divergence", "continue"}));
+  INFO("stderr: " << goes_on.err);
+  CHECK(goes_on.exit_code == 0);
+  const std::vector<std::string> logged = lines_starting_with(goes_on.err, "[rank ");
+  CHECK(std::ranges::count_if(logged, [](const std::string& line) {
+          return line.find("has diverged") != std::string::npos;
+        }) == 1);  // once, though each later loss is as bad
 }

@@ -1,8 +1,10 @@
 // What lockstep-train says when all goes well: the result, the metrics, the progress, its help.
 #include <cmath>
+#include <cstdlib>
 #include <regex>
 
 #include <catch2/catch.hpp>
+#include <unistd.h>
 
 #include "support/training_job.hpp"
 
@@ -140,6 +142,32 @@ TEST_CASE("--log-level off leaves progress alone, and says nothing else") {
   const Outcome outcome = run_job(3, short_run() + Arguments{"--log-level", "off"});
   REQUIRE(outcome.exit_code == 0);
   CHECK(lines_starting_with(outcome.err, "[rank").empty());
+}
+
+TEST_CASE("--quiet says nothing but what is doubtful about a run, before the training") {
+  const TemporaryDirectory folder;
+  const std::string host = read_file("/proc/sys/kernel/hostname"), name = host.substr(0, host.find('\n'));
+  const std::string spec = R"({"cluster": {"worker": ["elsewhere:1", ")" + name + R"(:1"]}})";
+  const std::string threads = std::to_string(sysconf(_SC_NPROCESSORS_ONLN) + 1);
+  const Outcome job = run_job(2, short_run() + Arguments{"--quiet", "--threads", threads, "--cluster-spec",
+                                                         folder.write("cluster.json", spec)});
+  INFO(job.err);
+  REQUIRE(job.exit_code == 0);
+  const std::string warning = "[rank 0] warning: ";
+  CHECK(lines_starting_with(job.err, "").size() == 2);
+  CHECK(lines_starting_with(job.err, warning + "--threads " + threads + ": 2 ranks on a node of ").size() == 1);
+  CHECK(lines_starting_with(job.err, warning + (folder.path() / "cluster.json").string() +
+                                         ": worker:0 is named to be on elsewhere, but runs on " + name)
+            .size() == 1);
+
+  Environment environment = mpi_environment();
+  environment["SLURM_NTASKS"] = "2";
+  const Outcome alone = run_command(Arguments{std::getenv("LOCKSTEP_TRAIN")} + short_run() + Arguments{"--quiet"},
+                                    {.environment = environment});
+  INFO(alone.err);
+  REQUIRE(alone.exit_code == 0);
+  CHECK(lines_starting_with(alone.err, "").size() == 1);
+  CHECK(lines_starting_with(alone.err, warning + "SLURM_NTASKS is 2, but this process is a job of 1 rank").size() == 1);
 }
 
 TEST_CASE("help has every option, in groups, once for the job") {

@@ -55,6 +55,15 @@ TEST_CASE("a job on two hosts ends with the bits of one on one host, and the hos
   CHECK(hosts.sessions_left().empty());
 }
 
+TEST_CASE("tasks on other hosts than the spec names are refused before the training") {
+  const Hosts hosts{2};
+  const TemporaryDirectory folder;
+  const std::string spec =
+      fmt::format(R"({{"cluster": {{"worker": ["{}:1", "{}:1"]}}}})", hosts.names()[1], hosts.names()[0]);
+  check_refused(run_job_on(hosts, 1, short_run() + Arguments{"--cluster-spec", folder.write("cluster.json", spec)}),
+                {"worker:0 is named to be on " + hosts.names()[1] + ", but mpirun started it on " + hosts.names()[0]});
+}
+
 TEST_CASE("where heartbeats do not get through, rank 0 says so, and the job goes on without") {
   const Hosts hosts{2};
   hosts.silence_datagrams(1);
@@ -133,7 +142,7 @@ TEST_CASE("a rank that throws or disagrees on another host is named") {
   const auto [fault, code, told] =
       GENERATE(table<std::string, int, std::string>({{"throw:0:3", 4, "failed: LOCKSTEP_FAULT"},
                                                      {"throw:3:3", 4, "failed: LOCKSTEP_FAULT"},
-                                                     {"skip-merge:2:3", 3, "has finished the step"}}));
+                                                     {"skip-merge:2:3", 3, "has finished step"}}));
   const Hosts hosts{2};
   const SharedMemory memory;
   const Outcome outcome =

@@ -105,6 +105,7 @@ TEST_CASE("bounded numbers stay below the bound and reach every value") {
   for (std::uint64_t index = 0; index < 200; ++index) seen.insert(stream.below(7, index));
   CHECK(seen == std::set<std::uint64_t>{0, 1, 2, 3, 4, 5, 6});
   CHECK(stream.below(1, 9) == 0);
+  CHECK_THROWS_AS(stream.below(0, 9), InvalidArgument);
 }
 
 TEST_CASE("a digest is xxHash64 of the bytes, however they came") {

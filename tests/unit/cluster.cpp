@@ -214,6 +214,9 @@ TEST_CASE("a task that runs on another node than the spec names is refused if th
   CHECK_NOTHROW(ranks.require_tasks_where_named(Hosts{"x", "x", "y", "y"}));
   CHECK_THROWS_AS(ranks.require_tasks_where_named(Hosts{"B", "B", "A", "A"}), ConfigError);
   CHECK_THROWS_AS(ranks.require_tasks_where_named(Hosts{"b.site", "b.site", "a.site", "a.site"}), ConfigError);
+  // Each name is that of the only node it can be, with a domain or without.
+  CHECK_THROWS_WITH(ranks.require_tasks_where_named(Hosts{"x", "x", "a.site", "a.site"}), Catch::Contains("worker:0"));
+  CHECK_THROWS_WITH(ranks.require_tasks_where_named(Hosts{"b", "b", "x", "x"}), Catch::Contains("worker:1"));
   CHECK_THROWS_WITH(
       ranks.require_tasks_where_named(Hosts{"b", "b", "a", "a"}),
       "cluster.json: worker:0 is named to be on a, but mpirun started it on b; expected a hostfile in the "
@@ -232,6 +235,7 @@ TEST_CASE("a task on the node of another task is doubted, unless its own name ma
         "cluster.json: worker:0 is named to be on a, but runs on b, the node of worker:1; expected a hostfile in the "
         "order of the spec, unless a is another name of that node");
   CHECK(doubt("a:1", "b:1", Hosts{"a", "b"}).empty());
+  CHECK(doubt("a.one:1", "b:1", Hosts{"x", "a.two"}).empty());  // another domain is another node
   CHECK(doubt("a:1", "b:1", Hosts{"x", "x"}).empty());
   CHECK(doubt("localhost:1", "localhost:2", Hosts{"x", "x"}).empty());
   CHECK(doubt("10.0.0.1:1", "10.0.0.2:1", Hosts{"a", "b"}).empty());

@@ -84,24 +84,27 @@ TEST_CASE("where some compare what they hold and others do not, there is no diag
   ++compares.run;
   compares.set_text("nothing, attesting w");
   compares.compared = 7;
+  compares.step = 2;
   Tag compares_too = compares;
   compares_too.compared = 9;
   // One that does not compare between two that do, and hold different things.
   script.meetings = {Meeting{.others = {{0, compares}, {2, compares_too}}}};
   script.rank = 1;
   CHECK_THROWS_WITH(close(meeting, {}, {}),
-                    "replica 1 (worker:0) has finished the step and returned nothing; replicas 0, 2 have finished the "
-                    "step and returned nothing, attesting w");
+                    "replica 1 (worker:0) has finished step 2 and returned nothing; replicas 0, 2 have finished "
+                    "step 2 and returned nothing, attesting w");
   // And as one of those that do.
-  for (Tag* const each : {&compares, &compares_too}) ++each->run;
+  for (Tag* const each : {&compares, &compares_too}) {
+    ++each->run;
+    ++each->step;
+  }
   Tag does_not = compares;
   does_not.set_text({});
   does_not.compared = 0;
   script.rank = 0;
   script.meetings = {Meeting{.others = {{1, does_not}, {2, compares_too}}}};
-  CHECK_THROWS_WITH(
-      close(meeting, "nothing, attesting w", nobody_asks_for(7)),
-      Catch::StartsWith("replica 1 (worker:0) has finished the step and returned nothing; replicas 0, 2"));
+  CHECK_THROWS_WITH(close(meeting, "nothing, attesting w", nobody_asks_for(7)),
+                    Catch::StartsWith("replica 1 (worker:0) has finished step 3 and returned nothing; replicas 0, 2"));
   // Even where the texts tell nothing.
   does_not.set_text("nothing, attesting w");
   ++does_not.run;

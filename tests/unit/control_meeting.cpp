@@ -215,7 +215,7 @@ TEST_CASE("a rank that leaves the run early is found by the agreed end of the ru
   Script script{.meetings = {Meeting{.others = {{2, elsewhere(TagKind::close)}}}}};
   MeetingPoint meeting = meeting_on(script);
   meeting.enter_run();
-  CHECK_THROWS_WITH(agree(meeting), Catch::StartsWith("replica 2 (worker:1) has finished the step; replicas 0, 1 are"));
+  CHECK_THROWS_WITH(agree(meeting), Catch::StartsWith("replica 2 (worker:1) has finished step 1; replicas 0, 1 are"));
   CHECK_THROWS_AS(meeting.leave_run(0, Here::current()), MismatchError);
 }
 
@@ -386,6 +386,21 @@ TEST_CASE("calls are counted by kind, in a run and over the job outside of runs"
   CHECK(count_of(TagKind::save) == 2);
 }
 
+TEST_CASE(
+    "after a verdict calls are counted on from the highest count of their kind, and others from where they were") {
+  Tag ahead = elsewhere(TagKind::save);
+  ahead.count = 7;
+  Script script{.meetings = {Meeting{.others = {{1, ahead}}}}};
+  MeetingPoint meeting = meeting_on(script);
+  CHECK_THROWS_AS(agree(meeting), MismatchError);
+  const auto count_of = [&](TagKind kind) {
+    meeting.agree(kind, 0, Here::current());
+    return meeting.last().count;
+  };
+  CHECK(count_of(TagKind::save) == 8);
+  CHECK(count_of(TagKind::merge) == 2);
+}
+
 TEST_CASE("a line about a failure names the step and what the rank did last in it") {
   const auto line_after = [](const std::function<void(MeetingPoint&)>& steps) {
     Script script;
@@ -410,6 +425,15 @@ TEST_CASE("a line about a failure names the step and what the rank did last in i
           meeting.agree(TagKind::merge, 0, here);
         }) == "in step 1, computing after merge_call #1 (" + place + ")");
   CHECK(line_after(run) == "after step 1, computing (" + place + ")");
+  const Here other = Here::current();
+  CHECK(line_after([&](MeetingPoint& meeting) {
+          run(meeting);
+          meeting.enter_run(other);
+        }) == "in step 2, computing (" + site_of(other) + ")");
+  CHECK(line_after([&](MeetingPoint& meeting) {
+          run(meeting);
+          meeting.enter_run();
+        }) == "in step 2, computing");
   CHECK(line_after([&](MeetingPoint& meeting) {
           meeting.set_step(40, RunKind::evaluation);
           meeting.enter_run();

@@ -26,6 +26,7 @@ inline Tag elsewhere(TagKind kind = TagKind::reduce) {
   Tag tag;
   tag.kind = kind;
   std::string_view{"other.cpp:7"}.copy(tag.site, Tag::site_capacity);
+  tag.step = 1;
   tag.sequence = 1;
   tag.count = 1;
   return tag;

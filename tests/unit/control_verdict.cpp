@@ -38,7 +38,11 @@ Tag failing(std::string_view text, ExitCode cause = ExitCode::failure) {
 }
 
 const Tag merge = tag_of(TagKind::merge);
-const Tag closing = tag_of(TagKind::close, "strategy.cpp:9");
+const Tag closing = [] {
+  Tag tag = tag_of(TagKind::close, "strategy.cpp:9");
+  tag.step = 3;
+  return tag;
+}();
 
 Verdict judged(const std::vector<Tag>& tags) {
   std::vector<std::string> names;
@@ -153,7 +157,7 @@ TEST_CASE("what a tag is about, in words") {
   CHECK(describe(tag_of(TagKind::start)) == "the start of the job");
   CHECK(describe(tag_of(TagKind::leave)) == "the end of the job");
   CHECK(describe(tag_of(TagKind::error)) == "a failure");
-  CHECK(describe(tag_of(TagKind::broadcast)) == "broadcast_to #5 (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::broadcast)) == "broadcast #5 (trainer.cpp:120)");
   CHECK(describe(tag_of(TagKind::chief)) == "the end of the chief's work (trainer.cpp:120)");
 }
 
@@ -179,7 +183,7 @@ TEST_CASE("ranks that disagree in a step name it") {
   inside.where = Position::Where::in_run;
   inside.step = 7;
   CHECK(judged({closing, inside}).sentence ==
-        "replica 0 (worker:0, host a) has finished the step; replica 1 (worker:1, host a) is at merge_call #5 "
+        "replica 0 (worker:0, host a) has finished step 3; replica 1 (worker:1, host a) is at merge_call #5 "
         "(trainer.cpp:120) in step 7: some replicas made a different number of merge_call() calls");
 }
 
@@ -208,7 +212,7 @@ TEST_CASE("the smaller group is to blame though others left early", "[B-42]") {
   const Verdict verdict = judged({closing, merge, closing});
   CHECK(verdict.rank == 1);
   CHECK(verdict.sentence ==
-        "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120); replicas 0, 2 have finished the step: "
+        "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120); replicas 0, 2 have finished step 3: "
         "some replicas made a different number of merge_call() calls");
 }
 
@@ -216,7 +220,7 @@ TEST_CASE("of two equally small groups the one that left early is to blame, rank
   const Verdict chief = judged({closing, merge});
   CHECK(chief.rank == 0);
   CHECK(chief.sentence ==
-        "replica 0 (worker:0, host a) has finished the step; "
+        "replica 0 (worker:0, host a) has finished step 3; "
         "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120): "
         "some replicas made a different number of merge_call() calls");
   const Verdict gone = judged({merge, merge, tag_of(TagKind::leave), tag_of(TagKind::leave)});
@@ -244,8 +248,8 @@ TEST_CASE("a group to blame begins with its lowest rank by its full name") {
 TEST_CASE("runs that returned results of another structure show both", "[B-13]") {
   CHECK(
       judged({with_text(closing, "[2 f32]"), with_text(closing, "[3 f32]"), with_text(closing, "[2 f32]")}).sentence ==
-      "replica 1 (worker:1, host a) has finished the step and returned [3 f32]; "
-      "replicas 0, 2 have finished the step and returned [2 f32]");
+      "replica 1 (worker:1, host a) has finished step 3 and returned [3 f32]; "
+      "replicas 0, 2 have finished step 3 and returned [2 f32]");
 }
 
 TEST_CASE("calls that differ in what they were called with show it, and only those") {
@@ -290,7 +294,7 @@ TEST_CASE("what ranks compare puts them at no other place, but whether they do")
   CHECK(comparing(5).place() != closing.place());
   // Three tags of their own, and yet two ranks against one.
   CHECK(judged({comparing(5), closing, comparing(7)}).sentence ==
-        "replica 1 (worker:1, host a) has finished the step and returned nothing; replicas 0, 2 have finished the step "
+        "replica 1 (worker:1, host a) has finished step 3 and returned nothing; replicas 0, 2 have finished step 3 "
         "and returned nothing, attesting w");
   CHECK(judged({comparing(5), comparing(7), merge, comparing(9)}).rank == 2);
 }
@@ -320,8 +324,8 @@ TEST_CASE("calls that read alike but belong to other strategies or runs say so")
         "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120) of run 4; "
         "replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120) of run 3");
   CHECK(judged({closing, other_close}).sentence ==
-        "replica 1 (worker:1, host a) has finished the step of strategy 2; "
-        "replica 0 (worker:0, host a) has finished the step of strategy 0");  // and no word of merge_calls
+        "replica 1 (worker:1, host a) has finished step 3 of strategy 2; "
+        "replica 0 (worker:0, host a) has finished step 3 of strategy 0");  // and no word of merge_calls
 }
 
 namespace {

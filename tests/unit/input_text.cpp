@@ -110,6 +110,11 @@ TEST_CASE("an archive is refused by its kind, whatever its name, and also if it 
   CHECK(refusal(TextFile{archive("BZh91AY")}.path(), 4) == "is a bzip2 archive" + expected);
   CHECK(refusal(TextFile{archive("\x28\xb5\x2f\xfd")}.path(), 4) == "is a zstd archive" + expected);
   CHECK(refusal(TextFile{archive("PK\x03\x04")}.path(), 4) == "is a zip archive" + expected);
+  CHECK(refusal(TextFile{archive("\x04\x22\x4d\x18")}.path(), 4) == "is an lz4 archive" + expected);
+  CHECK(refusal(TextFile{archive("7z\xbc\xaf\x27\x1c")}.path(), 4) == "is a 7z archive" + expected);
+  CHECK(refusal(TextFile{archive("Rar!\x1a\x07")}.path(), 4) == "is a rar archive" + expected);
+  CHECK(refusal(TextFile{archive("LZIP\x01")}.path(), 4) == "is an lzip archive" + expected);
+  CHECK(refusal(TextFile{archive("\x1f\x9d")}.path(), 4) == "is a compress archive" + expected);
   const std::string tar = counting(257) + "ustar" + counting(700);
   CHECK(refusal(TextFile{test::packed(tar)}.path(), 4) == "is a tar archive" + expected);
   CHECK(refusal(TextFile{test::packed(test::packed(counting(3000)))}.path(), 4) ==

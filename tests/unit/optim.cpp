@@ -247,9 +247,10 @@ TEST_CASE("what cannot be applied is refused by the variable's name, and changes
 
     const Variable late = strategy.create_variable({.name = "late"}, [] { return of({1}); });
     CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Gradient>{{of({1}), late}}),
-                      Contains("'late' has no memory yet"));
+                      Catch::StartsWith("optim.cpp:") && Contains(": variable 'late' has no memory yet"));
     context.merge_call([&](Strategy&) {
-      CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}), ContextError);
+      CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}),
+                        Catch::StartsWith("apply_gradients (optim.cpp:") && Contains("): Need to be inside"));
     });
   });
   CHECK(floats(w.local()) == std::vector<float>{1, 2, 3});

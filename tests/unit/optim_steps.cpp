@@ -329,6 +329,7 @@ TEST_CASE("an optimizer's state has a name for each variable, before the first s
   program.add("b", Tensor::zeros(DType::f64, {2}));
   AdamW adamw{{.learning_rate = 1}};
   CHECK_THROWS_AS(adamw.prepare(program.strategy, program.variables), ContextError);
+  CHECK_THROWS_WITH(adamw.prepare(program.strategy, program.variables), Catch::StartsWith("optim_steps.cpp:"));
   program.strategy.seal();
   CHECK(state_of(program.strategy).empty());
   adamw.prepare(program.strategy, program.variables);

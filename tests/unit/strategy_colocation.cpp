@@ -73,7 +73,8 @@ TEST_CASE("colocate_vars_with needs the scope of its strategy", "[A-11][A-52]") 
   StrategyExtended& extended = f.strategy.extended();
   CHECK_THROWS_AS(extended.colocate_vars_with(variable), ContextError);
   CHECK_THROWS_WITH(extended.colocate_vars_with(variable),
-                    Catch::EndsWith("Need to be inside `Strategy::scope()` for strategy 0"));
+                    Catch::StartsWith("colocate_vars_with (strategy_colocation.cpp:") &&
+                        Catch::EndsWith("): Need to be inside `Strategy::scope()` for strategy 0"));
   const Scope scope = f.other.scope();
   CHECK_THROWS_WITH(extended.colocate_vars_with(variable),
                     Catch::EndsWith("Mixing different Strategy objects: strategy 1 is not strategy 0"));

@@ -37,7 +37,8 @@ TEST_CASE("the contexts that are open follow a strategy that is moved") {
   const Scope scope = f.strategy.scope();
   Strategy in_scope = std::move(f.strategy);
   CHECK(&Strategy::current() == &in_scope);
-  CHECK_THROWS_WITH(f.other.scope(), "Mixing different Strategy objects: strategy 0 is not strategy 1");
+  CHECK_THROWS_WITH(f.other.scope(),
+                    Catch::EndsWith("Mixing different Strategy objects: strategy 0 is not strategy 1"));
   const int sum = in_scope
                       .run([&](ReplicaContext& context) {
                         in_run.emplace(std::move(in_scope));

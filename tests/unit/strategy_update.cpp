@@ -120,6 +120,10 @@ TEST_CASE("update_non_slot calls its function once, without a component", "[A-62
       f.strategy.same_on_all(6), 7);
   CHECK(calls == 1);
   CHECK(result == 42);
+  Strategy other{*f.group};
+  CHECK_THROWS_WITH(other.extended().update_non_slot(variables, [&] { ++calls; }),
+                    "variable 'm' was not created by " + other.name());
+  CHECK(calls == 1);
 }
 
 TEST_CASE("a variable stands for its component, in place, in every context", "[C-33][C-49]") {

@@ -54,6 +54,11 @@ struct Disagreeing {
   }
 };
 
+/// How a message of a method of variables begins that is called here.
+auto called(const std::string& method) {
+  return Catch::StartsWith(method + " (strategy_variables.cpp:");
+}
+
 template <class... T>
 std::string signature(T... arguments) {
   return detail::signature_of_operands(std::tuple<T...>{std::move(arguments)...});
@@ -173,6 +178,7 @@ TEST_CASE("names are unique in a strategy: the lowest number that is free, names
   const SyncOnReadVariable counter = f.strategy.create_sync_on_read({.name = "w"}, [] { return Tensor::scalar(1.f); });
   CHECK(counter.name() == "w_3");
   CHECK(counter.label() == "'w_3'");
+  CHECK(f.strategy.create_sync_on_read({}, [] { return Tensor::scalar(1.f); }).name() == "Variable_2");
   CHECK(name_of(other, "w") == "w");
 }
 
@@ -201,8 +207,15 @@ TEST_CASE("what ranks compare of a reduction: method, operation, types and shape
   CHECK(d.text_of([](Strategy& strategy) {
     (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{0});
   }) == "reduce_to replica 0: sum of i32[]");
-  CHECK(d.text_of([](Strategy& strategy) { (void)strategy.extended().broadcast_to(PerReplica<int>{1}); }) !=
-        d.text_of([](Strategy& strategy) { (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}); }));
+  const auto broadcast = [](Strategy& strategy) { (void)strategy.extended().broadcast_to(PerReplica<int>{1}); };
+  CHECK(d.tag_of(broadcast).kind == TagKind::broadcast);
+  CHECK(d.text_of(broadcast) == "i32[]");
+  CHECK(d.tag_of([](Strategy& strategy) { (void)strategy.broadcast_object(1); }).kind == TagKind::broadcast);
+  const SyncOnReadVariable first = d.strategy.create_sync_on_read(
+      {.name = "first", .aggregation = VariableAggregation::only_first_replica}, [] { return Tensor::scalar(1.f); });
+  d.strategy.seal();
+  CHECK(d.text_of([&](Strategy&) { (void)first.read(); }) ==
+        "read variable 'first' (only_first_replica): f32[]");  // no sum
   CHECK(d.text_of([](Strategy& strategy) { strategy.seal(); }) !=
         d.text_of([](Strategy& strategy) { strategy.rebroadcast(); }));
 }
@@ -358,10 +371,12 @@ TEST_CASE("an assignment of another shape or type is refused with both") {
   Fixture f;
   const MirroredVariable w = f.make(Tensor::from({1.f, 2.f}, {2}));
   CHECK_THROWS_AS(w.assign(Tensor::zeros(DType::f32, {3})), InvalidArgument);
-  CHECK_THROWS_WITH(w.assign(Tensor::zeros(DType::f32, {3})), "variable 'w' is f32[2]; it cannot take f32[3]");
-  CHECK_THROWS_WITH(w.assign_add(Tensor::zeros(DType::f64, {2})), "variable 'w' is f32[2]; it cannot take f64[2]");
+  CHECK_THROWS_WITH(w.assign(Tensor::zeros(DType::f32, {3})),
+                    called("assign") && Catch::EndsWith("): variable 'w' is f32[2]; it cannot take f32[3]"));
+  CHECK_THROWS_WITH(w.assign_add(Tensor::zeros(DType::f64, {2})),
+                    called("assign_add") && Catch::EndsWith("it cannot take f64[2]"));
   CHECK_THROWS_WITH(w.assign_sub(Tensor::zeros(DType::f32, {2, 1})),
-                    "variable 'w' is f32[2]; it cannot take f32[2, 1]");
+                    called("assign_sub") && Catch::EndsWith("it cannot take f32[2, 1]"));
   CHECK(w.local().to_vector<float>() == std::vector<float>{1, 2});
 }
 
@@ -374,10 +389,12 @@ TEST_CASE("an assignment in replica context needs an aggregation, and goes by it
   f.strategy.run([&](ReplicaContext&) {
     const auto before = f.group->meeting().meetings();
     CHECK_THROWS_AS(none.assign(Tensor::scalar(1.f)), InvalidArgument);
-    CHECK_THROWS_WITH(none.assign(Tensor::scalar(1.f)),
-                      "You must specify an aggregation method to update a MirroredVariable in Replica Context: "
-                      "variable 'w' has none");
-    CHECK_THROWS_WITH(count.assign(Tensor::scalar(1)), Catch::StartsWith("the mean of i32 tensors is refused"));
+    CHECK_THROWS_WITH(
+        none.assign(Tensor::scalar(1.f)),
+        called("assign") && Catch::EndsWith("): You must specify an aggregation method to update a "
+                                            "MirroredVariable in Replica Context: variable 'w' has none"));
+    CHECK_THROWS_WITH(count.assign(Tensor::scalar(1)),
+                      called("assign") && Catch::Contains("): the mean of i32 tensors is refused"));
     CHECK_THROWS_AS(sum.assign(Tensor::scalar(1.)), InvalidArgument);
     CHECK(f.group->meeting().meetings() == before);
     sum.assign(Tensor::scalar(1.f));
@@ -399,8 +416,10 @@ TEST_CASE("a variable of one strategy is not assigned in another's context", "[C
   CHECK_FALSE(other.extended().variable_created_in_scope(w));
   const Scope scope = other.scope();
   CHECK_THROWS_AS(w.assign(Tensor::scalar(2.f)), ContextError);
-  CHECK_THROWS_WITH(w.assign(Tensor::scalar(2.f)), mixing);
-  other.run([&](ReplicaContext&) { CHECK_THROWS_WITH(w.assign_add(Tensor::scalar(2.f)), mixing); });
+  CHECK_THROWS_WITH(w.assign(Tensor::scalar(2.f)), called("assign") && Catch::EndsWith(mixing));
+  other.run([&](ReplicaContext&) {
+    CHECK_THROWS_WITH(w.assign_add(Tensor::scalar(2.f)), called("assign_add") && Catch::EndsWith(mixing));
+  });
   CHECK(w.local().to_vector<float>() == std::vector<float>{1});
 }
 

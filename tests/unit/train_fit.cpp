@@ -5,6 +5,7 @@
 #include <numbers>
 #include <numeric>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -372,6 +373,31 @@ TEST_CASE("an evaluation may take the first samples alone, and each step knows h
         std::accumulate(test.bytes.begin() + 1, test.bytes.begin() + 13, 0.) / 12);
   const FitOptions more{.global_batch = 1, .steps = 1, .shards = 4, .evaluation_samples = 100};
   CHECK(train(text(1, 4), test, more).result.last_evaluation.samples == 11);
+}
+
+TEST_CASE("what goes wrong in a fit is told with its step, or its evaluation") {
+  struct ThrowsInEvaluation final : Observer {
+    void on_step(const StepReport&) override {}
+    void on_evaluating(const EvaluationProgress&) override { throw std::runtime_error{"in an evaluation"}; }
+    void on_evaluation(const EvaluationReport&) override {}
+  } observer;
+  const auto line_of = [&](std::size_t bad_call) {
+    const auto group = make_local_group();
+    Strategy strategy{*group};
+    ScriptedModel model{strategy, 1, [&](std::size_t call, const SampleBatch&) {
+                          if (call == bad_call) throw std::runtime_error{"in a step"};
+                          return std::vector{0.0};
+                        }};
+    Sgd sgd{{.learning_rate = 1}};
+    const TextSet set = text(8, 5);
+    const TextSamples samples{set};
+    const FitOptions options{.global_batch = 2, .steps = 3, .shards = 1, .evaluate_every = 2};
+    CHECK_THROWS_AS(fit(strategy, model, sgd, {samples, samples}, options, observer), std::runtime_error);
+    return group->meeting().failure()->line;
+  };
+  CHECK_THAT(line_of(1), Catch::Contains("in a step; this was in step 2, computing (fit.cpp:"));
+  CHECK_THAT(line_of(9),
+             Catch::Contains("in an evaluation; this was in the evaluation after step 2, computing (fit.cpp:"));
 }
 
 TEST_CASE("an only shard is accumulated where its gradient belongs") {

@@ -58,6 +58,7 @@ TEST_CASE("a file of something else is kept, and one of metrics replaced") {
     CHECK(read_file(path).empty());
     file.on_step({.step = 1, .loss = 2});
   }
+  CHECK_NOTHROW(MetricsFile{folder.write("empty", "")});
   CHECK_NOTHROW(MetricsFile{"/dev/null"});
 }
 

@@ -40,7 +40,7 @@ class RandomStream {
   void words(std::uint64_t first, std::span<std::uint32_t> out) const;
 
   /// Uniform in [0, bound), without bias (Lemire: "Fast random integer generation in an interval", 2019, with rejected
-  /// draws replaced from further counters of the same index). `bound` must be positive.
+  /// draws replaced from further counters of the same index). InvalidArgument for a bound of 0.
   std::uint64_t below(std::uint64_t bound, std::uint64_t index) const;
 
  private:

@@ -28,7 +28,7 @@ enum class TagKind : std::uint8_t {
   close,      ///< the end of a run
   error,      ///< this rank failed; `text` is the message
   leave,      ///< the end of the job
-  broadcast,  ///< a broadcast in cross-replica context
+  broadcast,  ///< a broadcast of tensors, or of an object
   chief,      ///< the end of what the chief does alone in a call of all
   sum,        ///< no agreement: a sum that an earlier one covers, numbered by `count`
 };

@@ -100,7 +100,7 @@ class Optimizer {
   /// LOCAL; call it on every rank. Makes the state for `variables` that does not exist yet, as it is before the first
   /// step. Steps do so themselves; this is for programs that restore a checkpoint, which needs a place for every value
   /// it holds. ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses.
-  void prepare(Strategy& strategy, const VariableList& variables) const;
+  void prepare(Strategy& strategy, const VariableList& variables, Here here = Here::current()) const;
 
   /// LOCAL. Steps made so far on variables of `strategy`, which set the learning rate. A call without variables, or
   /// with samples that weigh 0, is not a step.
@@ -202,7 +202,7 @@ class Optimizer {
     const GradientComputation* computation = nullptr;  ///< null: the gradients are already computed
   };
 
-  const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients);
+  const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients, const Here& here);
   void apply(ReplicaContext& context, const Request& request, const Here& here);
   void reduce_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
   void compute_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions,

@@ -2,6 +2,8 @@
 // replica context (inside run, and outside everything, in the default context). Each thread has its own stack of them.
 #pragma once
 
+#include <lockstep/control/tag.hpp>
+
 namespace lockstep {
 
 class ReplicaContext;
@@ -16,7 +18,7 @@ class Scope {
 
  private:
   friend class Strategy;
-  explicit Scope(Strategy& strategy);
+  Scope(Strategy& strategy, const Here& here);
 };
 
 /// LOCAL. Whether a strategy is current. False in the default context and in the default strategy's own scope, run and

@@ -92,7 +92,7 @@ class StrategyExtended {
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, const Variable& destination,
                         Here here = Here::current()) {
-    require_own(destination);
+    require_own(destination, "reduce_to", here);
     return detail::MirroredAccess::make(
         combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value) + beside(destination), here); }));
   }
@@ -112,8 +112,8 @@ class StrategyExtended {
   /// its tensors have memory of their own, on the same device. InvalidArgument for the sum of a Mirrored, and for the
   /// sum of a plain value over several replicas: neither says what each replica adds.
   template <NotPerReplica T>
-  T reduce_to(ReduceOp op, const T& value, Here = Here::current()) {
-    require_value_itself(op, is_mirrored<T> ? Kind::mirrored : Kind::plain);
+  T reduce_to(ReduceOp op, const T& value, Here here = Here::current()) {
+    require_value_itself(op, is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
     if constexpr (!is_mirrored<T>) {
       if (op == ReduceOp::sum) return combine(PerReplica<T>{value}, [&](Leaves& leaves) { copy(leaves); });
     }
@@ -122,16 +122,17 @@ class StrategyExtended {
 
   /// LOCAL. The same, to wherever `destination` lives.
   template <NotPerReplica T>
-  T reduce_to(ReduceOp op, const T& value, const Variable& destination, Here = Here::current()) {
-    require_own(destination);
-    return reduce_to(op, value);
+  T reduce_to(ReduceOp op, const T& value, const Variable& destination, Here here = Here::current()) {
+    require_own(destination, "reduce_to", here);
+    return reduce_to(op, value, here);
   }
 
   /// LOCAL. The same, to one replica; the others get nothing.
   template <NotPerReplica T>
-  std::optional<local_t<T>> reduce_to(ReduceOp op, const T& value, OneReplica destination, Here = Here::current()) {
-    const bool here_it_is = is_here(destination);
-    T result = reduce_to(op, value);
+  std::optional<local_t<T>> reduce_to(ReduceOp op, const T& value, OneReplica destination,
+                                      Here here = Here::current()) {
+    const bool here_it_is = is_here(destination, here);
+    T result = reduce_to(op, value, here);
     return here_it_is ? std::optional{Locality<T>::to_local(std::move(result))} : std::nullopt;
   }
 
@@ -147,7 +148,7 @@ class StrategyExtended {
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, const Variable& destination,
                         Here here = Here::current()) {
-    require_own(destination);
+    require_own(destination, "reduce_to", here);
     return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, beside(destination), here));
   }
 
@@ -155,7 +156,7 @@ class StrategyExtended {
   template <Reducible T>
   std::optional<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, OneReplica destination,
                              Here here = Here::current()) {
-    const bool here_it_is = is_here(destination);
+    const bool here_it_is = is_here(destination, here);
     T result = combine_mapped(op, value, destination, {}, here);
     return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
@@ -201,8 +202,8 @@ class StrategyExtended {
 
   /// LOCAL. Returns a Mirrored value as it is.
   template <class T>
-  requires is_mirrored<T> T broadcast_to(const T& value, Here = Here::current()) {
-    require_context();
+  requires is_mirrored<T> T broadcast_to(const T& value, Here here = Here::current()) {
+    require_context("broadcast_to", here);
     return value;
   }
 
@@ -217,17 +218,19 @@ class StrategyExtended {
   template <std::derived_from<Variable> V, class Fn, SameOnEveryReplica... T>
   requires UpdateFunctionFor<Fn, V, T...>
   auto update(const V& variable, Fn&& fn, const T&... arguments) -> detail::result_t<Fn, const V&, local_t<T>...> {
-    require_own(variable);
-    const Update update{*strategy_};
+    require_own(variable, "update");
+    const Update update{*strategy_, "update"};
     return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
   }
 
   /// LOCAL. Calls `fn(…)` in update context, for state that belongs to the given variables but is not a variable
-  /// itself. The variables are not checked.
+  /// itself.
   template <class Fn, SameOnEveryReplica... T>
   requires NonSlotFunctionFor<Fn, T...>
-  auto update_non_slot(const VariableList&, Fn&& fn, const T&... arguments) -> detail::result_t<Fn, local_t<T>...> {
-    const Update update{*strategy_};
+  auto update_non_slot(const VariableList& variables, Fn&& fn, const T&... arguments)
+      -> detail::result_t<Fn, local_t<T>...> {
+    for (const Variable& variable : variables) require_own(variable, "update_non_slot");
+    const Update update{*strategy_, "update_non_slot"};
     return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
   }
 
@@ -237,7 +240,7 @@ class StrategyExtended {
   requires MapFunctionFor<Fn, Items, T...>
   auto map(const Items& items, Fn&& fn, const T&... arguments) {
     using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>;
-    const Scope scope = enter();
+    const Scope scope = enter("map");
     const auto count = std::ranges::ssize(items);
     std::vector<Result> results;
     for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas())
@@ -270,7 +273,7 @@ class StrategyExtended {
   /// variables can be created in this strategy's contexts only (else ContextError), and they live on the devices of
   /// `variable`.
   [[nodiscard("the guard ends when this value goes: give it a name")]] Colocation colocate_vars_with(
-      const Variable& variable) const;
+      const Variable& variable, Here here = Here::current()) const;
 
   /// LOCAL. No context needed. Whether this strategy created the variable.
   bool variable_created_in_scope(const Variable& variable) const;
@@ -310,7 +313,7 @@ class StrategyExtended {
   /// Enters update context until it is destroyed.
   class Update {
    public:
-    explicit Update(Strategy& strategy);
+    Update(Strategy& strategy, std::string_view call);
     Update(const Update&) = delete;
     ~Update();
   };
@@ -318,7 +321,7 @@ class StrategyExtended {
   using Leaves = std::vector<detail::Leaf>;
 
   /// Enters cross-replica context until the result is destroyed.
-  Scope enter() const;
+  Scope enter(std::string_view call, const std::optional<Here>& here = {}) const;
   int replica() const;
   int replicas() const;
 
@@ -358,15 +361,16 @@ class StrategyExtended {
 
   enum class Kind { mirrored, plain };
 
-  /// ContextError unless this is the strategy's cross-replica context or the default one.
-  void require_context() const;
+  /// ContextError, which begins with `call` and its place, unless this is the strategy's cross-replica context or the
+  /// default one.
+  void require_context(std::string_view call, const std::optional<Here>& here = {}) const;
   /// The same, and InvalidArgument for another strategy's variable.
-  void require_own(const Variable& variable) const;
-  void require_value_itself(ReduceOp op, Kind kind) const;
+  void require_own(const Variable& variable, std::string_view call, const std::optional<Here>& here = {}) const;
+  void require_value_itself(ReduceOp op, Kind kind, const Here& here) const;
   /// Replaces the leaves by copies on the same device.
   void copy(Leaves& leaves) const;
   /// Whether this rank is the destination. ContextError as above; InvalidArgument if there is no such replica.
-  bool is_here(OneReplica destination) const;
+  bool is_here(OneReplica destination, const Here& here) const;
   void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
   void batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations, const Here& here);
   bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
@@ -374,8 +378,6 @@ class StrategyExtended {
   void require_item_each(std::int64_t items) const;
   Leaves reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::int64_t items,
                        std::optional<OneReplica> destination, std::string_view more, const Here& here);
-
-  /// Calls `step` until it returns false, at most `steps` times. Returns how often it returned true.
 
   Strategy* strategy_;  ///< follows the strategy when it is moved
 };

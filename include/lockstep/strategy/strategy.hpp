@@ -49,7 +49,7 @@ class Strategy {
 
   /// LOCAL. Enters cross-replica context until the result is destroyed. ContextError in replica context or under
   /// another strategy. The default strategy does not count as another; its own scope may not begin under any other.
-  [[nodiscard("the scope ends when this value goes: give it a name")]] Scope scope();
+  [[nodiscard("the scope ends when this value goes: give it a name")]] Scope scope(Here here = Here::current());
 
   /// LOCAL, in any context. The references stay valid when the strategy is moved.
   StrategyExtended& extended();
@@ -133,7 +133,7 @@ class Strategy {
   requires ReplicaFunctionFor<Fn, next_input_t<Input>>
   auto run_on_next(Fn&& fn, Input& input, Here here = Here::current())
       -> std::optional<PerReplica<detail::value_result_t<Fn, ReplicaContext&, local_t<next_input_t<Input>>>>> {
-    const Scope in_scope = scope();
+    const Scope in_scope = scope(here);
     const auto next = input.next(here);
     if (!next) return std::nullopt;
     return run(std::forward<Fn>(fn), *next, here);
