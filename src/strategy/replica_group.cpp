@@ -15,6 +15,7 @@ class GuardedOps final : public CrossDeviceOps {
       : ops_{std::move(ops)}, around_{std::move(around)}, end_job_{std::move(end_job)} {}
 
   std::string_view name() const override { return ops_->name(); }
+  SharedAllocation allocate_shared(std::size_t bytes) override { return ops_->allocate_shared(bytes); }
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     guard([&] { ops_->all_reduce(op, tensors); });
   }
