@@ -19,11 +19,14 @@ struct AllReduceOptions {
   DType dtype = DType::f32;
   std::int64_t warm_up = 5;
   std::int64_t iterations = 20;
+  /// Measures, in the same run, tensors in ordinary memory, and how fast all ranks at once copy and add
+  /// (bandwidth.hpp).
+  bool limit = false;
 };
 
-/// COLL. Measures the reductions of the strategy's group, on tensors in its device's memory, against MPI_Allreduce of
-/// as many bytes in host memory. The two take turns, in place, on fresh inputs for every iteration. Every sum is
-/// compared with the exact one. `add` gets a row for each size, the same on every rank.
+/// COLL. Measures the reductions of the strategy's group, on tensors where the store keeps gradients, against
+/// MPI_Allreduce of as many bytes in host memory. The two take turns, in place, on fresh inputs for every iteration.
+/// Every sum is compared with the exact one. `add` gets a row for each size, the same on every rank.
 ///
 /// Returns what was wrong, the same on every rank; empty if nothing was. ConfigError for more bytes than the host has
 /// memory for.

@@ -89,6 +89,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   parser.flag("--allow-shared-gpu", "For tests: let ranks share GPUs if a node has too few",
               [&] { line.runtime.allow_shared_gpu = true; });
+  parser.flag("--limit", "Also measure ordinary memory, and how fast all ranks at once copy and add",
+              [&] { all_reduce.limit = true; });
   add_common(parser, all_reduce, line.json);
 
   parser.command(MergeCallOptions::name, "Cost of a merge_call that does nothing");

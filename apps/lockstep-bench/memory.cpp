@@ -1,11 +1,21 @@
 #include "apps/lockstep-bench/memory.hpp"
 
+#include <memory>
+#include <utility>
+
 namespace lockstep::bench {
 
-Memory::Memory(Runtime& runtime) : stream_{runtime.strategy().stream()} {}
+Memory::Memory(Runtime& runtime) : strategy_{runtime.strategy()}, stream_{strategy_.stream()} {}
 
 Tensor Memory::allocate(DType dtype, std::int64_t count) {
   return Tensor::zeros(dtype, {count}, stream_);
+}
+
+Tensor Memory::allocate_for_gradients(DType dtype, std::int64_t count) {
+  SharedAllocation shared = strategy_.reductions().allocate_shared(static_cast<std::size_t>(count) * size_of(dtype));
+  if (!shared.memory.data()) return allocate(dtype, count);
+  const TensorView view{shared.memory.data(), {count}, dtype};
+  return {std::make_shared<const Buffer>(std::move(shared.memory)), view};
 }
 
 void Memory::write(const TensorView& host, const TensorView& here) {

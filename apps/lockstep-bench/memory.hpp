@@ -14,6 +14,9 @@ class Memory {
   /// Zeros. InvalidArgument if no tensor can have `count` elements.
   Tensor allocate(DType dtype, std::int64_t count);
 
+  /// COLL. The same where a variable's gradient would lie.
+  Tensor allocate_for_gradients(DType dtype, std::int64_t count);
+
   /// Copy between a host tensor and one of `allocate`, of the same type and shape. The copy is done on return.
   void write(const TensorView& host, const TensorView& here);
   void read(const TensorView& here, const TensorView& host);
@@ -22,6 +25,7 @@ class Memory {
   void wait();
 
  private:
+  Strategy& strategy_;
   Stream& stream_;
 };
 

@@ -12,7 +12,7 @@
 
 #include <lockstep/control/tag.hpp>
 
-#include "control/shared_memory.hpp"
+#include "device/shared_memory.hpp"
 
 namespace lockstep {
 

@@ -57,6 +57,42 @@ void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std:
   }
 }
 
+template <class T>
+void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t first, std::int64_t last,
+              T* sum) {
+  for (; first < last; first += block)
+    tree_sum(pieces + first, stride, parts, divisor, std::min(block, last - first), sum + first);
+}
+
+/// Two pieces need no memory besides, and this is what a node of two ranks does all day.
+template <class T>
+void add_both(T* __restrict a, T* __restrict b, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) a[i] = b[i] = sum_of(a[i], b[i]);
+}
+
+template <class T>
+void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, int first,
+                       int last) {
+  if constexpr (std::is_same_v<T, sum_t<T>>)
+    if (parts == 2 && divisor == 1 && last - first == 2) return add_both(pieces, pieces + stride, count);
+  std::array<T, block> sum;
+  for (std::int64_t begin = 0; begin < count; begin += block) {
+    const std::int64_t length = std::min(block, count - begin);
+    tree_sum(pieces + begin, stride, parts, divisor, length, sum.data());
+    for (int piece = first; piece < last; ++piece) {
+      T* __restrict const to = pieces + begin + piece * stride;
+      // Not std::copy: on lines that other cores have in their caches, `rep movs` took three times as long.
+      for (std::int64_t i = 0; i < length; ++i) to[i] = sum[static_cast<std::size_t>(i)];
+    }
+  }
+}
+
+/// Calls `body(first, stride in elements)`.
+template <class T, class Body>
+void with_elements(const HostPieces& pieces, Body&& body) {
+  body(reinterpret_cast<T*>(pieces.first), pieces.stride / static_cast<std::int64_t>(sizeof(T)));
+}
+
 bool on_gpu(const Stream& stream) {
   return stream.kind() == DeviceKind::cuda;
 }
@@ -66,10 +102,24 @@ bool on_gpu(const Stream& stream) {
 void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
   if (on_gpu(stream)) return cuda::tree_sum(pieces, divisor, sum, stream);
   with_element_type(sum.dtype(), [&]<class T>() {
-    const T* const from = pieces.first.elements<T>().data();
-    T* const to = sum.elements<T>().data();
-    for (std::int64_t first = 0; first < sum.count(); first += block)
-      tree_sum(from + first, pieces.stride, pieces.count, divisor, std::min(block, sum.count() - first), to + first);
+    tree_sum(pieces.first.elements<T>().data(), pieces.stride, pieces.count, divisor, 0, sum.count(),
+             sum.elements<T>().data());
+  });
+}
+
+void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, std::byte* sum) {
+  with_element_type(dtype, [&]<class T>() {
+    with_elements<T>(pieces, [&](const T* first, std::int64_t stride) {
+      tree_sum(first, stride, pieces.count, divisor, 0, elements, reinterpret_cast<T*>(sum));
+    });
+  });
+}
+
+void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, int first, int last) {
+  with_element_type(dtype, [&]<class T>() {
+    with_elements<T>(pieces, [&](T* from, std::int64_t stride) {
+      tree_sum_in_place(from, stride, pieces.count, divisor, elements, first, last);
+    });
   });
 }
 

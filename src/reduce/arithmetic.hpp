@@ -1,6 +1,7 @@
 // The few element-wise operations of reductions, on host and GPU memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <lockstep/tensor/tensor.hpp>
@@ -13,6 +14,19 @@ struct Pieces {
   std::int64_t stride;
   int count;
 };
+
+/// The same in host memory, without what it costs to make a view. Strides are in bytes.
+struct HostPieces {
+  std::byte* first;
+  std::int64_t stride;
+  int count;
+};
+
+/// sum = the pieces of `elements` elements, as the other tree_sum. `sum` overlaps none.
+void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, std::byte* sum);
+
+/// Overwrites pieces [first, last) with the sum of all of them.
+void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, int first, int last);
 
 /// All of these enqueue their work on `stream` and take memory of its device. For f16 and bf16 they compute in f32 and
 /// round once.

@@ -1,5 +1,7 @@
-// Reductions in the fixed order: slices that the ranks sum and hand back, or small tensors whole.
+// Reductions in the fixed order: slices that the ranks sum and hand back, or small tensors whole. Ranks that share
+// memory sum there, others exchange messages.
 #include <algorithm>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -7,6 +9,7 @@
 
 #include "reduce/arithmetic.hpp"
 #include "reduce/flat_ops.hpp"
+#include "reduce/shared_sums.hpp"
 
 namespace lockstep {
 namespace {
@@ -25,11 +28,19 @@ std::int64_t padded(std::size_t bytes) {
 
 class FixedOrderOps final : public detail::FlatOps {
  public:
+  FixedOrderOps(Communicator& communicator, const Packing& packing) : FlatOps{communicator, packing} {
+    if (NodeMemory* const memory = communicator.node_memory()) shared_.emplace(*memory);
+  }
+
   using FlatOps::all_reduce;
-  using FlatOps::FlatOps;
   using FlatOps::reduce_to_one;
 
   std::string_view name() const override { return "fixed-order sum"; }
+
+  SharedAllocation allocate_shared(std::size_t bytes) override {
+    NodeMemory* const memory = communicator().node_memory();
+    return memory ? memory->allocate(bytes) : SharedAllocation{};
+  }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     if (is_one_message(tensors)) return reduce_whole(op, tensors);
@@ -43,12 +54,14 @@ class FixedOrderOps final : public detail::FlatOps {
 
  protected:
   void reduce(ReduceOp op, const TensorView& flat) override {
+    if (shared_) return shared_->sum(flat, divisor(op));
     if (travels_whole({&flat, 1})) return reduce_whole(op, {&flat, 1});
     sum_in_buckets(op, flat, [&](const TensorView& bucket, SliceBounds bounds) {
       communicator().all_gather(bucket, bounds).wait();
     });
   }
   void reduce_to(ReduceOp op, const TensorView& flat, int root) override {
+    if (shared_) return shared_->sum(flat, divisor(op), root);
     if (travels_whole({&flat, 1})) return reduce_whole_to(op, {&flat, 1}, root);
     sum_in_buckets(op, flat, [&](const TensorView& bucket, SliceBounds bounds) {
       communicator().gather(bucket, bounds, root).wait();
@@ -63,18 +76,21 @@ class FixedOrderOps final : public detail::FlatOps {
   }
 
   bool travels_whole(std::span<const TensorView> tensors) {
+    if (shared_) return shared_->travels_whole(tensors);
     std::int64_t bytes = 0;
     for (const TensorView& tensor : tensors) bytes += padded(tensor.bytes());
     return bytes * communicator().size() <= whole_bytes;
   }
 
   void reduce_whole(ReduceOp op, std::span<const TensorView> tensors) {
+    if (shared_) return shared_->sum_whole(tensors, divisor(op));
     sum_whole(op, tensors, [&](const TensorView& pieces, SliceBounds bounds) {
       communicator().all_gather(pieces, bounds).wait();
       return true;
     });
   }
   void reduce_whole_to(ReduceOp op, std::span<const TensorView> tensors, int root) {
+    if (shared_) return shared_->sum_whole(tensors, divisor(op), root);
     sum_whole(op, tensors, [&](const TensorView& pieces, SliceBounds bounds) {
       communicator().gather(pieces, bounds, root).wait();
       return communicator().rank() == root;
@@ -126,6 +142,7 @@ class FixedOrderOps final : public detail::FlatOps {
   }
 
   detail::Scratch exchanged_;
+  std::optional<detail::SharedSums> shared_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Reductions within nodes, among their first ranks, and back.
+// Reductions within nodes and between them: each rank of a node carries a slice.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -12,6 +12,8 @@
 
 #include "reduce/arithmetic.hpp"
 #include "reduce/dispatch.hpp"
+#include "reduce/flat_ops.hpp"
+#include "reduce/node_slices.hpp"
 
 namespace lockstep {
 namespace {
@@ -72,16 +74,38 @@ class Summands {
   std::vector<Tensor> wide_;
 };
 
-class HierarchicalOps final : public CrossDeviceOps {
+/// How many ranks of each node can carry a slice. If the n-th ranks of the nodes are in another order than the nodes,
+/// they would add up in another one: then only the first ranks do.
+int carriers_of(std::span<const Place> places) {
+  int nodes = 0;
+  for (const Place& place : places) nodes = std::max(nodes, place.node + 1);
+  std::vector<int> ranks(static_cast<std::size_t>(nodes));
+  std::map<int, int> last;  // by place within a node: the last node that has a rank there
+  for (const Place& place : places) {
+    ++ranks[static_cast<std::size_t>(place.node)];
+    const auto [found, is_first] = last.try_emplace(place.within, place.node);
+    if (!is_first && found->second > place.node) return 1;
+    found->second = place.node;
+  }
+  return *std::ranges::min_element(ranks);
+}
+
+class HierarchicalOps final : public detail::FlatOps {
  public:
   HierarchicalOps(Communicator& communicator, std::span<const int> node_of_rank, const Packing& packing)
-      : places_{places_of(node_of_rank)},
+      : FlatOps{communicator, packing},
+        places_{places_of(node_of_rank)},
         mine_{places_[static_cast<std::size_t>(communicator.rank())]},
+        carriers_{carriers_of(places_)},
         node_plane_{communicator.split(mine_.node)},
-        leader_plane_{communicator.split(leads() ? std::optional{0} : std::nullopt)},
-        flat_{make_fixed_order_ops(communicator, packing)},
+        between_plane_{communicator.split(carries() ? std::optional{mine_.within} : std::nullopt)},
         node_{make_fixed_order_ops(*node_plane_, packing)},
-        leaders_{leads() ? make_fixed_order_ops(*leader_plane_, packing) : nullptr} {}
+        between_{carries() ? make_fixed_order_ops(*between_plane_, packing) : nullptr},
+        slices_{*node_plane_, carriers_} {}
+
+  using FlatOps::all_reduce;
+  using FlatOps::broadcast;
+  using FlatOps::reduce_to_one;
 
   std::string_view name() const override { return "hierarchical sum"; }
   const Packing& packing() const override { return flat_->packing(); }
@@ -89,8 +113,11 @@ class HierarchicalOps final : public CrossDeviceOps {
     return Work::later([this, message] { all_reduce(ReduceOp::sum, {&message, 1}); });
   }
 
+  SharedAllocation allocate_shared(std::size_t bytes) override { return node_->allocate_shared(bytes); }
+
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
-    sum_over_nodes(op, tensors, [](CrossDeviceOps& leaders, std::span<const TensorView> sums) {
+    if (!is_small(tensors)) return FlatOps::all_reduce(op, tensors);
+    sum_over_leaders(op, tensors, [](CrossDeviceOps& leaders, std::span<const TensorView> sums) {
       leaders.all_reduce(ReduceOp::sum, sums);
       return true;
     });
@@ -99,7 +126,7 @@ class HierarchicalOps final : public CrossDeviceOps {
 
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
     const Place to = place_of(root);
-    sum_over_nodes(op, tensors, [&](CrossDeviceOps& leaders, std::span<const TensorView> sums) {
+    sum_over_leaders(op, tensors, [&](CrossDeviceOps& leaders, std::span<const TensorView> sums) {
       leaders.reduce_to_one(ReduceOp::sum, sums, to.node);
       return mine_.node == to.node;
     });
@@ -109,38 +136,54 @@ class HierarchicalOps final : public CrossDeviceOps {
   void broadcast(std::span<const TensorView> tensors, int root) override {
     const Place from = place_of(root);
     if (mine_.node == from.node) node_->broadcast(tensors, from.within);
-    if (leads()) leaders_->broadcast(tensors, from.node);
+    if (leads()) between_->broadcast(tensors, from.node);
     if (mine_.node != from.node) node_->broadcast(tensors, 0);
   }
 
-  // Rows are concatenated, not summed, so there is nothing to combine within a node.
-  void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override { flat_->all_reduce(op, slices); }
-  void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) override {
-    flat_->reduce_to_one(op, slices, root);
+ protected:
+  /// Every carrier sums its slice within the node, then over the nodes.
+  void reduce(ReduceOp op, const TensorView& flat) override {
+    const Summands summands{std::span{&flat, 1}};
+    slices_.sum(summands.views().front(), [&](const TensorView& slice) {
+      between_->all_reduce(ReduceOp::sum, {&slice, 1});
+      detail::divide(slice, divisor(op), stream());
+    });
+    summands.write_back();
   }
-  void broadcast(std::span<IndexedSlices> slices, int root) override { flat_->broadcast(slices, root); }
+  void reduce_to(ReduceOp op, const TensorView& flat, int root) override { reduce_to_one(op, {&flat, 1}, root); }
 
  private:
+  bool carries() const { return mine_.within < carriers_; }
   bool leads() const { return mine_.within == 0; }
   const Place& place_of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
+
+  /// What one rank of a node carries faster than several: messages that cost their latency.
+  static bool is_small(std::span<const TensorView> tensors) {
+    constexpr std::size_t small_bytes = 16 << 10;
+    std::size_t bytes = 0;
+    for (const TensorView& tensor : tensors) bytes += tensor.bytes();
+    return bytes <= small_bytes;
+  }
 
   /// Sums within the node, on its leader. `among_leaders` then sums over the leaders and returns whether this one needs
   /// the result.
   template <class AmongLeaders>
-  void sum_over_nodes(ReduceOp op, std::span<const TensorView> tensors, AmongLeaders&& among_leaders) {
+  void sum_over_leaders(ReduceOp op, std::span<const TensorView> tensors, AmongLeaders&& among_leaders) {
     const Summands summands{tensors};
     node_->reduce_to_one(ReduceOp::sum, summands.views(), 0);
-    if (!leads() || !among_leaders(*leaders_, summands.views())) return;
-    if (op == ReduceOp::mean)
-      for (const TensorView& sum : summands.views())
-        detail::divide(sum, static_cast<int>(places_.size()), host_stream());
+    if (!leads() || !among_leaders(*between_, summands.views())) return;
+    for (const TensorView& sum : summands.views()) detail::divide(sum, divisor(op), stream());
     summands.write_back();
   }
 
   std::vector<Place> places_;
   Place mine_;
-  std::unique_ptr<Communicator> node_plane_, leader_plane_;
-  std::unique_ptr<CrossDeviceOps> flat_, node_, leaders_;  ///< `leaders_` on leaders only
+  int carriers_;
+  std::unique_ptr<Communicator> node_plane_;
+  std::unique_ptr<Communicator>
+      between_plane_;  ///< of the ranks at this rank's place on all nodes; null unless it carries
+  std::unique_ptr<CrossDeviceOps> node_, between_;
+  detail::NodeSlices slices_;
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ class GuardedOps final : public CrossDeviceOps {
     guard([&] { started = ops_->start(message); });
     return Work::later([this, work = std::make_shared<Work>(*std::move(started))] { guard([&] { work->wait(); }); });
   }
+  SharedAllocation allocate_shared(std::size_t bytes) override { return ops_->allocate_shared(bytes); }
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     guard([&] { ops_->all_reduce(op, tensors); });
   }

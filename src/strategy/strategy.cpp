@@ -1,6 +1,9 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 #include "strategy/attestation.hpp"
@@ -151,15 +154,45 @@ std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
 void Strategy::seal(Here here) {
   detail::require_cross_replica(*this, {"seal", here});
   agree(TagKind::seal, here, {});
+  MeetingPoint& meeting = core_->group.meeting();
+  std::vector<Buffer> gradients;
+  std::string failure;
+  for (const std::size_t bytes : core_->store.gradient_bytes()) {
+    SharedAllocation shared = core_->reductions->allocate_shared(bytes);
+    if (failure.empty()) failure = std::move(shared.failure);
+    gradients.push_back(std::move(shared.memory));
+  }
+  const bool shares = std::ranges::any_of(gradients, [](const Buffer& memory) { return memory.data() != nullptr; });
   std::vector<TensorView> values;
   try {
-    values = core_->store.seal();
+    values = core_->store.seal(std::move(gradients));
+  } catch (...) {
+    meeting.fail(std::current_exception());
+  }
+  // Before the broadcast, where the others would wait for a rank without memory.
+  const auto [unshared, unused] =
+      meeting.agree_any(TagKind::seal, core_->id, here, "memory", {!failure.empty(), false});
+  if (unshared) {
+    stop_sharing(failure, here);
+  } else if (shares && core_->group.rank() == 0) {
+    log::debug("gradients lie in memory that the ranks of a node share");
+  }
+  if (!values.empty()) core_->reductions->broadcast(values, 0);
+}
+
+/// COLL. A rank has no shared memory for the gradients that were just sealed, so no rank uses any.
+void Strategy::stop_sharing(const std::string& failure, const Here& here) {
+  const std::int64_t rank = core_->group.rank();
+  const auto lowest = core_->group.meeting().first_brought({&rank, failure.empty() ? 0u : 1u});
+  if (lowest.front() == rank)
+    log::warning(fmt::format("gradients are summed by messages, not in shared memory, which this rank does not get: {}",
+                             failure));
+  try {
+    core_->store.reallocate_gradients();
   } catch (...) {
     core_->group.meeting().fail(std::current_exception());
   }
-  // Before the broadcast, where the others would wait for a rank without memory.
   agree(TagKind::seal, here, "memory");
-  if (!values.empty()) core_->reductions->broadcast(values, 0);
 }
 
 void Strategy::rebroadcast(Here here) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -44,42 +45,75 @@ void VariableStore::add(std::shared_ptr<VariableState> variable) {
   variables_.push_back(std::move(variable));
 }
 
-std::vector<TensorView> VariableStore::seal() {
+/// Where the unsealed variables will lie, in memory that is not there yet.
+struct VariableStore::Layout {
   struct Place {
     std::shared_ptr<StoreSegment> segment;
     std::int64_t offset;
   };
   std::vector<std::shared_ptr<StoreSegment>> made;
-  std::vector<Place> places(variables_.size());
+  std::vector<Place> places;  ///< of the variables from the first unsealed one
+};
+
+VariableStore::Layout VariableStore::layout() const {
+  Layout layout;
+  layout.places.resize(variables_.size() - sealed_);
   for (std::size_t i = variables_.size(); i-- > sealed_;) {
     const VariableState& variable = *variables_[i];
-    auto found = std::find_if(made.begin(), made.end(), [&](const auto& segment) {
+    auto found = std::find_if(layout.made.begin(), layout.made.end(), [&](const auto& segment) {
       return segment->dtype == variable.dtype && segment->trainable == variable.trainable &&
              segment->synchronization == variable.synchronization;
     });
-    if (found == made.end())
-      found = made.insert(found,
-                          std::make_shared<StoreSegment>(StoreSegment{
-                              stream_, variable.dtype, variable.trainable, variable.synchronization, 0, {}, {}, {}}));
-    places[i] = {*found, (*found)->count};
+    if (found == layout.made.end())
+      found = layout.made.insert(
+          found, std::make_shared<StoreSegment>(StoreSegment{
+                     stream_, variable.dtype, variable.trainable, variable.synchronization, 0, {}, {}, {}}));
+    layout.places[i - sealed_] = {*found, (*found)->count};
     (*found)->count += padded(variable.initial.count(), variable.dtype);
   }
+  return layout;
+}
+
+std::vector<std::size_t> VariableStore::gradient_bytes() const {
+  std::vector<std::size_t> bytes;
+  for (const auto& segment : layout().made)
+    if (segment->trainable) bytes.push_back(static_cast<std::size_t>(segment->count) * size_of(segment->dtype));
+  return bytes;
+}
+
+std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {
+  Layout layout = this->layout();
   std::vector<TensorView> values;
-  for (const auto& segment : made) {
+  auto given = gradients.begin();
+  for (const auto& segment : layout.made) {
     segment->values = Tensor::zeros(segment->dtype, {segment->count}, *stream_);
-    if (segment->trainable) segment->gradients = Tensor::zeros(segment->dtype, {segment->count}, *stream_);
     values.push_back(segment->values.view());
+    if (!segment->trainable) continue;
+    if (given != gradients.end() && given->data()) {
+      const TensorView view{given->data(), {segment->count}, segment->dtype, given->kind()};
+      segment->gradients = Tensor{std::make_shared<const Buffer>(std::move(*given)), view};
+    } else {
+      segment->gradients = Tensor::zeros(segment->dtype, {segment->count}, *stream_);
+    }
+    if (given != gradients.end()) ++given;
   }
-  for (; sealed_ < variables_.size(); ++sealed_) {
-    VariableState& variable = *variables_[sealed_];
-    variable.segment = std::move(places[sealed_].segment);
-    variable.offset = places[sealed_].offset;
+  for (Layout::Place& place : layout.places) {
+    VariableState& variable = *variables_[sealed_++];
+    variable.segment = std::move(place.segment);
+    variable.offset = place.offset;
     const TensorView home = variable.segment->values.view().slice(variable.offset, variable.initial.count());
     copy(variable.initial.view(), home.reshaped(variable.shape), *stream_);
     variable.initial = {};
   }
-  segments_.insert(segments_.end(), made.begin(), made.end());
+  sealed_segments_ = segments_.size();
+  segments_.insert(segments_.end(), layout.made.begin(), layout.made.end());
   return values;
+}
+
+void VariableStore::reallocate_gradients() {
+  for (std::size_t i = sealed_segments_; i < segments_.size(); ++i)
+    if (segments_[i]->trainable)
+      segments_[i]->gradients = Tensor::zeros(segments_[i]->dtype, {segments_[i]->count}, *stream_);
 }
 
 std::vector<TensorView> VariableStore::mirrored_values() const {

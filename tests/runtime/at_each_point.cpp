@@ -106,6 +106,16 @@ TEST_CASE("a rank that computes for ever in a step that all agreed on is late fo
   check_names(outcome, 1, ") was waited for 1 s; it runs, and was in step 3, computing (points.cpp:");
 }
 
+TEST_CASE("a rank that others wait for in a fence is named if it is killed, exits or stops", "[B-45][B-46]") {
+  const auto [fault, told] = GENERATE(table<std::string, std::string>(
+      {{"kill", "is gone: its process ended"}, {"exit", "is gone: its process ended"}, {"stop", "has stopped"}}));
+  const int culprit = GENERATE(0, 1);
+  CAPTURE(fault, culprit);
+  const Outcome outcome = fail_at("fence", fault, culprit);
+  CHECK(outcome.exit_code != 0);
+  check_names(outcome, culprit, told);
+}
+
 TEST_CASE("a rank that stops while MPI starts is named, and the job ends with 5", "[B-45]") {
   const std::string point = GENERATE("options", "MPI_Init");
   const int culprit = GENERATE(0, 2);

@@ -1,6 +1,7 @@
 // A program in which one rank fails at one point of a job's life: `points POINT FAULT RANK`.
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -16,6 +17,7 @@ namespace {
 struct Culprit {
   std::string point, fault;
   bool mine = false;
+  bool in_sum = false;  ///< about to sum, as all ranks have agreed
 } culprit;
 
 /// The rank as mpirun numbers it: MPI may not have started.
@@ -31,6 +33,12 @@ void point(const std::string& name) {
   if (culprit.fault == "exit") ::_exit(0);
   while (culprit.fault == "late" || culprit.fault == "busy") ::pause();  // until it is told to end
   (void)::raise(culprit.fault == "kill" ? SIGKILL : SIGSTOP);
+}
+
+/// Around every collective on tensors.
+void collective(const std::function<void()>& call) {
+  if (culprit.in_sum) point("fence");
+  call();
 }
 
 void train(Runtime& runtime) {
@@ -61,6 +69,9 @@ void train(Runtime& runtime) {
     };
     sgd.apply_gradients(context, gradients_in_store(strategy.store(), {variable}), {compute});
   });
+  culprit.in_sum = true;
+  strategy.run([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, Tensor::scalar(1.f)); });
+  culprit.in_sum = false;
   {
     const auto alone = runtime.working_alone();
     point("alone");
@@ -93,13 +104,13 @@ extern "C" int MPI_Finalize() {
 }
 
 int main(int argc, char** argv) {
-  culprit = {argv[1], argv[2], rank_by_launcher() == std::atoi(argv[3])};
+  culprit = {.point = argv[1], .fault = argv[2], .mine = rank_by_launcher() == std::atoi(argv[3])};
   const int code = run_program(
       argc, argv,
       [] {
         point("options");
         if (culprit.fault == "late") throw ConfigError{"wrong on purpose"};
-        return RuntimeOptions{.device = "cpu", .stall_timeout = stall_timeout()};
+        return RuntimeOptions{.device = "cpu", .reductions = {.around = collective}, .stall_timeout = stall_timeout()};
       },
       train);
   point("last way");

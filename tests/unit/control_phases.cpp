@@ -1,6 +1,4 @@
-// Shared memory, and the phase table in it, between processes.
-#include <algorithm>
-#include <filesystem>
+// The phase table between processes.
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -15,56 +13,6 @@ using namespace lockstep;
 using lockstep::test::ChildProcess;
 using lockstep::test::merge_tag;
 using lockstep::test::Table;
-
-TEST_CASE("shared memory is the same in every process that opens it, and then has neither name nor proof") {
-  constexpr std::size_t bytes = 10'000;
-  for (const auto create : {SharedMemory::create, SharedMemory::create_named}) {
-    SharedMemory memory = create(bytes);
-    const SharedMemory::Handle handle = memory.handle();
-    auto* const mine = static_cast<volatile unsigned char*>(memory.data());
-    ChildProcess child{[&] {
-      const SharedMemory opened = SharedMemory::open(handle, bytes);
-      if (opened.data() == memory.data()) return 1;
-      static_cast<volatile unsigned char*>(opened.data())[bytes - 1] = 7;
-      return 0;
-    }};
-    CHECK(child.wait() == 0);
-    memory.take_over();
-    CHECK(mine[bytes - 1] == 7);
-    CHECK(std::all_of(mine, mine + bytes - 1, [](unsigned char byte) { return byte == 0; }));
-    CHECK_THROWS_AS(SharedMemory::open(handle, bytes), CommError);
-
-    SharedMemory moved = std::move(memory);
-    CHECK(memory.data() == nullptr);
-    memory = std::move(moved);
-    CHECK(static_cast<unsigned char*>(memory.data())[bytes - 1] == 7);
-  }
-}
-
-TEST_CASE("only shared memory made with a name has one, until all have opened it") {
-  CHECK(std::string{SharedMemory::create(100).handle().name}.empty());
-  SharedMemory memory = SharedMemory::create_named(100);
-  const std::string path = std::string{"/dev/shm"} + memory.handle().name;
-  CHECK(std::filesystem::exists(path));
-  memory.take_over();
-  CHECK_FALSE(std::filesystem::exists(path));
-}
-
-TEST_CASE("memory that is gone, of another size, or another process's is not opened") {
-  SharedMemory::Handle gone;
-  {
-    const SharedMemory memory = SharedMemory::create(100);
-    gone = memory.handle();
-    CHECK_THROWS_WITH(SharedMemory::open(gone, 101), Catch::Contains("not of the size agreed on"));
-    SharedMemory::Handle other = gone;
-    ++other.proof;
-    CHECK_THROWS_WITH(SharedMemory::open(other, 100), Catch::Contains("another process's"));
-    CHECK(SharedMemory::open(gone, 100).data() != nullptr);
-  }
-  CHECK_THROWS_WITH(SharedMemory::open(gone, 100),
-                    Catch::StartsWith("/proc/" + std::to_string(::getpid()) + "/fd/") && Catch::Contains(": "));
-  CHECK_THROWS_AS(SharedMemory::open({}, 100), CommError);
-}
 
 TEST_CASE("a row written in one process is read in another") {
   Table table;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -61,6 +62,14 @@ using SliceBounds = std::span<const std::int64_t>;
 /// The bounds of `slices` slices of about equal length. Each but the last is a multiple of `granule` elements long.
 std::vector<std::int64_t> even_slices(std::int64_t count, int slices, std::int64_t granule = 64);
 
+class NodeMemory;
+
+/// What a rank gets of memory that the ranks of its node share.
+struct SharedAllocation {
+  Buffer memory;        ///< empty if any rank of the node failed, or if there is no such memory
+  std::string failure;  ///< why this rank failed; empty if it did not
+};
+
 /// A group of ranks that move tensors in memory of one kind of device. Every method that returns Work is collective,
 /// and so is `split`: each rank of the group calls it, in the same order, with tensors of the same shape and type. No
 /// method checks that the ranks agree; the control plane has done so before. A collective starts after what was
@@ -81,6 +90,10 @@ class Communicator {
 
   /// Uninitialised memory that this backend moves best. Otherwise as Stream::allocate.
   virtual Buffer allocate(std::size_t bytes) = 0;
+
+  /// LOCAL. How the ranks of this group, all of one node, reach each other's tensors in host memory; null on all of
+  /// them if they do not. For the reductions.
+  virtual NodeMemory* node_memory() { return nullptr; }
 
   /// Overwrites every rank's `tensor` with that of `root`.
   virtual Work broadcast(const TensorView& tensor, int root) = 0;

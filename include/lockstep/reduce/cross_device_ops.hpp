@@ -1,6 +1,7 @@
 // Reductions over ranks: which values are combined, in which order, and who gets the result.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -36,6 +37,10 @@ class CrossDeviceOps {
   /// How tensors become messages.
   virtual const Packing& packing() const = 0;
 
+  /// Host memory in which the ranks of a node reduce in place: tensors at the same place of it on every rank are summed
+  /// where they are. Zeroed, and it may outlive this object. Empty where these reductions have no such memory.
+  virtual SharedAllocation allocate_shared(std::size_t) { return {}; }
+
   /// In place, on every rank.
   virtual void all_reduce(ReduceOp op, std::span<const TensorView> tensors) = 0;
 
@@ -63,7 +68,9 @@ class CrossDeviceOps {
 
 /// Sums in one fixed binary tree over the ranks (fixed_order.hpp), so the bits of the result depend on the values
 /// alone. Each rank sums one slice and sends it back: 2 (n-1)/n of the bytes travel, as in a ring. Tensors of a few
-/// kilobytes travel whole instead; with the default packing, those of all types go in one message.
+/// kilobytes travel whole instead; with the default packing, those of all types go in one message. Ranks of one node
+/// that share memory read and write each other's tensors there instead of sending them, in memory of `allocate_shared`
+/// without a copy.
 ///
 /// 16-bit floats travel as they are. They are summed in f32, divided for a mean, and rounded once at the end, to
 /// nearest even. So their bits do not depend on the number of ranks that contribute either, but a rank that first sums
@@ -74,11 +81,12 @@ std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator,
 /// which no host backend sums, are summed in the fixed order.
 std::unique_ptr<CrossDeviceOps> make_backend_order_ops(Communicator& communicator, Packing packing = {});
 
-/// COLL, for host tensors. Sums within each node in its fixed tree, then among the nodes' first ranks in theirs, and
-/// sends the result back, so that data crosses the network once per node. If `hierarchy_keeps_bits`, the bits are those
-/// of the one tree over all ranks, else those of this two-level tree. 16-bit floats are rounded once, at the end.
-/// Slices are handled as in the fixed order. `node_of_rank` holds the same number for ranks of one node and is the same
-/// on every rank. InvalidArgument unless it has one number per rank, and if the communicator cannot be split.
+/// COLL, for host tensors. Sums within each node in its fixed tree, then over the nodes in theirs, so that data crosses
+/// the network once per node. Small tensors are carried by the nodes' first ranks; of others, each rank carries a
+/// slice, as far as every node has as many ranks. If `hierarchy_keeps_bits`, the bits are those of the one tree over
+/// all ranks, else those of this two-level tree. 16-bit floats are rounded once, at the end. Slices are handled as in
+/// the fixed order. `node_of_rank` holds the same number for ranks of one node and is the same on every rank.
+/// InvalidArgument unless it has one number per rank, and if the communicator cannot be split.
 std::unique_ptr<CrossDeviceOps> make_hierarchical_ops(Communicator& communicator, std::span<const int> node_of_rank,
                                                       Packing packing = {});
 

@@ -220,6 +220,8 @@ class Strategy {
   friend class StrategyExtended;
   struct Core;
 
+  void stop_sharing(const std::string& failure, const Here& here);
+
   /// `place` is where the program called run, if that is known.
   template <class Fn, class... T>
   auto run_at(const std::optional<Here>& place, Fn&& fn, const T&... arguments)

@@ -91,9 +91,16 @@ class VariableStore {
 
   bool has_unsealed() const { return sealed_ < variables_.size(); }
 
+  /// The bytes of each flat memory for gradients that the next `seal` needs. The same on every rank.
+  std::vector<std::size_t> gradient_bytes() const;
+
   /// Lays out the unsealed variables in reverse order of creation (roughly the order in which a backward pass finishes)
-  /// and copies their initial values. Returns the flat values of the new memory.
-  std::vector<TensorView> seal();
+  /// and copies their initial values. Returns the flat values of the new memory. `gradients` is zeroed memory of
+  /// `gradient_bytes`, which the variables keep; where it is empty, the store allocates.
+  std::vector<TensorView> seal(std::vector<Buffer> gradients = {});
+
+  /// Moves the gradients of the last `seal` to memory that the store allocates. They are zeros again.
+  void reallocate_gradients();
 
   /// The flat values of all sealed mirrored variables.
   std::vector<TensorView> mirrored_values() const;
@@ -121,12 +128,16 @@ class VariableStore {
   std::vector<FlatRange> ranges(std::span<const Variable> variables, Here here = Here::current()) const;
 
  private:
+  struct Layout;
+  Layout layout() const;
+
   Stream* stream_;
   std::vector<std::shared_ptr<detail::VariableState>> variables_;
   std::set<std::string> names_;  ///< of the variables
   std::vector<std::shared_ptr<detail::StoreSegment>> segments_;
   std::map<std::string, Tensor, std::less<>> counters_;  ///< i64[], on the host
   std::size_t sealed_ = 0;
+  std::size_t sealed_segments_ = 0;  ///< before the last `seal`
 };
 
 }  // namespace lockstep

@@ -41,6 +41,11 @@ class SharedMemory {
 
   const Handle& handle() const { return handle_; }
   void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+  /// Takes pages from the system for a part of the memory, on the NUMA node of this thread. Touching it cannot fail
+  /// from then on; elsewhere, a touch is SIGBUS if the system has nothing left. CommError if it has not.
+  void reserve(std::size_t first, std::size_t bytes) const;
 
   /// Called by the creator once everyone has opened the memory: removes name and proof.
   void take_over();

@@ -1,4 +1,4 @@
-#include "control/shared_memory.hpp"
+#include "device/shared_memory.hpp"
 
 #include <cerrno>
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
@@ -30,6 +31,12 @@ Descriptor checked(int value, std::string_view call) {
 }
 
 void resize(const Descriptor& descriptor, std::size_t bytes) {
+  // Beyond this limit, the system does not only refuse: it ends the process by SIGXFSZ.
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
+    errno = EFBIG;
+    fail("ftruncate");
+  }
   if (::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) fail("ftruncate");
 }
 
@@ -94,6 +101,14 @@ SharedMemory SharedMemory::open(const Handle& handle, std::size_t bytes) {
     throw CommError{"the shared memory handed over is another process's"};
   memory.handle_ = handle;
   return memory;
+}
+
+void SharedMemory::reserve(std::size_t first, std::size_t bytes) const {
+  int result = 0;
+  do {
+    result = ::fallocate(descriptor_.get(), 0, static_cast<off_t>(first), static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) fail("fallocate");
 }
 
 void SharedMemory::take_over() {

@@ -1,0 +1,27 @@
+// How fast all ranks at once read and write memory that is their own: what no reduction in memory can beat.
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep::bench {
+
+/// Reads and writes as many bytes as an all-reduce in memory must: of a sum over ranks of one node, each rank reads its
+/// slice of all tensors and writes it to all, so it reads and writes as much as one tensor holds.
+class Bandwidth {
+ public:
+  /// For tensors of up to `bytes` bytes.
+  explicit Bandwidth(std::int64_t bytes);
+
+  /// LOCAL. Copies.
+  void copy(std::int64_t bytes);
+
+  /// LOCAL. Overwrites two arrays of numbers with their sum.
+  void add(std::int64_t bytes);
+
+ private:
+  Tensor a_, b_;  ///< of half as many bytes each
+};
+
+}  // namespace lockstep::bench

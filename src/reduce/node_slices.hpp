@@ -1,0 +1,36 @@
+// How the ranks of a node carry one tensor between nodes: each takes a slice of it.
+#pragma once
+
+#include <functional>
+
+#include "reduce/flat_ops.hpp"
+#include "reduce/shared_sums.hpp"
+
+namespace lockstep::detail {
+
+/// A slice that holds the sum over this rank's node. To be replaced by the sum over all nodes, in place.
+using BetweenNodes = std::function<void(const TensorView& slice)>;
+
+/// The ranks of one node, of which the first `carriers` carry a slice each.
+class NodeSlices {
+ public:
+  /// `node` must outlive this object.
+  NodeSlices(Communicator& node, int carriers) : node_{node}, carriers_{carriers} {
+    if (NodeMemory* const memory = node.node_memory()) shared_.emplace(*memory);
+  }
+
+  /// COLL over the node, blocking, for host tensors. In place, on every rank: sums over the node's ranks in the fixed
+  /// order, calls `between` on each carrier, for pieces of its slice, and brings the slices together. Pieces are cut
+  /// alike on nodes of any size.
+  void sum(const TensorView& flat, const BetweenNodes& between);
+
+ private:
+  std::vector<std::int64_t> bounds_of(const TensorView& bucket) const;
+
+  Communicator& node_;
+  int carriers_;
+  std::optional<SharedSums> shared_;
+  Scratch received_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,138 @@
+#include "reduce/shared_sums.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "reduce/arithmetic.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+// Up to this size, for all ranks together, a second fence costs more than summing everything everywhere.
+constexpr std::int64_t whole_bytes = 8 << 10;
+
+// Suits every element type.
+constexpr std::size_t alignment = 16;
+
+// A slice begins at a cache line of its own where the tensor does.
+constexpr std::int64_t line_bytes = 64;
+
+std::size_t padded(std::size_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
+
+bool SharedSums::travels_whole(std::span<const TensorView> tensors) const {
+  std::size_t bytes = 0;
+  for (const TensorView& tensor : tensors) bytes += padded(tensor.bytes());
+  return static_cast<std::int64_t>(bytes) * memory_.size() <= whole_bytes;
+}
+
+void SharedSums::sum_whole(std::span<const TensorView> tensors, int divisor, std::optional<int> root) {
+  std::byte* to = memory_.slot();
+  for (const TensorView& tensor : tensors) {
+    if (tensor.bytes() > 0) std::memcpy(to, tensor.data(), tensor.bytes());
+    to += padded(tensor.bytes());
+  }
+  memory_.exchange();
+  if (root.value_or(memory_.rank()) != memory_.rank()) return;
+  std::byte* from = memory_.slots();
+  for (const TensorView& tensor : tensors) {
+    tree_sum({from, NodeMemory::slot_stride(), memory_.size()}, tensor.dtype(), tensor.count(), divisor, tensor.data());
+    from += padded(tensor.bytes());
+  }
+}
+
+void SharedSums::sum(const TensorView& flat, int divisor, std::optional<int> root) {
+  if (travels_whole({&flat, 1})) return sum_whole({&flat, 1}, divisor, root);
+  const auto place = memory_.place_of(flat.data(), flat.bytes());
+  const bool same = memory_.exchange(place ? place->word : 0);
+  if (!same || !place) return sum_in_slots(flat, divisor, root);
+  sum_slice(place->first, place->stride, flat.dtype(), flat.count(), divisor, targets(root));
+  memory_.exchange();
+}
+
+void SharedSums::sum_slices(const TensorView& flat, SliceBounds bounds, const std::function<void()>& between) {
+  const auto place = memory_.place_of(flat.data(), flat.bytes());
+  const bool same = memory_.exchange(place ? place->word : 0);
+  if (!same || !place) return sum_slices_in_slots(flat, bounds, between);
+  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
+  const auto rank = static_cast<std::size_t>(memory_.rank());
+  const std::int64_t count = bounds[rank + 1] - bounds[rank];
+  std::byte* const first = place->first + bounds[rank] * size;
+  tree_sum_in_place({first, place->stride, memory_.size()}, flat.dtype(), count, 1, memory_.rank(), memory_.rank() + 1);
+  between();
+  const std::byte* const mine = flat.data() + bounds[rank] * size;
+  for (int other = 0; other < memory_.size(); ++other)
+    if (other != memory_.rank())
+      std::memcpy(first + other * place->stride, mine, static_cast<std::size_t>(count * size));
+  memory_.exchange();
+}
+
+void SharedSums::sum_slices_in_slots(const TensorView& flat, SliceBounds bounds, const std::function<void()>& between) {
+  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
+  const auto ranks = static_cast<std::size_t>(memory_.size()), rank = static_cast<std::size_t>(memory_.rank());
+  std::int64_t longest = 0;
+  for (std::size_t r = 0; r < ranks; ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
+  const auto piece_of = [&](std::size_t r, std::int64_t first, std::int64_t most) {
+    const std::int64_t begin = std::min(bounds[r] + first, bounds[r + 1]);
+    return flat.slice(begin, std::min(most, bounds[r + 1] - begin));
+  };
+  const auto copy_bytes = [](void* to, const TensorView& from) {
+    if (from.bytes() > 0) std::memcpy(to, from.data(), from.bytes());
+  };
+
+  // A piece of every slice at a time, so that all ranks have something to sum.
+  const std::size_t room = NodeMemory::slot_bytes / ranks / alignment * alignment;
+  const std::int64_t most = static_cast<std::int64_t>(room) / size;
+  for (std::int64_t first = 0; first < longest; first += most) {
+    for (std::size_t r = 0; r < ranks; ++r) copy_bytes(memory_.slot() + r * room, piece_of(r, first, most));
+    memory_.exchange();
+    const TensorView mine = piece_of(rank, first, most);
+    tree_sum({memory_.slots() + rank * room, NodeMemory::slot_stride(), memory_.size()}, mine.dtype(), mine.count(), 1,
+             mine.data());
+  }
+  between();
+  const std::int64_t whole = static_cast<std::int64_t>(NodeMemory::slot_bytes) / size;
+  for (std::int64_t first = 0; first < longest; first += whole) {
+    copy_bytes(memory_.slot(), piece_of(rank, first, whole));
+    memory_.exchange();
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const TensorView piece = piece_of(r, first, whole);
+      if (r != rank && piece.bytes() > 0)
+        std::memcpy(piece.data(), memory_.slots() + static_cast<std::int64_t>(r) * NodeMemory::slot_stride(),
+                    piece.bytes());
+    }
+  }
+}
+
+/// This rank's slice of pieces that all ranks reach.
+void SharedSums::sum_slice(std::byte* first, std::int64_t stride, DType dtype, std::int64_t count, int divisor,
+                           Targets to) {
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t granule = line_bytes / size, granules = (count + granule - 1) / granule;
+  const auto bound = [&](int rank) { return std::min(count, granules * rank / memory_.size() * granule); };
+  const std::int64_t begin = bound(memory_.rank()), end = bound(memory_.rank() + 1);
+  tree_sum_in_place({first + begin * size, stride, memory_.size()}, dtype, end - begin, divisor, to.first, to.last);
+}
+
+void SharedSums::sum_in_slots(const TensorView& flat, int divisor, std::optional<int> root) {
+  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
+  const std::int64_t longest = static_cast<std::int64_t>(NodeMemory::slot_bytes) / size;
+  const bool receives = root.value_or(memory_.rank()) == memory_.rank();
+  for (std::int64_t first = 0; first < flat.count(); first += longest) {
+    const std::int64_t count = std::min(longest, flat.count() - first);
+    std::byte* const home = flat.data() + first * size;
+    const auto bytes = static_cast<std::size_t>(count * size);
+    std::byte* const mine = memory_.slot();
+    std::memcpy(mine, home, bytes);
+    memory_.exchange();
+    sum_slice(memory_.slots(), NodeMemory::slot_stride(), flat.dtype(), count, divisor, targets(root));
+    // The other ranks are done with this rank's slot, so it need not wait for the next exchange to read the sum.
+    memory_.exchange();
+    if (receives) std::memcpy(home, mine, bytes);
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,137 @@
+// Sums over ranks that share memory, to the bit: tensors inside and outside of it, slices of any length.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "reduce/shared_sums.hpp"
+#include "reduce_support.hpp"
+#include "support/node_ranks.hpp"
+
+using namespace lockstep;
+using lockstep::detail::SharedSums;
+using lockstep::test::make_parts;
+using lockstep::test::on_node;
+using lockstep::test::same_bits;
+using lockstep::test::tree;
+
+namespace {
+
+/// Where the tensors of the ranks are.
+enum class Home { shared, own, shared_on_rank_0, at_different_places };
+
+std::size_t at(int rank) {
+  return static_cast<std::size_t>(rank);
+}
+
+/// `operation(sums, tensor, rank)` on every rank, whose tensor holds parts[rank], and what each then holds.
+template <class T>
+std::vector<std::vector<T>> after(const std::vector<std::vector<T>>& parts, Home home,
+                                  const std::function<void(SharedSums&, const TensorView&, int)>& operation) {
+  const auto ranks = static_cast<int>(parts.size());
+  const auto count = static_cast<std::int64_t>(parts.front().size());
+  std::vector<std::vector<T>> results(parts.size());
+  on_node(ranks, [&](NodeMemory& memory) {
+    const std::vector<T>& mine = parts[at(memory.rank())];
+    const SharedAllocation shared = memory.allocate((mine.size() + 2) * sizeof(T));
+    const Tensor own = Tensor::zeros(dtype_of<T>, {count});
+    const bool inside = home == Home::shared || home == Home::at_different_places ||
+                        (home == Home::shared_on_rank_0 && memory.rank() == 0);
+    // Not at the beginning of a cache line, as a variable's gradient may be.
+    const std::size_t first = home == Home::at_different_places ? at(memory.rank()) % 2 : 1;
+    const TensorView tensor{
+        inside ? shared.memory.data() + first * sizeof(T) : own.view().data(), {count}, dtype_of<T>};
+    std::copy(mine.begin(), mine.end(), tensor.elements<T>().begin());
+    SharedSums sums{memory};
+    operation(sums, tensor, memory.rank());
+    results[at(memory.rank())] = tensor.to_vector<T>();
+  });
+  return results;
+}
+
+template <class T>
+bool all_hold(const std::vector<std::vector<T>>& results, const std::vector<T>& expected) {
+  return std::all_of(results.begin(), results.end(), [&](const auto& each) { return same_bits(each, expected); });
+}
+
+constexpr Home homes[] = {Home::shared, Home::own, Home::shared_on_rank_0, Home::at_different_places};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("ranks that share memory sum in the fixed tree, wherever their tensors are", "[E-13]", float, double,
+                   std::int32_t, std::int64_t, Half, BFloat16) {
+  using T = TestType;
+  for (const int ranks : {2, 3, 4, 5}) {
+    for (const std::int64_t count : {1, 1021, 40'003}) {
+      const auto parts = make_parts<T>(ranks, count);
+      const auto sum = tree(parts);
+      for (const Home home : homes) {
+        CAPTURE(ranks, count, static_cast<int>(home));
+        CHECK(all_hold(after<T>(parts, home, [](SharedSums& sums, const TensorView& t, int) { sums.sum(t, 1); }), sum));
+        const int root = ranks - 2;
+        const auto to_root =
+            after<T>(parts, home, [&](SharedSums& sums, const TensorView& t, int) { sums.sum(t, 1, root); });
+        CHECK(same_bits(to_root[at(root)], sum));
+      }
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("a mean over ranks that share memory is the sum, divided once", "", float, double, Half, BFloat16) {
+  using T = TestType;
+  for (const int ranks : {2, 3})
+    for (const std::int64_t count : {7, 40'003}) {
+      const auto parts = make_parts<T>(ranks, count);
+      CAPTURE(ranks, count);
+      CHECK(all_hold(
+          after<T>(parts, Home::shared, [&](SharedSums& sums, const TensorView& t, int) { sums.sum(t, ranks); }),
+          tree(parts, ranks)));
+    }
+}
+
+TEST_CASE("a tensor longer than a slot passes through it in pieces") {
+  const auto parts = make_parts<float>(3, 3 * static_cast<std::int64_t>(NodeMemory::slot_bytes) / 4 + 5);
+  for (const Home home : homes)
+    CHECK(all_hold(after<float>(parts, home, [](SharedSums& sums, const TensorView& t, int) { sums.sum(t, 1); }),
+                   tree(parts)));
+}
+
+TEST_CASE("between the sum of a slice and its return, a rank may change it, and ranks may have none") {
+  constexpr int ranks = 3;
+  const auto parts = make_parts<std::int64_t>(ranks, 200'003);
+  const auto count = static_cast<std::int64_t>(parts.front().size());
+  const std::vector<std::int64_t> bounds{0, 70'001, count, count};
+  auto expected = tree(parts);
+  for (std::int64_t i = 0; i < count; ++i) expected[at(static_cast<int>(i))] += i < bounds[1] ? 1 : 2;
+  for (const Home home : homes) {
+    CAPTURE(static_cast<int>(home));
+    CHECK(all_hold(after<std::int64_t>(parts, home,
+                                       [&](SharedSums& sums, const TensorView& tensor, int rank) {
+                                         const std::span<std::int64_t> elements = tensor.elements<std::int64_t>();
+                                         sums.sum_slices(tensor, bounds, [&] {
+                                           for (auto i = bounds[at(rank)]; i < bounds[at(rank) + 1]; ++i)
+                                             elements[static_cast<std::size_t>(i)] += 1 + rank;
+                                         });
+                                       }),
+                   expected));
+  }
+}
+
+TEST_CASE("small tensors of several types travel together") {
+  constexpr int ranks = 4;
+  std::vector<std::vector<double>> results(ranks);
+  on_node(ranks, [&](NodeMemory& memory) {
+    const Tensor samples = Tensor::from<std::int64_t>({1, memory.rank()}, {2});
+    const Tensor loss = Tensor::scalar(0.5 * memory.rank());
+    const Tensor nothing = Tensor::zeros(DType::f32, {0});
+    SharedSums sums{memory};
+    sums.sum_whole(std::vector{samples.view(), nothing.view(), loss.view()}, 1);
+    for (const std::int64_t each : samples.to_vector<std::int64_t>())
+      results[at(memory.rank())].push_back(static_cast<double>(each));
+    results[at(memory.rank())].push_back(loss.to_vector<double>()[0]);
+  });
+  for (const auto& each : results) CHECK(each == std::vector<double>{4, 6, 3});
+}
