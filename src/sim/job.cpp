@@ -299,7 +299,8 @@ void Job::before(Time next) {
       if (!scheduler_.is_live(late) || (there && there->waits() >= here.waits())) continue;
       scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
       const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
-      const std::string text = late_sentence(name(late), here.sum() ? *here.sum() : here.last(), timeout, snapshot(late));
+      const std::string text =
+          late_sentence(name(late), here.sum() ? *here.sum() : here.last(), timeout, snapshot(late));
       return end({std::make_exception_ptr(StallError{text}), {}, -1, text});
     }
   }
