@@ -181,6 +181,8 @@ MeetingPoint::Covered::Covered(MeetingPoint& meeting) : meeting_{meeting} {
 MeetingPoint::Covered::~Covered() {
   meeting_.covered_ = nullptr;
   meeting_.sum_ = nullptr;  // an exception may have left it
+  // What failed is the computation, not what comes after the call that agreed on it.
+  if (std::uncaught_exceptions() > exceptions_) meeting_.move_to(meeting_.position_.where);
 }
 
 void MeetingPoint::Covered::require_no_agreement() const {

@@ -114,6 +114,7 @@ class MeetingPoint {
     MeetingPoint& meeting_;
     Tag sum_;
     std::exception_ptr refused_;
+    int exceptions_ = std::uncaught_exceptions();
   };
   Covered cover() { return Covered{*this}; }
 
