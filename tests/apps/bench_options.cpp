@@ -42,6 +42,8 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"all-reduce", "merge-call"}, {"'merge-call' belongs to no option"}},
       {{"merge-call", "--min-bytes", "8"}, {"there is no option --min-bytes; lockstep-bench merge-call --help"}},
       {{"all-reduce", "--merges", "8"}, {"there is no option --merges; lockstep-bench all-reduce --help"}},
+      {{"all-reduce", "--max-byte", "8"},
+       {"there is no option --max-byte; did you mean --max-bytes? lockstep-bench all-reduce --help"}},
       {{"all-reduce", "--min-bytes"}, {"--min-bytes has no value: expected --min-bytes N"}},
       {{"all-reduce", "--dtype", "f32", "--dtype", "f32"}, {"--dtype was given more than once: expected it once"}},
       {{"all-reduce", "--min-bytes", "0"}, {"--min-bytes 0: " + bytes}},
