@@ -108,8 +108,8 @@ class HierarchicalOps final : public detail::FlatOps {
   using FlatOps::reduce_to_one;
 
   std::string_view name() const override { return "hierarchical sum"; }
-  const Packing& packing() const override { return flat_->packing(); }
   Work start(const TensorView& message) override {
+    if (!is_small({&message, 1})) return FlatOps::start(message);
     return Work::later([this, message] { all_reduce(ReduceOp::sum, {&message, 1}); });
   }
 
