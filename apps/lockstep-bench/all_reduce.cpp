@@ -131,22 +131,25 @@ Row row_of(const Result& result, DType dtype, int ranks, int ranks_on_node) {
   // 2 S (n-1)/n: S (n-1)/n to have each of n slices added up somewhere, and as much to bring the sums back. This number
   // therefore stays the same over n where the links are the limit (nccl-tests, doc/PERFORMANCE.md).
   const double busbw = algbw * 2 * (ranks - 1) / ranks;
-  Row row{{"bytes", "B", result.bytes},
-          {"count", "elements", result.count},
-          {"dtype", "", std::string{name_of(dtype)}},
-          {"time", "us", result.time},
-          {"algbw", "GB/s", algbw},
-          {"busbw", "GB/s", busbw},
-          {"error", "", result.error},
-          {"mpi_time", "us", result.mpi_time},
+  // The columns of the limit need room.
+  const bool wide = !result.limit;
+  const std::size_t sizes = wide ? 10 : 9, times = wide ? 10 : 8, rates = wide ? 10 : 6;
+  Row row{{"bytes", "B", result.bytes, Place::column, sizes},
+          {"count", wide ? "elements" : "", result.count, Place::column, times},
+          {"dtype", "", std::string{name_of(dtype)}, wide ? Place::column : Place::title},
+          {"time", "us", result.time, Place::column, times},
+          {"algbw", "GB/s", algbw, Place::column, rates},
+          {"busbw", "GB/s", busbw, Place::column, rates},
+          {"error", "", result.error, Place::column, wide ? rates : 5},
+          {"mpi_time", "us", result.mpi_time, Place::column, times},
           {"ratio", "time/mpi", result.time / result.mpi_time}};
   if (!result.limit) return row;
   // Bandwidth's: read and written, by all ranks of the node.
   const double moved = 2.0 * static_cast<double>(result.bytes) * ranks_on_node / 1e3;
-  row.insert(row.end(), {{"ordinary", "us", result.limit->ordinary},
-                         {"copy", "GB/s", moved / result.limit->copy},
-                         {"add", "GB/s", moved / result.limit->add},
-                         {"of_limit", "add/time", result.limit->add / result.time}});
+  row.insert(row.end(), {{"ordinary", "us", result.limit->ordinary, Place::column, times},
+                         {"copy", "GB/s", moved / result.limit->copy, Place::column, rates},
+                         {"add", "GB/s", moved / result.limit->add, Place::column, rates},
+                         {"of_limit", "", result.limit->add / result.time, Place::column, times}});
   return row;
 }
 

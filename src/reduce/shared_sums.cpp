@@ -8,8 +8,9 @@
 namespace lockstep::detail {
 namespace {
 
-// Up to this size, for all ranks together, a second fence costs more than summing everything everywhere.
-constexpr std::int64_t whole_bytes = 8 << 10;
+// Up to this size, for all ranks together, a second fence costs more than summing everything everywhere. A fence costs
+// much more where the ranks take turns on a core.
+constexpr std::int64_t whole_bytes = 2 << 10, whole_bytes_in_turns = 32 << 10;
 
 // Suits every element type.
 constexpr std::size_t alignment = 16;
@@ -26,7 +27,8 @@ std::size_t padded(std::size_t bytes) {
 bool SharedSums::travels_whole(std::span<const TensorView> tensors) const {
   std::size_t bytes = 0;
   for (const TensorView& tensor : tensors) bytes += padded(tensor.bytes());
-  return static_cast<std::int64_t>(bytes) * memory_.size() <= whole_bytes;
+  return static_cast<std::int64_t>(bytes) * memory_.size() <=
+         (memory_.has_enough_cores() ? whole_bytes : whole_bytes_in_turns);
 }
 
 void SharedSums::sum_whole(std::span<const TensorView> tensors, int divisor, std::optional<int> root) {

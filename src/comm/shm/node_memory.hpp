@@ -35,6 +35,9 @@ class NodeMemory {
   int rank() const { return rank_; }
   int size() const { return ranks_; }
 
+  /// Whether every rank can have a core of its own, the same on all ranks. If not, those that wait yield at once.
+  bool has_enough_cores() const { return spins_ > 0; }
+
   /// LOCAL. `slot_bytes` bytes, aligned to 16, that the others see after the next exchange. This rank may write them
   /// from the end of one exchange to the beginning of the next.
   std::byte* slot() const { return payload(next_, rank_); }
@@ -69,7 +72,7 @@ class NodeMemory {
 
   Slot& slot_at(std::uint64_t exchange, int rank) const;
   std::byte* payload(std::uint64_t exchange, int rank) const;
-  bool enough_cores() const;
+  int count_cores() const;
 
   SharedMemory slots_;
   int rank_;
