@@ -328,6 +328,6 @@ TEST_CASE("ranks that make other iterators, or ask another one, are told so", "[
       (void)iterator.next();
     }
   });
-  CHECK_THAT(stepping, Catch::Contains("has finished step ") && Catch::Contains("at input #"));
+  CHECK_THAT(stepping, Catch::Contains("has finished ") && Catch::Contains("at input #"));
   expect_in_step();
 }

@@ -143,7 +143,7 @@ TEST_CASE("a run's results are of one structure on every rank, or a mismatch at 
     return mismatch_of([&] { (void)strategy.run([&](ReplicaContext&) { return result; }); });
   };
   CHECK_THAT(mismatch_of_returning(std::vector<float>(odd_one() ? 3 : 2)),
-             Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::Contains("has finished step ") &&
+             Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::Contains("has finished ") &&
                  Catch::Contains(" and returned [3 f32]; replica") && Catch::EndsWith(" and returned [2 f32]"));
   CHECK_THAT(mismatch_of_returning(std::map<std::string, int>{{odd_one() ? "loss" : "hits", 1}}),
              Catch::Contains("returned {loss: i32 }") && Catch::Contains("returned {hits: i32 }"));
@@ -187,7 +187,7 @@ TEST_CASE("another structure, shape, order or number of all_reduces on one rank 
   const auto number = mismatch([](ReplicaContext& context) {
     if (!odd_one()) (void)context.all_reduce(ReduceOp::sum, 1.0);
   });
-  CHECK_THAT(number, Catch::Contains("has finished step ") && Catch::Contains("merge_call #1 (operands.cpp:"));
+  CHECK_THAT(number, Catch::Contains("has finished ") && Catch::Contains("merge_call #1 (operands.cpp:"));
   const auto broadcast = mismatch_of(
       [&] { (void)runtime().strategy().extended().broadcast_to(Tensor::zeros(DType::f32, {odd_one() ? 3 : 2})); });
   CHECK_THAT(broadcast, Catch::Contains("broadcast #") && Catch::Contains(" (operands.cpp:") &&

@@ -112,7 +112,7 @@ TEST_CASE("the communicator moves what it says, on any number of ranks") {
 
 TEST_CASE("ranks of several nodes add up within them first, to the same bits", "[E-13]") {
   for (const int ranks_per_node : {1, 2, 3, 4, 8}) {
-    const auto parts = make_parts<float>(8, 20'000);
+    const auto parts = make_parts<float>(8, 80'000);
     const auto expected = tree(parts);
     int right = 0;
     std::vector<std::string> exchanges;
@@ -126,7 +126,8 @@ TEST_CASE("ranks of several nodes add up within them first, to the same bits", "
     });
     CAPTURE(ranks_per_node, exchanges);
     CHECK(right == 8);
-    // Replica 0 exchanges with its node, and with the other nodes' leaders; or with all where nodes would change bits.
+    // Replica 0 exchanges with its node, and with those that carry its slice on other nodes; or with all where nodes would
+    // change bits.
     CHECK(exchanges.size() == (ranks_per_node == 2 || ranks_per_node == 4 ? 2 : 1));
   }
 }
