@@ -126,8 +126,8 @@ TEST_CASE("ranks of several nodes add up within them first, to the same bits", "
     });
     CAPTURE(ranks_per_node, exchanges);
     CHECK(right == 8);
-    // Replica 0 exchanges with its node, and with those that carry its slice on other nodes; or with all where nodes would
-    // change bits.
+    // Replica 0 exchanges with its node, and with those that carry its slice on other nodes; or with all where nodes
+    // would change bits.
     CHECK(exchanges.size() == (ranks_per_node == 2 || ranks_per_node == 4 ? 2 : 1));
   }
 }
