@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/wide_loop.hpp"
+
 namespace lockstep::bench {
 namespace {
 
@@ -21,7 +23,9 @@ void Bandwidth::copy(std::int64_t bytes) {
 }
 
 void Bandwidth::add(std::int64_t bytes) {
-  add_both(a_.view().elements<float>().data(), b_.view().elements<float>().data(), bytes / 8);
+  float* const a = a_.view().elements<float>().data();
+  float* const b = b_.view().elements<float>().data();
+  wide_loop([&] { add_both(a, b, bytes / 8); });
 }
 
 }  // namespace lockstep::bench

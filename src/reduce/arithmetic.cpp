@@ -5,6 +5,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "base/wide_loop.hpp"
 #include "reduce/cuda/arithmetic.hpp"
 #include "reduce/dispatch.hpp"
 
@@ -35,12 +36,12 @@ void tree(const T* pieces, std::int64_t stride, int first, int last, std::int64_
   const int middle = first + static_cast<int>(std::bit_floor(static_cast<unsigned>(last - first - 1)));
   tree(pieces, stride, first, middle, count, sum);
   if (last - middle == 1) {
-    add_elements(sum, pieces + middle * stride, count);
+    wide_loop([&] { add_elements(sum, pieces + middle * stride, count); });
     return;
   }
   std::array<sum_t<T>, block> right;
   tree(pieces, stride, middle, last, count, right.data());
-  add_elements(sum, right.data(), count);
+  wide_loop([&] { add_elements(sum, right.data(), count); });
 }
 
 /// The tree for at most one block of elements.
@@ -74,16 +75,13 @@ template <class T>
 void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, int first,
                        int last) {
   if constexpr (std::is_same_v<T, sum_t<T>>)
-    if (parts == 2 && divisor == 1 && last - first == 2) return add_both(pieces, pieces + stride, count);
+    if (parts == 2 && divisor == 1 && last - first == 2)
+      return wide_loop([&] { add_both(pieces, pieces + stride, count); });
   std::array<T, block> sum;
   for (std::int64_t begin = 0; begin < count; begin += block) {
     const std::int64_t length = std::min(block, count - begin);
     tree_sum(pieces + begin, stride, parts, divisor, length, sum.data());
-    for (int piece = first; piece < last; ++piece) {
-      T* __restrict const to = pieces + begin + piece * stride;
-      // Not std::copy: on lines that other cores have in their caches, `rep movs` took three times as long.
-      for (std::int64_t i = 0; i < length; ++i) to[i] = sum[static_cast<std::size_t>(i)];
-    }
+    for (int piece = first; piece < last; ++piece) std::copy_n(sum.data(), length, pieces + begin + piece * stride);
   }
 }
 
