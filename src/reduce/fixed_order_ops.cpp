@@ -14,17 +14,8 @@
 namespace lockstep {
 namespace {
 
-// How much is exchanged at once: little enough to stay in the cache between the sum and its return, enough to hide a
-// message's latency, and far less than MPI can address.
-constexpr std::int64_t bucket_bytes = 4 << 20;
-
 // Up to this size the ranks exchange whole tensors: one message instead of two, and one for all types together.
 constexpr std::int64_t whole_bytes = 64 << 10;
-
-std::int64_t padded(std::size_t bytes) {
-  constexpr std::size_t alignment = 16;  // suits every element type
-  return static_cast<std::int64_t>((bytes + alignment - 1) / alignment * alignment);
-}
 
 class FixedOrderOps final : public detail::FlatOps {
  public:
@@ -78,7 +69,7 @@ class FixedOrderOps final : public detail::FlatOps {
   bool travels_whole(std::span<const TensorView> tensors) {
     if (shared_) return shared_->travels_whole(tensors);
     std::int64_t bytes = 0;
-    for (const TensorView& tensor : tensors) bytes += padded(tensor.bytes());
+    for (const TensorView& tensor : tensors) bytes += detail::padded(tensor.bytes());
     return bytes * communicator().size() <= whole_bytes;
   }
 
@@ -104,7 +95,7 @@ class FixedOrderOps final : public detail::FlatOps {
     const int ranks = communicator().size();
     if (tensors.empty() || ranks == 1) return;
     std::vector<std::int64_t> offsets{0};
-    for (const TensorView& tensor : tensors) offsets.push_back(offsets.back() + padded(tensor.bytes()));
+    for (const TensorView& tensor : tensors) offsets.push_back(offsets.back() + detail::padded(tensor.bytes()));
     const std::int64_t piece = offsets.back();
     std::vector<std::int64_t> bounds;
     for (int rank = 0; rank <= ranks; ++rank) bounds.push_back(piece * rank);
@@ -127,7 +118,7 @@ class FixedOrderOps final : public detail::FlatOps {
   void sum_in_buckets(ReduceOp op, const TensorView& flat, Collect&& collect) {
     const int ranks = communicator().size();
     if (ranks == 1) return;
-    const std::int64_t bucket_count = bucket_bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
+    const std::int64_t bucket_count = detail::bucket_bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
     for (std::int64_t first = 0; first < flat.count(); first += bucket_count) {
       const TensorView bucket = flat.slice(first, std::min(bucket_count, flat.count() - first));
       const auto bounds = even_slices(bucket.count(), ranks);

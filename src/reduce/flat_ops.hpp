@@ -5,6 +5,16 @@
 
 namespace lockstep::detail {
 
+/// How much of a large tensor is sent at once: little enough to stay in the cache between the sum and its return,
+/// enough to hide a message's latency, and far less than MPI can address.
+constexpr std::int64_t bucket_bytes = 4 << 20;
+
+/// The room that `bytes` take where the next tensor, of any type, begins aligned.
+constexpr std::int64_t padded(std::size_t bytes) {
+  constexpr std::size_t alignment = 16;  // suits every element type
+  return static_cast<std::int64_t>((bytes + alignment - 1) / alignment * alignment);
+}
+
 /// Memory that grows to the largest size asked for and stays: a training step allocates nothing.
 class Scratch {
  public:

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "reduce/flat_ops.hpp"
+
 namespace lockstep::detail {
 namespace {
 
@@ -55,8 +57,7 @@ Messages plan(const Unpacked&, std::span<const std::int64_t> counts, std::size_t
               element_bytes);
 }
 
-constexpr std::size_t first_bucket_bytes = 256 << 10;
-constexpr std::size_t bucket_bytes = 4 << 20;
+constexpr std::int64_t first_bucket_bytes = 256 << 10;
 
 bool is_default(const Packing& packing) {
   const auto* const packs = std::get_if<IntoPacks>(&packing);
@@ -76,8 +77,8 @@ std::vector<Bucket> plan_buckets(const Packing& packing, std::span<const std::in
     std::int64_t count = 0;
     for (std::size_t tensor = 0; tensor < counts.size(); ++tensor) {
       count += counts[tensor];
-      const std::size_t enough = buckets.empty() ? first_bucket_bytes : bucket_bytes;
-      const bool full = static_cast<std::size_t>(count) * element_bytes >= enough;
+      const std::int64_t enough = buckets.empty() ? first_bucket_bytes : bucket_bytes;
+      const bool full = count * static_cast<std::int64_t>(element_bytes) >= enough;
       if (full || (count > 0 && tensor + 1 == counts.size())) add(std::exchange(count, 0), tensor + 1);
     }
   } else {

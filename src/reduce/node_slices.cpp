@@ -6,13 +6,6 @@
 #include "reduce/arithmetic.hpp"
 
 namespace lockstep::detail {
-namespace {
-
-// As much as FixedOrderOps exchanges at once, and for the same reasons.
-constexpr std::int64_t bucket_bytes = 4 << 20;
-
-}  // namespace
-
 /// Ranks that carry nothing have empty slices.
 std::vector<std::int64_t> NodeSlices::bounds_of(const TensorView& bucket) const {
   auto bounds = even_slices(bucket.count(), carriers_);

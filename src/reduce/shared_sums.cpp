@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "reduce/arithmetic.hpp"
+#include "reduce/flat_ops.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -18,17 +19,12 @@ constexpr std::size_t alignment = 16;
 // A slice begins at a cache line of its own where the tensor does.
 constexpr std::int64_t line_bytes = 64;
 
-std::size_t padded(std::size_t bytes) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
 }  // namespace
 
 bool SharedSums::travels_whole(std::span<const TensorView> tensors) const {
-  std::size_t bytes = 0;
+  std::int64_t bytes = 0;
   for (const TensorView& tensor : tensors) bytes += padded(tensor.bytes());
-  return static_cast<std::int64_t>(bytes) * memory_.size() <=
-         (memory_.has_enough_cores() ? whole_bytes : whole_bytes_in_turns);
+  return bytes * memory_.size() <= (memory_.has_enough_cores() ? whole_bytes : whole_bytes_in_turns);
 }
 
 void SharedSums::sum_whole(std::span<const TensorView> tensors, int divisor, std::optional<int> root) {

@@ -1,6 +1,9 @@
 #include "runtime/mpi_session.hpp"
 
+#include <algorithm>
+#include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +16,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "comm/mpi/mpi_handle.hpp"
+#include "runtime/siblings.hpp"
 
 namespace lockstep {
 namespace {
@@ -44,6 +48,21 @@ void keep_libraries_loaded() {
   for (const std::string& name : names) (void)::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
+/// If this process stops after this, mpirun waits for it, and nobody is left to name it. The kernel continues it, once,
+/// after `time`: a timer's SIGCONT reaches a process that has stopped, and does nothing to one that runs.
+void be_continued_after(std::chrono::duration<double> time) {
+  sigevent continuation = {};
+  continuation.sigev_notify = SIGEV_SIGNAL;
+  continuation.sigev_signo = SIGCONT;
+  timer_t timer = {};
+  if (::timer_create(CLOCK_MONOTONIC, &continuation, &timer) != 0) return;
+  constexpr std::chrono::hours longest{24};
+  itimerspec once = {};
+  once.it_value.tv_sec =
+      std::chrono::ceil<std::chrono::seconds>(std::min<std::chrono::duration<double>>(time, longest)).count();
+  (void)::timer_settime(timer, 0, &once, nullptr);
+}
+
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience) : patience_{patience} {
@@ -67,6 +86,8 @@ MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> pa
 
 MpiSession::~MpiSession() {
   if (owned_) finalize();
+  // While others still watch, they name a rank that stops.
+  if (rank_from_launcher()) be_continued_after(patience_ + for_end_elsewhere);
   if (!phases_) return;
   phases_->count_finished();
   // Not for ever: the watch would end this process.

@@ -412,9 +412,7 @@ int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& 
   } catch (...) {
     wrong = std::current_exception();
   }
-  const int code = Runtime::run(argc, argv, made, wrong, body);
-  see_siblings_off(made.stall_timeout, signals);
-  return code;
+  return Runtime::run(argc, argv, made, wrong, body);
 }
 
 }  // namespace lockstep

@@ -26,7 +26,6 @@ using Seconds = std::chrono::duration<double>;
 constexpr Seconds tick{0.05};
 constexpr Seconds gap{0.5};
 constexpr Seconds between_looks{0.25};
-constexpr Seconds between_last_looks{0.01};
 // mpirun tells one rank after the other to end, and they look at each other then.
 constexpr Seconds until_all_have_looked{0.5};
 
@@ -168,22 +167,6 @@ void SiblingWatch::end_without_evidence() const {
                      (options_.patience + options_.for_other_nodes).count(), options_.doing));
   const auto place = std::ranges::count_if(all.processes, [&](const auto& each) { return each.rank < rank; });
   end_this_side(ExitCode::stall, with_chief ? Reach::chiefs_side : Reach::cut_off, static_cast<int>(place));
-}
-
-void see_siblings_off(std::chrono::duration<double> patience, const KeptSignals& signals) {
-  const auto own = rank_from_launcher();
-  for (Seconds waited{0}; own && !signals.has_come(); waited += between_last_looks) {
-    const SiblingView view = look_at_siblings();
-    if (view.processes.empty() || view.processes.front().rank != *own || view.processes.size() == 1) return;
-    if (waited > patience) {
-      const auto stopped = std::ranges::find_if(view.processes, &SiblingView::Process::stopped);
-      if (stopped == view.processes.end()) return;
-      print_last_line(
-          fmt::format("lockstep: replica {} has stopped: {}", stopped->rank, waited_for(patience, "ending")));
-      std::_Exit(static_cast<int>(ExitCode::stall));
-    }
-    sleep(between_last_looks);
-  }
 }
 
 }  // namespace lockstep

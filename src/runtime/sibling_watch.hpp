@@ -71,9 +71,4 @@ class SiblingWatch {
   std::thread thread_;
 };
 
-/// Call it once MPI has ended on every rank of this node. The lowest of them waits for the others' processes to be
-/// gone, but no longer than `patience`. mpirun would wait for ever for a process that stops on its way out; this names
-/// it and ends the job.
-void see_siblings_off(std::chrono::duration<double> patience, const KeptSignals& signals);
-
 }  // namespace lockstep

@@ -263,6 +263,32 @@ TEST_CASE("gradients are sent from where they lie once they are ready, in one st
   }
 }
 
+TEST_CASE("what a program puts around collectives holds the whole sum of each bucket, and the last sum") {
+  std::vector<float> after;  // the gradient behind each collective
+  std::function<std::vector<float>()> gradient;
+  Strategy strategy = runtime().make_strategy({.packing = IntoPacks{2}, .around = [&](const auto& collective) {
+                                                 collective();
+                                                 after.push_back(gradient().back());
+                                               }});
+  const auto w = strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {2}); });
+  gradient = [&] { return Tensor::on_host(strategy.store().gradient(w)).to_vector<float>(); };
+  Sgd optimizer{{.learning_rate = 1}};
+  strategy.seal();
+  after.clear();
+  strategy.run([&](ReplicaContext& context) {
+    optimizer.apply_gradients(
+        context, gradients_in_store(strategy.store(), {w}), {[&](AgreedStep& step) -> StepSums {
+          const auto mine = static_cast<float>(rank() + 1);
+          copy(Tensor::from({mine, mine}, {2}).view(), strategy.store().gradient(w), strategy.stream());
+          step.ready(w);
+          return {.samples = 1};
+        }});
+  });
+  // The two buckets, and the numbers of the step.
+  CHECK(after.size() == 3);
+  CHECK(after.back() == static_cast<float>(triangle()));
+}
+
 TEST_CASE("a rank that never says that a gradient is ready, or says it twice, fails alone") {
   Program program;
   const auto fails = [&](int times, const std::string& message) {

@@ -44,4 +44,17 @@ inline void agree(MeetingPoint& meeting, std::string_view text = {}, Here here =
   meeting.agree(TagKind::merge, 0, here, text);
 }
 
+inline std::exception_ptr exception(const std::string& what) {
+  return std::make_exception_ptr(std::runtime_error{what});
+}
+
+/// Announces `error` and returns what that threw.
+inline std::exception_ptr thrown_by_fail(MeetingPoint& meeting, std::exception_ptr error) {
+  try {
+    meeting.fail(std::move(error));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 }  // namespace lockstep::test

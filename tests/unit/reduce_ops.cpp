@@ -375,14 +375,17 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
   ops->all_reduce(ReduceOp::mean, mixed);
   ops->reduce_to_one(ReduceOp::sum, std::span{mixed}.first(1), 3);
   ops->broadcast(std::span{mixed}.subspan(1, 1), 2);
+  ops->start(mixed[0]).wait();
+  ops->start(mixed[1]).wait();
   std::vector<IndexedSlices> slices(3);
   slices[1].values = Tensor{nullptr, view(0, DeviceKind::cuda)};
   ops->all_reduce(ReduceOp::sum, slices);
   ops->reduce_to_one(ReduceOp::sum, std::span{slices}.first(1), 0);
   ops->broadcast(std::span{slices}.subspan(1, 1), 0);
   CHECK(notes == std::vector<std::string>{"host mean f32[2]", "gpu mean f32[1] f32[3]", "gpu to 3 f32[1]",
-                                          "host from 2 f32[2]", "host sum of slices 2", "gpu sum of slices 1",
-                                          "host to of slices 1", "gpu from of slices 1"});
+                                          "host from 2 f32[2]", "gpu started f32[1]", "host started f32[2]",
+                                          "host sum of slices 2", "gpu sum of slices 1", "host to of slices 1",
+                                          "gpu from of slices 1"});
 }
 
 TEST_CASE("a group of one moves nothing") {

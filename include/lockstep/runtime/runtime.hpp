@@ -89,8 +89,8 @@ class Runtime {
 /// Every failure becomes one line on stderr for the job and the exit code for it (ExitCode). If all ranks know of a
 /// failure, they end in order; a rank that fails on its own ends the job, and so does one of several that calls
 /// std::exit. SIGINT (unless the program handles it) and SIGTERM end the process after a line that says in which step.
-/// Returns the exit code when MPI has ended. On the lowest rank of each node it waits for the other ranks' processes to
-/// be gone too, for up to the stall timeout: mpirun would wait for ever for a process that stops on its way out.
+/// Returns the exit code when MPI has ended. mpirun would wait for ever for a process that stops after that, when
+/// nobody is left to name it: such a process is continued (SIGCONT) 2 s after the stall timeout.
 int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                 const std::function<void(Runtime&)>& body);
 
