@@ -15,12 +15,13 @@ enum class Part : std::uint8_t {
   data,           ///< from the end of the previous step to the model: the order of the samples, the batches
   forward,        ///< up to and including the loss
   backward,       ///< including the sum over shards
-  communication,  ///< collectives, not overlapped with computation, including waits for other ranks
-  agreement,      ///< including waits for other ranks
-  optimizer,      ///< from gradients to weights and from statistics to averages, without the two above
-  other,          ///< the end of the step
+  waiting,        ///< before a collective or an agreement, for ranks that have not come to it yet
+  communication,  ///< collectives, not overlapped with computation
+  agreement,
+  optimizer,  ///< from gradients to weights and from statistics to averages, without the three above
+  other,      ///< the end of the step
 };
-inline constexpr std::size_t part_count = 7;
+inline constexpr std::size_t part_count = 8;
 
 /// Milliseconds.
 struct PartTimes {

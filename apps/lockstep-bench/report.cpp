@@ -59,7 +59,8 @@ std::string table_title(const Subject& subject, const Row& row) {
   std::string title = fmt::format("# lockstep-bench {}: {} {}, device {}", subject.bench, subject.ranks,
                                   subject.ranks == 1 ? "rank" : "ranks", subject.device);
   for (const Cell& cell : row)
-    if (cell.place == Place::title) title += fmt::format(", {} {}", cell.name, value_text(cell));
+    if (cell.place == Place::title)
+      title += fmt::format(", {} {}{}{}", cell.name, value_text(cell), *cell.unit ? " " : "", cell.unit);
   return title + "\n";
 }
 

@@ -9,9 +9,11 @@
 #include <lockstep/base/log.hpp>
 
 #include "apps/lockstep-bench/all_reduce_listener.hpp"
+#include "apps/lockstep-bench/arithmetic.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
+#include "apps/lockstep-bench/timing.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -22,16 +24,20 @@ constexpr std::int64_t batches = 16;
 /// MPI all-reduces outside the strategy's collectives are agreements.
 class AgreementTimer final : public AllReduceListener {
  public:
-  explicit AgreementTimer(PartClock& clock) : clock_{clock} {}
+  AgreementTimer(PartClock& clock, MpiBaseline& mpi) : clock_{clock}, mpi_{mpi} {}
 
   void on_begin(std::int64_t) override {
     interrupted_ = clock_.current();
-    if (interrupted_ != Part::communication) clock_.enter(Part::agreement);
+    if (interrupted_ == Part::communication) return;
+    clock_.enter(Part::waiting);
+    mpi_.barrier();
+    clock_.enter(Part::agreement);
   }
   void on_end() override { clock_.enter(interrupted_); }
 
  private:
   PartClock& clock_;
+  MpiBaseline& mpi_;
   Part interrupted_ = Part::other;
 };
 
@@ -69,21 +75,29 @@ std::vector<PartTimes> mean_over_ranks(const std::vector<PartTimes>& steps, MpiB
   return means;
 }
 
-Row row_of(const StepRun& run, const PartTimes& step, double ratio) {
+/// COLL. The rate of a large product on each rank while all of them compute one, as their mean.
+double rate_of_rank(LargeProduct& product, MpiBaseline& mpi) {
+  mpi.barrier();
+  return mpi.mean({product.rate()}).front();
+}
+
+Row row_of(const StepRun& run, const PartTimes& step, double floor, double ratio) {
   constexpr std::size_t digits = 7;  // "1234.56"
   const auto cell = [&](const char* name, Part part) { return Cell{name, "ms", step.of(part), Place::column, digits}; };
   return {{"model", "", std::string{run.model()}, Place::title},
           {"batch", "", run.global_batch(), Place::title},
-          {"shards", "", std::int64_t{run.shards()}, Place::column, digits},
+          {"floor", "ms", floor, Place::title},
+          {"shards", "", std::int64_t{run.shards()}, Place::column, digits - 1},
           {"step", "ms", step.whole(), Place::column, digits},
           cell("data", Part::data),
           cell("forward", Part::forward),
           cell("backward", Part::backward),
+          cell("waiting", Part::waiting),
           cell("communication", Part::communication),
           cell("agreement", Part::agreement),
           cell("optimizer", Part::optimizer),
           cell("other", Part::other),
-          {"ratio", "step/last", ratio, Place::column, digits}};
+          {"ratio", "to last", ratio, Place::column, digits}};
 }
 
 }  // namespace
@@ -97,19 +111,28 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
   runtime.strategy().run([&](ReplicaContext&) { samples.emplace(options.model, batches * global_batch); });
   std::vector<std::unique_ptr<StepRun>> runs;
   for (const int shards : counts)
-    runs.push_back(std::make_unique<StepRun>(runtime.make_strategy(timed_reductions(clock)), clock, *samples,
-                                             StepRun::Options{options.model, global_batch, shards}));
+    runs.push_back(std::make_unique<StepRun>(runtime.make_strategy(timed_reductions(clock, [&] { mpi.barrier(); })),
+                                             clock, *samples, StepRun::Options{options.model, global_batch, shards}));
+
+  const auto kernels = ops::make_kernels(ops::KernelChoice::automatic, {}, runtime.strategy().stream());
+  LargeProduct product{*kernels};
+  std::vector<double> rates;
 
   // First index: run. Second index: iteration.
   std::vector<std::vector<Block>> blocks(runs.size());
-  const AgreementTimer agreements{clock};
-  for (std::int64_t i = -options.warm_up; i < options.iterations; ++i)
+  const AgreementTimer agreements{clock, mpi};
+  for (std::int64_t i = -options.warm_up; i < options.iterations; ++i) {
     for (std::size_t run = 0; run < runs.size(); ++run) {
       Block block = mean_over_ranks(runs[run]->block(options.steps), mpi);
       if (i >= 0) blocks[run].push_back(std::move(block));
     }
+    const double rate = rate_of_rank(product, mpi);
+    if (i >= 0) rates.push_back(rate);
+  }
+  const double flops = flops_per_sample(options.model) * static_cast<double>(global_batch);
+  const double floor = flops / (median(rates) * runtime.size()) * 1e3;
   for (std::size_t run = 0; run < runs.size(); ++run)
-    add(row_of(*runs[run], typical_step(blocks[run]), ratio_of(blocks[run], blocks.back())));
+    add(row_of(*runs[run], typical_step(blocks[run]), floor, ratio_of(blocks[run], blocks.back())));
 }
 
 }  // namespace lockstep::bench

@@ -28,7 +28,10 @@ struct StepOptions {
 /// take turns: an iteration is a block of steps of each. `add` gets a row for each of the two, or only one if the
 /// numbers are the same; rows are the same on every rank. A row has the time of a step and its parts, which add up to
 /// it. These are means over the ranks, and over the middle half of all steps by length. `ratio` compares the time of a
-/// step with that in the last row: it is the median over the iterations of the ratio of the blocks' medians.
+/// step with that in the last row: it is the median over the iterations of the ratio of the blocks' medians. `floor` is
+/// the time that the step's products would take if all of them were as fast as a large one, which each rank computes
+/// between the blocks. Ranks meet in a barrier before each collective and each agreement, so that waiting for a rank
+/// that still computes is a part of its own.
 ///
 /// ConfigError, naming --shards, for a number of shards that does not fit the ranks.
 void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add);

@@ -28,9 +28,11 @@ std::shared_ptr<const ops::Kernels> kernels_for(Strategy& strategy) {
 
 }  // namespace
 
-ReductionOptions timed_reductions(PartClock& clock) {
-  return {.around = [&clock](const std::function<void()>& collective) {
-    const PartClock::During during{clock, Part::communication};
+ReductionOptions timed_reductions(PartClock& clock, std::function<void()> meet) {
+  return {.around = [&clock, meet = std::move(meet)](const std::function<void()>& collective) {
+    const PartClock::During during{clock, Part::waiting};
+    meet();
+    clock.enter(Part::communication);
     collective();
   }};
 }

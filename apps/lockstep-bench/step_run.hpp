@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,9 @@
 
 namespace lockstep::bench {
 
-/// Reductions under which collectives count as communication. The clock must outlive the strategy.
-ReductionOptions timed_reductions(PartClock& clock);
+/// Reductions under which collectives count as communication. `meet` is called before each and counts as waiting: it
+/// returns when every rank has come. The clock must outlive the strategy.
+ReductionOptions timed_reductions(PartClock& clock, std::function<void()> meet);
 
 /// A model and its optimizer, trained by `fit` as in lockstep-train. It does not tell the clock of agreements; the
 /// program must do that.

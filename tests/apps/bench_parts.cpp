@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "apps/lockstep-bench/arithmetic.hpp"
 #include "apps/lockstep-bench/exact_sums.hpp"
 #include "apps/lockstep-bench/part_clock.hpp"
 #include "apps/lockstep-bench/report.hpp"
@@ -144,9 +145,12 @@ TEST_CASE("a table's head stands above its values, and shows the names of the JS
 }
 
 TEST_CASE("what is the same in all rows may stand in the title, and columns may be narrow") {
-  const Row row{
-      {"model", "", "mlp", Place::title}, {"shards", "", std::int64_t{8}, Place::column, 7}, {"step", "ms", 1.5}};
-  CHECK(table_title({"step", 2, "cpu"}, row) == "# lockstep-bench step: 2 ranks, device cpu, model mlp\n");
+  const Row row{{"model", "", "mlp", Place::title},
+                {"floor", "ms", 2.25, Place::title},
+                {"shards", "", std::int64_t{8}, Place::column, 7},
+                {"step", "ms", 1.5}};
+  CHECK(table_title({"step", 2, "cpu"}, row) ==
+        "# lockstep-bench step: 2 ranks, device cpu, model mlp, floor 2.25 ms\n");
   CHECK(table_head(row) == "# shards       step\n#              (ms)\n");
   CHECK(table_line(row) == "       8       1.50\n");
   CHECK(nlohmann::ordered_json::parse(to_json({"step", 2, "cpu"}, {row}))["rows"][0]["model"] == "mlp");
@@ -176,7 +180,7 @@ TEST_CASE("every moment is one part's, and that of an interruption not the inter
   clock.enter(Part::other);
   hand.milliseconds += 256;
   const PartTimes step = clock.lap();
-  CHECK(step == PartTimes{{1, 2, 4 + 64, 8 + 32, 16, 128, 256}});
+  CHECK(step == PartTimes{{1, 2, 4 + 64, 0, 8 + 32, 16, 128, 256}});
   CHECK(step.whole() == 511);
 
   hand.milliseconds += 3;
@@ -219,7 +223,7 @@ TEST_CASE("a run times each part of a step as often as fit comes to it") {
   const RandomSamples samples{model, 4};
   const auto group = make_local_group();
   const auto run_of = [&](int shards) {
-    return StepRun{make_strategy(*group, timed_reductions(clock)),
+    return StepRun{make_strategy(*group, timed_reductions(clock, [&] { hand.milliseconds += 100; })),
                    clock,
                    samples,
                    {.model = model, .global_batch = 4, .shards = shards}};
@@ -238,7 +242,8 @@ TEST_CASE("a run times each part of a step as often as fit comes to it") {
       CHECK(step.of(Part::forward) >= 2);
       CHECK(step.of(Part::backward) >= 1);
       CHECK(step.of(Part::communication) >= 2);  // the step's sums, and the gradients
-      CHECK(step.of(Part::agreement) == 0);      // which nobody told the clock of
+      CHECK(step.of(Part::waiting) == 101 * step.of(Part::communication));
+      CHECK(step.of(Part::agreement) == 0);  // which nobody told the clock of
       CHECK(step.of(Part::optimizer) == step.of(Part::communication) + 1);
       CHECK(step.of(Part::other) == 1);
     }
@@ -253,7 +258,7 @@ TEST_CASE("a model takes as many passes as it has shards, and each is timed") {
   }};
   const RandomSamples samples{StepModel::convnet, 8};
   const auto group = make_local_group();
-  StepRun run{make_strategy(*group, timed_reductions(clock)),
+  StepRun run{make_strategy(*group, timed_reductions(clock, [] {})),
               clock,
               samples,
               {.model = StepModel::convnet, .global_batch = 8, .shards = 4}};
@@ -292,7 +297,7 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
   CHECK(joint->joint_sums() == std::vector<std::int64_t>{3, 4});
 
   const auto group = make_local_group();
-  const auto reductions = group->make_reductions(timed_reductions(clock));
+  const auto reductions = group->make_reductions(timed_reductions(clock, [] {}));
   const SumList list{DType::f32, joint->joint_sums()};
   DeclaredSums ranks{*reductions, list, host_stream()};
   const BatchGroup shards{};
@@ -308,6 +313,25 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
 
   model.is_joint = false;
   CHECK(timed.joint() == nullptr);
+}
+
+TEST_CASE("the arithmetic of a step is that of the model's weights") {
+  const auto group = make_local_group();
+  Strategy strategy = make_strategy(*group);
+  const std::shared_ptr<const ops::Kernels> kernels =
+      ops::make_kernels(ops::KernelChoice::reference, {}, strategy.stream());
+  const auto weights_of = [&](StepModel kind) {
+    const auto model = make_model(kind, strategy, kernels);
+    double weights = 0;
+    for (const Variable& variable : model->variables())
+      if (variable.shape().size() == 2) weights += static_cast<double>(element_count(variable.shape()));
+    return weights;
+  };
+  const double first = 784 * 512;
+  CHECK(flops_per_sample(StepModel::mlp) == 2 * (3 * weights_of(StepModel::mlp) - first));
+  // Positions are looked up, and attention multiplies activations: half of 128 by 128 pairs, twice, in each layer.
+  const double positions = 128 * 128, attention = 4 * 2 * 128 * 129 / 2;
+  CHECK(flops_per_sample(StepModel::gpt) == 2 * 3 * 128 * (weights_of(StepModel::gpt) - positions + attention));
 }
 
 TEST_CASE("random samples are whole, and the same for whoever makes them") {

@@ -1,0 +1,31 @@
+// How long the arithmetic of a training step takes at least.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <lockstep/ops/kernels.hpp>
+
+#include "apps/lockstep-bench/step_task.hpp"
+
+namespace lockstep::bench {
+
+/// The floating-point operations of a model's products and convolutions in one training step, for each sample: forward,
+/// for the gradients of the weights, and for those of the inputs, which the first layer of images does without.
+/// Attention counts only the pairs of positions that the mask leaves.
+double flops_per_sample(StepModel model);
+
+/// A large product of square f32 matrices: what it reaches is as fast as products get.
+class LargeProduct {
+ public:
+  explicit LargeProduct(const ops::Kernels& kernels);
+
+  /// LOCAL. Multiplies once. Returns the floating-point operations per second.
+  double rate();
+
+ private:
+  const ops::Kernels& kernels_;
+  Tensor a_, b_, c_;
+};
+
+}  // namespace lockstep::bench

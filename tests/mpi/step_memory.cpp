@@ -1,0 +1,58 @@
+// The memory that training steps take: none, once the first has been made.
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <malloc.h>
+
+#include <lockstep/nn/mlp.hpp>
+#include <lockstep/optim/adamw.hpp>
+#include <lockstep/train/fit.hpp>
+
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+std::int64_t allocations = 0;
+
+/// Counts the allocations before the end of each step.
+class Counting final : public Observer {
+ public:
+  void on_step(const StepReport&) override { before_end.push_back(allocations); }
+  void on_evaluation(const EvaluationReport&) override {}
+
+  std::vector<std::int64_t> before_end;
+};
+
+}  // namespace
+
+// The library's, for the memory of every tensor on the host.
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+  ++allocations;
+  return ::memalign(alignment, bytes);
+}
+
+TEST_CASE("a step after the first allocates no memory for tensors") {
+  Strategy strategy = runtime().make_strategy();
+  const std::shared_ptr<const ops::Kernels> kernels =
+      ops::make_kernels(ops::KernelChoice::automatic, {}, strategy.stream());
+  nn::Mlp model{strategy, nn::MlpOptions{.inputs = 4, .hidden = {3}, .classes = 2}, kernels};
+  AdamW optimizer{{.learning_rate = 0.01, .weight_decay = 0.1}, kernels};
+  ImageSet images{.rows = 2, .columns = 2};
+  for (std::uint8_t image = 0; image < 14; ++image) {
+    images.labels.push_back(image % 2);
+    for (std::uint8_t pixel = 0; pixel < 4; ++pixel)
+      images.pixels.push_back(static_cast<std::uint8_t>(7 * image + pixel));
+  }
+  const ImageSamples samples{images, DType::f32};
+  Counting counted;
+  (void)fit(strategy, model, optimizer, {samples, samples},
+            {.global_batch = 7, .steps = 4, .shards = 2 * ranks(), .evaluate_every = 1000}, counted);
+  REQUIRE(counted.before_end.size() == 4);
+  CHECK(counted.before_end.front() > 0);
+  for (const std::int64_t count : counted.before_end) CHECK(count == counted.before_end.front());
+}
