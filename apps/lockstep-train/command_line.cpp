@@ -106,7 +106,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "The last line on stdout is the result, one JSON object; the text of --sample comes before it. Everything else "
       "goes to stderr.\n"
       "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the "
-      "replicas differed, 8 the training diverged, 1 any other failure."};
+      "replicas differed, 7 a checkpoint could not be written or read, 8 the training diverged, 1 any other failure."};
 
   parser.group("Data and model");
   parser.option("--data", "PATH",
@@ -278,6 +278,42 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                     throw ConfigError{fmt::format("{} {}: expected at most a year (31536000)", option, text)};
                 });
 
+  parser.group("Checkpoints");
+  bool of_folder = false;  // whether an option needs --checkpoint-dir
+  parser.option(
+      "--checkpoint-dir", "DIR",
+      "Save the training in DIR/step-N after each epoch and at the end; DIR must not hold checkpoints, except "
+      "with --resume",
+      [&](const std::string& option, const std::string& text) {
+        training.checkpoints = parse_file_name(option, text);
+      });
+  parser.option("--checkpoint-every", "K", "Steps between checkpoints, instead of an epoch",
+                [&](const std::string& option, const std::string& text) {
+                  training.checkpoint_every = parse_count(option, text);
+                  of_folder = true;
+                });
+  parser.option("--keep", "K", fmt::format("How many of the newest stay (default {})", training.keep_checkpoints),
+                [&](const std::string& option, const std::string& text) {
+                  training.keep_checkpoints = parse_count(option, text);
+                  of_folder = true;
+                });
+  parser.flag("--checkpoint-optional", "Go on with a warning when a checkpoint cannot be written", [&] {
+    training.checkpoints_optional = true;
+    of_folder = true;
+  });
+  parser.option(
+      "--resume", "auto|DIR|none",
+      "Go on from the newest complete checkpoint in --checkpoint-dir, from the beginning if there is none; or "
+      "from the checkpoint in the folder DIR; or from the beginning (default none)",
+      [&](const std::string& option, const std::string& text) {
+        if (text == "auto")
+          training.resume = {Resume::From::newest, {}};
+        else if (text == "none")
+          training.resume = {};
+        else
+          training.resume = {Resume::From::path, parse_file_name(option, text)};
+      });
+
   parser.group("Output");
   parser.option(
       "--metrics", "FILE",
@@ -307,6 +343,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         "lockstep-train --help lists the options"};
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
+  if (training.checkpoints.empty() && training.resume.from == Resume::From::newest)
+    throw ConfigError{"--resume auto: expected --checkpoint-dir, in which to look for the newest checkpoint"};
+  if (training.checkpoints.empty() && of_folder)
+    throw ConfigError{"--checkpoint-every, --keep, --checkpoint-optional: expected only with --checkpoint-dir"};
   of_models.require(training.model);
   if (!has_gpu_kernels(training.model))
     line.runtime.needs_cpu = fmt::format("--model {} has no GPU kernels", names_of({training.model}));

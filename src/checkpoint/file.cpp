@@ -28,13 +28,12 @@ auto uninterrupted(Call&& call) {
   return result;
 }
 
-/// Makes the names in a folder survive a crash. Some file systems cannot, and say EINVAL.
+}  // namespace
+
 bool sync_folder(const std::filesystem::path& folder) {
   const Descriptor descriptor = open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
   return descriptor.get() >= 0 && (::fsync(descriptor.get()) == 0 || errno == EINVAL);
 }
-
-}  // namespace
 
 NewFile::NewFile(std::filesystem::path path)
     : path_{std::move(path)},

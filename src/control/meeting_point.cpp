@@ -127,9 +127,7 @@ Answers MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, st
 }
 
 std::vector<std::int64_t> MeetingPoint::first_brought(std::span<const std::int64_t> mine) {
-  ++meetings_;
-  ++waits_;
-  if (phases_) phases_->enter_meeting(waits_, last_);
+  enter_after_last();
   // Lower ranks make larger words, whatever the lengths.
   const auto place = static_cast<std::uint64_t>(size() - rank());
   const auto largest = channel_->max({mine.empty() ? 0 : place << 32 | mine.size(), 0}).front();
@@ -141,6 +139,20 @@ std::vector<std::int64_t> MeetingPoint::first_brought(std::span<const std::int64
   }
   if (phases_) phases_->leave_meeting();
   return numbers;
+}
+
+bool MeetingPoint::all_equal(std::uint64_t digest) {
+  enter_after_last();
+  const auto largest = channel_->max({digest, ~digest});
+  if (phases_) phases_->leave_meeting();
+  return largest[0] == ~largest[1];
+}
+
+/// Another agreement, at the place of the last one.
+void MeetingPoint::enter_after_last() {
+  ++meetings_;
+  ++waits_;
+  if (phases_) phases_->enter_meeting(waits_, last_);
 }
 
 void MeetingPoint::fail(std::exception_ptr exception) {

@@ -59,28 +59,29 @@ double mean_per_label(double sum, double weight) {
   return weight != 0 ? sum / weight : 0 * sum;
 }
 
-/// The sums of the latest steps, as many as an epoch has.
-class RecentLoss {
- public:
-  explicit RecentLoss(std::int64_t steps) : steps_{static_cast<std::size_t>(steps)} {}
+/// Keeps the losses of as many steps as an epoch has.
+void push_recent(std::deque<StepLoss>& recent, const StepSums& sums, std::int64_t steps) {
+  recent.push_back({sums.loss, sums.weight.value_or(0)});
+  if (std::ssize(recent) > steps) recent.pop_front();
+}
 
-  void push(const StepSums& sums) {
-    recent_.push_back(sums);
-    if (recent_.size() > steps_) recent_.pop_front();
+double mean_of(const std::deque<StepLoss>& recent) {
+  StepLoss sum;
+  for (const StepLoss& step : recent) {
+    sum.loss += step.loss;
+    sum.weight += step.weight;
   }
-  double mean() const {
-    double loss = 0, weight = 0;
-    for (const StepSums& sums : recent_) {
-      loss += sums.loss;
-      weight += sums.weight.value_or(0);
-    }
-    return mean_per_label(loss, weight);
-  }
+  return mean_per_label(sum.loss, sum.weight);
+}
 
- private:
-  std::size_t steps_;
-  std::deque<StepSums> recent_;
-};
+/// The samples of the first `steps` steps.
+std::int64_t samples_in(const BatchSchedule& schedule, std::int64_t steps) {
+  const std::int64_t epochs = steps / schedule.steps_per_epoch();
+  std::int64_t samples = epochs * schedule.samples();
+  for (std::int64_t step = epochs * schedule.steps_per_epoch(); step < steps; ++step)
+    samples += schedule.batch(step).positions.size();
+  return samples;
+}
 
 /// Sends each gradient of a step as soon as the model has it.
 class SendWhenReady final : public nn::GradientListener {
@@ -292,10 +293,18 @@ void Fit::judge_loss(double loss, const std::string& whose) {
 }
 
 FitResult Fit::run(Observer& observer) {
-  FitResult result;
-  RecentLoss recent{schedule_.steps_per_epoch()};
+  FitState state = options_.start;
+  const std::int64_t samples_before = samples_in(schedule_, state.steps);
+  FitResult result{.steps = state.steps, .samples = samples_before};
+  const auto samples_per_second = [&] { return static_cast<double>(result.samples - samples_before) / result.seconds; };
   const std::int64_t epochs = schedule_.batch(options_.steps - 1).epoch + 1;
-  for (std::int64_t index = 0; index < options_.steps; ++index) {
+  const auto evaluation_after = [&](std::int64_t epoch) {
+    strategy_.set_step(result.steps, RunKind::evaluation);
+    result.last_evaluation = {.step = result.steps, .epoch = epoch + 1};
+    evaluate(result.last_evaluation, observer);
+  };
+  if (state.steps == options_.steps) evaluation_after(epochs - 1);
+  for (std::int64_t index = state.steps; index < options_.steps; ++index) {
     const ScheduledBatch batch = schedule_.batch(index);
     const auto start = Clock::now();
     StepSums sums;
@@ -308,7 +317,7 @@ FitResult Fit::run(Observer& observer) {
     result.seconds += seconds_since(start);
     result.steps = index + 1;
     result.samples += batch.positions.size();
-    recent.push(sums);
+    push_recent(state.recent, sums, schedule_.steps_per_epoch());
     const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
     observer.on_step(
         {.step = result.steps,
@@ -322,19 +331,20 @@ FitResult Fit::run(Observer& observer) {
          .evaluations_left = evaluations_from(result.steps),
          .evaluation_samples = evaluation_samples_,
          .seconds = result.seconds,
-         .samples_per_second = static_cast<double>(result.samples) / result.seconds});
+         .samples_per_second = samples_per_second()});
     judge_loss(loss, fmt::format("the loss of step {}", result.steps));
 
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
     if (due || result.steps == options_.steps) {
-      strategy_.set_step(result.steps, RunKind::evaluation);
-      result.last_evaluation = {.step = result.steps, .epoch = batch.epoch + 1};
-      evaluate(result.last_evaluation, observer);
+      evaluation_after(batch.epoch);
       observer.on_evaluation(result.last_evaluation);
       judge_loss(result.last_evaluation.loss, fmt::format("the test loss after step {}", result.steps));
     }
+    state.steps = result.steps;
+    observer.on_step_end(state);
   }
-  result.train_loss = recent.mean();
+  result.train_loss = mean_of(state.recent);
+  result.samples_per_second = result.seconds > 0 ? samples_per_second() : 0;
   return result;
 }
 
@@ -357,7 +367,11 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
+  if (options.start.steps < 0 || options.start.steps > options.steps)
+    throw InvalidArgument{
+        fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start.steps)};
   (void)strategy.same_on_all(options.on_divergence);
+  (void)strategy.same_on_all(options.start.steps);
   if (strategy.store().has_unsealed()) strategy.seal();
   if (fault && strategy.group().rank() == 0)
     log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),

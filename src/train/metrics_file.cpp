@@ -33,11 +33,39 @@ void require_replaceable(const std::filesystem::path& path) {
         path.string())};
 }
 
+/// The lines of a file of metrics about the first `steps` steps. A killed run may have cut its last line.
+std::string lines_until(const std::filesystem::path& path, std::int64_t steps) {
+  std::string kept;
+  std::error_code error;
+  if (steps == 0 || !std::filesystem::is_regular_file(path, error)) return kept;
+  std::ifstream file{path};
+  for (std::string line; std::getline(file, line);) {
+    const Json metrics = Json::parse(line, nullptr, false);
+    if (metrics.is_object() && metrics.value("step", steps + 1) <= steps) kept += line + '\n';
+  }
+  return kept;
+}
+
+/// As a whole: whoever is killed here leaves the old lines or the new ones.
+void replace(const std::filesystem::path& path, const std::string& text) {
+  const std::filesystem::path part = path.string() + ".part";
+  std::ofstream file{part};
+  file << text;
+  file.close();
+  std::error_code error;
+  if (file) std::filesystem::rename(part, path, error);
+  if (!file || error)
+    throw ConfigError{
+        fmt::format("--metrics {}: {} cannot be written and put in its place", path.string(), part.string())};
+}
+
 }  // namespace
 
-MetricsFile::MetricsFile(std::filesystem::path path) : path_{std::move(path)} {
+MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps) : path_{std::move(path)} {
   require_replaceable(path_);
-  file_.reset(std::fopen(path_.c_str(), "w"));
+  const std::string kept = lines_until(path_, steps);
+  if (!kept.empty()) replace(path_, kept);
+  file_.reset(std::fopen(path_.c_str(), kept.empty() ? "w" : "a"));
   if (!file_)
     throw ConfigError{
         fmt::format("--metrics {}: {}; expected a file that can be written", path_.string(), std::strerror(errno))};

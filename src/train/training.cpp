@@ -7,6 +7,7 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/train/metrics_file.hpp>
@@ -17,6 +18,7 @@
 #include "train/optimizer_choice.hpp"
 #include "train/task.hpp"
 #include "train/thread_check.hpp"
+#include "train/training_facts.hpp"
 
 namespace lockstep {
 namespace {
@@ -24,8 +26,9 @@ namespace {
 /// The chief's reports; the other ranks report nothing.
 class ChiefObserver final : public Observer {
  public:
-  explicit ChiefObserver(const TrainingOptions& options) {
-    if (!options.metrics.empty()) metrics_.emplace(options.metrics);
+  /// For a run that goes on after `steps` steps.
+  ChiefObserver(const TrainingOptions& options, std::int64_t steps) {
+    if (!options.metrics.empty()) metrics_.emplace(options.metrics, steps);
     if (options.progress == ShowProgress::yes) progress_.emplace(stderr, progress_style(stderr));
   }
 
@@ -54,6 +57,30 @@ class NoObserver final : public Observer {
  public:
   void on_step(const StepReport&) override {}
   void on_evaluation(const EvaluationReport&) override {}
+};
+
+/// Tells another observer everything, and writes checkpoints.
+class CheckpointObserver final : public Observer {
+ public:
+  CheckpointObserver(Observer& reports, CheckpointManager& checkpoints, std::int64_t steps)
+      : reports_{reports}, checkpoints_{checkpoints}, steps_{steps} {}
+
+  bool wants_gradient_norm() const override { return reports_.wants_gradient_norm(); }
+  void on_step(const StepReport& report) override { reports_.on_step(report); }
+  void on_evaluating(const EvaluationProgress& progress) override { reports_.on_evaluating(progress); }
+  void on_evaluation(const EvaluationReport& report) override { reports_.on_evaluation(report); }
+  void on_drift(std::int64_t step, const DriftError& found) override { reports_.on_drift(step, found); }
+  void on_step_end(const FitState& state) override {
+    if (checkpoints_.is_due(state.steps) || state.steps == steps_)
+      checkpoints_.save(state.steps, {{std::string{fit_state_name}, to_text(state)}});
+  }
+
+  static constexpr std::string_view fit_state_name = "fit";
+
+ private:
+  Observer& reports_;
+  CheckpointManager& checkpoints_;
+  std::int64_t steps_;
 };
 
 /// Eight small products instead of a large one cost a CPU little and a GPU much.
@@ -117,6 +144,38 @@ FitOptions fit_options_of(const TrainingOptions& options, const SampleSource& tr
           .on_divergence = options.on_divergence};
 }
 
+/// Of a training without checkpoints, the manager serves to resume one.
+CheckpointOptions checkpoint_options(const TrainingOptions& options, const FitOptions& fit, const TrainingTask& task,
+                                     const ops::Kernels& kernels) {
+  const BatchSchedule schedule{task.samples().train.count(), fit.global_batch};
+  return {.folder = options.checkpoints.empty() ? options.resume.path : options.checkpoints,
+          .every = options.checkpoint_every.value_or(schedule.steps_per_epoch()),
+          .keep = options.keep_checkpoints,
+          .optional = options.checkpoints_optional,
+          .training = training_facts(options, fit, task.data_digest()),
+          .kernels = kernels.fingerprint()};
+}
+
+/// COLL. Where the training goes on; at its beginning, if there is nothing to go on from.
+FitState resume(CheckpointManager& checkpoints, const TrainingOptions& options, bool is_chief) {
+  std::optional<ResumedTraining> resumed;
+  switch (options.resume.from) {
+    case Resume::From::none:
+      if (checkpoints.has_checkpoints())
+        throw ConfigError{
+            fmt::format("--checkpoint-dir {}: holds checkpoints of an earlier training; expected --resume "
+                        "auto, which goes on from the newest, or another folder",
+                        options.checkpoints.string())};
+      break;
+    case Resume::From::newest: resumed = checkpoints.resume_latest(); break;
+    case Resume::From::path: resumed = checkpoints.resume(options.resume.path); break;
+  }
+  if (!resumed) return {};
+  if (is_chief) log::info(fmt::format("goes on after step {}, from {}", resumed->step, resumed->checkpoint.string()));
+  const auto state = resumed->state.find(std::string{CheckpointObserver::fit_state_name});
+  return state == resumed->state.end() ? FitState{.steps = resumed->step} : parse_fit_state(state->second);
+}
+
 /// COLL. The text that the trained model is asked to write. The chief generates it; the others wait.
 std::string write_sample(Strategy& strategy, TrainingTask& task, const EvaluationReport& last) {
   std::string text;
@@ -170,19 +229,32 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     fit_options = fit_options_of(options, task->samples().train, shards.shards);
     task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
     optimizer = make_optimizer(options, fit_options.steps, kernels);
-    if (rank == 0) observer = std::make_unique<ChiefObserver>(options);
   });
   (void)strategy.same_on_all(fmt::format("data of digest {}", to_hex(task->data_digest())));
   (void)strategy.same_on_all(kernels->fingerprint());
 
   nn::Model& model = task->make_model(strategy, kernels);
+  std::optional<CheckpointManager> checkpoints;
+  if (!options.checkpoints.empty() || options.resume.from != Resume::From::none) {
+    strategy.seal();
+    optimizer->prepare(strategy, model.variables());
+    checkpoints.emplace(strategy, checkpoint_options(options, fit_options, *task, *kernels));
+    fit_options.start = resume(*checkpoints, options, rank == 0);
+  }
+  strategy.run([&](ReplicaContext&) {
+    if (rank == 0) observer = std::make_unique<ChiefObserver>(options, fit_options.start.steps);
+  });
+  std::optional<CheckpointObserver> with_checkpoints;
+  if (!options.checkpoints.empty()) with_checkpoints.emplace(*observer, *checkpoints, fit_options.steps);
+
   if (rank == 0)
     log::info(fmt::format("training {} on {} {} with {} shards: {} steps of up to {} samples", model.name(), ranks,
                           ranks == 1 ? "rank" : "ranks", fit_options.shards, fit_options.steps,
                           fit_options.global_batch));
   TrainingResult result{
       .ranks = ranks, .shards = fit_options.shards, .device = device, .model = std::string{model.name()}};
-  result.fit = fit_with_fault(strategy, model, *optimizer, task->samples(), fit_options, *observer, fault);
+  result.fit = fit_with_fault(strategy, model, *optimizer, task->samples(), fit_options,
+                              with_checkpoints ? *with_checkpoints : *observer, fault);
   result.weights_digest = weights_digest(model.variables());
   if (options.sample > 0) result.sample = write_sample(strategy, *task, result.fit.last_evaluation);
   return result;

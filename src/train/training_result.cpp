@@ -28,7 +28,7 @@ std::string to_json(const TrainingResult& result) {
       {"steps", result.fit.steps},
       {"samples", result.fit.samples},
       {"seconds", result.fit.seconds},
-      {"samples_per_second", static_cast<double>(result.fit.samples) / result.fit.seconds},
+      {"samples_per_second", result.fit.samples_per_second},
       {"train_loss", result.fit.train_loss},
       {"eval_loss", last.loss},
   };

@@ -81,6 +81,9 @@ class MeetingPoint {
   /// of the lowest rank whose `mine` is not empty, on every rank; nothing if there is no such rank.
   std::vector<std::int64_t> first_brought(std::span<const std::int64_t> mine);
 
+  /// COLL, blocking. The same with a digest: whether all ranks brought the same.
+  bool all_equal(std::uint64_t digest);
+
   /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
   /// `exception` on this rank and PeerError on those in `agree`.
   [[noreturn]] void fail(std::exception_ptr exception);
@@ -179,6 +182,7 @@ class MeetingPoint {
  private:
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
   Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
+  void enter_after_last();
   Tag make_tag(TagKind kind, int strategy) const;
   std::uint32_t& count_of(TagKind kind, bool in_run);
   void set_place(Tag& tag) const;

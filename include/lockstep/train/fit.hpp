@@ -36,12 +36,15 @@ struct FitOptions {
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every;
   OnDivergence on_divergence = OnDivergence::stop;
+  /// Where to go on (Observer::on_step_end). The variables and the optimizer's state must be those of that step.
+  FitState start = {};
 };
 
 struct FitResult {
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;  ///< with those before FitOptions::start, as samples
   std::int64_t samples = 0;
-  double seconds = 0;     ///< training time, excluding evaluations
+  double seconds = 0;  ///< training time since the start, excluding evaluations
+  double samples_per_second = 0;
   double train_loss = 0;  ///< mean per label, by weight, over the last epoch's worth of steps
   EvaluationReport last_evaluation{};
 };
@@ -74,8 +77,11 @@ struct FitResult {
 /// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run goes on. The ranks
 /// compare `on_divergence` at the start.
 ///
-/// Seals the variables first if they are not sealed. InvalidArgument for options below 1, and unless the ranks divide
-/// `shards`. MismatchError if the ranks differ in `on_divergence`.
+/// A run that goes on from `start` makes the steps that are left, and everything is as if it had made those before,
+/// too, except times. If none is left, it only evaluates, and tells `observer` nothing.
+///
+/// Seals the variables first if they are not sealed. InvalidArgument for options below 1, for fewer steps than `start`
+/// has made, and unless the ranks divide `shards`. MismatchError if the ranks differ in `on_divergence` or `start`.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer);
 

@@ -20,8 +20,9 @@ namespace lockstep {
 /// For the chief alone.
 class MetricsFile final : public Observer {
  public:
-  /// Empties the file and removes the findings of an earlier run. ConfigError, naming the file, if that fails.
-  explicit MetricsFile(std::filesystem::path path);
+  /// Removes the findings of an earlier run, and from the file every line but those of the first `steps` steps, after
+  /// which this run goes on. ConfigError, naming the file, if that fails.
+  explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0);
 
   bool wants_gradient_norm() const override { return true; }
   void on_step(const StepReport& report) override;

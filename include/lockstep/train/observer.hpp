@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include <lockstep/strategy/drift.hpp>
 
@@ -45,6 +48,23 @@ struct EvaluationReport {
   double seconds;                       ///< duration of the evaluation
 };
 
+/// Of one step: losses and weights added up over all labels.
+struct StepLoss {
+  double loss = 0;
+  double weight = 0;
+};
+
+/// How far a training is. Together with the variables and the optimizer's state, it is all that `fit` needs to go on as
+/// if it had never stopped.
+struct FitState {
+  std::int64_t steps = 0;       ///< made
+  std::deque<StepLoss> recent;  ///< of the last steps, as many as an epoch has, the latest at the end
+};
+
+/// As text, and back: the numbers are the same. `parse_fit_state` throws Error for another text.
+std::string to_text(const FitState& state);
+FitState parse_fit_state(std::string_view text);
+
 /// Called on every rank, between steps, in the context in which `fit` was called, unless stated otherwise. So an
 /// observer may call collectives, such as save_checkpoint, if it does so on every rank. What it does on the chief
 /// alone, such as writing a line, must not be a collective. `wants_gradient_norm` must not change its answer. on_drift
@@ -59,6 +79,9 @@ class Observer {
   /// After each batch of an evaluation, inside replica code: must not communicate.
   virtual void on_evaluating(const EvaluationProgress& /*progress*/) {}
   virtual void on_evaluation(const EvaluationReport& report) = 0;
+
+  /// At the end of a step, after its evaluation, if there is one.
+  virtual void on_step_end(const FitState& /*state*/) {}
 
   /// The replicas were found to differ at the end of `step` (from 1); the run ends.
   virtual void on_drift(std::int64_t /*step*/, const DriftError& /*found*/) {}

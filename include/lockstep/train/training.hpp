@@ -24,6 +24,13 @@ enum class OptimizerKind : std::uint8_t { sgd, momentum, adamw };
 /// How the learning rate changes after warm-up: constant, or cosine decay to 0 at the end of the run.
 enum class ScheduleKind : std::uint8_t { constant, cosine };
 
+/// Where a training begins.
+struct Resume {
+  enum class From : std::uint8_t { none, newest, path };
+  From from = From::none;
+  std::filesystem::path path = {};  ///< a checkpoint
+};
+
 /// Whether the chief prints progress on stderr.
 enum class ShowProgress : std::uint8_t { yes, no };
 
@@ -67,6 +74,13 @@ struct TrainingOptions {
   OnDivergence on_divergence = OnDivergence::stop;
   /// Where the chief writes metrics and, beside them, the findings of an attestation. If empty, nowhere.
   std::filesystem::path metrics;
+  /// The folder of checkpoints. If empty, none is written.
+  std::filesystem::path checkpoints;
+  /// Steps between checkpoints. If empty, one at the end of each epoch. The last step always writes one.
+  std::optional<std::int64_t> checkpoint_every;
+  std::int64_t keep_checkpoints = 3;  ///< the newest that stay
+  bool checkpoints_optional = false;  ///< one that cannot be written is a warning
+  Resume resume = {};
   ShowProgress progress = ShowProgress::yes;
 };
 
@@ -85,8 +99,12 @@ struct TrainingResult {
 bool has_gpu_kernels(ModelKind model);
 
 /// COLL, blocking. Loads the data, makes the model and trains it, with progress on the chief's stderr if it is shown.
-/// `device` goes into the result. ConfigError on a rank with a wrong option or wrong data, PeerError on the others;
-/// MismatchError if the ranks loaded different data or their kernels differ (Kernels::fingerprint).
+/// `device` goes into the result. A training that is resumed from a checkpoint (CheckpointManager) ends in the bytes of
+/// one that never stopped, on any number of ranks that `fit` names, and so does its file of metrics, except times.
+///
+/// ConfigError on a rank with a wrong option or wrong data, PeerError on the others;
+/// MismatchError if the ranks loaded different data or their kernels differ (Kernels::fingerprint); ConfigError if the
+/// training begins anew and the folder of checkpoints holds some; CheckpointError if none can be resumed, or written.
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
 /// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.

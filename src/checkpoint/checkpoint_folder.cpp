@@ -1,0 +1,129 @@
+#include "checkpoint/checkpoint_folder.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "checkpoint/failure.hpp"
+#include "checkpoint/file.hpp"
+#include "checkpoint/folder.hpp"
+#include "tensor/digest.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view prefix = "step-", part_suffix = ".part", manifest_name = "manifest.json";
+
+// Far more than the names and digests of any model take.
+constexpr std::uint64_t largest_manifest = 256 << 20;
+
+/// The step of a checkpoint by its name; nothing for another name.
+std::optional<std::int64_t> step_in(std::string_view name) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  const bool whole = error == std::errc{} && end == name.data() + name.size();
+  return whole && checkpoint_name(step).substr(prefix.size()) == name ? std::optional{step} : std::nullopt;
+}
+
+/// The names in a folder, of which there are none if it does not exist.
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry{folder, error}, end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail_checkpoint(folder.string(), fmt::format("cannot be read: {}", error.message()));
+  return names;
+}
+
+Manifest::File described(const TensorFile& file, std::uint64_t bytes) {
+  Manifest::File described{.name = file.name, .bytes = bytes};
+  for (const auto& [name, value] : file.tensors)
+    described.digests.emplace_back(name, detail::digest_of_elements(value));
+  return described;
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) {
+  return fmt::format("{}{}", prefix, step);
+}
+
+void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, std::span<const TensorFile> files) {
+  const std::string name = checkpoint_name(manifest.step);
+  NewFolder checkpoint{folder / name};
+  for (const TensorFile& file : files) {
+    const std::filesystem::path path = checkpoint.part() / file.name;
+    write_tensors(path, file.tensors);
+    manifest.files.push_back(described(file, ExistingFile{path}.size()));
+  }
+  const std::string text = to_json(manifest) + "\n";
+  NewFile written{checkpoint.part() / manifest_name};
+  written.write(std::as_bytes(std::span{text}));
+  written.commit();
+  checkpoint.commit();
+  switch_link(folder / "latest", name);
+}
+
+std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder) {
+  std::vector<std::int64_t> steps;
+  for (const std::string& name : names_in(folder))
+    if (const auto step = step_in(name)) steps.push_back(*step);
+  std::ranges::sort(steps, std::greater{});
+  std::vector<std::filesystem::path> checkpoints;
+  for (const std::int64_t step : steps) checkpoints.push_back(folder / checkpoint_name(step));
+  return checkpoints;
+}
+
+void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep) {
+  const auto checkpoints = checkpoints_in(folder);
+  for (std::size_t i = static_cast<std::size_t>(keep); i < checkpoints.size(); ++i) remove_folder(checkpoints[i]);
+  for (const std::string& name : names_in(folder)) {
+    std::error_code ignored;
+    if (name.starts_with(fmt::format(".{}", prefix)) && name.ends_with(part_suffix))
+      std::filesystem::remove_all(folder / name, ignored);
+  }
+}
+
+Manifest read_checkpoint(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path path = checkpoint / manifest_name;
+  const ExistingFile file{path};
+  if (file.size() > largest_manifest)
+    fail_checkpoint(path.string(), fmt::format("has {} bytes; expected a manifest", file.size()));
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span{text}));
+  Manifest manifest = parse_manifest(text, path.string());
+  for (const Manifest::File& each : manifest.files) {
+    const std::filesystem::path tensors = checkpoint / each.name;
+    if (const std::uint64_t bytes = ExistingFile{tensors}.size(); bytes != each.bytes)
+      fail_checkpoint(tensors.string(),
+                      fmt::format("has {} bytes; expected {}, as the manifest says", bytes, each.bytes));
+  }
+  return manifest;
+}
+
+std::vector<Tensor> read_checkpoint_file(const std::filesystem::path& checkpoint, const Manifest& manifest,
+                                         const TensorFile& wanted) {
+  const Manifest::File* const file = manifest.file(wanted.name);
+  if (!file) fail_checkpoint(checkpoint.string(), fmt::format("has no {}", wanted.name));
+  const std::filesystem::path path = checkpoint / wanted.name;
+  std::vector<Tensor> values = read_tensors(path, wanted.tensors);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string& name = wanted.tensors[i].name;
+    const auto found = std::ranges::find(file->digests, name, &std::pair<std::string, std::uint64_t>::first);
+    if (found == file->digests.end() || found->second != detail::digest_of_elements(values[i].view()))
+      fail_checkpoint(path.string(),
+                      fmt::format("entry '{}' has been altered: its digest is not the manifest's", name));
+  }
+  return values;
+}
+
+}  // namespace lockstep

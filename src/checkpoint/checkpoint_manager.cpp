@@ -1,0 +1,154 @@
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
+
+#include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/failure.hpp"
+#include "checkpoint/strategy_values.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::array<TensorFile, 2> files_of(const StrategyValues& values) {
+  return {TensorFile{"weights.safetensors", values.variables()},
+          TensorFile{"optimizer.safetensors", values.optimizer_state()}};
+}
+
+/// Reads every byte before it sets a value.
+ResumedTraining read_values(const std::filesystem::path& checkpoint, const Manifest& manifest, StrategyValues& values) {
+  const auto files = files_of(values);
+  std::vector<std::vector<Tensor>> tensors;
+  for (const TensorFile& file : files) tensors.push_back(read_checkpoint_file(checkpoint, manifest, file));
+  for (std::size_t i = 0; i < files.size(); ++i) values.set(files[i].tensors, tensors[i]);
+  return {manifest.step, manifest.state, checkpoint};
+}
+
+void require_same_training(const std::filesystem::path& checkpoint, const Manifest& manifest,
+                           const CheckpointOptions& options) {
+  if (const std::string other = difference(manifest.training, options.training); !other.empty())
+    fail_checkpoint(checkpoint.string(), other);
+  if (manifest.kernels != options.kernels)
+    log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
+                             checkpoint.string(), manifest.kernels, options.kernels));
+}
+
+/// The newest complete checkpoint. What it passes over, it logs.
+std::optional<ResumedTraining> read_newest(const CheckpointOptions& options, StrategyValues& values) {
+  const auto checkpoints = checkpoints_in(options.folder);
+  std::string reason;  // of the newest that is not complete
+  for (const std::filesystem::path& checkpoint : checkpoints) {
+    std::optional<Manifest> manifest;
+    const auto attempt = [&](auto&& read) -> std::optional<ResumedTraining> {
+      try {
+        return read();
+      } catch (const CheckpointError& error) {
+        log::warning(fmt::format("passed over: {}", error.what()));
+        if (reason.empty()) reason = error.what();
+        return std::nullopt;
+      }
+    };
+    (void)attempt([&] {
+      manifest = read_checkpoint(checkpoint);
+      return std::nullopt;
+    });
+    if (!manifest) continue;
+    require_same_training(checkpoint, *manifest, options);
+    if (auto resumed = attempt([&] { return std::optional{read_values(checkpoint, *manifest, values)}; }))
+      return resumed;
+  }
+  if (!checkpoints.empty())
+    throw CheckpointError{
+        fmt::format("{}; none of {} in {} is complete", reason, checkpoints.size(), options.folder.string())};
+  return std::nullopt;
+}
+
+/// What the chief tells the others; nothing if there was no checkpoint.
+std::string to_text(const std::optional<ResumedTraining>& resumed) {
+  if (!resumed) return {};
+  return Json{{"step", resumed->step}, {"state", Json(resumed->state)}, {"checkpoint", resumed->checkpoint.string()}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::optional<ResumedTraining> from_text(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const Json json = Json::parse(text);
+  ResumedTraining resumed{.step = json["step"].get<std::int64_t>(),
+                          .checkpoint = json["checkpoint"].get<std::string>()};
+  for (const auto& [key, value] : json["state"].items()) resumed.state.emplace(key, value.get<std::string>());
+  return resumed;
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(Strategy& strategy, CheckpointOptions options)
+    : strategy_{strategy}, options_{std::move(options)} {
+  if (options_.folder.empty()) throw InvalidArgument{"checkpoints without a folder"};
+  if (options_.every.value_or(1) < 1)
+    throw InvalidArgument{fmt::format("{} steps between checkpoints; expected at least 1", *options_.every)};
+  if (options_.keep < 1)
+    throw InvalidArgument{fmt::format("{} checkpoints to keep; expected at least 1", options_.keep)};
+}
+
+bool CheckpointManager::is_chief() const {
+  return strategy_.group().rank() == 0;
+}
+
+void CheckpointManager::save(std::int64_t step, const ProgramState& state, Here here) {
+  if (step < 0) throw InvalidArgument{fmt::format("a checkpoint of step {}; expected 0 or more", step)};
+  const Scope scope = strategy_.scope();
+  StrategyValues values{strategy_, here};
+  strategy_.agree(TagKind::save, here, (options_.folder / checkpoint_name(step)).string());
+  values.combine(here);
+  on_chief(strategy_, here, [&] {
+    try {
+      write_checkpoint(options_.folder, {step, options_.training, options_.kernels, state, {}}, files_of(values));
+      remove_old_checkpoints(options_.folder, options_.keep);
+    } catch (const CheckpointError& error) {
+      if (!options_.optional) throw;
+      log::warning(fmt::format("the training goes on without this checkpoint: {}", error.what()));
+    }
+  });
+}
+
+std::optional<ResumedTraining> CheckpointManager::resume_latest(Here here) {
+  return restore(here, options_.folder, [&](StrategyValues& values) { return read_newest(options_, values); });
+}
+
+ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Here here) {
+  return *restore(here, path, [&](StrategyValues& values) -> std::optional<ResumedTraining> {
+    // So that a link is told as what it points to.
+    std::error_code ignored;
+    const std::filesystem::path whole = std::filesystem::canonical(path, ignored);
+    const std::filesystem::path& checkpoint = ignored ? path : whole;
+    const Manifest manifest = read_checkpoint(checkpoint);
+    require_same_training(checkpoint, manifest, options_);
+    return read_values(checkpoint, manifest, values);
+  });
+}
+
+/// COLL. `read`, on the chief, sets the values; every rank gets them.
+std::optional<ResumedTraining> CheckpointManager::restore(
+    const Here& here, const std::filesystem::path& path,
+    const std::function<std::optional<ResumedTraining>(StrategyValues&)>& read) {
+  const Scope scope = strategy_.scope();
+  StrategyValues values{strategy_, here};
+  strategy_.agree(TagKind::restore, here, path.string());
+  auto resumed = from_text(strategy_.broadcast_object([&] { return to_text(read(values)); }, here).value());
+  if (resumed) values.spread(here);
+  return resumed;
+}
+
+bool CheckpointManager::has_checkpoints(Here here) {
+  const Scope scope = strategy_.scope();
+  return strategy_.broadcast_object([&] { return !checkpoints_in(options_.folder).empty(); }, here).value();
+}
+
+}  // namespace lockstep

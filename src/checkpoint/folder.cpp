@@ -1,0 +1,85 @@
+#include "checkpoint/folder.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/failure.hpp"
+#include "checkpoint/file.hpp"
+
+namespace lockstep {
+namespace {
+
+std::filesystem::path part_of(const std::filesystem::path& path) {
+  return path.parent_path() / fmt::format(".{}.part", path.filename().string());
+}
+
+void remove_quietly(const std::filesystem::path& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+/// Both must exist. Some file systems cannot, and say EINVAL: there the old folder is gone for a moment, though never
+/// before the new one is complete.
+bool exchange(const std::filesystem::path& one, const std::filesystem::path& other) {
+  if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  const std::filesystem::path aside = one.string() + ".old";
+  return ::rename(other.c_str(), aside.c_str()) == 0 && ::rename(one.c_str(), other.c_str()) == 0 &&
+         ::rename(aside.c_str(), one.c_str()) == 0;
+}
+
+}  // namespace
+
+NewFolder::NewFolder(std::filesystem::path path) : path_{std::move(path)}, part_{part_of(path_)} {
+  std::error_code error;
+  std::filesystem::create_directories(path_.parent_path(), error);
+  remove_quietly(part_);
+  constexpr mode_t as_the_user_allows = 0777;
+  if (error) {
+    errno = error.value();
+    fail("made");
+  }
+  if (::mkdir(part_.c_str(), as_the_user_allows) != 0) fail("made");
+}
+
+NewFolder::~NewFolder() {
+  remove_quietly(part_);
+}
+
+void NewFolder::commit() {
+  if (!sync_folder(part_)) fail("written");
+  std::error_code ignored;
+  const bool exists = std::filesystem::exists(std::filesystem::symlink_status(path_, ignored));
+  if (exists ? !exchange(part_, path_) : ::rename(part_.c_str(), path_.c_str()) != 0) fail("put in its place");
+  if (!sync_folder(path_.parent_path())) fail("put in its place for good");
+}
+
+void NewFolder::fail(std::string_view doing) const {
+  fail_checkpoint(path_.string(), fmt::format("cannot be {}: {}", doing, std::strerror(errno)));
+}
+
+void switch_link(const std::filesystem::path& link, const std::string& target) {
+  const std::filesystem::path part = part_of(link);
+  remove_quietly(part);
+  if (::symlink(target.c_str(), part.c_str()) != 0 || ::rename(part.c_str(), link.c_str()) != 0 ||
+      !sync_folder(link.parent_path()))
+    fail_checkpoint(link.string(), fmt::format("cannot be made to point to {}: {}", target, std::strerror(errno)));
+}
+
+void remove_folder(const std::filesystem::path& path) {
+  const std::filesystem::path part = part_of(path);
+  remove_quietly(part);
+  if (::rename(path.c_str(), part.c_str()) != 0)
+    fail_checkpoint(path.string(), fmt::format("cannot be removed: {}", std::strerror(errno)));
+  remove_quietly(part);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// Folders that appear as a whole or not at all.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// A folder on its way to `path`: filled beside it, under the name ".NAME.part", and moved there by `commit`. Without a
+/// commit it is removed, and what was at `path` stays. What a killed process left under that name is removed first.
+/// Every failure is a CheckpointError.
+class NewFolder {
+ public:
+  /// Makes the folders above it too.
+  explicit NewFolder(std::filesystem::path path);
+  NewFolder(const NewFolder&) = delete;
+  ~NewFolder();
+
+  /// Where to make its files.
+  const std::filesystem::path& part() const { return part_; }
+
+  /// Returns when the folder would survive a crash of the machine. If there was one at `path`, exchanges the two and
+  /// removes the old one.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(std::string_view doing) const;
+
+  std::filesystem::path path_;
+  std::filesystem::path part_;
+};
+
+/// Makes `link` a symbolic link to `target`, at once, whatever it was before.
+void switch_link(const std::filesystem::path& link, const std::string& target);
+
+/// Removes a folder in such a way that nobody finds a part of it under its name.
+void remove_folder(const std::filesystem::path& path);
+
+}  // namespace lockstep

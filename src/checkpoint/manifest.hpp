@@ -1,0 +1,45 @@
+// The manifest of a checkpoint: what the folder holds, and of which training it is. Pure; checkpoint_folder.hpp has the
+// files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
+
+namespace lockstep {
+
+struct Manifest {
+  /// A file of tensors.
+  struct File {
+    std::string name;
+    std::uint64_t bytes = 0;
+    std::vector<std::pair<std::string, std::uint64_t>> digests;  ///< of each tensor's elements
+    bool operator==(const File&) const = default;
+  };
+
+  std::int64_t step = 0;
+  TrainingFacts training;
+  std::string kernels;
+  ProgramState state;
+  std::vector<File> files;
+  bool operator==(const Manifest&) const = default;
+
+  /// Null if there is none of that name.
+  const File* file(std::string_view name) const;
+};
+
+/// As JSON, with the version of the format and of this program.
+std::string to_json(const Manifest& manifest);
+
+/// The opposite. CheckpointError, which names `source`, for any fault, and for a newer format.
+Manifest parse_manifest(std::string_view json, std::string_view source);
+
+/// In what `there`, which a checkpoint has, differs from `here`: "is of a training with seed 1, and this one has seed
+/// 2". Empty if in nothing.
+std::string difference(const TrainingFacts& there, const TrainingFacts& here);
+
+}  // namespace lockstep

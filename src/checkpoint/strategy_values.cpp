@@ -1,0 +1,85 @@
+#include "checkpoint/strategy_values.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "tensor/digest.hpp"
+
+namespace lockstep {
+namespace {
+
+bool is_sync_on_read(const Variable& variable) {
+  return variable.state().synchronization == VariableSynchronization::on_read;
+}
+
+bool is_mean(const Variable& variable) {
+  return variable.state().aggregation == VariableAggregation::mean;
+}
+
+}  // namespace
+
+StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_{strategy} {
+  for (const auto& state : strategy.store().variables()) {
+    variables_.push_back(MirroredVariable{state});
+    (void)variables_.back().local(here);
+  }
+  std::ranges::copy_if(variables_, std::back_inserter(sync_on_read_), is_sync_on_read);
+  for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
+}
+
+void StrategyValues::combine(const Here& here) {
+  std::vector<std::uint64_t> digests;
+  for (const Variable& variable : sync_on_read_)
+    if (is_mean(variable)) digests.push_back(detail::digest_of_elements(variable.local(here)));
+  const bool alike =
+      digests.empty() || strategy_.group().meeting().all_equal(digest_of(std::as_bytes(std::span{digests})));
+  combined_ = strategy_.extended().read_vars(sync_on_read_, here);
+  if (!alike) return;
+  for (std::size_t i = 0; i < sync_on_read_.size(); ++i)
+    if (is_mean(sync_on_read_[i])) combined_[i] = Tensor::on_host(sync_on_read_[i].local(here));
+}
+
+std::vector<NamedTensor> StrategyValues::variables() const {
+  std::vector<NamedTensor> tensors;
+  auto next = combined_.begin();
+  for (const Variable& variable : variables_)
+    tensors.push_back({std::string{variable.name()}, is_sync_on_read(variable) ? (next++)->view() : variable.local()});
+  return tensors;
+}
+
+std::vector<NamedTensor> StrategyValues::optimizer_state() const {
+  std::vector<NamedTensor> tensors;
+  for (OptimizerState& state : strategy_.store().optimizer_state())
+    tensors.push_back({std::move(state.name), state.value});
+  return tensors;
+}
+
+void StrategyValues::set(std::span<const NamedTensor> homes, std::span<const Tensor> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const TensorView& home = homes[i].value;
+    copy(values[i].view(), home, home.device() == DeviceKind::cpu ? host_stream() : strategy_.stream());
+  }
+}
+
+void StrategyValues::spread(const Here& here) {
+  strategy_.rebroadcast(here);
+  if (combined_.empty()) return;
+  combined_ = strategy_.extended().broadcast_to(PerReplica{combined_}, here).value();
+  for (std::size_t i = 0; i < sync_on_read_.size(); ++i) sync_on_read_[i].assign(combined_[i], here);
+}
+
+void on_chief(Strategy& strategy, const Here& here, const std::function<void()>& work) {
+  if (!strategy.extended().should_checkpoint()) return strategy.agree(TagKind::chief, here, {});
+  MeetingPoint& meeting = strategy.group().meeting();
+  const auto alone = meeting.working_alone();
+  try {
+    work();
+  } catch (...) {
+    meeting.fail(std::current_exception());
+  }
+  strategy.agree(TagKind::chief, here, {});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// What a checkpoint holds of a strategy.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <lockstep/strategy/strategy.hpp>
+
+#include "checkpoint/tensor_file.hpp"
+
+namespace lockstep {
+
+/// The values of a strategy's variables, and the state of its optimizers. Make it in cross-replica context.
+class StrategyValues {
+ public:
+  /// ContextError if a variable has no memory yet. `strategy` must outlive it.
+  StrategyValues(Strategy& strategy, const Here& here);
+
+  /// COLL, directly after an agreement. The values of the sync-on-read variables, as a read combines them. The mean of
+  /// equal values is that value, whatever the number of ranks.
+  void combine(const Here& here);
+
+  /// LOCAL. The variables, and the optimizers' state: where their values lie, for a file to be written or read.
+  std::vector<NamedTensor> variables() const;
+  std::vector<NamedTensor> optimizer_state() const;
+
+  /// LOCAL. Copies host tensors to where `homes` lie.
+  void set(std::span<const NamedTensor> homes, std::span<const Tensor> values);
+
+  /// COLL. The values that `set` gave the chief, on every rank.
+  void spread(const Here& here);
+
+ private:
+  Strategy& strategy_;
+  std::vector<Variable> variables_;     ///< in the order of their creation
+  std::vector<Variable> sync_on_read_;  ///< of these
+  std::vector<Tensor> combined_;        ///< their values
+};
+
+/// COLL. Does `work` on the chief while the others wait. If it fails there, it fails on all.
+void on_chief(Strategy& strategy, const Here& here, const std::function<void()>& work);
+
+}  // namespace lockstep

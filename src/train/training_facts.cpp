@@ -1,0 +1,63 @@
+#include "train/training_facts.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/digest.hpp>
+
+namespace lockstep {
+namespace {
+
+std::string text_of(nn::BatchNormKind kind) {
+  switch (kind) {
+    case nn::BatchNormKind::none: return "";
+    case nn::BatchNormKind::per_shard: return ", batch norm";
+    case nn::BatchNormKind::whole_batch: return ", batch norm over the whole batch";
+  }
+  return "";
+}
+
+std::string model_text(const TrainingOptions& options) {
+  switch (options.model) {
+    case ModelKind::mlp:
+      return fmt::format("mlp of {} hidden units for {} classes", fmt::join(options.hidden, ","), options.classes);
+    case ModelKind::convnet:
+      return fmt::format("convnet for {} classes{}, dropout {}", options.classes, text_of(options.batch_norm),
+                         options.dropout);
+    case ModelKind::gpt:
+      return fmt::format("gpt of {} layers, {} heads, width {}, context {}", options.layers, options.heads,
+                         options.embed, options.context);
+  }
+  return "";
+}
+
+std::string optimizer_text(const TrainingOptions& options, std::int64_t steps) {
+  const auto name = [&] {
+    switch (*options.optimizer) {
+      case OptimizerKind::sgd: return std::string{"sgd"};
+      case OptimizerKind::momentum: return fmt::format("momentum {}", options.momentum);
+      case OptimizerKind::adamw: return std::string{"adamw"};
+    }
+    return std::string{};
+  }();
+  const std::string schedule =
+      options.schedule == ScheduleKind::cosine ? fmt::format(", cosine over {} steps", steps) : "";
+  return fmt::format("{}, learning rate {}{}, warm-up {}, weight decay {}, clip norm {}", name, *options.learning_rate,
+                     schedule, options.warmup_steps, options.weight_decay,
+                     options.clip_norm ? fmt::format("{}", *options.clip_norm) : "none");
+}
+
+}  // namespace
+
+TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& fit, std::uint64_t data_digest) {
+  return {{"model", model_text(options)},
+          {"dtype", std::string{name_of(options.dtype)}},
+          {"seed", fmt::format("{}", options.seed)},
+          {"optimizer", optimizer_text(options, fit.steps)},
+          {"global batch", fmt::format("{}", fit.global_batch)},
+          {"shards", fmt::format("{}", fit.shards)},
+          {"accumulate", fmt::format("{}", fit.accumulate)},
+          {"data", fmt::format("of digest {}", to_hex(data_digest))}};
+}
+
+}  // namespace lockstep
