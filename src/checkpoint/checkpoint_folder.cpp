@@ -83,9 +83,11 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& f
   return checkpoints;
 }
 
-void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep) {
+void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
+                            const std::filesystem::path& written) {
   const auto checkpoints = checkpoints_in(folder);
-  for (std::size_t i = static_cast<std::size_t>(keep); i < checkpoints.size(); ++i) remove_folder(checkpoints[i]);
+  for (std::size_t i = static_cast<std::size_t>(keep); i < checkpoints.size(); ++i)
+    if (checkpoints[i] != written) remove_folder(checkpoints[i]);
   for (const std::string& name : names_in(folder)) {
     std::error_code ignored;
     if (name.starts_with(fmt::format(".{}", prefix)) && name.ends_with(part_suffix))

@@ -31,8 +31,9 @@ void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, st
 /// CheckpointError if it cannot be read.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
-/// Removes all but the newest `keep` checkpoints in `folder`, and what killed writers left there.
-void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep);
+/// Removes all but the newest `keep` checkpoints in `folder` and the one just written, and what killed writers left.
+void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
+                            const std::filesystem::path& written);
 
 /// CheckpointError unless `checkpoint` is a folder with a manifest and files of the sizes that it gives.
 Manifest read_checkpoint(const std::filesystem::path& checkpoint);

@@ -110,7 +110,7 @@ void CheckpointManager::save(std::int64_t step, const ProgramState& state, Here 
   on_chief(strategy_, here, [&] {
     try {
       write_checkpoint(options_.folder, {step, options_.training, options_.kernels, state, {}}, files_of(values));
-      remove_old_checkpoints(options_.folder, options_.keep);
+      remove_old_checkpoints(options_.folder, options_.keep, options_.folder / checkpoint_name(step));
     } catch (const CheckpointError& error) {
       if (!options_.optional) throw;
       log::warning(fmt::format("the training goes on without this checkpoint: {}", error.what()));

@@ -69,9 +69,12 @@ void NewFolder::fail(std::string_view doing) const {
 void switch_link(const std::filesystem::path& link, const std::string& target) {
   const std::filesystem::path part = part_of(link);
   remove_quietly(part);
-  if (::symlink(target.c_str(), part.c_str()) != 0 || ::rename(part.c_str(), link.c_str()) != 0 ||
-      !sync_folder(link.parent_path()))
-    fail_checkpoint(link.string(), fmt::format("cannot be made to point to {}: {}", target, std::strerror(errno)));
+  if (::symlink(target.c_str(), part.c_str()) == 0 && ::rename(part.c_str(), link.c_str()) == 0 &&
+      sync_folder(link.parent_path()))
+    return;
+  const std::string reason = std::strerror(errno);
+  remove_quietly(part);
+  fail_checkpoint(link.string(), fmt::format("cannot be made to point to {}: {}", target, reason));
 }
 
 void remove_folder(const std::filesystem::path& path) {

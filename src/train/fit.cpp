@@ -83,6 +83,12 @@ std::int64_t samples_in(const BatchSchedule& schedule, std::int64_t steps) {
   return samples;
 }
 
+class Nobody final : public Observer {
+ public:
+  void on_step(const StepReport&) override {}
+  void on_evaluation(const EvaluationReport&) override {}
+};
+
 /// Sends each gradient of a step as soon as the model has it.
 class SendWhenReady final : public nn::GradientListener {
  public:
@@ -298,12 +304,13 @@ FitResult Fit::run(Observer& observer) {
   FitResult result{.steps = state.steps, .samples = samples_before};
   const auto samples_per_second = [&] { return static_cast<double>(result.samples - samples_before) / result.seconds; };
   const std::int64_t epochs = schedule_.batch(options_.steps - 1).epoch + 1;
-  const auto evaluation_after = [&](std::int64_t epoch) {
+  const auto evaluation_after = [&](std::int64_t epoch, Observer& watching) {
     strategy_.set_step(result.steps, RunKind::evaluation);
     result.last_evaluation = {.step = result.steps, .epoch = epoch + 1};
-    evaluate(result.last_evaluation, observer);
+    evaluate(result.last_evaluation, watching);
   };
-  if (state.steps == options_.steps) evaluation_after(epochs - 1);
+  Nobody nobody;  // is told of an evaluation that an earlier run has told of
+  if (state.steps == options_.steps) evaluation_after(epochs - 1, nobody);
   for (std::int64_t index = state.steps; index < options_.steps; ++index) {
     const ScheduledBatch batch = schedule_.batch(index);
     const auto start = Clock::now();
@@ -336,7 +343,7 @@ FitResult Fit::run(Observer& observer) {
 
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
     if (due || result.steps == options_.steps) {
-      evaluation_after(batch.epoch);
+      evaluation_after(batch.epoch, observer);
       observer.on_evaluation(result.last_evaluation);
       judge_loss(result.last_evaluation.loss, fmt::format("the test loss after step {}", result.steps));
     }

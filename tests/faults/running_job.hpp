@@ -35,15 +35,14 @@ class RunningJob {
  public:
   using Clock = std::chrono::steady_clock;
 
-  RunningJob(const Launch& launch, const Arguments& arguments, const SharedMemory& memory)
+  RunningJob(const Launch& launch, const Arguments& arguments, const SharedMemory& memory,
+             const Arguments& model = {"--data", small_data(), "--hidden", "16"})
       : marker_{fmt::format("{}-{}", ::getpid(), Clock::now().time_since_epoch().count())} {
-    outcome_ =
-        std::async(std::launch::async, [=,
-                                        all = arguments + Arguments{"--data", small_data(), "--hidden", "16",
-                                                                    "--metrics", metrics(), "--stall-timeout", "2"},
-                                        environment = Environment{{variable, marker_}, memory.variable()}] {
-          return launch(all, {.environment = environment, .timeout = std::chrono::seconds{40}});
-        });
+    outcome_ = std::async(std::launch::async,
+                          [=, all = arguments + model + Arguments{"--metrics", metrics(), "--stall-timeout", "2"},
+                           environment = Environment{{variable, marker_}, memory.variable()}] {
+                            return launch(all, {.environment = environment, .timeout = std::chrono::seconds{40}});
+                          });
   }
 
   /// The process of a rank, or of mpirun where there is no rank; nothing where it is not there.

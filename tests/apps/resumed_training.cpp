@@ -1,0 +1,95 @@
+// A training that fails in the middle and goes on, again and again, on other numbers of simulated ranks, ends in the
+// bytes of one that was never disturbed. Kills of real processes are in tests/faults.
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/image_files.hpp"
+#include "apps/simulated_training.hpp"
+#include "support/quiet_log.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// Runs until the last rank fails in a step, counted from 1.
+void fail_in(std::int64_t step, int ranks, const Arguments& arguments) {
+  ::setenv("LOCKSTEP_FAULT", ("throw:" + std::to_string(ranks - 1) + ":" + std::to_string(step - 1)).c_str(), 1);
+  CHECK_THROWS_WITH(train_simulated(ranks, arguments), "LOCKSTEP_FAULT: thrown in step " + std::to_string(step));
+  ::unsetenv("LOCKSTEP_FAULT");
+}
+
+/// Of 12 steps.
+void check_resumed(const Arguments& run) {
+  const Arguments arguments = run + Arguments{"--steps", "12", "--eval-every", "5", "--quiet"};
+  const Trained whole = train_simulated(1, arguments);
+  const TemporaryDirectory folder;
+  const Arguments going_on = arguments + Arguments{"--checkpoint-dir",   folder.path() / "checkpoints",
+                                                   "--checkpoint-every", "2",
+                                                   "--resume",           "auto",
+                                                   "--metrics",          folder.path() / "metrics"};
+  fail_in(2, 2, going_on);  // before there is a checkpoint
+  fail_in(6, 2, going_on);
+  fail_in(8, 8, going_on);
+  fail_in(12, 1, going_on);
+  check_same(whole, train_simulated(4, going_on));
+  // Nothing is left to do.
+  check_same(whole, train_simulated(2, going_on));
+}
+
+}  // namespace
+
+TEST_CASE("an mlp goes on with everything on") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  check_resumed({"--data", images.path(), "--hidden", "9", "--global-batch", "37", "--weight-decay", "0.05",
+                 "--schedule", "cosine", "--warmup-steps", "3", "--clip-norm", "0.7", "--accumulate", "2"});
+}
+
+TEST_CASE("a convnet goes on with batch norm and dropout") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const char* const norm = GENERATE("--batch-norm", "--sync-batch-norm");
+  check_resumed({"--data", images.path(), "--model", "convnet", "--global-batch", "16", "--dropout", "0.3", norm});
+}
+
+TEST_CASE("a gpt goes on with AdamW") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  check_resumed({"--data", folder.write("text", small_text(2000)), "--model", "gpt", "--layers", "1", "--heads", "2",
+                 "--embed", "16", "--context", "16", "--weight-decay", "0.1"});
+}
+
+TEST_CASE("a training goes on from a checkpoint of its own alone, and begins anew only where there is none") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::string checkpoints = folder.path() / "checkpoints";
+  const Arguments run{"--data", images.path(), "--quiet", "--hidden", "5"};
+  const Arguments two = run + Arguments{"--steps", "2", "--checkpoint-dir", checkpoints};
+  const Trained first = train_simulated(2, two);
+  CHECK_THROWS_WITH(train_simulated(2, two), Catch::Contains("holds checkpoints of an earlier training"));
+  // A longer training of the same kind is another beginning of it.
+  const Arguments four = run + Arguments{"--steps", "4"};
+  const Arguments from = {"--resume", checkpoints + "/step-2"};
+  CHECK(train_simulated(1, four + from).digest() == train_simulated(2, four).digest());
+  CHECK(std::filesystem::exists(checkpoints + "/step-2"));
+  CHECK_FALSE(std::filesystem::exists(checkpoints + "/step-4"));
+  for (const auto& [option, value, told] : std::vector<std::array<std::string, 3>>{
+           {"--seed", "2", "seed 1, and this one has 2"},
+           {"--hidden", "6", "model mlp of 5 hidden units for 10 classes, and this one has mlp of 6 hidden"},
+           {"--shards", "4", "shards 8, and this one has 4"},
+           {"--clip-norm", "1", "clip norm none, and this one has"},
+           {"--dtype", "f64", "dtype f32, and this one has f64"}})
+    CHECK_THROWS_WITH(train_simulated(2, Arguments{"--data", images.path(), "--quiet", "--steps", "4", option, value} +
+                                             (option == "--hidden" ? Arguments{} : Arguments{"--hidden", "5"}) + from),
+                      Catch::Contains(told));
+  CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--steps", "1"} + from), Catch::Contains("2 are made"));
+}

@@ -1,0 +1,87 @@
+// Trainings whose ranks are killed at random moments, in steps, agreements and writes, and that go on, on other numbers
+// of ranks: they end in the bytes of one that was never disturbed. LOCKSTEP_RANDOM_KILLS says how often, which
+// scripts/test --extended sets.
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <system_error>
+
+#include <catch2/catch.hpp>
+
+#include "faults/running_job.hpp"
+
+using namespace lockstep::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+int kills_in_all() {
+  const char* const text = std::getenv("LOCKSTEP_RANDOM_KILLS");
+  return text && *text ? std::atoi(text) : 20;
+}
+
+/// What `latest` points to; empty before the first checkpoint.
+std::string newest(const fs::path& checkpoints) {
+  std::error_code none_yet;
+  return fs::read_symlink(checkpoints / "latest", none_yet).string();
+}
+
+/// Kills a rank some moment after the job's first own checkpoint.
+void kill_one(int ranks, int victim, const Arguments& arguments, const fs::path& checkpoints) {
+  const SharedMemory memory;
+  const std::string before = newest(checkpoints);
+  RunningJob job{on_this_host(ranks), {}, memory, arguments};
+  while (newest(checkpoints) == before) {
+    REQUIRE_FALSE(job.is_over());
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  bool hit = false;
+  job.suffer([&] {
+    const auto process = job.find(victim);
+    hit = process && ::kill(*process, SIGKILL) == 0;
+  });
+  std::chrono::duration<double> after{0};
+  const Outcome outcome = job.end(after);
+  INFO("stderr: " << outcome.err);
+  REQUIRE(hit);
+  CHECK(outcome.exit_code == 137);
+  CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
+  CHECK(memory.left() == std::set<std::string>{});
+}
+
+/// With `share` of every ten kills.
+void check_killed(int share, const Arguments& arguments) {
+  const Arguments run = arguments + Arguments{"--eval-every", "100000"};
+  const Trained whole = train(2, run);
+  const TemporaryDirectory folder;
+  const fs::path checkpoints = folder.path() / "checkpoints";
+  const Arguments going_on = run + Arguments{"--checkpoint-dir", checkpoints, "--resume", "auto"};
+  std::mt19937 random{std::random_device{}()};
+  constexpr int rank_counts[]{2, 4, 1};
+  const int kills = (kills_in_all() * share + 9) / 10;
+  for (int kill = 0; kill < kills; ++kill) {
+    const int ranks = rank_counts[kill % 3], victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    CAPTURE(kill, ranks, victim);
+    kill_one(ranks, victim, going_on + Arguments{"--checkpoint-every", "2"}, checkpoints);
+  }
+  INFO("killed " << kills << " times, the last time after " << newest(checkpoints));
+  CHECK(train(4, going_on).digest() == whole.digest());
+}
+
+}  // namespace
+
+TEST_CASE("an mlp that is killed again and again ends in the bytes of one that was not") {
+  check_killed(4, {"--data", small_data(), "--hidden", "16", "--steps", "3000", "--accumulate", "2"});
+}
+
+TEST_CASE("a convnet with batch norm and dropout does too") {
+  check_killed(3, {"--data", small_data(), "--model", "convnet", "--steps", "150", "--global-batch", "16",
+                   "--batch-norm", "--dropout", "0.3"});
+}
+
+TEST_CASE("a gpt does too") {
+  const TemporaryDirectory folder;
+  check_killed(3, {"--data", folder.write("text", small_text(4000)), "--model", "gpt", "--layers", "2", "--heads", "2",
+                   "--embed", "32", "--context", "16", "--steps", "1000"});
+}

@@ -1,0 +1,171 @@
+// Checkpoints of a strategy that several ranks write and go on from. What the ranks hold differs where it may.
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/optim/sgd.hpp>
+
+#include "shared_folder.hpp"
+#include "support/quiet_log.hpp"
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A variable, the momentum of its optimizer, a mean that is alike on all ranks, and a sum that is not.
+struct Program {
+  Strategy strategy = runtime().make_strategy();
+  MirroredVariable weights = strategy.create_variable({.name = "w"}, [] { return Tensor::from({1.0F, 2.0F}, {2}); });
+  SyncOnReadVariable mean = strategy.create_sync_on_read({.name = "mean", .aggregation = VariableAggregation::mean},
+                                                         [] { return Tensor::scalar(0.1F); });
+  SyncOnReadVariable sum = strategy.create_sync_on_read({.name = "sum", .aggregation = VariableAggregation::sum},
+                                                        [] { return Tensor::scalar(0.0); });
+  Sgd sgd{{.learning_rate = 0.5, .momentum = 0.5}};
+
+  Program() {
+    strategy.seal();
+    sgd.prepare(strategy, {weights});
+  }
+
+  void step() {
+    strategy.run([&](ReplicaContext& context) {
+      sgd.apply_gradients(context, {{Tensor::from({1.0F, static_cast<float>(rank())}, {2}), weights}});
+      sum.assign_add(Tensor::scalar(1.0 + rank()));
+    });
+  }
+
+  std::vector<float> values() const { return weights.local().to_vector<float>(); }
+};
+
+CheckpointOptions in(const SharedFolder& folder, const TrainingFacts& training = {{"seed", "1"}}) {
+  return {.folder = folder / "checkpoints", .every = 2, .keep = 2, .training = training, .kernels = "some"};
+}
+
+/// What every rank says of a failure of the chief.
+template <class Body>
+std::string failure_of(Body&& body) {
+  return runtime().is_chief() ? message_of<CheckpointError>(body) : message_of<PeerError>(body);
+}
+
+/// On the chief, between two moments at which all ranks are here.
+template <class Work>
+void on_chief_alone(Work&& work) {
+  (void)runtime().strategy().same_on_all(1);
+  if (runtime().is_chief()) work();
+  (void)runtime().strategy().same_on_all(2);
+}
+
+}  // namespace
+
+TEST_CASE("a training that goes on is as if it had not stopped") {
+  const SharedFolder folder;
+  Program whole;
+  CheckpointManager checkpoints{whole.strategy, in(folder)};
+  CHECK_FALSE(checkpoints.has_checkpoints());
+  CHECK_FALSE(checkpoints.resume_latest());
+  int asked = 0;
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    whole.step();
+    checkpoints.after_step(step, [&] {
+      ++asked;
+      return ProgramState{{"told", "step " + std::to_string(step)}};
+    });
+  }
+  CHECK(asked == (runtime().is_chief() ? 2 : 0));
+  CHECK(checkpoints.has_checkpoints());
+
+  Program other;
+  CheckpointManager manager{other.strategy, in(folder)};
+  const auto resumed = manager.resume_latest();
+  REQUIRE(resumed);
+  CHECK(resumed->step == 4);
+  CHECK(resumed->state == ProgramState{{"told", "step 4"}});
+  CHECK(resumed->checkpoint == folder / "checkpoints" / "step-4");
+  CHECK(other.strategy.extended().read_var(other.sum).to_vector<double>().front() == 4 * triangle());
+  CHECK(other.sgd.steps(other.strategy) == 4);
+  other.step();
+  CHECK(other.values() == whole.values());
+
+  Program third;
+  CheckpointManager anywhere{third.strategy, in(folder)};
+  CHECK(anywhere.resume(folder / "checkpoints" / "step-2").step == 2);
+  CHECK(anywhere.resume(folder / "checkpoints" / "latest").checkpoint.filename() == "step-4");
+}
+
+TEST_CASE("a mean that is alike on all ranks is saved as it is, and another as the mean") {
+  const SharedFolder folder;
+  Program program;
+  const float alike = 0.1F;  // three of them, divided by three, are another number
+  CheckpointManager checkpoints{program.strategy, in(folder)};
+  checkpoints.save(1);
+  copy(Tensor::scalar(odd_one() ? 5.0F : 2.0F).view(), program.mean.local(), program.strategy.stream());
+  checkpoints.save(2);
+
+  Program other;
+  CheckpointManager manager{other.strategy, in(folder)};
+  (void)manager.resume(folder / "checkpoints" / "step-1");
+  CHECK(other.mean.local().to_vector<float>().front() == alike);
+  (void)manager.resume(folder / "checkpoints" / "step-2");
+  CHECK(other.mean.local().to_vector<float>().front() ==
+        (2.0F * static_cast<float>(ranks() - 1) + 5.0F) / static_cast<float>(ranks()));
+}
+
+TEST_CASE("what cannot be restored is passed over, and another training's is refused") {
+  const SharedFolder folder;
+  const fs::path all = folder / "checkpoints";
+  Program program;
+  CheckpointManager checkpoints{program.strategy, in(folder)};
+  checkpoints.save(1);
+  program.step();
+  checkpoints.save(2);
+  const QuietLog quiet;
+
+  CheckpointManager other_seed{program.strategy, in(folder, {{"seed", "2"}})};
+  CHECK_THAT(failure_of([&] { (void)other_seed.resume_latest(); }),
+             Catch::Contains("step-2: is of a training with seed 1, and this one has 2"));
+
+  const std::vector<float> after_one = program.values();
+  on_chief_alone([&] { fs::resize_file(all / "step-2" / "weights.safetensors", 60); });
+  CHECK(checkpoints.resume_latest()->step == 1);
+  CHECK(program.values() == std::vector<float>{1, 2});
+  CHECK_THAT(failure_of([&] { (void)checkpoints.resume(all / "step-2"); }),
+             Catch::Contains("weights.safetensors: has 60 bytes; expected "));
+
+  on_chief_alone([&] { fs::remove(all / "step-1" / "manifest.json"); });
+  CHECK_THAT(failure_of([&] { (void)checkpoints.resume_latest(); }),
+             Catch::Contains("has 60 bytes") && Catch::Contains("; none of 2 in "));
+  // The ranks are still in step, and nothing was set.
+  CHECK(program.values() == std::vector<float>{1, 2});
+  program.step();
+  CHECK(program.values() == after_one);
+}
+
+TEST_CASE("a checkpoint that cannot be written fails on all ranks, or where it is optional on none") {
+  const SharedFolder folder;
+  folder.write("checkpoints", "a file in the way");
+  Program program;
+  CheckpointOptions options = in(folder);
+  CheckpointManager required{program.strategy, options};
+  CHECK_THAT(failure_of([&] { required.save(1); }), Catch::Contains("cannot be made"));
+  options.optional = true;
+  CheckpointManager optional{program.strategy, options};
+  const QuietLog quiet;
+  optional.save(1);
+  CHECK(program.strategy.same_on_all(7).value() == 7);
+}
+
+TEST_CASE("checkpoints without a folder, or of no steps, are refused") {
+  Strategy& strategy = runtime().strategy();
+  CHECK_THROWS_AS(CheckpointManager(strategy, {}), InvalidArgument);
+  CHECK_THROWS_AS(CheckpointManager(strategy, {.folder = "x", .every = 0}), InvalidArgument);
+  CHECK_THROWS_AS(CheckpointManager(strategy, {.folder = "x", .keep = 0}), InvalidArgument);
+}

@@ -1,0 +1,272 @@
+// Checkpoints as folders: what they hold, and that a writer which ends or fails at any point leaves a whole one.
+#include "checkpoint/checkpoint_folder.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "support/child_process.hpp"
+#include "support/job.hpp"
+
+using namespace lockstep;
+using lockstep::test::ChildProcess;
+using lockstep::test::read_file;
+using lockstep::test::TemporaryDirectory;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// What happens to this process at one of its calls to the file system.
+struct Mishap {
+  enum class Kind { none, kill, fail };
+  Kind kind = Kind::none;
+  int error = 0;
+  int calls_before = 0;
+  int calls = 0;
+} mishap;
+
+/// The result of a call: that of `call`, unless the mishap strikes here.
+long at_call(const std::function<long()>& call) {
+  if (mishap.kind != Mishap::Kind::none && mishap.calls++ == mishap.calls_before) {
+    if (mishap.kind == Mishap::Kind::kill) ::raise(SIGKILL);
+    errno = mishap.error;
+    return -1;
+  }
+  return call();
+}
+
+}  // namespace
+
+// The library's calls to the file system.
+extern "C" {
+ssize_t write(int descriptor, const void* data, std::size_t bytes) {
+  return at_call([&] { return ::syscall(SYS_write, descriptor, data, bytes); });
+}
+int fsync(int descriptor) {
+  return static_cast<int>(at_call([&] { return ::syscall(SYS_fsync, descriptor); }));
+}
+int rename(const char* from, const char* to) noexcept {
+  return static_cast<int>(at_call([&] { return ::syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to); }));
+}
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  return static_cast<int>(at_call([&] { return ::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags); }));
+}
+int mkdir(const char* path, mode_t mode) noexcept {
+  return static_cast<int>(at_call([&] { return ::syscall(SYS_mkdirat, AT_FDCWD, path, mode); }));
+}
+int symlink(const char* target, const char* path) noexcept {
+  return static_cast<int>(at_call([&] { return ::syscall(SYS_symlinkat, target, AT_FDCWD, path); }));
+}
+}
+
+namespace {
+
+/// A training whose weights and optimizer state are `value`.
+struct Training {
+  explicit Training(float value)
+      : weights{Tensor::from({value, 2 * value}, {2})}, momentum{Tensor::from({-value, 1.0F}, {2})} {}
+
+  std::vector<TensorFile> files() const {
+    return {{"weights.safetensors", {{"w", weights.view()}}},
+            {"optimizer.safetensors", {{"w@momentum", momentum.view()}}}};
+  }
+  void save(const fs::path& folder, std::int64_t step) const {
+    write_checkpoint(folder, {.step = step, .training = {{"seed", "1"}}, .kernels = "some", .state = {{"a", "b"}}},
+                     files());
+  }
+
+  Tensor weights, momentum;
+};
+
+/// The first weight in a checkpoint, every byte of which is read.
+float weight_in(const fs::path& checkpoint) {
+  const Manifest manifest = read_checkpoint(checkpoint);
+  float weight = 0;
+  for (const TensorFile& file : Training{0}.files()) {
+    const Tensor read = read_checkpoint_file(checkpoint, manifest, file).front();
+    if (file.name == "weights.safetensors") weight = read.to_vector<float>().front();
+  }
+  return weight;
+}
+
+std::string fault_in(const fs::path& checkpoint) {
+  try {
+    (void)weight_in(checkpoint);
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+/// The text of a manifest in which `old` has been replaced.
+void edit_manifest(const fs::path& checkpoint, const std::string& old, const std::string& text) {
+  std::string manifest = read_file(checkpoint / "manifest.json");
+  const std::size_t at = manifest.find(old);
+  REQUIRE(at != std::string::npos);
+  manifest.replace(at, old.size(), text);
+  std::ofstream{checkpoint / "manifest.json", std::ios::binary} << manifest;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator{folder}) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a manifest is read as it was written") {
+  const Manifest manifest{.step = 12,
+                          .training = {{"model", "mlp \"a\""}, {"seed", "1"}},
+                          .kernels = "oneDNN",
+                          .state = {{"fit", "{\"x\":1}"}},
+                          .files = {{"weights.safetensors", 123, {{"w", 0xfedcba9876543210}, {"v", 1}}}}};
+  CHECK(parse_manifest(to_json(manifest), "FILE") == manifest);
+  CHECK(parse_manifest(to_json({}), "FILE") == Manifest{});
+}
+
+TEST_CASE("a difference is told in the order of this training's facts, then of the other's") {
+  CHECK(difference({{"a", "1"}, {"b", "2"}}, {{"b", "2"}, {"a", "1"}}) == "");
+  CHECK(difference({{"a", "1"}, {"b", "2"}}, {{"b", "3"}, {"a", "4"}}) ==
+        "is of a training with b 2, and this one has 3");
+  CHECK(difference({}, {{"a", "1"}}) == "is of a training with a none, and this one has 1");
+  CHECK(difference({{"a", "1"}}, {}) == "is of a training with a 1, and this one has none");
+}
+
+TEST_CASE("checkpoints are listed by step, the newest first, and old ones go with what killed writers left") {
+  const TemporaryDirectory folder;
+  CHECK(checkpoints_in(folder.path() / "none").empty());
+  for (const int step : {9, 100, 20}) Training{1}.save(folder.path(), step);
+  for (const char* other : {"step-", "step-7x", "step-07", "steps-8", ".step-3.part"})
+    fs::create_directory(folder.path() / other);
+  std::vector<std::string> names;
+  for (const fs::path& path : checkpoints_in(folder.path())) names.push_back(path.filename());
+  CHECK(names == Names{"step-100", "step-20", "step-9"});
+  CHECK(fs::read_symlink(folder.path() / "latest") == "step-20");
+
+  remove_old_checkpoints(folder.path(), 2, folder.path() / "step-9");
+  CHECK(names_in(folder.path()) ==
+        Names{"latest", "step-", "step-07", "step-100", "step-20", "step-7x", "step-9", "steps-8"});
+  remove_old_checkpoints(folder.path(), 1, folder.path() / "step-100");
+  CHECK(names_in(folder.path()) == Names{"latest", "step-", "step-07", "step-100", "step-7x", "steps-8"});
+}
+
+TEST_CASE("a checkpoint that was damaged is refused with the reason") {
+  const TemporaryDirectory folder;
+  Training{1.5}.save(folder.path(), 3);
+  const fs::path checkpoint = folder.path() / "step-3";
+  REQUIRE(weight_in(checkpoint) == 1.5);
+  const auto damaged = [&](const std::function<void()>& damage) {
+    const fs::path whole = folder.path() / "whole";
+    fs::copy(checkpoint, whole, fs::copy_options::recursive);
+    damage();
+    const std::string fault = fault_in(checkpoint);
+    fs::remove_all(checkpoint);
+    fs::rename(whole, checkpoint);
+    return fault;
+  };
+  const auto edited = [&](const std::string& old, const std::string& text) {
+    return damaged([&] { edit_manifest(checkpoint, old, text); });
+  };
+  const std::string manifest = "checkpoint " + (checkpoint / "manifest.json").string() + ": ";
+  const std::string weights = "checkpoint " + (checkpoint / "weights.safetensors").string() + ": ";
+  const auto flip = [&](const char* name, std::streamoff from_end) {
+    std::fstream file{checkpoint / name, std::ios::in | std::ios::out | std::ios::binary};
+    file.seekg(-from_end, std::ios::end);
+    const char byte = static_cast<char>(file.peek() ^ 1);
+    file.seekp(-from_end, std::ios::end);
+    file.put(byte);
+  };
+
+  CHECK_THAT(damaged([&] { fs::remove(checkpoint / "manifest.json"); }),
+             Catch::StartsWith(manifest + "cannot be read"));
+  CHECK_THAT(damaged([&] { fs::resize_file(checkpoint / "manifest.json", 40); }),
+             Catch::StartsWith(manifest + "is no manifest: "));
+  CHECK_THAT(edited("\"format\": 1", "\"format\": 2"),
+             Catch::StartsWith(manifest + "was written in format 2 by lockstep ") && Catch::Contains("up to format 1"));
+  CHECK_THAT(edited("\"step\": 3", "\"step\": -3"), Catch::Contains("\"step\": -3; expected a whole number"));
+  CHECK_THAT(edited("\"step\": 3", "\"step\": 1e99"), Catch::Contains("expected a whole number"));
+  CHECK_THAT(edited("\"seed\": \"1\"", "\"seed\": 1"), Catch::StartsWith(manifest + "is no manifest: "));
+  CHECK_THAT(edited("weights.safetensors", "../weights.safetensors"), Catch::Contains("a file called '../weights"));
+  CHECK_THAT(edited("weights.safetensors", "others.safetensors"),
+             Catch::Contains("others.safetensors: cannot be read"));
+  CHECK_THAT(edited("\"w\": \"", "\"w\": \"x"), Catch::Contains("expected 16 hexadecimal digits"));
+  CHECK_THAT(edited("\"w\":", "\"v\":"), Catch::Contains("entry 'w' has been altered"));
+  CHECK(damaged([&] { flip("weights.safetensors", 1); }) ==
+        weights + "entry 'w' has been altered: its digest is not the manifest's");
+  CHECK_THAT(damaged([&] { fs::resize_file(checkpoint / "weights.safetensors", 50); }),
+             Catch::StartsWith(weights + "has 50 bytes; expected "));
+  CHECK_THAT(damaged([&] { fs::remove(checkpoint / "optimizer.safetensors"); }),
+             Catch::Contains("optimizer.safetensors: cannot be read"));
+  CHECK(fault_in(checkpoint) == "nothing");
+}
+
+TEST_CASE("a writer that is killed at any call to the file system leaves the old checkpoint or the new one") {
+  const std::int64_t step = GENERATE(1, 2);  // in the place of the old one, or beside it
+  CAPTURE(step);
+  int killed = 0;
+  for (bool finished = false; !finished; killed += finished ? 0 : 1) {
+    const TemporaryDirectory folder;
+    Training{1}.save(folder.path(), 1);
+    ChildProcess writer{[&] {
+      mishap = {.kind = Mishap::Kind::kill, .calls_before = killed};
+      Training{2}.save(folder.path(), step);
+      return 0;
+    }};
+    const int status = writer.wait();
+    finished = status == 0;
+    REQUIRE((finished || status == -SIGKILL));
+    CAPTURE(killed);
+    const float newest = weight_in(checkpoints_in(folder.path()).front());
+    CHECK((newest == 2 || (newest == 1 && !finished)));
+    CHECK(weight_in(folder.path() / "latest") >= 1);
+    // The next writer is not in its way.
+    Training{3}.save(folder.path(), step);
+    remove_old_checkpoints(folder.path(), 1, folder.path() / checkpoint_name(step));
+    CHECK(names_in(folder.path()) == Names{"latest", checkpoint_name(step)});
+    CHECK(weight_in(folder.path() / "latest") == 3);
+  }
+  CHECK(killed > 15);
+}
+
+TEST_CASE("a writer whose call to the file system fails says so, and leaves the old checkpoint or the new one") {
+  const auto [step, error] = GENERATE(table<std::int64_t, int>({{1, ENOSPC}, {2, EIO}}));
+  CAPTURE(step, error);
+  int failed = 0;
+  for (bool finished = false; !finished; failed += finished ? 0 : 1) {
+    const TemporaryDirectory folder;
+    Training{1}.save(folder.path(), 1);
+    mishap = {.kind = Mishap::Kind::fail, .error = error, .calls_before = failed};
+    std::string told;
+    try {
+      Training{2}.save(folder.path(), step);
+      finished = mishap.calls <= failed;
+    } catch (const CheckpointError& failure) {
+      told = failure.what();
+    }
+    mishap = {};
+    CAPTURE(failed, told);
+    CHECK((finished || told.find(std::strerror(error)) != std::string::npos));
+    const float newest = weight_in(checkpoints_in(folder.path()).front());
+    CHECK((newest == 2 || (newest == 1 && !finished)));
+    for (const std::string& name : names_in(folder.path())) CHECK_FALSE(name.starts_with("."));
+  }
+  CHECK(failed > 15);
+}
