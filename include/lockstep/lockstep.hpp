@@ -13,6 +13,7 @@
 #include <lockstep/base/shape.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/checkpoint/program_state.hpp>
 #include <lockstep/cluster/cluster_spec.hpp>
 #include <lockstep/cluster/device_binding.hpp>
 #include <lockstep/cluster/rank_map.hpp>

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/checkpoint/program_state.hpp>
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/checkpoint/program_state.hpp>
 #include <lockstep/train/training.hpp>
 
 namespace lockstep {

@@ -21,6 +21,7 @@
 #include <lockstep/input/text.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/tensor_file.hpp"
 
@@ -208,9 +209,19 @@ bool read_safetensors(std::string_view input) {
   });
 }
 
+bool read_manifest(std::string_view input) {
+  return accepts<CheckpointError>("checkpoint FILE: ", [&] {
+    const Manifest manifest = parse_manifest(input, "FILE");
+    require(manifest.step >= 0, "a step is not negative");
+    for (const Manifest::File& file : manifest.files)
+      require(file.name.find('/') == std::string::npos && file.name != "..", "a file is in the checkpoint's folder");
+    require(parse_manifest(to_json(manifest), "FILE") == manifest, "what is written means the same");
+  });
+}
+
 constexpr Target all[] = {
     {"cluster-spec", read_cluster_spec_text}, {"tf-config", read_tf_config}, {"idx", read_idx}, {"text", read_text},
-    {"safetensors", read_safetensors},
+    {"safetensors", read_safetensors},        {"manifest", read_manifest},
 };
 
 }  // namespace

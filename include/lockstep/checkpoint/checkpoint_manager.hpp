@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include <lockstep/checkpoint/program_state.hpp>
 #include <lockstep/control/tag.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -28,10 +27,6 @@ namespace lockstep {
 
 class StrategyValues;
 
-/// What a training is, in words: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. In the order in which a difference
-/// is to be told.
-using TrainingFacts = std::vector<std::pair<std::string, std::string>>;
-
 struct CheckpointOptions {
   std::filesystem::path folder;       ///< of all checkpoints; made when the first is written
   std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
@@ -43,9 +38,6 @@ struct CheckpointOptions {
   /// differ.
   std::string kernels;
 };
-
-/// What a program keeps besides its variables, as texts.
-using ProgramState = std::map<std::string, std::string>;
 
 /// A training that goes on.
 struct ResumedTraining {

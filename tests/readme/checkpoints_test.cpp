@@ -1,0 +1,40 @@
+// The trainer that goes on from its checkpoints, as include/README.md shows it.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <unistd.h>
+
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+TEST_CASE("a loop of steps goes on after its newest checkpoint") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("lockstep-checkpoints-" + std::to_string(::getpid()));
+  std::vector<std::int64_t> trained;
+  const auto run = [&](std::int64_t steps) {
+    sim::run({.ranks = 2}, [&](Strategy& strategy, int rank) {
+      const auto weight = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(0.0); });
+      strategy.seal();
+      const auto train = [&](std::int64_t step) {
+        if (rank == 0) trained.push_back(step);
+        weight.assign_add(Tensor::scalar(1.0));
+      };
+
+      CheckpointManager checkpoints{strategy, {.folder = folder, .every = 100, .training = {{"seed", "1"}}}};
+      const auto resumed = checkpoints.resume_latest();  // after the variables are sealed
+      for (std::int64_t step = resumed ? resumed->step : 0; step < steps; ++step) {
+        train(step);
+        checkpoints.after_step(step + 1);
+      }
+      CHECK(weight.local().to_vector<double>().front() == static_cast<double>(steps));
+    });
+  };
+  run(250);
+  trained.clear();
+  run(203);
+  CHECK(trained == std::vector<std::int64_t>{200, 201, 202});
+  std::filesystem::remove_all(folder);
+}
