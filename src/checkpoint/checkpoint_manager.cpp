@@ -125,9 +125,12 @@ std::optional<ResumedTraining> CheckpointManager::resume_latest(Here here) {
 ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Here here) {
   return *restore(here, path, [&](StrategyValues& values) -> std::optional<ResumedTraining> {
     // So that a link is told as what it points to.
-    std::error_code ignored;
-    const std::filesystem::path whole = std::filesystem::canonical(path, ignored);
-    const std::filesystem::path& checkpoint = ignored ? path : whole;
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::canonical(path, error);
+    const std::filesystem::path& checkpoint = error ? path : whole;
+    if (const auto inside = checkpoints_in(checkpoint); !inside.empty())
+      fail_checkpoint(checkpoint.string(), fmt::format("is a folder of checkpoints; expected one of them, such as {}",
+                                                       inside.front().filename().string()));
     const Manifest manifest = read_checkpoint(checkpoint);
     require_same_training(checkpoint, manifest, options_);
     return read_values(checkpoint, manifest, values);

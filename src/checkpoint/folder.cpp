@@ -31,7 +31,7 @@ void remove_quietly(const std::filesystem::path& path) {
 bool exchange(const std::filesystem::path& one, const std::filesystem::path& other) {
   if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (errno != EINVAL && errno != ENOSYS) return false;
-  const std::filesystem::path aside = one.string() + ".old";
+  const std::filesystem::path aside = part_of(other.string() + ".old");
   return ::rename(other.c_str(), aside.c_str()) == 0 && ::rename(one.c_str(), other.c_str()) == 0 &&
          ::rename(aside.c_str(), one.c_str()) == 0;
 }

@@ -40,6 +40,13 @@ std::string file_name_from(const std::string& name) {
   return name;
 }
 
+/// Of everything in the manifest but this itself.
+std::string digest_of_content(const Json& json) {
+  Json content = json;
+  content.erase("digest");
+  return to_hex(digest_of(content.dump(-1, ' ', false, Json::error_handler_t::replace)));
+}
+
 Manifest from_json(const Json& json) {
   Manifest manifest;
   manifest.step = number_from<std::int64_t>(json, "step");
@@ -72,14 +79,15 @@ std::string to_json(const Manifest& manifest) {
     for (const auto& [name, digest] : file.digests) digests[name] = to_hex(digest);
     files[file.name] = {{"bytes", file.bytes}, {"digests", std::move(digests)}};
   }
-  return Json{{"format", format},
-              {"program", "lockstep " LOCKSTEP_VERSION},
-              {"step", manifest.step},
-              {"training", std::move(training)},
-              {"kernels", manifest.kernels},
-              {"state", manifest.state.empty() ? Json::object() : Json(manifest.state)},
-              {"files", std::move(files)}}
-      .dump(1, ' ', false, Json::error_handler_t::replace);
+  Json json{{"format", format},
+            {"program", "lockstep " LOCKSTEP_VERSION},
+            {"step", manifest.step},
+            {"training", std::move(training)},
+            {"kernels", manifest.kernels},
+            {"state", manifest.state.empty() ? Json::object() : Json(manifest.state)},
+            {"files", std::move(files)}};
+  json["digest"] = digest_of_content(json);
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 
 Manifest parse_manifest(std::string_view json, std::string_view source) {
@@ -89,7 +97,10 @@ Manifest parse_manifest(std::string_view json, std::string_view source) {
       fail_checkpoint(source, fmt::format("was written in format {} by {}; this is lockstep " LOCKSTEP_VERSION
                                           ", which reads up to format {}",
                                           version, parsed.value("program", "a program without a name"), format));
-    return from_json(parsed);
+    Manifest manifest = from_json(parsed);
+    if (parsed.value("digest", "") != digest_of_content(parsed))
+      fail_checkpoint(source, "has been altered: its digest is another");
+    return manifest;
   } catch (const CheckpointError&) {
     throw;
   } catch (const std::exception& error) {

@@ -24,10 +24,12 @@ namespace {
 // A signal handler can reach only globals.
 std::atomic<int> event_of_handler{-1};
 std::atomic<int> signal_that_came{SIGTERM};
+std::atomic<pid_t> sender{0};
 
-void on_signal(int signal) {
+void on_signal(int signal, siginfo_t* info, void*) {
   const int saved = errno;
   signal_that_came = signal;
+  sender = info->si_pid;
   const std::uint64_t one = 1;
   if (const int event = event_of_handler.load(); event >= 0) (void)!::write(event, &one, sizeof one);
   errno = saved;
@@ -61,8 +63,8 @@ struct Shared {
       ::sigaction(kept.signal, nullptr, &kept.before);
       if (kept.signal == SIGINT && kept.before.sa_handler != SIG_DFL) continue;
       struct sigaction action = {};
-      action.sa_handler = on_signal;
-      action.sa_flags = SA_ONSTACK;
+      action.sa_sigaction = on_signal;
+      action.sa_flags = SA_ONSTACK | SA_SIGINFO;
       ::sigaction(kept.signal, &action, nullptr);
       kept.taken = true;
     }
@@ -111,6 +113,10 @@ KeptSignals::~KeptSignals() {
 
 bool KeptSignals::has_come() const {
   return is_readable(descriptor_);
+}
+
+bool KeptSignals::came_from_parent() const {
+  return has_come() && sender == ::getppid();
 }
 
 void KeptSignals::let_through() const {

@@ -19,6 +19,9 @@ class KeptSignals {
   int descriptor() const { return descriptor_; }
   bool has_come() const;
 
+  /// Whether the process that started this one sent the last signal, as mpirun and its daemons do.
+  bool came_from_parent() const;
+
   /// From here on the signals do at once what they did before the first object of this class.
   void let_through() const;
 

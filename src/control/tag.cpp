@@ -39,19 +39,21 @@ std::string one_line(std::string_view text) {
 }
 
 std::string site_of(const Here& here) {
+  if (here.line() == 0) return {};
   std::string_view file = here.file_name();
   file.remove_prefix(file.find_last_of('/') + 1);  // npos + 1 is 0
   return fmt::format("{}:{}", file, here.line());
 }
 
 void Tag::set_site(const Here& here) {
+  std::memset(site, 0, sizeof site);
+  if (here.line() == 0) return;
   std::string_view file = here.file_name();
   file.remove_prefix(file.find_last_of('/') + 1);
   char line[16] = ":";
   const char* const end = std::to_chars(line + 1, line + sizeof line, here.line()).ptr;
   const std::string_view number{line, static_cast<std::size_t>(end - line)};
   file = cut(file, sizeof site - number.size());
-  std::memset(site, 0, sizeof site);
   std::copy(number.begin(), number.end(), std::copy(file.begin(), file.end(), site));
 }
 
@@ -82,11 +84,12 @@ std::uint64_t Tag::place() const {
 }
 
 std::string describe(const Tag& tag) {
-  const auto call = [&](std::string_view name) { return fmt::format("{} #{} ({})", name, tag.count, tag.site_text()); };
+  const std::string at = tag.site_text().empty() ? "" : fmt::format(" ({})", tag.site_text());
+  const auto call = [&](std::string_view name) { return fmt::format("{} #{}{}", name, tag.count, at); };
   switch (tag.kind) {
     case TagKind::start: return "the start of the job";
-    case TagKind::create: return fmt::format("the creation of a variable ({})", tag.site_text());
-    case TagKind::seal: return fmt::format("the sealing of the variables ({})", tag.site_text());
+    case TagKind::create: return "the creation of a variable" + at;
+    case TagKind::seal: return "the sealing of the variables" + at;
     case TagKind::compare: return call("same_on_all");
     case TagKind::input: return call("input");
     case TagKind::steps: return call("run_steps_on_iterator");
@@ -95,9 +98,9 @@ std::string describe(const Tag& tag) {
     case TagKind::restore: return call("restore_checkpoint");
     case TagKind::reduce: return call("reduction");
     case TagKind::broadcast: return call("broadcast");
-    case TagKind::chief: return fmt::format("the end of the chief's work ({})", tag.site_text());
+    case TagKind::chief: return "the end of the chief's work" + at;
     case TagKind::merge: return call("merge_call");
-    case TagKind::sum: return fmt::format("sum #{} of the step ({})", tag.count, tag.site_text());
+    case TagKind::sum: return fmt::format("sum #{} of the step{}", tag.count, at);
     case TagKind::close: return "the end of the step";
     case TagKind::error: return "a failure";
     case TagKind::leave: return "the end of the job";

@@ -74,6 +74,9 @@ class Watchdog::Thread {
   // How long a rank that was told to end waits until the silence of a rank on another node means something. mpirun
   // kills it a second after telling it.
   static constexpr Seconds last_look{0.8};
+  // When mpirun is interrupted, it ends the ranks of its own node first and tells those of other nodes two seconds
+  // later. How long one that was told waits until it takes their heartbeats for that. A death would show by then.
+  static constexpr Seconds node_spread{0.6};
   // How long each node with lower ranks alive has to report first.
   static constexpr Seconds turn{0.5};
   // Neighbours beat every tick, but not at the same moment, and a busy machine delays threads.
@@ -86,6 +89,7 @@ class Watchdog::Thread {
     std::uint64_t silent_ticks = 0;
     std::uint64_t terminated_ticks = 0;  ///< since it was found to be ended by SIGTERM
     std::uint64_t refused_ticks = 0;     ///< since its host said that it is gone
+    bool has_beaten_since_told = false;  ///< since this rank was told to end
   };
 
   struct Finding {
@@ -132,21 +136,27 @@ class Watchdog::Thread {
   /// After this rank was told to end.
   bool has_looked_long_enough() {
     if (table_.reported()) return true;
-    // mpirun tells all ranks to end if it is interrupted or told to end itself. Rank 0 says so for the job. The others
-    // wait for that: as soon as one of them has ended, mpirun kills the rest.
-    if (table_.row() == 0) return say_interrupted() || time_since_told() > last_look;
-    return time_since_told() > (heartbeats_ ? last_look : terminate_spread);
+    if (was_interrupted()) {
+      if (claim_report(&table_))
+        print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))));
+      beat(Heartbeat::now);  // other nodes must hear that it was said before they miss this rank
+      return true;
+    }
+    // The others wait for the one that says so: as soon as one of them has ended, mpirun kills the rest.
+    return time_since_told() > (heartbeats_ || table_.row() == 0 ? last_look : terminate_spread);
   }
 
-  /// False as long as a rank was not told to end.
-  bool say_interrupted() {
+  /// Whether mpirun was interrupted, or told to end itself, and this rank is to say so: the lowest that was told.
+  bool was_interrupted() {
+    bool all_told = true;
     for (int row = 0; row < table_.rows(); ++row) {
       const auto seen = table_.read(row);
-      if (seen.phase == Phase::leaving || (row != table_.row() && !seen.terminated)) return false;
+      if (seen.phase == Phase::leaving) return false;
+      if (row == table_.row()) continue;
+      if (seen.terminated ? row < table_.row() : !peer(row).has_beaten_since_told) return false;
+      all_told = all_told && seen.terminated;
     }
-    if (claim_report(&table_))
-      print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))));
-    return true;
+    return all_told || (signals_.came_from_parent() && time_since_told() > node_spread);
   }
 
   enum class Wake { tick, stop, terminate };
@@ -220,6 +230,8 @@ class Watchdog::Thread {
                      ExitCode::peer_failed, Finding::Evidence::kernel};
 
     peer.silent_ticks = seen.heartbeat == peer.heartbeat && is_heard(row) ? peer.silent_ticks + 1 : 0;
+    // One heartbeat may have been on its way when this rank was told.
+    if (peer.elsewhere && told_ticks_ > 1 && seen.heartbeat != peer.heartbeat) peer.has_beaten_since_told = true;
     peer.heartbeat = seen.heartbeat;
     if (auto finding = look_for_death(row, seen)) return finding;
     if (seen.terminated && peer.elsewhere) return std::nullopt;

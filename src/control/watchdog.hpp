@@ -49,8 +49,8 @@ class Watchdog {
   /// `names[row]` is "replica 2 (worker:1, host b)". `table`, with its rows filled, must outlive the watchdog. So must
   /// `heartbeats`, connected, which only the watchdog may use while it lives; null if the job has none. SIGTERM and
   /// SIGINT are handled until the destructor. They end the process only after a last look around: mpirun tells
-  /// survivors by SIGTERM that another rank died, and all ranks that it was interrupted. In the second case row 0 says
-  /// so.
+  /// survivors by SIGTERM that another rank died, and all ranks that it was interrupted. In the second case the lowest
+  /// rank that it told says so.
   Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
            Heartbeats* heartbeats = nullptr);
   Watchdog(const Watchdog&) = delete;

@@ -353,7 +353,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   if (request.sums) require_samples(*request.sums);
   const Plan& plan = plan_for(context.strategy(), request.gradients, here);
   plan.require_fit(request.gradients);
-  context.strategy().require_not_captured();  // before the copies, which a graph would record
+  context.strategy().require_not_captured(here);  // before the copies, which a graph would record
   if (!request.computation) plan.bring_home(request.gradients);
 
   std::string how = request.sums ? "apply_gradients by samples" : "apply_gradients";

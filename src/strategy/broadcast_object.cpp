@@ -32,7 +32,7 @@ std::string detail::flat_layout(const std::type_info& type, std::size_t bytes) {
 
 std::vector<std::byte> Strategy::broadcast_bytes(const std::string& layout, const MakeBytes& make, const Here& here) {
   detail::require_not_another(*this, {"broadcast_object", here});
-  require_not_captured();
+  require_not_captured(here);
   MeetingPoint& meeting = core_->group.meeting();
   const std::string text = "broadcast_object of " + layout;
   std::vector<std::byte> bytes;

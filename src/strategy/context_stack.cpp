@@ -45,7 +45,8 @@ const Frame* current_frame() {
 
 std::string Call::text() const {
   if (name.empty()) return {};
-  return here ? fmt::format("{} ({}): ", name, site_of(*here)) : fmt::format("{}: ", name);
+  const std::string site = here ? site_of(*here) : std::string{};
+  return site.empty() ? fmt::format("{}: ", name) : fmt::format("{} ({}): ", name, site);
 }
 
 void require_not_another(const Strategy& strategy, const Call& call) {

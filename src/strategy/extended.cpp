@@ -50,8 +50,7 @@ class ComponentRead {
 
 }  // namespace
 
-StrategyExtended::Update::Update(Strategy& strategy, std::string_view call) {
-  detail::require_cross_replica(strategy, {call});
+StrategyExtended::Update::Update(Strategy& strategy) {
   detail::push({detail::Mode::update, &strategy.extended()});
 }
 
@@ -63,28 +62,29 @@ std::string StrategyExtended::beside(const Variable& destination) {
   return fmt::format(" for {}", destination.label());
 }
 
-void StrategyExtended::require_context(std::string_view call, const std::optional<Here>& here) const {
+void StrategyExtended::require_context(std::string_view call, const Place& here) const {
   detail::require_cross_replica(*strategy_, {call, here});
 }
 
-void StrategyExtended::require_own(const Variable& variable, std::string_view call,
-                                   const std::optional<Here>& here) const {
+void StrategyExtended::require_own(const Variable& variable, std::string_view call, const Place& here) const {
   require_context(call, here);
   if (!variable_created_in_scope(variable))
-    throw InvalidArgument{fmt::format("variable {} was not created by {}", variable.label(), strategy_->name())};
+    throw InvalidArgument{fmt::format("{}variable {} was not created by {}", detail::Call{call, here}.text(),
+                                      variable.label(), strategy_->name())};
 }
 
 void StrategyExtended::require_value_itself(ReduceOp op, Kind kind, const Here& here) const {
   require_context("reduce_to", here);
   const int replicas = strategy_->num_replicas_in_sync();
   if (op == ReduceOp::mean || (kind == Kind::plain && replicas == 1)) return;
+  const std::string call = detail::Call{"reduce_to", here}.text();
   constexpr std::string_view refusal = "value cannot be reduced with the given reduce op";
   if (kind == Kind::mirrored)
     throw InvalidArgument{
-        fmt::format("A mirrored {} {}: it is one value, the same on every replica", refusal, name_of(op))};
+        fmt::format("{}A mirrored {} {}: it is one value, the same on every replica", call, refusal, name_of(op))};
   throw InvalidArgument{
-      fmt::format("A non-distributed {} {}: it does not say what each of the {} replicas adds, as a PerReplica does",
-                  refusal, name_of(op), replicas)};
+      fmt::format("{}A non-distributed {} {}: it does not say what each of the {} replicas adds, as a PerReplica does",
+                  call, refusal, name_of(op), replicas)};
 }
 
 void StrategyExtended::copy(Leaves& leaves) const {
@@ -95,15 +95,15 @@ bool StrategyExtended::is_here(OneReplica destination, const Here& here) const {
   require_context("reduce_to", here);
   const int replicas = strategy_->num_replicas_in_sync();
   if (destination.id < 0 || destination.id >= replicas)
-    throw InvalidArgument{fmt::format("destination: replica {} is not one of the {} replicas, 0 to {}", destination.id,
-                                      replicas, replicas - 1)};
+    throw InvalidArgument{fmt::format("{}destination: replica {} is not one of the {} replicas, 0 to {}",
+                                      detail::Call{"reduce_to", here}.text(), destination.id, replicas, replicas - 1)};
   return strategy_->group().rank() == destination.id;
 }
 
 void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here) {
   const detail::Call call{"reduce_to", here};
   detail::require_cross_replica(*strategy_, call);
-  strategy_->require_not_captured();
+  strategy_->require_not_captured(here);
   detail::Batch batch{call, op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text("reduce_to", more));
   batch.all_reduce(strategy_->reductions());
@@ -113,7 +113,7 @@ bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica des
                                      const Here& here) {
   const detail::Call call{"reduce_to", here};
   const bool here_it_is = is_here(destination, here);
-  strategy_->require_not_captured();
+  strategy_->require_not_captured(here);
   detail::Batch batch{call, op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), more));
   batch.reduce_to_one(strategy_->reductions(), destination.id);
@@ -123,7 +123,7 @@ bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica des
 void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const Here& here) {
   const detail::Call call{"broadcast_to", here};
   detail::require_cross_replica(*strategy_, call);
-  strategy_->require_not_captured();
+  strategy_->require_not_captured(here);
   detail::Batch batch{call, ReduceOp::sum, leaves, strategy_->stream()};
   strategy_->agree(TagKind::broadcast, here, batch.leaves_text() + std::string{more});
   batch.broadcast(strategy_->reductions(), 0);
@@ -152,7 +152,7 @@ std::vector<Tensor> StrategyExtended::read_vars(const VariableList& variables, H
   for (const Variable& variable : variables) {
     require_own(variable, "read_var", here);
     const bool is_combined = variable.state().synchronization == VariableSynchronization::on_read;
-    if (is_combined) strategy_->require_not_captured();
+    if (is_combined) strategy_->require_not_captured(here);
     values.push_back({Tensor::on_host(variable.local(here))});
     if (!is_combined) continue;
     texts.push_back(reads.emplace_back(variable, values.back(), strategy_->stream(), here).text());

@@ -14,33 +14,44 @@ namespace lockstep {
 namespace {
 
 const Tensor& dense(const detail::Leaf& leaf) {
-  if (const auto* const tensor = std::get_if<Tensor>(&leaf)) return *tensor;
-  throw InvalidArgument{"what a map gives is added up item by item, which slices cannot be: give it dense tensors"};
+  return std::get<Tensor>(leaf);
 }
 
-/// Sums item by item, in order.
+/// What the ranks would agree on only after each has added up its own items.
+void require_alike(std::span<const std::vector<detail::Leaf>> items, const detail::Call& call) {
+  const auto& first = items.front();
+  for (const auto& item : items) {
+    if (item.size() != first.size())
+      throw InvalidArgument{fmt::format("{}the items of a map have {} and {} leaves; expected the same structure",
+                                        call.text(), first.size(), item.size())};
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      if (!std::holds_alternative<Tensor>(item[i]))
+        throw InvalidArgument{call.text() +
+                              "what a map gives is added up item by item, which slices cannot be: give "
+                              "it dense tensors"};
+      const TensorView expected = dense(first[i]).view(), value = dense(item[i]).view();
+      if (expected.shape() != value.shape() || expected.dtype() != value.dtype() || expected.device() != value.device())
+        throw InvalidArgument{fmt::format("{}the items of a map are {} and {}; expected the same shape and type",
+                                          call.text(), describe(expected), describe(value))};
+    }
+  }
+}
+
+/// Sums item by item, in order. They are alike.
 std::vector<detail::Leaf> sum_of(std::span<const std::vector<detail::Leaf>> items, Stream& of_device) {
   std::vector<detail::Leaf> sums;
   for (const detail::Leaf& leaf : items.front())
     sums.emplace_back(Tensor::copy_of(dense(leaf).view(), detail::stream_for(dense(leaf), of_device)));
   for (const auto& item : items.subspan(1)) {
-    if (item.size() != sums.size())
-      throw InvalidArgument{fmt::format("the items of a map have {} and {} leaves; expected the same structure",
-                                        sums.size(), item.size())};
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      const TensorView sum = dense(sums[i]).view(), value = dense(item[i]).view();
-      if (sum.shape() != value.shape() || sum.dtype() != value.dtype() || sum.device() != value.device())
-        throw InvalidArgument{fmt::format("the items of a map are {} and {}; expected the same shape and type",
-                                          describe(sum), describe(value))};
-      detail::add(sum, value, detail::stream_for(dense(sums[i]), of_device));
-    }
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      detail::add(dense(sums[i]).view(), dense(item[i]).view(), detail::stream_for(dense(sums[i]), of_device));
   }
   return sums;
 }
 
 }  // namespace
 
-Scope StrategyExtended::enter(std::string_view call, const std::optional<Here>& here) const {
+Scope StrategyExtended::enter(std::string_view call, const Place& here) const {
   require_context(call, here);
   return strategy_->scope();
 }
@@ -52,12 +63,12 @@ int StrategyExtended::replicas() const {
   return strategy_->num_replicas_in_sync();
 }
 
-void StrategyExtended::require_item_each(std::int64_t items) const {
+void StrategyExtended::require_item_each(std::int64_t items, const Here& here) const {
   if (items < replicas())
-    throw InvalidArgument{
-        fmt::format("the map has {} items for {} replicas, and one without an item cannot tell the shapes of its part; "
-                    "expected an item for each, or plain numbers",
-                    items, replicas())};
+    throw InvalidArgument{fmt::format(
+        "{}the map has {} items for {} replicas, and one without an item cannot tell the shapes of its part; "
+        "expected an item for each, or plain numbers",
+        detail::Call{"reduce_to", here}.text(), items, replicas())};
 }
 
 StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<const Leaves> of_items,
@@ -65,10 +76,11 @@ StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<
                                                          std::string_view more, const Here& here) {
   const detail::Call call{"reduce_to", here};
   detail::require_cross_replica(*strategy_, call);
-  strategy_->require_not_captured();
+  strategy_->require_not_captured(here);
+  require_alike(of_items, call);
   for (const detail::Leaf& leaf : of_items.front()) detail::require_reducible(call, op, dense(leaf).dtype());
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
-    throw InvalidArgument{fmt::format("a mean over {} items", items)};
+    throw InvalidArgument{fmt::format("{}a mean over {} items", call.text(), items)};
   Leaves sums = sum_of(of_items, strategy_->stream());
   detail::Batch batch{call, ReduceOp::sum, sums, strategy_->stream()};
   const std::string method = destination ? fmt::format("reduce_to replica {}", destination->id) : "reduce_to";

@@ -33,7 +33,7 @@ std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function
 
 InputAnswer StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, Here here) {
   const Scope scope = enter("next", here);
-  strategy_->require_not_captured();
+  strategy_->require_not_captured(here);
   InputOffer own;
   MeetingPoint& meeting = strategy_->group().meeting();
   try {

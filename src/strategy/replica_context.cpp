@@ -62,7 +62,7 @@ void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std
                                        std::string_view structure, const Here& here) {
   const detail::Call call{method, here};
   detail::require_current(*this, call);
-  strategy().require_not_captured();
+  strategy().require_not_captured(here);
   detail::Batch batch{call, op, leaves, strategy().stream()};
   declared_merge(
       batch.text(method, structure), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);

@@ -95,15 +95,16 @@ std::string Strategy::name() const {
   return detail::is_default(*this) ? "the default strategy" : fmt::format("strategy {}", core_->id);
 }
 
-void Strategy::require_not_captured() {
+void Strategy::require_not_captured(const Here& here) {
   if (stream().is_capturing())
     throw ContextError{
-        "merge_call, or another collective, while this rank's stream is being captured into a CUDA graph: a graph that "
-        "is launched again does not meet the other ranks; end the capture first"};
+        detail::Call{"merge_call, or another collective", here}.text() +
+        "this rank's stream is being captured into a CUDA graph, and a graph that is launched again does not meet the "
+        "other ranks; end the capture first"};
 }
 
 void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
-  require_not_captured();
+  require_not_captured(here);
   core_->group.meeting().agree(kind, core_->id, here, text);
 }
 
@@ -208,7 +209,7 @@ void Strategy::rebroadcast(Here here) {
 
 void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
   detail::require_cross_replica(*this, {"attest", here});
-  require_not_captured();
+  require_not_captured(here);
   const detail::Attestation mine{core_->store, alike, here};
   core_->group.meeting().agree(TagKind::attest, core_->id, here, mine.text(), mine.comparison());
 }
@@ -223,7 +224,7 @@ void Strategy::run_replica(const std::optional<Here>& place, const std::function
   MeetingPoint& meeting = core_->group.meeting();
   const int id = core_->id;  // `fn` may move this strategy
   const Here here = Here::current();
-  if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(here);
+  if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(place.value_or(Here{}));
   meeting.enter_run(place);
   std::string result;
   std::optional<detail::Attestation> attestation;
@@ -232,7 +233,7 @@ void Strategy::run_replica(const std::optional<Here>& place, const std::function
     const detail::PushedFrame frame{{detail::Mode::replica, &core_->extended, &context}};
     result = fn(context);
     if (context.attested_at_end_) {
-      context.strategy().require_not_captured();
+      context.strategy().require_not_captured(context.attested_from_);
       attestation.emplace(context.strategy().store(), *context.attested_at_end_, context.attested_from_);
       result = fmt::format("{}, attesting {}", result.empty() ? "nothing" : result, attestation->text());
     }

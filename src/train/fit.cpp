@@ -104,13 +104,14 @@ class SendWhenReady final : public nn::GradientListener {
 class Fit {
  public:
   Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
-      const FitOptions& options, const std::optional<InjectedFault>& fault)
+      const FitOptions& options, const std::optional<InjectedFault>& fault, const Here& here)
       : strategy_{strategy},
         model_{model},
         optimizer_{optimizer},
         data_{data},
         options_{options},
         fault_{fault},
+        here_{here},
         rank_{strategy.group().rank()},
         schedule_{data.train.count(), options.global_batch},
         samples_{schedule_, options.seed},
@@ -158,6 +159,7 @@ class Fit {
   TrainingSamples data_;
   const FitOptions& options_;
   const std::optional<InjectedFault>& fault_;
+  Here here_;  ///< where the program called fit: its runs and calls are there for messages
   int rank_;
   BatchSchedule schedule_;
   StepSamples samples_;
@@ -211,18 +213,19 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
 StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   StepSums sums;
   strategy_.set_step(index + 1);
-  strategy_.run([&](ReplicaContext& context) {
+  const auto replica_step = [&](ReplicaContext& context) {
     if (fault_ && fault_->skips_merge(rank_, index)) return;
     const auto compute = [&](AgreedStep& agreed) {
       const StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());
       return own;
     };
-    sums = optimizer_.apply_gradients(context, gradients_, {compute, sums_on_the_way_}, statistics_.view());
+    sums = optimizer_.apply_gradients(context, gradients_, {compute, sums_on_the_way_}, statistics_.view(), here_);
     // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
-    if (attests_in(index)) context.attest_at_end(model_.moving_averages());
-  });
+    if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
+  };
+  strategy_.run(replica_step, here_);
   return sums;
 }
 
@@ -246,7 +249,7 @@ void Fit::evaluate(EvaluationReport& report, Observer& observer) {
   // This rank's part of each batch, loss and weight; all are reduced at once, so an evaluation is one merge_call.
   std::vector<double> losses;
   std::int64_t correct = 0;
-  strategy_.run([&](ReplicaContext& context) {
+  const auto evaluate_shards = [&](ReplicaContext& context) {
     for (std::int64_t first = 0; first < count; first += evaluation_batch_) {
       const auto size = std::min(evaluation_batch_, count - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
@@ -264,10 +267,11 @@ void Fit::evaluate(EvaluationReport& report, Observer& observer) {
                               .seconds = seconds_since(start)});
     }
     const auto numbers = static_cast<std::int64_t>(losses.size());
-    const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {numbers}), correct});
+    const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {numbers}), correct}, here_);
     losses = std::get<0>(sums).to_vector<double>();
     correct = std::get<1>(sums);
-  });
+  };
+  strategy_.run(evaluate_shards, here_);
   double loss = 0, weight = 0;
   for (std::size_t i = 0; i < losses.size(); i += 2) {
     loss += losses[i];
@@ -299,10 +303,16 @@ void Fit::judge_loss(double loss, const std::string& whose) {
 }
 
 FitResult Fit::run(Observer& observer) {
+<<<<<<< HEAD
   FitState state = options_.start;
   const std::int64_t samples_before = samples_in(schedule_, state.steps);
   FitResult result{.steps = state.steps, .samples = samples_before};
   const auto samples_per_second = [&] { return static_cast<double>(result.samples - samples_before) / result.seconds; };
+=======
+  const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
+  FitResult result;
+  RecentLoss recent{schedule_.steps_per_epoch()};
+>>>>>>> first
   const std::int64_t epochs = schedule_.batch(options_.steps - 1).epoch + 1;
   const auto evaluation_after = [&](std::int64_t epoch, Observer& watching) {
     strategy_.set_step(result.steps, RunKind::evaluation);
@@ -358,12 +368,13 @@ FitResult Fit::run(Observer& observer) {
 }  // namespace
 
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
-              const FitOptions& options, Observer& observer) {
-  return fit_with_fault(strategy, model, optimizer, data, options, observer, std::nullopt);
+              const FitOptions& options, Observer& observer, Here here) {
+  return fit_with_fault(strategy, model, optimizer, data, options, observer, std::nullopt, here);
 }
 
 FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
-                         const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault) {
+                         const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault,
+                         Here here) {
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)
     throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
@@ -374,16 +385,21 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
+<<<<<<< HEAD
   if (options.start.steps < 0 || options.start.steps > options.steps)
     throw InvalidArgument{
         fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start.steps)};
   (void)strategy.same_on_all(options.on_divergence);
   (void)strategy.same_on_all(options.start.steps);
   if (strategy.store().has_unsealed()) strategy.seal();
+=======
+  (void)strategy.same_on_all(options.on_divergence, here);
+  if (strategy.store().has_unsealed()) strategy.seal(here);
+>>>>>>> first
   if (fault && strategy.group().rank() == 0)
     log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),
                              fault->step + 1));
-  return Fit{strategy, model, optimizer, data, options, fault}.run(observer);
+  return Fit{strategy, model, optimizer, data, options, fault, here}.run(observer);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // A training that fails in the middle and goes on, again and again, on other numbers of simulated ranks, ends in the
 // bytes of one that was never disturbed. Kills of real processes are in tests/faults.
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -92,4 +93,22 @@ TEST_CASE("a training goes on from a checkpoint of its own alone, and begins ane
                                              (option == "--hidden" ? Arguments{} : Arguments{"--hidden", "5"}) + from),
                       Catch::Contains(told));
   CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--steps", "1"} + from), Catch::Contains("2 are made"));
+}
+
+TEST_CASE("a moving average that is alike on seven ranks is saved as it is") {
+  // The fixed order adds seven of them up to a sum whose seventh is another number.
+  float alike = 0.1F;
+  while ((4 * alike + (2 * alike + alike)) / 7 == alike) alike = std::nextafter(alike, 1.0F);
+  const TemporaryDirectory folder;
+  sim::run({.ranks = 7}, [&](Strategy& strategy, int) {
+    const auto average =
+        strategy.create_sync_on_read({.aggregation = VariableAggregation::mean}, [&] { return Tensor::scalar(alike); });
+    strategy.seal();
+    CHECK(strategy.extended().read_var(average).to_vector<float>().front() != alike);
+    CheckpointManager checkpoints{strategy, {.folder = folder.path() / "checkpoints"}};
+    checkpoints.save(1);
+    average.assign(Tensor::scalar(0.0F));
+    (void)checkpoints.resume_latest();
+    CHECK(average.local().to_vector<float>().front() == alike);
+  });
 }

@@ -1,6 +1,7 @@
 // Faults of a job on several hosts: a rank there is found from here, and a host that is out of reach is said to be.
 #include <algorithm>
 #include <csignal>
+#include <optional>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -24,7 +25,8 @@ Launch on(const Hosts& hosts, int ranks_each, const Arguments& mpirun_arguments 
   };
 }
 
-End send_to(int rank, int signal, const Hosts& hosts, int ranks_each) {
+/// Sends a signal to a rank, or to mpirun where there is no rank.
+End send_to(std::optional<int> rank, int signal, const Hosts& hosts, int ranks_each) {
   End end = end_of(on(hosts, ranks_each), [&](RunningJob& job) { job.send(signal, rank); });
   CHECK(hosts.sessions_left().empty());
   return end;
@@ -95,6 +97,26 @@ TEST_CASE("a rank that is stopped on any host is named, and the job ends within 
   CHECK(end.after > 1.5s);
   CHECK(end.after < limit);
   check_blames(end.outcome.err, rank, "has stopped: no sign of life for 2 s");
+}
+
+TEST_CASE(
+    "mpirun that is interrupted or terminated takes the ranks of all hosts along, and one line says in which step") {
+  const auto [signal, ranks_each] = GENERATE(table<int, int>({{SIGINT, 1}, {SIGTERM, 2}}));
+  const Hosts hosts{2};
+  const End end = send_to(std::nullopt, signal, hosts, ranks_each);
+  INFO("signal: " << signal << "\nstderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code != 0);
+  CHECK(end.after < limit);
+  check_interrupted(end.outcome.err);
+}
+
+TEST_CASE("the only rank of a host that is terminated alone is named") {
+  const Hosts hosts{2};
+  const End end = send_to(0, SIGTERM, hosts, 1);
+  INFO("stderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code != 0);
+  CHECK(end.after < limit);
+  check_blames(end.outcome.err, 0, "is gone: SIGTERM ended it");
 }
 
 TEST_CASE("the only rank of a host that is killed or stopped is found by the other hosts") {

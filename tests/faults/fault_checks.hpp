@@ -53,6 +53,13 @@ class SharedMemory {
   std::set<std::string> before_;
 };
 
+/// One line of the whole job says in which step it was interrupted.
+inline void check_interrupted(const std::string& err) {
+  const auto lines = lines_starting_with(err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: interrupted ") && Catch::Contains(" step "));
+}
+
 /// One line of the whole job blames a replica, the right one, and says `told`.
 inline void check_blames(const std::string& err, int rank, const std::string& told) {
   CHECK(lines_starting_with(err, "lockstep:").size() == 1);

@@ -80,7 +80,7 @@ TEST_CASE("a fault in a job of one rank is that job's own error") {
   const auto lines = lines_starting_with(outcome.err, "lockstep:");
   REQUIRE(lines.size() == 1);
   CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: error: LOCKSTEP_FAULT: thrown in step 1; this was in step 1, "
-                                              "computing (fit.cpp:"));
+                                              "computing (training.cpp:"));
 }
 
 TEST_CASE("a fault after the last step never happens") {

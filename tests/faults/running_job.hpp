@@ -45,7 +45,8 @@ class RunningJob {
                           });
   }
 
-  /// The process of a rank, or of mpirun where there is no rank; nothing where it is not there.
+  /// The process of a rank, or of mpirun where there is no rank; nothing where it is not there. mpirun's daemons, and
+  /// what starts them, are no ranks either.
   std::optional<pid_t> find(std::optional<int> rank) const {
     const std::string mark = fmt::format("{}={}", variable, marker_);
     for (const auto& entry : std::filesystem::directory_iterator{"/proc"}) {
@@ -58,7 +59,7 @@ class RunningJob {
         if (text == mark) mine = true;
         if (text.starts_with("OMPI_COMM_WORLD_RANK=")) found_rank = std::stoi(text.substr(text.find('=') + 1));
       }
-      if (mine && found_rank == rank) return std::stoi(name);
+      if (mine && found_rank == rank && (rank || is_mpirun(entry.path()))) return std::stoi(name);
     }
     return std::nullopt;
   }
@@ -99,6 +100,12 @@ class RunningJob {
 
  private:
   static constexpr const char* variable = "LOCKSTEP_TEST_RUNNING_JOB";
+
+  static bool is_mpirun(const std::filesystem::path& process) {
+    std::ifstream file{process / "comm"};
+    std::string name;
+    return std::getline(file, name) && name.starts_with("mpirun");
+  }
 
   std::string metrics() const { return folder_.path() / "metrics.jsonl"; }
 

@@ -104,7 +104,7 @@ TEST_CASE("a training that goes on is as if it had not stopped") {
 TEST_CASE("a mean that is alike on all ranks is saved as it is, and another as the mean") {
   const SharedFolder folder;
   Program program;
-  const float alike = 0.1F;  // three of them, divided by three, are another number
+  const float alike = 0.1F;
   CheckpointManager checkpoints{program.strategy, in(folder)};
   checkpoints.save(1);
   copy(Tensor::scalar(odd_one() ? 5.0F : 2.0F).view(), program.mean.local(), program.strategy.stream());
@@ -139,6 +139,9 @@ TEST_CASE("what cannot be restored is passed over, and another training's is ref
   CHECK(program.values() == std::vector<float>{1, 2});
   CHECK_THAT(failure_of([&] { (void)checkpoints.resume(all / "step-2"); }),
              Catch::Contains("weights.safetensors: has 60 bytes; expected "));
+
+  CHECK_THAT(failure_of([&] { (void)checkpoints.resume(all); }),
+             Catch::Contains("is a folder of checkpoints; expected one of them, such as step-2"));
 
   on_chief_alone([&] { fs::remove(all / "step-1" / "manifest.json"); });
   CHECK_THAT(failure_of([&] { (void)checkpoints.resume_latest(); }),

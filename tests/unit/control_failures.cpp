@@ -213,6 +213,20 @@ TEST_CASE("a line about a failure names the step and what the rank did last in i
           meeting.set_step(40, RunKind::evaluation);
           meeting.enter_run();
         }) == "in the evaluation after step 40, computing");
+  const auto run_named = [&](MeetingPoint& meeting, std::uint64_t step) {
+    const MeetingPoint::NamedSteps named = meeting.keep_named_steps();
+    meeting.set_step(step, RunKind::evaluation);
+    run(meeting);
+  };
+  CHECK(line_after([&](MeetingPoint& meeting) {
+          run_named(meeting, 40);
+          meeting.enter_run();
+        }) == "in step 2, computing");
+  CHECK(line_after([&](MeetingPoint& meeting) {
+          meeting.set_step(7, RunKind::step);
+          run_named(meeting, 40);
+          meeting.enter_run();
+        }) == "in step 7, computing");
 }
 
 TEST_CASE("only what the program did wrong is told with its place") {

@@ -290,3 +290,30 @@ TEST_CASE("where everyone was told to end, on another node too, nobody is named"
   CHECK(survivor.wait() == -SIGTERM);
   CHECK(captured.text() == "lockstep: interrupted before the first step, computing\n");
 }
+
+TEST_CASE(
+    "where mpirun told one node to end and the others live on, it was interrupted; anybody else's signal is not") {
+  const bool by_parent = GENERATE(true, false);
+  CAPTURE(by_parent);
+  CapturedStderr captured;
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  ChildProcess told{[&]() -> int {
+    Ranks ranks{{0, 0, 2}};
+    if (!ranks.hears(0, 2)) return 97;
+    ranks.table(0).write(1, {.phase = Phase::computing, .terminated = true});
+    const Watchdog watchdog{ranks.table(0), {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }, &ranks.beats(0)};
+    if (::write(ready[1], "", 1) != 1) return 96;
+    if (!by_parent) ::raise(SIGTERM);
+    return eventually([&] {
+      ranks.beat(2);
+      return false;
+    });
+  }};
+  char byte;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  if (by_parent) told.signal(SIGTERM);
+  CHECK(told.wait() == -SIGTERM);
+  CHECK(captured.text() == (by_parent ? "lockstep: interrupted before the first step, computing\n" : ""));
+  for (const int end : ready) ::close(end);
+}

@@ -63,6 +63,16 @@ TEST_CASE("a tag's site is the file's name without its folder, and the line") {
   CHECK(tag.site_text().find('/') == std::string::npos);
 }
 
+TEST_CASE("a place that nobody knows is left out") {
+  Tag tag = tag_of(TagKind::seal);
+  tag.set_site(Here{});
+  CHECK(describe(tag) == "the sealing of the variables");
+  tag.kind = TagKind::merge;
+  tag.count = 2;
+  CHECK(describe(tag) == "merge_call #2");
+  CHECK(site_of(Here{}).empty());
+}
+
 TEST_CASE("a file name too long for a tag loses its end, never its line number") {
   Tag tag;
   tag.set_site(here_in_a_long_name());

@@ -64,8 +64,8 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
   const auto refused = [&](const std::function<void()>& collective) {
     const auto before = f.group->meeting().meetings();
     CHECK_THROWS_AS(collective(), ContextError);
-    CHECK_THROWS_WITH(collective(), Catch::StartsWith("merge_call, or another collective, while this rank's stream is "
-                                                      "being captured into a CUDA graph"));
+    CHECK_THROWS_WITH(collective(), Catch::StartsWith("merge_call, or another collective (strategy_capture.cpp:") &&
+                                        Catch::Contains("): this rank's stream is being captured into a CUDA graph"));
     CHECK(f.group->meeting().meetings() == before);
   };
   f.capturing = true;
@@ -91,6 +91,16 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
     f.capturing = false;
     CHECK(context.all_reduce(ReduceOp::sum, 1) == 1);  // the refusal was this rank's own, and is over
   });
+}
+
+TEST_CASE("the sealing that a run begins with is told with the place of the run") {
+  Fixture f;
+  (void)f.strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
+  f.capturing = true;
+  const auto ignore = [](const auto&...) {};
+  const std::string place = "(strategy_capture.cpp:" + std::to_string(__LINE__ + 1) + "): ";
+  CHECK_THROWS_WITH(f.strategy.run(ignore), Catch::Contains(place));
+  CHECK_THROWS_WITH(f.strategy.run(ignore, 1, 2), Catch::StartsWith("merge_call, or another collective: "));
 }
 
 TEST_CASE("what is this rank's alone goes on while its stream is captured") {

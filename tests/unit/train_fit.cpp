@@ -4,6 +4,7 @@
 #include <functional>
 #include <numbers>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -375,13 +376,17 @@ TEST_CASE("an evaluation may take the first samples alone, and each step knows h
   CHECK(train(text(1, 4), test, more).result.last_evaluation.samples == 11);
 }
 
-TEST_CASE("what goes wrong in a fit is told with its step, or its evaluation") {
-  struct ThrowsInEvaluation final : Observer {
+TEST_CASE("what goes wrong in a fit is told with its step or its evaluation, and what goes wrong after it is not") {
+  struct Evaluations final : Observer {
+    bool fail = false;
     void on_step(const StepReport&) override {}
-    void on_evaluating(const EvaluationProgress&) override { throw std::runtime_error{"in an evaluation"}; }
+    void on_evaluating(const EvaluationProgress&) override {
+      if (fail) throw std::runtime_error{"in an evaluation"};
+    }
     void on_evaluation(const EvaluationReport&) override {}
-  } observer;
-  const auto line_of = [&](std::size_t bad_call) {
+  };
+  /// The line about a failure in the fit, if there is one, and that about a run after it.
+  const auto lines_of = [](std::optional<std::size_t> bad_call, bool evaluations_fail) {
     const auto group = make_local_group();
     Strategy strategy{*group};
     ScriptedModel model{strategy, 1, [&](std::size_t call, const SampleBatch&) {
@@ -389,15 +394,33 @@ TEST_CASE("what goes wrong in a fit is told with its step, or its evaluation") {
                           return std::vector{0.0};
                         }};
     Sgd sgd{{.learning_rate = 1}};
+    Evaluations evaluations;
+    evaluations.fail = evaluations_fail;
     const TextSet set = text(8, 5);
     const TextSamples samples{set};
     const FitOptions options{.global_batch = 2, .steps = 3, .shards = 1, .evaluate_every = 2};
-    CHECK_THROWS_AS(fit(strategy, model, sgd, {samples, samples}, options, observer), std::runtime_error);
-    return group->meeting().failure()->line;
+    const auto line_of = [&](const auto& program) -> std::string {
+      try {
+        program();
+        return "none";
+      } catch (const std::runtime_error&) {
+        return group->meeting().failure()->line;
+      }
+    };
+    const std::string in_fit = line_of([&] { fit(strategy, model, sgd, {samples, samples}, options, evaluations); });
+    const auto fail = [](ReplicaContext&) { throw std::runtime_error{"in another run"}; };
+    return std::pair{in_fit, line_of([&] { strategy.run(fail); })};
   };
-  CHECK_THAT(line_of(1), Catch::Contains("in a step; this was in step 2, computing (fit.cpp:"));
-  CHECK_THAT(line_of(9),
-             Catch::Contains("in an evaluation; this was in the evaluation after step 2, computing (fit.cpp:"));
+  const auto told = [](const std::string& where) { return Catch::Contains(where + ", computing (train_fit.cpp:"); };
+  const auto [in_step, after_step] = lines_of(1, false);
+  CHECK_THAT(in_step, told("in a step; this was in step 2"));
+  CHECK_THAT(after_step, told("in another run; this was in step 3"));
+  const auto [in_evaluation, after_evaluation] = lines_of({}, true);
+  CHECK_THAT(in_evaluation, told("in an evaluation; this was in the evaluation after step 2"));
+  CHECK_THAT(after_evaluation, told("in another run; this was in step 4"));
+  const auto [nowhere, after] = lines_of({}, false);
+  CHECK(nowhere == "none");
+  CHECK_THAT(after, told("in another run; this was in step 6"));  // three steps and two evaluations were runs before
 }
 
 TEST_CASE("an only shard is accumulated where its gradient belongs") {

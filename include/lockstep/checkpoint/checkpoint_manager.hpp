@@ -20,7 +20,7 @@ namespace lockstep {
 //   weights.safetensors    every variable, under Variable::name
 //   optimizer.safetensors  every piece of optimizer state, under the name that VariableStore::optimizer_state gives it
 //   manifest.json          {"format":1,"program":"lockstep 0.1.0","step":N,"training":{…},"kernels":…,"state":{…},
-//                          "files":{NAME:{"bytes":…,"digests":{TENSOR:XXHASH64,…}},…}}
+//                          "files":{NAME:{"bytes":…,"digests":{TENSOR:XXHASH64,…}},…},"digest":XXHASH64 of the rest}
 // in the formats of checkpoint.hpp. Nothing in it depends on the number of ranks. It is written under another name,
 // synced, and renamed, so a folder that is called `step-N` is complete. Beside it, the symbolic link `latest` points to
 // the newest; it is switched last. A checkpoint of a step that has one already is exchanged with it.

@@ -128,6 +128,22 @@ class MeetingPoint {
   /// LOCAL. Says what the next outermost runs are, for messages. Without it, each counts as the next step.
   void set_step(std::uint64_t step, RunKind kind) { named_.emplace(step, kind); }
 
+  /// LOCAL. At its end, later runs are what they were before it: what `set_step` said in between is forgotten.
+  class [[nodiscard]] NamedSteps {
+   public:
+    NamedSteps(const NamedSteps&) = delete;
+    NamedSteps& operator=(const NamedSteps&) = delete;
+    ~NamedSteps() { meeting_.named_ = before_; }
+
+   private:
+    friend class MeetingPoint;
+    explicit NamedSteps(MeetingPoint& meeting) : meeting_{meeting}, before_{meeting.named_} {}
+
+    MeetingPoint& meeting_;
+    std::optional<std::pair<std::uint64_t, RunKind>> before_;
+  };
+  NamedSteps keep_named_steps() { return NamedSteps{*this}; }
+
   /// COLL, blocking. Ends a run, with an agreement. It finds a rank that made fewer merge_calls, one whose `result` has
   /// another signature, and one that holds something else according to `comparison`.
   void leave_run(int strategy, const Here& here, std::string_view result = {}, const Comparison& comparison = {});

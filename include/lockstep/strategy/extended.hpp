@@ -215,37 +215,60 @@ class StrategyExtended {
   /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment goes straight to this rank's component. `fn`
   /// gets the handle in its own type, so a MirroredVariable stays one. Every rank must make the same update; arguments
   /// that may differ by rank do not compile.
-  template <std::derived_from<Variable> V, class Fn, SameOnEveryReplica... T>
-  requires UpdateFunctionFor<Fn, V, T...>
-  auto update(const V& variable, Fn&& fn, const T&... arguments) -> detail::result_t<Fn, const V&, local_t<T>...> {
-    require_own(variable, "update");
-    const Update update{*strategy_, "update"};
-    return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
+  template <std::derived_from<Variable> V, class Fn>
+  requires UpdateFunctionFor<Fn, V>
+  auto update(const V& variable, Fn&& fn, Here here = Here::current()) -> detail::result_t<Fn, const V&> {
+    return update_at(here, variable, std::forward<Fn>(fn));
+  }
+  template <std::derived_from<Variable> V, class Fn, SameOnEveryReplica T>
+  requires UpdateFunctionFor<Fn, V, T>
+  auto update(const V& variable, Fn&& fn, const T& argument, Here here = Here::current())
+      -> detail::result_t<Fn, const V&, local_t<T>> {
+    return update_at(here, variable, std::forward<Fn>(fn), argument);
+  }
+  template <std::derived_from<Variable> V, class Fn, SameOnEveryReplica T1, SameOnEveryReplica T2,
+            SameOnEveryReplica... T>
+  requires UpdateFunctionFor<Fn, V, T1, T2, T...>
+  auto update(const V& variable, Fn&& fn, const T1& first, const T2& second, const T&... rest)
+      -> detail::result_t<Fn, const V&, local_t<T1>, local_t<T2>, local_t<T>...> {
+    return update_at({}, variable, std::forward<Fn>(fn), first, second, rest...);
   }
 
   /// LOCAL. Calls `fn(…)` in update context, for state that belongs to the given variables but is not a variable
   /// itself.
-  template <class Fn, SameOnEveryReplica... T>
-  requires NonSlotFunctionFor<Fn, T...>
-  auto update_non_slot(const VariableList& variables, Fn&& fn, const T&... arguments)
-      -> detail::result_t<Fn, local_t<T>...> {
-    for (const Variable& variable : variables) require_own(variable, "update_non_slot");
-    const Update update{*strategy_, "update_non_slot"};
-    return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
+  template <class Fn>
+  requires NonSlotFunctionFor<Fn>
+  auto update_non_slot(const VariableList& variables, Fn&& fn, Here here = Here::current()) -> detail::result_t<Fn> {
+    return update_non_slot_at(here, variables, std::forward<Fn>(fn));
+  }
+  template <class Fn, SameOnEveryReplica T>
+  requires NonSlotFunctionFor<Fn, T>
+  auto update_non_slot(const VariableList& variables, Fn&& fn, const T& argument, Here here = Here::current())
+      -> detail::result_t<Fn, local_t<T>> {
+    return update_non_slot_at(here, variables, std::forward<Fn>(fn), argument);
+  }
+  template <class Fn, SameOnEveryReplica T1, SameOnEveryReplica T2, SameOnEveryReplica... T>
+  requires NonSlotFunctionFor<Fn, T1, T2, T...>
+  auto update_non_slot(const VariableList& variables, Fn&& fn, const T1& first, const T2& second, const T&... rest)
+      -> detail::result_t<Fn, local_t<T1>, local_t<T2>, local_t<T>...> {
+    return update_non_slot_at({}, variables, std::forward<Fn>(fn), first, second, rest...);
   }
 
   /// LOCAL. Deals out `items`, which must be the same on every rank: replica r of N calls `fn(item, …)` for items
   /// r, r + N, r + 2 N, …, in cross-replica context, with its component of Mirrored arguments. Nothing is sent.
-  template <std::ranges::random_access_range Items, class Fn, SameOnEveryReplica... T>
-  requires MapFunctionFor<Fn, Items, T...>
-  auto map(const Items& items, Fn&& fn, const T&... arguments) {
-    using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>;
-    const Scope scope = enter("map");
-    const auto count = std::ranges::ssize(items);
-    std::vector<Result> results;
-    for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas())
-      results.push_back(std::invoke(fn, std::ranges::begin(items)[i], Locality<T>::to_local(arguments)...));
-    return PerReplica{MapOutput<Result>{std::move(results), count}};
+  template <std::ranges::random_access_range Items, class Fn>
+  requires MapFunctionFor<Fn, Items>
+  auto map(const Items& items, Fn&& fn, Here here = Here::current()) { return map_at(here, items, fn); }
+  template <std::ranges::random_access_range Items, class Fn, SameOnEveryReplica T>
+  requires MapFunctionFor<Fn, Items, T>
+  auto map(const Items& items, Fn&& fn, const T& argument, Here here = Here::current()) {
+    return map_at(here, items, fn, argument);
+  }
+  template <std::ranges::random_access_range Items, class Fn, SameOnEveryReplica T1, SameOnEveryReplica T2,
+            SameOnEveryReplica... T>
+  requires MapFunctionFor<Fn, Items, T1, T2, T...>
+  auto map(const Items& items, Fn&& fn, const T1& first, const T2& second, const T&... rest) {
+    return map_at({}, items, fn, first, second, rest...);
   }
 
   /// COLL, blocking. For library code: the loop of run_steps_on_iterator (multi_step.hpp). Calls `step` in this
@@ -313,15 +336,44 @@ class StrategyExtended {
   /// Enters update context until it is destroyed.
   class Update {
    public:
-    Update(Strategy& strategy, std::string_view call);
+    explicit Update(Strategy& strategy);
     Update(const Update&) = delete;
     ~Update();
   };
 
   using Leaves = std::vector<detail::Leaf>;
+  using Place = std::optional<Here>;  ///< of a call in the program, if that is known
+
+  template <class V, class Fn, class... T>
+  auto update_at(const Place& here, const V& variable, Fn&& fn, const T&... arguments)
+      -> detail::result_t<Fn, const V&, local_t<T>...> {
+    require_own(variable, "update", here);
+    const Update update{*strategy_};
+    return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
+  }
+
+  template <class Fn, class... T>
+  auto update_non_slot_at(const Place& here, const VariableList& variables, Fn&& fn, const T&... arguments)
+      -> detail::result_t<Fn, local_t<T>...> {
+    require_context("update_non_slot", here);
+    for (const Variable& variable : variables) require_own(variable, "update_non_slot", here);
+    const Update update{*strategy_};
+    return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
+  }
+
+  template <class Items, class Fn, class... T>
+  auto map_at(const Place& here, const Items& items, Fn& fn, const T&... arguments) {
+    using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>;
+    const Scope scope = enter("map", here);
+    const auto count = std::ranges::ssize(items);
+    std::vector<Result> results;
+    for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas())
+      results.push_back(std::invoke(fn, std::ranges::begin(items)[i], Locality<T>::to_local(arguments)...));
+    return PerReplica{MapOutput<Result>{std::move(results), count}};
+  }
 
   /// Enters cross-replica context until the result is destroyed.
-  Scope enter(std::string_view call, const std::optional<Here>& here = {}) const;
+  Scope enter(std::string_view call, const Place& here) const;
   int replica() const;
   int replicas() const;
 
@@ -347,7 +399,7 @@ class StrategyExtended {
     if constexpr (ReducibleNumber<T>) {
       if (mine.empty()) mine.push_back(T{0});
     } else {
-      require_item_each(mapped.items());
+      require_item_each(mapped.items(), here);
     }
     std::vector<Leaves> of_items;
     for (const T& each : mine) of_items.push_back(detail::leaves_of(each));
@@ -363,9 +415,9 @@ class StrategyExtended {
 
   /// ContextError, which begins with `call` and its place, unless this is the strategy's cross-replica context or the
   /// default one.
-  void require_context(std::string_view call, const std::optional<Here>& here = {}) const;
+  void require_context(std::string_view call, const Place& here) const;
   /// The same, and InvalidArgument for another strategy's variable.
-  void require_own(const Variable& variable, std::string_view call, const std::optional<Here>& here = {}) const;
+  void require_own(const Variable& variable, std::string_view call, const Place& here) const;
   void require_value_itself(ReduceOp op, Kind kind, const Here& here) const;
   /// Replaces the leaves by copies on the same device.
   void copy(Leaves& leaves) const;
@@ -375,7 +427,7 @@ class StrategyExtended {
   void batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations, const Here& here);
   bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
-  void require_item_each(std::int64_t items) const;
+  void require_item_each(std::int64_t items, const Here& here) const;
   Leaves reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::int64_t items,
                        std::optional<OneReplica> destination, std::string_view more, const Here& here);
 

@@ -188,9 +188,9 @@ class Strategy {
     return broadcast_made<detail::value_result_t<Make>>(make, here);
   }
 
-  /// LOCAL, in any context. ContextError while this rank's stream is being captured into a CUDA graph. For library code
-  /// that enqueues work before it meets the other ranks.
-  void require_not_captured();
+  /// LOCAL, in any context. ContextError, which names `here`, while this rank's stream is being captured into a CUDA
+  /// graph. For library code that enqueues work before it meets the other ranks.
+  void require_not_captured(const Here& here = Here::current());
 
   /// COLL, blocking, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
   /// ContextError, before any communication, while the stream is being captured into a CUDA graph.
