@@ -97,6 +97,7 @@ std::string describe(const Tag& tag) {
     case TagKind::chief: return fmt::format("the end of the chief's work ({})", tag.site_text());
     case TagKind::merge: return call("merge_call");
     case TagKind::sum: return fmt::format("sum #{} of the step ({})", tag.count, tag.site_text());
+    case TagKind::open_sum: return fmt::format("the sum of all_reduce_async ({})", tag.site_text());
     case TagKind::close: return "the end of the step";
     case TagKind::error: return "a failure";
     case TagKind::leave: return "the end of the job";
@@ -139,6 +140,7 @@ bool is_call(TagKind kind) {
     case TagKind::close:
     case TagKind::error:
     case TagKind::sum:
+    case TagKind::open_sum:
     case TagKind::leave: return false;
   }
   return false;
