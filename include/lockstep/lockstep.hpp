@@ -56,6 +56,7 @@
 #include <lockstep/strategy/multi_step.hpp>
 #include <lockstep/strategy/named_values.hpp>
 #include <lockstep/strategy/object_bytes.hpp>
+#include <lockstep/strategy/pending_reduction.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/strategy/variable.hpp>

@@ -106,6 +106,7 @@ bool MeetingPoint::has_called_since() const {
 
 Tag MeetingPoint::next_tag(TagKind kind, int strategy, const Here& here, std::string_view text) {
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
+  make_open_sum();
   Tag tag = make_tag(kind, strategy);
   tag.set_site(here);
   require_not_covered(tag);
@@ -158,6 +159,7 @@ void MeetingPoint::enter_after_last() {
 void MeetingPoint::fail(std::exception_ptr exception) {
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   if (covered_) std::rethrow_exception(exception);  // it leaves the computation, whose end announces it
+  make_open_sum();
   ++sequence_;
   Tag tag = make_tag(TagKind::error, 0);
   // Left out of the comparison: two ranks that fail have both failed, wherever they are.
@@ -201,16 +203,29 @@ void MeetingPoint::Covered::require_no_agreement() const {
   if (refused_) std::rethrow_exception(refused_);
 }
 
-void MeetingPoint::Covered::enter_sum() {
-  ++sum_.count;
-  ++meeting_.waits_;
-  meeting_.sum_ = &sum_;
-  if (meeting_.phases_) meeting_.phases_->enter_meeting(meeting_.waits_, sum_);
+void MeetingPoint::enter_sum(const Tag& sum) {
+  ++waits_;
+  sum_ = &sum;
+  if (phases_) phases_->enter_meeting(waits_, sum);
 }
 
-void MeetingPoint::Covered::leave_sum() {
-  meeting_.sum_ = nullptr;
-  if (meeting_.phases_) meeting_.phases_->leave_meeting();
+void MeetingPoint::leave_sum() {
+  sum_ = nullptr;
+  if (phases_) phases_->leave_meeting();
+}
+
+void MeetingPoint::make_open_sum() {
+  const auto sum = std::exchange(open_, nullptr);
+  if (!sum) return;
+  Tag tag;
+  tag.kind = TagKind::open_sum;
+  std::memcpy(tag.site, last_.site, sizeof tag.site);
+  struct Leave {
+    MeetingPoint& meeting;
+    ~Leave() { meeting.leave_sum(); }
+  } const leave{*this};
+  enter_sum(tag);
+  sum();
 }
 
 MeetingPoint::Alone::Alone(PhaseTable* phases) : phases_{phases} {

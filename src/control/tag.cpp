@@ -101,6 +101,7 @@ std::string describe(const Tag& tag) {
     case TagKind::chief: return "the end of the chief's work" + at;
     case TagKind::merge: return call("merge_call");
     case TagKind::sum: return fmt::format("sum #{} of the step{}", tag.count, at);
+    case TagKind::open_sum: return "the sum of all_reduce_async" + at;
     case TagKind::close: return "the end of the step";
     case TagKind::error: return "a failure";
     case TagKind::leave: return "the end of the job";
@@ -143,6 +144,7 @@ bool is_call(TagKind kind) {
     case TagKind::close:
     case TagKind::error:
     case TagKind::sum:
+    case TagKind::open_sum:
     case TagKind::leave: return false;
   }
   return false;

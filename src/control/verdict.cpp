@@ -74,6 +74,7 @@ std::string act(const Tag& tag, std::size_t ranks) {
     case TagKind::chief:
     case TagKind::merge:
     case TagKind::sum:
+    case TagKind::open_sum:
     case TagKind::error: break;
   }
   const std::string in_run = tag.where == Position::Where::in_run ? " in " + name_of_run(tag.run_kind, tag.step) : "";

@@ -1,7 +1,14 @@
 // What all reductions share: turning a list of tensors into a few flat pieces of memory, and back.
 #pragma once
 
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <vector>
+
 #include <lockstep/reduce/cross_device_ops.hpp>
+
+#include "reduce/message_plan.hpp"
 
 namespace lockstep::detail {
 
@@ -25,6 +32,48 @@ class Scratch {
   Buffer buffer_;
 };
 
+/// Tensors of one type as one piece of memory.
+class Message {
+ public:
+  /// If the parts are not contiguous, enqueues copies of them to the memory that `take(dtype, count)` returns, which
+  /// must outlive this object.
+  template <class Take>
+  Message(std::vector<TensorView> parts, Stream& stream, Take&& take) : parts_{std::move(parts)} {
+    if (const auto whole = contiguous(parts_)) {
+      flat_ = *whole;
+    } else {
+      is_packed_ = true;
+      flat_ = take(parts_.front().dtype(), count_of(parts_));
+      for_each_part([&](const TensorView& there, const TensorView& part) { copy(part, there, stream); });
+    }
+  }
+
+  const TensorView& flat() const { return flat_; }
+
+  /// Enqueues copies back to the parts, if they were copied.
+  void unpack(Stream& stream) const {
+    if (is_packed_) for_each_part([&](const TensorView& there, const TensorView& part) { copy(there, part, stream); });
+  }
+
+ private:
+  /// The parts as one piece of memory, if they are contiguous.
+  static std::optional<TensorView> contiguous(std::span<const TensorView> parts);
+  static std::int64_t count_of(std::span<const TensorView> parts);
+
+  template <class Body>
+  void for_each_part(Body&& body) const {
+    std::int64_t first = 0;
+    for (const TensorView& part : parts_) {
+      body(flat_.slice(first, part.count()), part);
+      first += part.count();
+    }
+  }
+
+  std::vector<TensorView> parts_;
+  TensorView flat_;
+  bool is_packed_ = false;
+};
+
 /// Makes messages of tensors as `packing` says. Tensors that are adjacent in memory are passed on in place, others as a
 /// packed copy: one call per message.
 class FlatOps : public CrossDeviceOps {
@@ -36,6 +85,9 @@ class FlatOps : public CrossDeviceOps {
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override;
   Work start(const TensorView& message) override {
     return Work::later([this, message] { reduce(ReduceOp::sum, message); });
+  }
+  Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
+    return Work::later([this, op, all = std::vector(tensors.begin(), tensors.end())] { all_reduce(op, all); });
   }
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override;
   void broadcast(std::span<const TensorView> tensors, int root) override;
@@ -53,15 +105,39 @@ class FlatOps : public CrossDeviceOps {
   virtual void reduce(ReduceOp op, const TensorView& flat) = 0;
   virtual void reduce_to(ReduceOp op, const TensorView& flat, int root) = 0;
 
+  /// Calls `body(parts)` once per message, with the parts of `tensors` that travel in it.
+  template <class Body>
+  void for_each_message(std::span<const TensorView> tensors, Body&& body) const;
+
  private:
   template <class Body>
-  void for_each_message(std::span<const TensorView> tensors, Body&& body);
-  template <class Body>
-  void packed(std::span<const TensorView> parts, Body&& body);
+  void for_each_flat(std::span<const TensorView> tensors, Body&& body);
 
   Communicator& communicator_;
   Packing packing_;
   Scratch packed_;
 };
+
+template <class Body>
+void FlatOps::for_each_message(std::span<const TensorView> tensors, Body&& body) const {
+  std::vector<DType> seen;
+  for (const TensorView& first : tensors) {
+    const DType dtype = first.dtype();
+    if (std::find(seen.begin(), seen.end(), dtype) != seen.end()) continue;
+    seen.push_back(dtype);
+    std::vector<TensorView> alike;
+    std::vector<std::int64_t> counts;
+    for (const TensorView& tensor : tensors) {
+      if (tensor.dtype() != dtype) continue;
+      alike.push_back(tensor);
+      counts.push_back(tensor.count());
+    }
+    for (const auto& message : plan_messages(packing_, counts, size_of(dtype))) {
+      std::vector<TensorView> parts;
+      for (const Run& run : message) parts.push_back(alike[run.tensor].slice(run.first, run.count));
+      body(std::move(parts));
+    }
+  }
+}
 
 }  // namespace lockstep::detail

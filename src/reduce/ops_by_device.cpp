@@ -1,4 +1,5 @@
 // Reductions that send host tensors and GPU tensors to different planes.
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,15 @@ class OpsByDevice final : public CrossDeviceOps {
   std::string_view name() const override { return device_->name(); }
   const Packing& packing() const override { return device_->packing(); }
   Work start(const TensorView& message) override { return ops_of(message.device()).start(message); }
+  Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
+    auto started = std::make_shared<std::vector<Work>>();
+    by_device(tensors, [&](CrossDeviceOps& ops, std::span<const TensorView> some) {
+      started->push_back(ops.start_all_reduce(op, some));
+    });
+    return Work::later([started] {
+      for (Work& work : *started) work.wait();
+    });
+  }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     by_device(tensors, [&](CrossDeviceOps& ops, std::span<const TensorView> some) { ops.all_reduce(op, some); });

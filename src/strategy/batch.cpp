@@ -70,6 +70,12 @@ std::string Batch::leaves_text() const {
 void Batch::all_reduce(CrossDeviceOps& reductions) {
   for_both([&](auto some) { reductions.all_reduce(op_, some); });
 }
+Work Batch::start_dense(CrossDeviceOps& reductions) {
+  return views_.empty() ? Work::done() : reductions.start_all_reduce(op_, views_);
+}
+void Batch::all_reduce_slices(CrossDeviceOps& reductions) {
+  for_slices([&](auto some) { reductions.all_reduce(op_, some); });
+}
 void Batch::reduce_to_one(CrossDeviceOps& reductions, int root) {
   for_both([&](auto some) { reductions.reduce_to_one(op_, some, root); });
 }
@@ -81,6 +87,11 @@ void Batch::broadcast(CrossDeviceOps& reductions, int root) {
 template <class Collective>
 void Batch::for_both(Collective&& collective) {
   if (!views_.empty()) collective(std::span<const TensorView>{views_});
+  for_slices(collective);
+}
+
+template <class Collective>
+void Batch::for_slices(Collective&& collective) {
   std::vector<IndexedSlices> all;
   for (const Leaf& leaf : leaves_)
     if (const auto* const slices = std::get_if<IndexedSlices>(&leaf)) all.push_back(*slices);

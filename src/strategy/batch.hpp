@@ -45,12 +45,17 @@ class Batch {
   std::string leaves_text() const;
 
   void all_reduce(CrossDeviceOps& reductions);
+  /// `all_reduce` in two parts. The first returns at once.
+  Work start_dense(CrossDeviceOps& reductions);
+  void all_reduce_slices(CrossDeviceOps& reductions);
   void reduce_to_one(CrossDeviceOps& reductions, int root);
   void broadcast(CrossDeviceOps& reductions, int root);
 
  private:
   template <class Collective>
   void for_both(Collective&& collective);
+  template <class Collective>
+  void for_slices(Collective&& collective);
 
   ReduceOp op_;
   std::vector<Leaf>& leaves_;

@@ -1,3 +1,7 @@
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
@@ -6,9 +10,14 @@
 #include "strategy/batch.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/defaults.hpp"
+#include "strategy/started_reduction.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
+
+ReplicaContext::~ReplicaContext() {
+  for (const auto& each : started_) each->leave_run();
+}
 
 Strategy& ReplicaContext::strategy() const {
   return extended_.strategy();
@@ -66,6 +75,29 @@ void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std
   detail::Batch batch{call, op, leaves, strategy().stream()};
   declared_merge(
       batch.text(method, structure), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
+}
+
+std::shared_ptr<detail::StartedReduction> ReplicaContext::start_leaves(ReduceOp op, std::vector<detail::Leaf> leaves,
+                                                                       std::string_view structure, const Here& here) {
+  const detail::Call call{"all_reduce_async", here};
+  detail::require_current(*this, call);
+  strategy().require_not_captured();
+  const auto reduction = std::make_shared<detail::StartedReduction>(*this, call, op, std::move(leaves));
+  strategy().agree(TagKind::merge, here, reduction->text(structure));
+  reduction->start(strategy().reductions());
+  strategy().group().meeting().open_sum([reduction] { reduction->finish(); });
+  started_.push_back(reduction);
+  return reduction;
+}
+
+void ReplicaContext::forget(const detail::StartedReduction& reduction) {
+  std::erase_if(started_, [&](const auto& each) { return each.get() == &reduction; });
+}
+
+void ReplicaContext::require_waited_for() const {
+  if (started_.empty()) return;
+  throw ContextError{fmt::format("{}nothing waited for the result: call wait() on it before the end of the run",
+                                 started_.front()->call_text())};
 }
 
 }  // namespace lockstep

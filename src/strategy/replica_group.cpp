@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -20,11 +21,11 @@ class GuardedOps final : public CrossDeviceOps {
   std::string_view name() const override { return ops_->name(); }
   const Packing& packing() const override { return ops_->packing(); }
   Work start(const TensorView& message) override {
-    // What the program measures begins with the start and ends with the wait.
-    if (around_) return Work::later([this, message] { guard([&] { ops_->start(message).wait(); }); });
-    std::optional<Work> started;
-    guard([&] { started = ops_->start(message); });
-    return Work::later([this, work = std::make_shared<Work>(*std::move(started))] { guard([&] { work->wait(); }); });
+    return guarded([this, message] { return ops_->start(message); });
+  }
+  Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
+    return guarded(
+        [this, op, all = std::vector(tensors.begin(), tensors.end())] { return ops_->start_all_reduce(op, all); });
   }
   SharedAllocation allocate_shared(std::size_t bytes) override { return ops_->allocate_shared(bytes); }
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
@@ -47,6 +48,16 @@ class GuardedOps final : public CrossDeviceOps {
   }
 
  private:
+  /// What `start` starts.
+  template <class Start>
+  Work guarded(Start start) {
+    // What the program measures begins with the start and ends with the wait.
+    if (around_) return Work::later([this, start] { guard([&] { start().wait(); }); });
+    std::optional<Work> started;
+    guard([&] { started = start(); });
+    return Work::later([this, work = std::make_shared<Work>(*std::move(started))] { guard([&] { work->wait(); }); });
+  }
+
   template <class Collective>
   void guard(Collective&& collective) {
     try {

@@ -232,6 +232,7 @@ void Strategy::run_replica(const std::optional<Here>& place, const std::function
     ReplicaContext context{core_->extended};
     const detail::PushedFrame frame{{detail::Mode::replica, &core_->extended, &context}};
     result = fn(context);
+    context.require_waited_for();
     if (context.attested_at_end_) {
       context.strategy().require_not_captured(context.attested_from_);
       attestation.emplace(context.strategy().store(), *context.attested_at_end_, context.attested_from_);

@@ -303,16 +303,11 @@ void Fit::judge_loss(double loss, const std::string& whose) {
 }
 
 FitResult Fit::run(Observer& observer) {
-<<<<<<< HEAD
+  const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
   FitState state = options_.start;
   const std::int64_t samples_before = samples_in(schedule_, state.steps);
   FitResult result{.steps = state.steps, .samples = samples_before};
   const auto samples_per_second = [&] { return static_cast<double>(result.samples - samples_before) / result.seconds; };
-=======
-  const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
-  FitResult result;
-  RecentLoss recent{schedule_.steps_per_epoch()};
->>>>>>> first
   const std::int64_t epochs = schedule_.batch(options_.steps - 1).epoch + 1;
   const auto evaluation_after = [&](std::int64_t epoch, Observer& watching) {
     strategy_.set_step(result.steps, RunKind::evaluation);
@@ -385,17 +380,12 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
-<<<<<<< HEAD
   if (options.start.steps < 0 || options.start.steps > options.steps)
     throw InvalidArgument{
         fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start.steps)};
-  (void)strategy.same_on_all(options.on_divergence);
-  (void)strategy.same_on_all(options.start.steps);
-  if (strategy.store().has_unsealed()) strategy.seal();
-=======
   (void)strategy.same_on_all(options.on_divergence, here);
+  (void)strategy.same_on_all(options.start.steps, here);
   if (strategy.store().has_unsealed()) strategy.seal(here);
->>>>>>> first
   if (fault && strategy.group().rank() == 0)
     log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),
                              fault->step + 1));

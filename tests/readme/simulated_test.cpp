@@ -1,4 +1,7 @@
-// The test of a trainer and the loop of steps that include/README.md shows, run as a reader would.
+// The test of a trainer, the loop of steps and the reduction beside a computation that include/README.md shows, run as
+// a reader would.
+#include <vector>
+
 #include <catch2/catch.hpp>
 
 #include <lockstep/lockstep.hpp>
@@ -28,6 +31,19 @@ TEST_CASE("a replica that dies on the way is named to the others") {
              [](Strategy& strategy, int rank) { count_samples(strategy, rank); });
   };
   CHECK_THROWS_WITH(run(), Catch::StartsWith("replica 3 (worker:3, host sim) is gone"));
+}
+
+TEST_CASE("a reduction goes on beside a computation") {
+  sim::run({.ranks = 4}, [](Strategy& strategy, int rank) {
+    const std::vector<float> gradient{static_cast<float>(rank), 1};
+    const auto prepare_next_batch = [] {};
+    strategy.run([&](ReplicaContext& context) {
+      PendingReduction<std::vector<float>> pending = context.all_reduce_async(ReduceOp::sum, gradient);
+      prepare_next_batch();
+      const std::vector<float> sum = pending.wait();
+      CHECK(sum == std::vector<float>{6, 4});
+    });
+  });
 }
 
 TEST_CASE("a loop of steps ends with its input") {

@@ -205,8 +205,6 @@ TEST_CASE("a checkpoint that was damaged is refused with the reason") {
   CHECK_THAT(edited("\"step\": 3", "\"step\": 1e99"), Catch::Contains("expected a whole number"));
   CHECK_THAT(edited("\"seed\": \"1\"", "\"seed\": 1"), Catch::StartsWith(manifest + "is no manifest: "));
   CHECK_THAT(edited("weights.safetensors", "../weights.safetensors"), Catch::Contains("a file called '../weights"));
-  CHECK_THAT(edited("weights.safetensors", "others.safetensors"),
-             Catch::Contains("others.safetensors: cannot be read"));
   CHECK_THAT(edited("\"w\": \"", "\"w\": \"x"), Catch::Contains("expected 16 hexadecimal digits"));
   for (const auto& [old, text] : {std::pair{"\"w\":", "\"v\":"}, std::pair{"\"step\": 3", "\"step\": 4"}})
     CHECK(edited(old, text) == manifest + "has been altered: its digest is another");

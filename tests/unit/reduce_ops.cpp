@@ -343,6 +343,10 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
       note("started", {&message, 1});
       return Work::done();
     }
+    Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
+      note("began the " + std::string{name_of(op)} + " of", tensors);
+      return Work::later([this, all = std::vector(tensors.begin(), tensors.end())] { note("ended", all); });
+    }
     void note(std::string_view what, std::span<const TensorView> tensors) {
       std::string text = std::string{own_name} + " " + std::string{what};
       for (const TensorView& tensor : tensors) text += " " + describe(tensor);
@@ -377,6 +381,7 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
   ops->broadcast(std::span{mixed}.subspan(1, 1), 2);
   ops->start(mixed[0]).wait();
   ops->start(mixed[1]).wait();
+  ops->start_all_reduce(ReduceOp::mean, mixed).wait();
   std::vector<IndexedSlices> slices(3);
   slices[1].values = Tensor{nullptr, view(0, DeviceKind::cuda)};
   ops->all_reduce(ReduceOp::sum, slices);
@@ -384,8 +389,9 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
   ops->broadcast(std::span{slices}.subspan(1, 1), 0);
   CHECK(notes == std::vector<std::string>{"host mean f32[2]", "gpu mean f32[1] f32[3]", "gpu to 3 f32[1]",
                                           "host from 2 f32[2]", "gpu started f32[1]", "host started f32[2]",
-                                          "host sum of slices 2", "gpu sum of slices 1", "host to of slices 1",
-                                          "gpu from of slices 1"});
+                                          "host began the mean of f32[2]", "gpu began the mean of f32[1] f32[3]",
+                                          "host ended f32[2]", "gpu ended f32[1] f32[3]", "host sum of slices 2",
+                                          "gpu sum of slices 1", "host to of slices 1", "gpu from of slices 1"});
 }
 
 TEST_CASE("a group of one moves nothing") {

@@ -206,6 +206,22 @@ TEST_CASE("a rank that computes for longer than the stall timeout in a step that
                                ") was waited for 5 s; it runs, and was in step 2, computing (sim_faults.cpp:"));
 }
 
+TEST_CASE("a rank that computes for longer than the stall timeout is late for a reduction that others wait for") {
+  constexpr int line = __LINE__ + 3;
+  const SimOutcome outcome = outcome_of({.ranks = ranks, .stall_timeout = 5s}, [](Strategy& strategy, int rank) {
+    strategy.run([&](ReplicaContext& context) {
+      auto pending = context.all_reduce_async(ReduceOp::sum, rank);
+      if (rank == 2) sim::sleep(6s);
+      (void)pending.wait();
+    });
+  });
+  CHECK(outcome.is<StallError>());
+  const std::string site = "(sim_faults.cpp:" + std::to_string(line) + ")";
+  CHECK_THAT(outcome.what(), Catch::StartsWith(name(2) + " is late: the sum of all_reduce_async " + site +
+                                               " was waited for 5 s; it runs, and was in step 1, computing after " +
+                                               merge_call(1, line)));
+}
+
 TEST_CASE("of several faults the first that is noticed is told to everyone") {
   const SimOutcome outcome = outcome_of(
       {.ranks = ranks, .faults = {{.kind = Kind::stop, .rank = 0, .time = 10us}, {.rank = 3, .time = 20us}}}, train);

@@ -1,4 +1,8 @@
 // Plays a random program on one rank.
+#include <functional>
+#include <memory>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
@@ -100,7 +104,21 @@ class Player {
            program_.mischief == Mischief::early_exit || program_.mischief == Mischief::throw_outside;
   }
 
+  /// Results that are not waited for yet, and the checks of them.
+  using Waits = std::vector<std::function<void()>>;
+
   void perform_all(const std::vector<Operation>& operations, ReplicaContext* context) {
+    Waits waits;
+    struct Restore {
+      Waits*& place;
+      Waits* outer;
+      ~Restore() { place = outer; }
+    } const restore{waits_, std::exchange(waits_, &waits)};
+    perform_each(operations, context);
+    for (const auto& wait : waits) wait();
+  }
+
+  void perform_each(const std::vector<Operation>& operations, ReplicaContext* context) {
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const Operation& operation = operations[i];
       if (does(operation, Mischief::throw_before)) throw Oops{"before"};
@@ -203,6 +221,16 @@ class Player {
         if (op_of(operation) == ReduceOp::mean) return;
         return expect_exact(operation, sums.first, sum_of(operation));
       }
+      case Kind::all_reduce_async: {
+        const auto pending =
+            std::make_shared<PendingReduction<Tensor>>(context->all_reduce_async(op_of(operation), mine()));
+        const auto wait = [this, operation, pending] {
+          const Tensor sum = pending->wait();
+          if (op_of(operation) == ReduceOp::sum) expect_exact(operation, sum, sum_of(operation));
+        };
+        (operation.id + rank_) % 3 == 0 ? wait() : static_cast<void>(waits_->emplace_back(wait));
+        return;
+      }
       case Kind::assign: {
         variable_->assign(make_tensor(DType::f32, 3, [&](std::int64_t i) { return brought(operation, rank_, i); }));
         Operation three = operation;
@@ -262,7 +290,7 @@ class Player {
   static bool has_op(const Operation& operation) {
     const bool may_differ = operation.dtype == DType::f32 || operation.dtype == DType::f64;
     return may_differ && (operation.kind == Kind::merge_reduce || operation.kind == Kind::all_reduce ||
-                          operation.kind == Kind::reduce);
+                          operation.kind == Kind::all_reduce_async || operation.kind == Kind::reduce);
   }
   ReduceOp op_of(const Operation& operation) const {
     const bool other = does(operation, Mischief::differ) && program_.twist % 3 == 2 && has_op(operation);
@@ -285,6 +313,7 @@ class Player {
   Strategy& strategy_;
   int rank_;
   std::optional<MirroredVariable> variable_;
+  Waits* waits_ = nullptr;
 };
 
 /// Whether the ranks have a verdict in common and are all still there.

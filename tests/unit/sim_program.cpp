@@ -65,8 +65,8 @@ class Maker {
   }
 
   std::vector<Operation> operations(bool in_run, int depth) {
-    static const std::vector<Kind> in_runs{Kind::merge,  Kind::merge_reduce, Kind::reduce_to_one, Kind::broadcast,
-                                           Kind::nested, Kind::all_reduce,   Kind::assign};
+    static const std::vector<Kind> in_runs{Kind::merge,  Kind::merge_reduce, Kind::reduce_to_one,    Kind::broadcast,
+                                           Kind::nested, Kind::all_reduce,   Kind::all_reduce_async, Kind::assign};
     static const std::vector<Kind> outside{Kind::reduce, Kind::same_on_all, Kind::create, Kind::rebroadcast,
                                            Kind::input};
     std::vector<Operation> made;

@@ -27,6 +27,7 @@ struct Operation {
     broadcast,      ///< one that broadcasts
     nested,         ///< one that runs `inner`
     all_reduce,
+    all_reduce_async,  ///< for which ranks wait at different places
     assign,
     // Outside of every run.
     reduce,

@@ -103,16 +103,15 @@ class MeetingPoint {
     /// is late. Each sum has the next number, from 1.
     template <class Sum>
     void wait_in(Sum&& sum) {
-      enter_sum();
+      ++sum_.count;
+      meeting_.enter_sum(sum_);
       std::forward<Sum>(sum)();
-      leave_sum();
+      meeting_.leave_sum();
     }
 
    private:
     friend class MeetingPoint;
     explicit Covered(MeetingPoint& meeting);
-    void enter_sum();
-    void leave_sum();
 
     MeetingPoint& meeting_;
     Tag sum_;
@@ -120,6 +119,14 @@ class MeetingPoint {
     int exceptions_ = std::uncaught_exceptions();
   };
   Covered cover() { return Covered{*this}; }
+
+  /// LOCAL, directly after an agreement, which covers `sum`. `sum` is made once, on every rank before anything else
+  /// that the ranks do together: by `make_open_sum`, or else by the next agreement or `fail`. So a rank that fails, or
+  /// that waits elsewhere, does not keep the others waiting. `sum` must not throw.
+  void open_sum(std::function<void()> sum) { open_ = std::move(sum); }
+
+  /// COLL, blocking. Makes the sum that is open on this rank, if any. A rank that does not come in time is late for it.
+  void make_open_sum();
 
   /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters. `here` is where the program
   /// called run, if that is known.
@@ -189,10 +196,10 @@ class MeetingPoint {
   /// This rank's tag in the last of them; meaningless if there was none.
   const Tag& last() const { return last_; }
 
-  /// The number of agreements and covered sums so far, in each of which a rank waits for the others.
+  /// The number of agreements, covered sums and open sums so far, in each of which a rank waits for the others.
   std::uint64_t waits() const { return waits_; }
 
-  /// The covered sum in which this rank is; null if it is in none.
+  /// The covered or open sum in which this rank is; null if it is in none.
   const Tag* sum() const { return sum_; }
 
  private:
@@ -206,6 +213,8 @@ class MeetingPoint {
   void leave_depth();
   bool has_called_since() const;
   void require_not_covered(const Tag& tag);
+  void enter_sum(const Tag& sum);
+  void leave_sum();
   std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
 
   std::unique_ptr<ControlChannel> channel_;
@@ -215,10 +224,11 @@ class MeetingPoint {
   std::uint64_t run_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint64_t meetings_ = 0;
-  std::uint64_t waits_ = 0;  ///< agreements and covered sums
+  std::uint64_t waits_ = 0;  ///< agreements and sums
   Tag last_;
   Covered* covered_ = nullptr;
   const Tag* sum_ = nullptr;
+  std::function<void()> open_;
   Position position_;
   std::optional<std::pair<std::uint64_t, RunKind>> named_;  ///< by the program
   std::optional<Here> site_;                                ///< that `position_` names

@@ -31,8 +31,9 @@ enum class TagKind : std::uint8_t {
   broadcast,  ///< a broadcast of tensors, or of an object
   chief,      ///< the end of what the chief does alone in a call of all
   sum,        ///< no agreement: a sum that an earlier one covers, numbered by `count`
+  open_sum,   ///< no agreement: the sum of an all_reduce_async
 };
-inline constexpr std::size_t tag_kinds = static_cast<std::size_t>(TagKind::sum) + 1;
+inline constexpr std::size_t tag_kinds = static_cast<std::size_t>(TagKind::open_sum) + 1;
 
 /// What an outermost run is to the user.
 enum class RunKind : std::uint8_t {

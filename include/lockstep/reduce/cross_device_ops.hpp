@@ -49,6 +49,10 @@ class CrossDeviceOps {
   /// untouched until then. Wait for all of them, in the order in which they were started, before any other reduction.
   virtual Work start(const TensorView& message) = 0;
 
+  /// The same for `all_reduce(op, tensors)`, with its messages and its bits. The memory of `tensors` stays untouched
+  /// until the wait; the span may end with the call.
+  virtual Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) = 0;
+
   /// In place on `root`. On other ranks the tensors' contents are unspecified afterwards.
   virtual void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) = 0;
 

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include <lockstep/control/meeting_point.hpp>
 #include <lockstep/control/tag.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
+#include <lockstep/strategy/pending_reduction.hpp>
 #include <lockstep/strategy/signature.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/values/locality.hpp>
@@ -41,6 +43,7 @@ class ReplicaContext {
  public:
   ReplicaContext(const ReplicaContext&) = delete;  // it belongs to one run and ends with it
   ReplicaContext& operator=(const ReplicaContext&) = delete;
+  ~ReplicaContext();
 
   /// This replica's id, which is its rank, in [0, num_replicas_in_sync()).
   int replica_id_in_sync_group(Here here = Here::current()) const;
@@ -89,6 +92,20 @@ class ReplicaContext {
     return all_reduce_called("all_reduce", op, nest, here);
   }
 
+  /// COLL. all_reduce without the wait: agrees as all_reduce does, starts the reduction and returns. The handle's
+  /// `wait` returns what all_reduce would have returned, to the last bit. `nest` is copied at the call. On GPUs, sums
+  /// in the backend's order proceed while the program computes. On the host, in any other order, and of slices, they
+  /// are made when they are waited for.
+  ///
+  /// One reduction is open at a time: before the next agreement of any kind, such as a merge_call, another
+  /// all_reduce_async or the end of the run, each rank completes it. So ranks may wait at different places, and a rank
+  /// that fails first contributes what it started. Errors as for all_reduce, at the call. If the run ends before the
+  /// result was waited for, ContextError, which names the call.
+  template <Reducible Nest>
+  PendingReduction<Nest> all_reduce_async(ReduceOp op, const Nest& nest, Here here = Here::current()) {
+    return {nest, start_leaves(op, detail::leaves_of(nest), detail::structure_of(nest), here)};
+  }
+
   /// COLL, blocking. The backward pass of `all_reduce(op, nest)`. `upstream` is the gradient of this rank's loss with
   /// respect to the result. Returns the gradient of the sum of all ranks' losses with respect to this rank's `nest`.
   /// Each rank's input enters every rank's result, so that is the all_reduce of the upstreams by the same operation.
@@ -119,11 +136,17 @@ class ReplicaContext {
  private:
   friend class Strategy;
   friend struct detail::Defaults;
+  friend std::vector<detail::Leaf> detail::wait_for(std::shared_ptr<detail::StartedReduction>&, const Here&);
   explicit ReplicaContext(const StrategyExtended& extended) : extended_{extended} {}
 
   void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);
   void all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
                          std::string_view structure, const Here& here);
+  std::shared_ptr<detail::StartedReduction> start_leaves(ReduceOp op, std::vector<detail::Leaf> leaves,
+                                                         std::string_view structure, const Here& here);
+  void forget(const detail::StartedReduction& reduction);
+  /// ContextError if nothing waited for the result of a reduction.
+  void require_waited_for() const;
 
   /// `method` is its name in the tag.
   template <Reducible Nest>
@@ -136,6 +159,7 @@ class ReplicaContext {
   const StrategyExtended& extended_;                                ///< stays in place when the strategy is moved
   std::optional<std::vector<SyncOnReadVariable>> attested_at_end_;  ///< the argument of `attest_at_end`
   Here attested_from_;                                              ///< where that was called
+  std::vector<std::shared_ptr<detail::StartedReduction>> started_;  ///< and not waited for
 };
 
 }  // namespace lockstep

@@ -77,19 +77,14 @@ struct FitResult {
 /// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run goes on. The ranks
 /// compare `on_divergence` at the start.
 ///
-<<<<<<< HEAD
 /// A run that goes on from `start` makes the steps that are left, and everything is as if it had made those before,
 /// too, except times. If none is left, it only evaluates, and tells `observer` nothing.
 ///
-/// Seals the variables first if they are not sealed. InvalidArgument for options below 1, for fewer steps than `start`
-/// has made, and unless the ranks divide `shards`. MismatchError if the ranks differ in `on_divergence` or `start`.
-=======
 /// Messages name the place of this call, and its runs by the step or the evaluation that they are. Runs after it are
 /// called what they were before it.
 ///
-/// Seals the variables first if they are not sealed. InvalidArgument for options below 1, and unless the ranks divide
-/// `shards`. MismatchError if the ranks differ in `on_divergence`.
->>>>>>> first
+/// Seals the variables first if they are not sealed. InvalidArgument for options below 1, for fewer steps than `start`
+/// has made, and unless the ranks divide `shards`. MismatchError if the ranks differ in `on_divergence` or `start`.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer, Here here = Here::current());
 

@@ -1,0 +1,42 @@
+#include "strategy/started_reduction.hpp"
+
+#include <utility>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+namespace lockstep::detail {
+
+StartedReduction::StartedReduction(ReplicaContext& context, const Call& call, ReduceOp op, std::vector<Leaf> leaves)
+    : context_{&context},
+      name_{call.name},
+      here_{call.here},
+      leaves_{std::move(leaves)},
+      batch_{call, op, leaves_, context.strategy().stream()} {}
+
+void StartedReduction::start(CrossDeviceOps& reductions) {
+  reductions_ = &reductions;
+  dense_ = batch_.start_dense(reductions);
+}
+
+void StartedReduction::finish() {
+  dense_->wait();
+  dense_.reset();
+  // Ranks exchange the numbers of rows first, so this blocks the host on every device.
+  batch_.all_reduce_slices(*reductions_);
+}
+
+std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here) {
+  const Call call{"PendingReduction::wait", here};
+  if (!started) throw ContextError{call.text() + "its result has been taken, or it has been moved from"};
+  ReplicaContext* const context = started->context();
+  if (!context) throw ContextError{call.text() + "the run that started it is over"};
+  require_current(*context, call);
+  Strategy& strategy = context->strategy();
+  strategy.require_not_captured();
+  if (!started->is_finished()) strategy.group().meeting().make_open_sum();
+  context->forget(*started);
+  return std::exchange(started, nullptr)->take_leaves();
+}
+
+}  // namespace lockstep::detail

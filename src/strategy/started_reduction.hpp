@@ -1,0 +1,53 @@
+// A reduction between its agreement and its wait.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/strategy/replica_context.hpp>
+
+#include "strategy/batch.hpp"
+
+namespace lockstep::detail {
+
+class StartedReduction {
+ public:
+  /// LOCAL. Copies the leaves. InvalidArgument, which begins with `call`, if `op` is not defined for one of them.
+  StartedReduction(ReplicaContext& context, const Call& call, ReduceOp op, std::vector<Leaf> leaves);
+  StartedReduction(const StartedReduction&) = delete;
+
+  /// What the ranks must agree on before `start`.
+  std::string text(std::string_view structure) const { return batch_.text(name_, structure); }
+
+  /// COLL, directly after that agreement; returns at once. `reductions` must outlive the next agreement.
+  void start(CrossDeviceOps& reductions);
+
+  /// COLL, blocking. Once, by the meeting point.
+  void finish();
+  bool is_finished() const { return !dense_; }
+
+  /// LOCAL. The context's run is over.
+  void leave_run() { context_ = nullptr; }
+
+  /// Null once its run is over.
+  ReplicaContext* context() const { return context_; }
+
+  /// "all_reduce_async (trainer.cpp:40): ".
+  std::string call_text() const { return Call{name_, here_}.text(); }
+
+  std::vector<Leaf> take_leaves() { return std::move(leaves_); }
+
+ private:
+  ReplicaContext* context_;
+  std::string_view name_;
+  std::optional<Here> here_;
+  std::vector<Leaf> leaves_;
+  Batch batch_;
+  CrossDeviceOps* reductions_ = nullptr;
+  std::optional<Work> dense_;
+};
+
+}  // namespace lockstep::detail
