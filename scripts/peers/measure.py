@@ -21,7 +21,7 @@ EMBEDDING_STDDEV, NORM_EPSILON = 0.02, 1e-5
 
 BATCHES = 16  # in memory
 # Blocks that do not count, and those that do. Compilation ends in the former.
-BLOCKS = {"mlp": (4, 30), "convnet": (1, 6), "gpt": (1, 6)}
+BLOCKS = {"mlp": (3, 15), "convnet": (1, 3), "gpt": (1, 3)}
 STEPS_OF_BLOCK = 5
 
 
