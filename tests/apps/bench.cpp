@@ -342,7 +342,7 @@ TEST_CASE("the help of step says what it trains, and where a rank's waiting is")
     INFO(option);
     CHECK(lines_starting_with(help.out, std::string{"  "} + option + " ").size() == 1);
   }
-  CHECK_THAT(help.out, Catch::Contains("which counts as waiting"));
+  CHECK_THAT(help.out, Catch::Contains("counts as waiting"));
 }
 
 TEST_CASE("the version is one line for the job") {
