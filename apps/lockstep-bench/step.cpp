@@ -85,6 +85,7 @@ Row row_of(const StepRun& run, const PartTimes& step, double floor, double ratio
   constexpr std::size_t digits = 7;  // "1234.56"
   const auto cell = [&](const char* name, Part part) { return Cell{name, "ms", step.of(part), Place::column, digits}; };
   return {{"model", "", std::string{run.model()}, Place::title},
+          {"parameters", "", run.parameters(), Place::title},
           {"batch", "", run.global_batch(), Place::title},
           {"floor", "ms", floor, Place::title},
           {"shards", "", std::int64_t{run.shards()}, Place::column, digits - 1},

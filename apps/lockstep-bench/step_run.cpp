@@ -47,6 +47,12 @@ StepRun::StepRun(Strategy strategy, PartClock& clock, const RandomSamples& sampl
       optimizer_{make_optimizer(options.model, kernels_for(strategy_))},
       timed_{*model_, clock} {}
 
+std::int64_t StepRun::parameters() const {
+  std::int64_t sum = 0;
+  for (const Variable& variable : model_->variables()) sum += element_count(variable.shape());
+  return sum;
+}
+
 std::vector<PartTimes> StepRun::block(std::int64_t steps) {
   Laps laps{clock_};
   const FitOptions options{.global_batch = options_.global_batch,

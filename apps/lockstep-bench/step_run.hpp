@@ -33,6 +33,8 @@ class StepRun {
   StepRun(Strategy strategy, PartClock& clock, const RandomSamples& samples, const Options& options);
 
   std::string_view model() const { return model_->name(); }
+  /// The number of elements of all its variables.
+  std::int64_t parameters() const;
   std::int64_t global_batch() const { return options_.global_batch; }
   int shards() const { return options_.shards; }
 

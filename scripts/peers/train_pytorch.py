@@ -1,0 +1,96 @@
+"""Trains lockstep's models with PyTorch (see measure.py). Modes:
+
+flat          by hand: gradients in one tensor, summed by one MPI_Allreduce (mpi4py); start it with mpirun
+flat-tuned    the same with weights in one tensor too, a fused optimizer, and channels_last for the convnet
+ddp           DistributedDataParallel over gloo, as it comes
+ddp-tuned     gradients live in the buckets, a static graph, a fused optimizer, channels_last
+ddp-compiled  the same with torch.compile
+"""
+import torch
+
+from measure import arguments, measure, rank_and_size, report
+from pytorch_models import count, loss_of, make_batches, make_model, make_optimizer
+
+MODES = ("flat", "flat-tuned", "ddp", "ddp-tuned", "ddp-compiled")
+
+
+def place_in(flat, like):
+    """Views of `flat` with the shapes and strides of the tensors `like`, one after the other."""
+    offset = 0
+    for tensor in like:
+        yield flat.as_strided(tensor.shape, tensor.stride(), offset)
+        offset += tensor.numel()
+
+
+def fused():
+    """What asks an optimizer to be fused; nothing before PyTorch 2.4, whose fused optimizers are for GPUs."""
+    return {"fused": True} if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4) else {}
+
+
+def flat_step(name, model, size, tuned):
+    """A step that sums the gradients by hand."""
+    from mpi4py import MPI
+
+    parameters = list(model.parameters())
+    gradients = torch.zeros(count(model))
+    for parameter, place in zip(parameters, place_in(gradients, parameters)):
+        parameter.grad = place
+    trained = parameters
+    if tuned:
+        whole = torch.nn.Parameter(torch.empty(count(model)))
+        for parameter, place in zip(parameters, place_in(whole.data, parameters)):
+            place.copy_(parameter.data)
+            parameter.data = place
+        whole.grad = gradients
+        trained = [whole]
+    optimizer = make_optimizer(name, trained, **(fused() if tuned else {}))
+    sums = gradients.numpy()
+
+    def step(inputs, labels):
+        gradients.zero_()
+        loss = loss_of(model(inputs), labels)
+        (loss / size).backward()
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, sums)
+        optimizer.step()
+        return loss.detach()
+    return step
+
+
+def ddp_step(name, model, mode):
+    tuned = mode != "ddp"
+    replica = torch.nn.parallel.DistributedDataParallel(
+        model, **({"gradient_as_bucket_view": True, "static_graph": True} if tuned else {}))
+    if mode == "ddp-compiled":
+        replica = torch.compile(replica)
+    optimizer = make_optimizer(name, replica.parameters(), **(fused() if tuned else {}))
+
+    def step(inputs, labels):
+        optimizer.zero_grad()
+        loss = loss_of(replica(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return step
+
+
+def main():
+    mode, models = arguments(MODES)
+    rank, size = rank_and_size()
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    flat = mode.startswith("flat")
+    if not flat:
+        torch.distributed.init_process_group("gloo", rank=rank, world_size=size)
+    for name in models:
+        channels_last = name == "convnet" and mode not in ("flat", "ddp")
+        model = make_model(name, channels_last)
+        data = make_batches(name, rank, size, channels_last)
+        step = flat_step(name, model, size, mode == "flat-tuned") if flat else ddp_step(name, model, mode)
+        measured = measure(name, lambda number: step(*data[number]))
+        report(rank, "PyTorch", torch.__version__, mode, name, count(model), measured)
+    if not flat:
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
