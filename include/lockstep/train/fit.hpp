@@ -70,14 +70,14 @@ struct FitResult {
 ///
 /// If the loss of a step or of an evaluation is no finite number, the run ends: after `observer` has seen the loss,
 /// every rank throws DivergenceError, which names the step, its learning rate and its gradient norm. All ranks decide
-/// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run goes on. The ranks
-/// compare `on_divergence` at the start.
+/// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run goes on.
 ///
 /// Messages name the place of this call, and its runs by the step or the evaluation that they are. Runs after it are
 /// called what they were before it.
 ///
 /// Seals the variables first if they are not sealed. InvalidArgument for options below 1, and unless the ranks divide
-/// `shards`. MismatchError if the ranks differ in `on_divergence`.
+/// `shards`, for a model without variables, and for no samples to train or test on. MismatchError if the ranks differ in
+/// their options or in the number of samples.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer, Here here = Here::current());
 
