@@ -102,8 +102,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   parser.command(
       StepOptions::name,
-      "Parts of a training step, with shards and with one shard per rank. A rank that is ahead of the others "
-      "waits for them in agreement, or in communication");
+      "Parts of a training step, with shards and with one shard per rank. A rank that is ahead of the others waits "
+      "for them before each sum and agreement, which counts as waiting");
   parser.option("--model", "mlp|convnet|gpt", "Model to train, on random samples (default mlp)",
                 [&](const std::string& option, const std::string& text) {
                   step.model = parse_choice<StepModel>(

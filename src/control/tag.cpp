@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -49,8 +50,8 @@ void Tag::set_site(const Here& here) {
   if (here.line() == 0) return;
   std::string_view file = here.file_name();
   file.remove_prefix(file.find_last_of('/') + 1);
-  char line[16];
-  const auto end = fmt::format_to_n(line, sizeof line, ":{}", here.line()).out;
+  char line[16] = ":";
+  const char* const end = std::to_chars(line + 1, line + sizeof line, here.line()).ptr;
   const std::string_view number{line, static_cast<std::size_t>(end - line)};
   file = cut(file, sizeof site - number.size());
   std::copy(number.begin(), number.end(), std::copy(file.begin(), file.end(), site));

@@ -337,7 +337,7 @@ TEST_CASE("the help of step says what it trains, and where a rank's waiting is")
     INFO(option);
     CHECK(lines_starting_with(help.out, std::string{"  "} + option + " ").size() == 1);
   }
-  CHECK_THAT(help.out, Catch::Contains("waits for them in agreement, or in communication"));
+  CHECK_THAT(help.out, Catch::Contains("which counts as waiting"));
 }
 
 TEST_CASE("the version is one line for the job") {

@@ -52,18 +52,19 @@ struct FitResult {
 /// model says otherwise (ops::BatchLoss::weight). Weights are summed over all shards and ranks, in the tree that sums
 /// the losses, before the gradient is divided. A step whose labels weigh 0 changes nothing and reports a loss of 0.
 ///
-/// A step is one Strategy::run. Each rank computes the gradients of its shards of the global batch, adds them up in the
-/// fixed order, and takes part in one merge_call. A shard is computed in `accumulate` micro-batches, one after the
-/// other, whose gradients are added up. Activations take the memory of one micro-batch; gradients need one more copy.
-/// Another number of micro-batches sums in another order and so gives different low-order bits. The samples of a step
-/// are a function of (seed, step, global batch) alone, and its sums are one tree over the shards if the strategy
-/// reduces in the fixed order (ReductionOptions). With that and the same number of shards, the weights, the losses and
-/// everything reported to `observer` except times are the same bytes on one rank and on any number of ranks that each
-/// hold a power-of-two number of shards.
+/// A step is one Strategy::run. The ranks agree on it first. Then each computes the gradients of its shards of the
+/// global batch and adds them up in the fixed order, and the ranks' sums are added up in the same tree
+/// (Optimizer::apply_gradients). A shard is computed in `accumulate` micro-batches, one after the other, whose
+/// gradients are added up. Activations take the memory of one micro-batch; gradients need one more copy. Another number
+/// of micro-batches sums in another order and so gives different low-order bits. The samples of a step are a function
+/// of (seed, step, global batch) alone, and its sums are one tree over the shards if the strategy reduces in the fixed
+/// order (ReductionOptions). With that and the same number of shards, the weights, the losses and everything reported
+/// to `observer` except times are the same bytes on one rank and on any number of ranks that each hold a power-of-two
+/// number of shards.
 ///
-/// The shards of a joint model (nn::Model::joint) are computed together, inside the merge_call. With `accumulate`, each
-/// micro-batch is computed together with those of the same number in all other shards, so the result for a sample
-/// depends on them. A rank then needs memory for the activations and gradients of all its shards at once.
+/// The shards of a joint model (nn::Model::joint) are computed together, with sums over the ranks on the way. With
+/// `accumulate`, each micro-batch is computed together with those of the same number in all other shards, so the result
+/// for a sample depends on them. A rank then needs memory for the activations and gradients of all its shards at once.
 ///
 /// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step.
 /// If they differ, `observer` is told, and every rank throws DriftError.
