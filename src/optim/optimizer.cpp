@@ -23,6 +23,8 @@ namespace {
 // How much of a text a tag keeps readable, less what surrounds the list of variables.
 constexpr std::size_t readable_list = Tag::text_capacity - 56;
 
+constexpr std::string_view apply_call = "apply_gradients";
+
 /// "'w' f32[2, 3], 'b' f32[3]": what the ranks compare. A long list begins with its length and its digest, so that a
 /// difference at its end still shows in a message.
 std::string list_of(std::span<const Variable> variables) {
@@ -35,25 +37,25 @@ std::string list_of(std::span<const Variable> variables) {
   return fmt::format("{} variables (digest {}) {}", variables.size(), to_hex(digest_of(list)), list);
 }
 
-void require_applicable(std::string_view method, Strategy& strategy, const Variable& variable) {
+void require_applicable(const detail::Call& call, Strategy& strategy, const Variable& variable) {
   if (!strategy.extended().variable_created_in_scope(variable))
     throw InvalidArgument{
-        fmt::format("{}: variable {} was not created by {}", method, variable.label(), strategy.name())};
+        fmt::format("{}variable {} was not created by {}", call.text(), variable.label(), strategy.name())};
   if (!variable.trainable())
-    throw InvalidArgument{fmt::format("{}: variable {} is not trainable", method, variable.label())};
+    throw InvalidArgument{fmt::format("{}variable {} is not trainable", call.text(), variable.label())};
   if (variable.dtype() != DType::f32 && variable.dtype() != DType::f64)
-    throw InvalidArgument{fmt::format("{}: variable {} is {}{}; expected f32 or f64", method, variable.label(),
+    throw InvalidArgument{fmt::format("{}variable {} is {}{}; expected f32 or f64", call.text(), variable.label(),
                                       name_of(variable.dtype()), to_string(variable.shape()))};
 }
 
-void require_no_duplicates(std::span<const Variable> variables) {
+void require_no_duplicates(const detail::Call& call, std::span<const Variable> variables) {
   std::vector<const Variable*> order;
   for (const Variable& variable : variables) order.push_back(&variable);
   const auto state = [](const Variable* variable) { return &variable->state(); };
   std::ranges::sort(order, std::less{}, state);
   if (const auto twice = std::ranges::adjacent_find(order, {}, state); twice != order.end())
     throw InvalidArgument{
-        fmt::format("apply_gradients: variable {} is given twice; add its gradients up", (*twice)->label())};
+        fmt::format("{}variable {} is given twice; add its gradients up", call.text(), (*twice)->label())};
 }
 
 double weight_of(const StepSums& sums) {
@@ -77,11 +79,11 @@ void all_reduce(StepSums& sums, std::int64_t& failures, const TensorView& statis
   sums.weight = reals[1];
 }
 
-void require_samples(const StepSums& sums) {
+void require_samples(const detail::Call& call, const StepSums& sums) {
   if (sums.samples < 0)
-    throw InvalidArgument{fmt::format("apply_gradients: {} samples; expected 0 or more", sums.samples)};
+    throw InvalidArgument{fmt::format("{}{} samples; expected 0 or more", call.text(), sums.samples)};
   if (const double weight = weight_of(sums); !(weight >= 0) || std::isinf(weight))
-    throw InvalidArgument{fmt::format("apply_gradients: samples that weigh {}; expected a number from 0", weight)};
+    throw InvalidArgument{fmt::format("{}samples that weigh {}; expected a number from 0", call.text(), weight)};
 }
 
 /// Whether an optimizer decays some variables. Those are then updated separately from the others.
@@ -105,11 +107,11 @@ class Optimizer::Plan {
   Plan(Strategy& strategy, std::span<const Gradient> gradients, Decay decay, const Here& here)
       : store_{&strategy.store()} {
     for (const Gradient& gradient : gradients) {
-      require_applicable("apply_gradients", strategy, gradient.variable);
+      require_applicable({apply_call, here}, strategy, gradient.variable);
       homes_.push_back(store_->gradient(gradient.variable, here));
       variables_.push_back(gradient.variable);
     }
-    require_no_duplicates(variables_);
+    require_no_duplicates({apply_call, here}, variables_);
     ranges_ = store_->ranges(variables_, here);
     list_ = list_of(variables_);
     plan_pieces();
@@ -123,20 +125,19 @@ class Optimizer::Plan {
                [](const Variable& variable) { return &variable.state(); });
   }
 
-  void require_fit(std::span<const Gradient> gradients) const {
+  void require_fit(const detail::Call& call, std::span<const Gradient> gradients) const {
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const TensorView value = gradients[i].value.view();
       const TensorView& home = homes_[i];
       if (value.shape() != home.shape() || value.dtype() != home.dtype())
-        throw InvalidArgument{fmt::format("apply_gradients: variable {} is {}; its gradient is {}",
-                                          variables_[i].label(), describe(home), describe(value))};
+        throw InvalidArgument{fmt::format("{}variable {} is {}; its gradient is {}", call.text(), variables_[i].label(),
+                                          describe(home), describe(value))};
       // Copying in the order of the list would read what an earlier copy overwrote.
       if (value.data() != home.data() &&
           std::ranges::any_of(ranges_, [&](const FlatRange& range) { return overlap(value, range.gradients); }))
         throw InvalidArgument{
-            fmt::format("apply_gradients: the gradient of variable {} lies in the store, but where another "
-                        "variable's belongs",
-                        variables_[i].label())};
+            fmt::format("{}the gradient of variable {} lies in the store, but where another variable's belongs",
+                        call.text(), variables_[i].label())};
     }
   }
 
@@ -247,7 +248,7 @@ Optimizer::~Optimizer() = default;
 
 void Optimizer::prepare(Strategy& strategy, const VariableList& variables, Here here) const {
   const std::vector<Variable> list{variables.begin(), variables.end()};
-  for (const Variable& variable : list) require_applicable("prepare", strategy, variable);
+  for (const Variable& variable : list) require_applicable({"prepare", here}, strategy, variable);
   for (const FlatRange& range : strategy.store().ranges(list, here))
     for (const std::string_view slot : slots()) (void)range.slot(slot);
   (void)strategy.store().counter(counter_);
@@ -329,7 +330,7 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Cross
     if (const auto piece = declared.first_unready())
       throw InvalidArgument{
           fmt::format("the gradient of variable {} was never ready in this step", plan.variable_of(*piece).label())};
-    require_samples(sums);
+    require_samples({apply_call}, sums);
   } catch (...) {
     failure = std::current_exception();
     sums = {};
@@ -349,10 +350,11 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Cross
 }
 
 void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {
-  detail::require_current(context, {"apply_gradients", here});
-  if (request.sums) require_samples(*request.sums);
+  const detail::Call call{apply_call, here};
+  detail::require_current(context, call);
+  if (request.sums) require_samples(call, *request.sums);
   const Plan& plan = plan_for(context.strategy(), request.gradients, here);
-  plan.require_fit(request.gradients);
+  plan.require_fit(call, request.gradients);
   context.strategy().require_not_captured(here);  // before the copies, which a graph would record
   if (!request.computation) plan.bring_home(request.gradients);
 

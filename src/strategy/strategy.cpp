@@ -215,7 +215,7 @@ void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
 }
 
 void Strategy::set_step(std::int64_t step, RunKind kind) {
-  if (step < 1) throw InvalidArgument{fmt::format("step {}: expected 1 or more", step)};
+  if (step < 1) throw InvalidArgument{fmt::format("set_step: step {}; expected 1 or more", step)};
   core_->group.meeting().set_step(static_cast<std::uint64_t>(step), kind);
 }
 

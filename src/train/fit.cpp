@@ -360,6 +360,19 @@ FitResult Fit::run(Observer& observer) {
   return result;
 }
 
+/// What decides the samples of a step, and which runs there are, as the ranks compare it.
+std::string text_of(const TrainingSamples& data, const FitOptions& options) {
+  const auto or_none = [](const std::optional<std::int64_t>& value) {
+    return value ? fmt::format("{}", *value) : std::string{"none"};
+  };
+  return fmt::format(
+      "fit on {} samples: seed {}, batch {}, {} steps after {}, {} shards, {} micro-batches, {} test samples, "
+      "evaluation every {} of {}, attestation every {}, {} on divergence",
+      data.train.count(), options.seed, options.global_batch, options.steps, options.start.steps, options.shards,
+      options.accumulate, data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
+      or_none(options.attest_every), options.on_divergence == OnDivergence::stop ? "stop" : "proceed");
+}
+
 }  // namespace
 
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
@@ -383,8 +396,10 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   if (options.start.steps < 0 || options.start.steps > options.steps)
     throw InvalidArgument{
         fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start.steps)};
-  (void)strategy.same_on_all(options.on_divergence, here);
-  (void)strategy.same_on_all(options.start.steps, here);
+  if (model.variables().empty())
+    throw InvalidArgument{fmt::format("model '{}' has no variables; expected one or more to train", model.name())};
+  if (data.test.count() < 1) throw InvalidArgument{"the test set has 0 samples; expected 1 or more"};
+  strategy.agree(TagKind::compare, here, text_of(data, options));
   if (strategy.store().has_unsealed()) strategy.seal(here);
   if (fault && strategy.group().rank() == 0)
     log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),

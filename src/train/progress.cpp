@@ -2,6 +2,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -36,6 +37,9 @@ std::optional<std::size_t> columns_of(std::FILE* stream) {
 }  // namespace
 
 ProgressStyle progress_style(std::FILE* stream) {
+  // Such a terminal, as in an editor, would show the sequence that clears the rest of a line.
+  const char* const terminal = std::getenv("TERM");
+  if (terminal && std::string_view{terminal} == "dumb") return ProgressStyle::lines;
   return columns_of(stream) ? ProgressStyle::one_line : ProgressStyle::lines;
 }
 
@@ -67,12 +71,15 @@ void Progress::draw(const std::string& line) {
 
 void Progress::on_step(const StepReport& report) {
   left_->on_step(report);
-  if (due() || report.step == 1 || report.step == report.steps) draw(step_line(report, left_->seconds(), width()));
+  const bool shown = due() || report.step == 1 || report.step == report.steps;
+  if (shown) draw(step_line(report, left_->seconds(), width()));
   on_step_line_ = style_ == ProgressStyle::one_line;
+  not_shown_ = shown ? std::nullopt : std::optional{report};
 }
 
 /// The line of the last step before an evaluation stays.
 void Progress::end_step_line() {
+  if (on_step_line_ && not_shown_) draw(step_line(*not_shown_, left_->seconds(), width()));
   if (on_step_line_ && end_open_line()) std::fprintf(stream_, "\n");
   on_step_line_ = false;
 }

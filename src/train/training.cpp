@@ -248,7 +248,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   if (!options.checkpoints.empty()) with_checkpoints.emplace(*observer, *checkpoints, fit_options.steps);
 
   if (rank == 0)
-    log::info(fmt::format("training {} on {} {} with {} shards: {} steps of up to {} samples", model.name(), ranks,
+    log::info(fmt::format("training {}: {} {}, {} shards, {} steps of {} samples", model.name(), ranks,
                           ranks == 1 ? "rank" : "ranks", fit_options.shards, fit_options.steps,
                           fit_options.global_batch));
   TrainingResult result{

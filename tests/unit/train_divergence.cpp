@@ -84,6 +84,7 @@ struct Training {
   OnDivergence on_divergence = OnDivergence::stop;
   std::optional<double> clip_norm = {};
   bool wants_norm = false;
+  std::uint64_t seed = 1;
 
   std::vector<StepReport> reports = {};
   int norms = 0;
@@ -104,7 +105,7 @@ struct Training {
     Steps steps{wants_norm};
     try {
       fit(strategy, model, sgd, {train, test},
-          {.global_batch = 8, .steps = 3, .shards = 4, .on_divergence = on_divergence}, steps);
+          {.global_batch = 8, .steps = 3, .seed = seed, .shards = 4, .on_divergence = on_divergence}, steps);
     } catch (...) {
       reports = steps.reports;
       throw;
@@ -171,11 +172,17 @@ TEST_CASE("the step that diverges is reported, and the run goes on if that is ch
   CHECK(goes_on.reports[2].loss == 0.5);
 }
 
-TEST_CASE("ranks that differ in what to do on divergence do not train") {
-  const SimOutcome outcome = outcome_of({.ranks = 2}, [](Strategy& strategy, int rank) {
-    Training{.on_divergence = rank == 0 ? OnDivergence::stop : OnDivergence::proceed}(strategy);
-  });
-  CHECK(outcome.is<MismatchError>());
+TEST_CASE("ranks that differ in an option do not train, and are told its values") {
+  const auto of_two = [](const Training& other) {
+    return outcome_of({.ranks = 2}, [&](Strategy& strategy, int rank) {
+      Training training = rank == 0 ? Training{} : other;
+      training(strategy);
+    });
+  };
+  CHECK(of_two({.on_divergence = OnDivergence::proceed}).is<MismatchError>());
+  const SimOutcome seeds = of_two({.seed = 2});
+  CHECK(seeds.is<MismatchError>());
+  CHECK_THAT(seeds.line, Catch::Contains("seed 1, batch 8") && Catch::Contains("seed 2, batch 8"));
 }
 
 TEST_CASE("the norm of the gradient is computed once a step where it is clipped or wanted, and not otherwise") {

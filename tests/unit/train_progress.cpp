@@ -1,8 +1,14 @@
 // What the progress of a run says, as a function of times and widths.
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <string>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
+
+#include <lockstep/train/progress.hpp>
 
 #include "train/progress_line.hpp"
 
@@ -78,4 +84,34 @@ TEST_CASE("a line has what its width has room for, the less important left out")
     CHECK(evaluating_line(half, 61, width).size() <= width);
     CHECK(evaluation_line(done, width).size() <= width);
   }
+}
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+TEST_CASE("the line that stays above an evaluation is that of the step before it") {
+  const File file{std::tmpfile(), &std::fclose};
+  REQUIRE(file);
+  Progress progress{file.get(), ProgressStyle::one_line};
+  progress.on_step(after(1, 1));
+  progress.on_step(after(2, 2));  // too soon for another line
+  progress.on_evaluation({.step = 2, .epoch = 1, .samples = 1000, .loss = 2, .seconds = 4});
+  std::string text(1000, '\0');
+  std::rewind(file.get());
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  CHECK_THAT(text, Catch::StartsWith("\rstep 1/100  ") && Catch::Contains("\rstep 2/100  ") &&
+                       Catch::EndsWith("test  step 2  epoch 1  loss 2.0000  accuracy 0.00%  4.0 s\x1b[K\n"));
+}
+
+TEST_CASE("progress is one line on a terminal that can redraw it, and lines elsewhere") {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  REQUIRE(terminal >= 0);
+  const File screen{::fdopen(terminal, "w"), &std::fclose}, file{std::tmpfile(), &std::fclose};
+  const char* const before = std::getenv("TERM");
+  const std::string kept = before ? before : "";
+  ::setenv("TERM", "xterm", 1);
+  CHECK(progress_style(screen.get()) == ProgressStyle::one_line);
+  CHECK(progress_style(file.get()) == ProgressStyle::lines);
+  ::setenv("TERM", "dumb", 1);
+  CHECK(progress_style(screen.get()) == ProgressStyle::lines);
+  before ? ::setenv("TERM", kept.c_str(), 1) : ::unsetenv("TERM");
 }

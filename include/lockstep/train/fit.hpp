@@ -74,8 +74,7 @@ struct FitResult {
 ///
 /// If the loss of a step or of an evaluation is no finite number, the run ends: after `observer` has seen the loss,
 /// every rank throws DivergenceError, which names the step, its learning rate and its gradient norm. All ranks decide
-/// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run goes on. The ranks
-/// compare `on_divergence` at the start.
+/// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run goes on.
 ///
 /// A run that goes on from `start` makes the steps that are left, and everything is as if it had made those before,
 /// too, except times. If none is left, it only evaluates, and tells `observer` nothing.
@@ -84,7 +83,8 @@ struct FitResult {
 /// called what they were before it.
 ///
 /// Seals the variables first if they are not sealed. InvalidArgument for options below 1, for fewer steps than `start`
-/// has made, and unless the ranks divide `shards`. MismatchError if the ranks differ in `on_divergence` or `start`.
+/// has made, unless the ranks divide `shards`, for a model without variables, and for no samples to train or test on.
+/// MismatchError if the ranks differ in their options or in the number of samples.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer, Here here = Here::current());
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <lockstep/train/observer.hpp>
@@ -19,8 +20,9 @@ enum class ProgressStyle : std::uint8_t {
   lines,     ///< to anything else: a plain line now and then
 };
 
-/// `one_line` if `stream` leads to a terminal. Under mpirun a rank writes to a pipe or pseudo-terminal of the launcher,
-/// whatever the user sees, so the launcher's own stream is examined instead.
+/// `one_line` if `stream` leads to a terminal, unless TERM=dumb says that it shows plain text only. Under mpirun a rank
+/// writes to a pipe or pseudo-terminal of the launcher, whatever the user sees, so the launcher's own stream is
+/// examined instead.
 ProgressStyle progress_style(std::FILE* stream);
 
 /// Prints step, epoch, loss, samples per second and the time left, evaluations included. For the chief alone. `stream`
@@ -47,7 +49,8 @@ class Progress final : public Observer {
   ProgressStyle style_;
   std::unique_ptr<TimeLeft> left_;
   Clock::time_point last_{};
-  bool on_step_line_ = false;  ///< whether a step's line may still be redrawn
+  bool on_step_line_ = false;            ///< whether a step's line may still be redrawn
+  std::optional<StepReport> not_shown_;  ///< the last step, unless it was drawn
 };
 
 }  // namespace lockstep
