@@ -35,8 +35,8 @@ def main():
             optimizer.step()
             return loss.detach()
 
-        report(hvd.rank(), "Horovod", f"{horovod.__version__} with PyTorch {torch.__version__}", mode, name, count(model),
-               measure(name, step))
+        version = f"{horovod.__version__} with PyTorch {torch.__version__}"
+        report(hvd.rank(), "Horovod", version, mode, name, count(model), measure(name, step))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,8 @@ def apply_mlp(layers, images):
 
 def apply_convnet(layers, x):
     for layer in layers[:2]:
-        x = jax.lax.conv_general_dilated(x, layer["weight"], (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.lax.conv_general_dilated(x, layer["weight"], (1, 1), "VALID",
+                                         dimension_numbers=("NHWC", "HWIO", "NHWC"))
         x = jax.nn.relu(x + layer["bias"])
     x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
     return dense(layers[3], jax.nn.relu(dense(layers[2], x.reshape(len(x), -1))))
@@ -125,8 +126,8 @@ def make_step(name, optimizer, mode, mesh):
         return jax.jit(train)
     whole, part = PartitionSpec(), PartitionSpec("ranks")
     # Without the check, whose types would sum each gradient by itself.
-    mapped = jax.shard_map(train_mapped, mesh=mesh, in_specs=(whole, whole, part, part), out_specs=(whole, whole, whole),
-                           check_vma=False)
+    mapped = jax.shard_map(train_mapped, mesh=mesh, in_specs=(whole, whole, part, part),
+                           out_specs=(whole, whole, whole), check_vma=False)
     return jax.jit(mapped, donate_argnums=(0, 1))
 
 
@@ -139,7 +140,8 @@ def main():
     replicated, sharded = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("ranks"))
     for name in models:
         def everywhere(tree):
-            return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(replicated, numpy.asarray(leaf)), tree)
+            return jax.tree.map(
+                lambda leaf: jax.make_array_from_process_local_data(replicated, numpy.asarray(leaf)), tree)
 
         optimizer = (optax.adamw(LEARNING_RATE, weight_decay=0) if name == "gpt"
                      else optax.sgd(LEARNING_RATE, momentum=MOMENTUM))
