@@ -77,8 +77,8 @@ struct FitResult {
 /// called what they were before it.
 ///
 /// Seals the variables first if they are not sealed. InvalidArgument for options below 1, and unless the ranks divide
-/// `shards`, for a model without variables, and for no samples to train or test on. MismatchError if the ranks differ in
-/// their options or in the number of samples.
+/// `shards`, for a model without variables, and for no samples to train or test on. MismatchError if the ranks differ
+/// in their options or in the number of samples.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer, Here here = Here::current());
 
