@@ -209,8 +209,7 @@ TEST_CASE("without attestations nothing is found") {
 TEST_CASE("ranks that attest every so many steps, and others every so many more, are a mismatch") {
   if (ranks() == 1) return;
   CHECK_THAT(mismatch_of([] { (void)train({.attest_every = odd_one() ? 2 : 3}); }),
-             Catch::Contains("has finished ") && Catch::Contains(" and returned nothing") &&
-                 Catch::Contains(", attesting variable"));
+             Catch::Contains("attestation every 2") && Catch::Contains("attestation every 3"));
   expect_in_step();
 }
 

@@ -35,12 +35,13 @@ Tensor own() {
   return Tensor::from({1.f + rank(), 2.f}, {2});
 }
 
-const std::string mirrored_sum =
-    "A mirrored value cannot be reduced with the given reduce op sum: it is one value, the same on every replica";
+const auto mirrored_sum = Catch::EndsWith(
+    "): A mirrored value cannot be reduced with the given reduce op sum: it is one value, the same on every replica");
 
-std::string plain_sum() {
-  return "A non-distributed value cannot be reduced with the given reduce op sum: it does not say what each of the " +
-         std::to_string(ranks()) + " replicas adds, as a PerReplica does";
+auto plain_sum() {
+  return Catch::EndsWith(
+      "): A non-distributed value cannot be reduced with the given reduce op sum: it does not say what each of the " +
+      std::to_string(ranks()) + " replicas adds, as a PerReplica does");
 }
 
 }  // namespace
