@@ -366,10 +366,11 @@ std::string text_of(const TrainingSamples& data, const FitOptions& options) {
     return value ? fmt::format("{}", *value) : std::string{"none"};
   };
   return fmt::format(
-      "fit on {} samples: seed {}, batch {}, {} steps after {}, {} shards, {} micro-batches, {} test samples, "
+      "fit on {} samples: seed {}, batch {}, {} steps{}, {} shards, {} micro-batches, {} test samples, "
       "evaluation every {} of {}, attestation every {}, {} on divergence",
-      data.train.count(), options.seed, options.global_batch, options.steps, options.start.steps, options.shards,
-      options.accumulate, data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
+      data.train.count(), options.seed, options.global_batch, options.steps,
+      options.start.steps > 0 ? fmt::format(" after {}", options.start.steps) : "", options.shards, options.accumulate,
+      data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
       or_none(options.attest_every), options.on_divergence == OnDivergence::stop ? "stop" : "proceed");
 }
 
