@@ -16,6 +16,7 @@
 #include "comm/mpi/mpi_handle.hpp"
 #include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
+#include "runtime/siblings.hpp"
 
 namespace lockstep {
 namespace {
@@ -157,8 +158,15 @@ void JobEnd::on_terminate() {
   if (!end || !exception) std::abort();
   const ExitCode code = end->after(exception);
   end->leave();
-  // The stack is not unwound, so nothing is destroyed. MPI ends here, in order, with the other ranks.
+  // The stack is not unwound, so nothing is destroyed. MPI ends here, in order, with the other ranks. mpirun ends those
+  // that are left when this process has ended, so they come first.
   MpiSession::finalize();
+  if (end->phases_) {
+    end->phases_->count_finished();
+    for (std::chrono::milliseconds waited{0};
+         waited < until_others_come && end->phases_->finished() < ranks_on_this_node(); ++waited)
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
   std::_Exit(static_cast<int>(code));
 }
 
