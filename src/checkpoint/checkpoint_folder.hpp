@@ -20,6 +20,12 @@ struct TensorFile {
   std::vector<NamedTensor> tensors;
 };
 
+/// A checkpoint of which every byte has been read.
+struct ReadCheckpoint {
+  std::filesystem::path path;
+  Manifest manifest;
+};
+
 /// `step-N`.
 std::string checkpoint_name(std::int64_t step);
 

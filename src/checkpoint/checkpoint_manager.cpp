@@ -2,7 +2,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
@@ -15,20 +14,18 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::array<TensorFile, 2> files_of(const StrategyValues& values) {
   return {TensorFile{"weights.safetensors", values.variables()},
           TensorFile{"optimizer.safetensors", values.optimizer_state()}};
 }
 
 /// Reads every byte before it sets a value.
-ResumedTraining read_values(const std::filesystem::path& checkpoint, const Manifest& manifest, StrategyValues& values) {
+ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest, StrategyValues& values) {
   const auto files = files_of(values);
   std::vector<std::vector<Tensor>> tensors;
   for (const TensorFile& file : files) tensors.push_back(read_checkpoint_file(checkpoint, manifest, file));
   for (std::size_t i = 0; i < files.size(); ++i) values.set(files[i].tensors, tensors[i]);
-  return {manifest.step, manifest.state, checkpoint};
+  return {checkpoint, manifest};
 }
 
 void require_same_training(const std::filesystem::path& checkpoint, const Manifest& manifest,
@@ -41,12 +38,12 @@ void require_same_training(const std::filesystem::path& checkpoint, const Manife
 }
 
 /// The newest complete checkpoint. What it passes over, it logs.
-std::optional<ResumedTraining> read_newest(const CheckpointOptions& options, StrategyValues& values) {
+std::optional<ReadCheckpoint> read_newest(const CheckpointOptions& options, StrategyValues& values) {
   const auto checkpoints = checkpoints_in(options.folder);
   std::string reason;  // of the newest that is not complete
   for (const std::filesystem::path& checkpoint : checkpoints) {
     std::optional<Manifest> manifest;
-    const auto attempt = [&](auto&& read) -> std::optional<ResumedTraining> {
+    const auto attempt = [&](auto&& read) -> std::optional<ReadCheckpoint> {
       try {
         return read();
       } catch (const CheckpointError& error) {
@@ -61,8 +58,7 @@ std::optional<ResumedTraining> read_newest(const CheckpointOptions& options, Str
     });
     if (!manifest) continue;
     require_same_training(checkpoint, *manifest, options);
-    if (auto resumed = attempt([&] { return std::optional{read_values(checkpoint, *manifest, values)}; }))
-      return resumed;
+    if (auto read = attempt([&] { return std::optional{read_values(checkpoint, *manifest, values)}; })) return read;
   }
   if (!checkpoints.empty())
     throw CheckpointError{
@@ -70,20 +66,17 @@ std::optional<ResumedTraining> read_newest(const CheckpointOptions& options, Str
   return std::nullopt;
 }
 
-/// What the chief tells the others; nothing if there was no checkpoint.
-std::string to_text(const std::optional<ResumedTraining>& resumed) {
-  if (!resumed) return {};
-  return Json{{"step", resumed->step}, {"state", Json(resumed->state)}, {"checkpoint", resumed->checkpoint.string()}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+/// What the chief tells the others: the path, which no zero byte is in, and the manifest. Nothing if there was no
+/// checkpoint.
+std::string to_text(const std::optional<ReadCheckpoint>& read) {
+  return read ? read->path.string() + '\0' + to_json(read->manifest) : std::string{};
 }
 
 std::optional<ResumedTraining> from_text(const std::string& text) {
   if (text.empty()) return std::nullopt;
-  const Json json = Json::parse(text);
-  ResumedTraining resumed{.step = json["step"].get<std::int64_t>(),
-                          .checkpoint = json["checkpoint"].get<std::string>()};
-  for (const auto& [key, value] : json["state"].items()) resumed.state.emplace(key, value.get<std::string>());
-  return resumed;
+  const std::string path = text.c_str();
+  Manifest manifest = parse_manifest(std::string_view{text}.substr(path.size() + 1), path);
+  return ResumedTraining{manifest.step, std::move(manifest.state), path};
 }
 
 }  // namespace
@@ -123,7 +116,7 @@ std::optional<ResumedTraining> CheckpointManager::resume_latest(Here here) {
 }
 
 ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Here here) {
-  return *restore(here, path, [&](StrategyValues& values) -> std::optional<ResumedTraining> {
+  return *restore(here, path, [&](StrategyValues& values) -> std::optional<ReadCheckpoint> {
     // So that a link is told as what it points to.
     std::error_code error;
     const std::filesystem::path whole = std::filesystem::canonical(path, error);
@@ -140,7 +133,7 @@ ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Her
 /// COLL. `read`, on the chief, sets the values; every rank gets them.
 std::optional<ResumedTraining> CheckpointManager::restore(
     const Here& here, const std::filesystem::path& path,
-    const std::function<std::optional<ResumedTraining>(StrategyValues&)>& read) {
+    const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read) {
   const Scope scope = strategy_.scope();
   StrategyValues values{strategy_, here};
   strategy_.agree(TagKind::restore, here, path.string());

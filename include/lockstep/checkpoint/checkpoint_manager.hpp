@@ -26,6 +26,7 @@ namespace lockstep {
 // the newest; it is switched last. A checkpoint of a step that has one already is exchanged with it.
 
 class StrategyValues;
+struct ReadCheckpoint;
 
 struct CheckpointOptions {
   std::filesystem::path folder;       ///< of all checkpoints; made when the first is written
@@ -88,7 +89,7 @@ class CheckpointManager {
  private:
   bool is_chief() const;
   std::optional<ResumedTraining> restore(const Here& here, const std::filesystem::path& path,
-                                         const std::function<std::optional<ResumedTraining>(StrategyValues&)>& read);
+                                         const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read);
 
   Strategy& strategy_;
   CheckpointOptions options_;
