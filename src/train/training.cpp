@@ -1,8 +1,11 @@
+#include <cerrno>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <system_error>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
@@ -156,6 +159,16 @@ CheckpointOptions checkpoint_options(const TrainingOptions& options, const FitOp
           .kernels = kernels.fingerprint()};
 }
 
+/// Makes the folder of checkpoints: the first of them may be due after hours. ConfigError if none can be written there.
+void require_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
+  if (error)
+    throw ConfigError{fmt::format("--checkpoint-dir {}: {}; expected a folder that can be written", folder.string(),
+                                  error.message())};
+}
+
 /// COLL. Where the training goes on; at its beginning, if there is nothing to go on from.
 FitState resume(CheckpointManager& checkpoints, const TrainingOptions& options, bool is_chief) {
   std::optional<ResumedTraining> resumed;
@@ -229,6 +242,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     fit_options = fit_options_of(options, task->samples().train, shards.shards);
     task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
     optimizer = make_optimizer(options, fit_options.steps, kernels);
+    if (rank == 0 && !options.checkpoints.empty() && !options.checkpoints_optional) require_folder(options.checkpoints);
   });
   (void)strategy.same_on_all(fmt::format("data of digest {}", to_hex(task->data_digest())));
   (void)strategy.same_on_all(kernels->fingerprint());

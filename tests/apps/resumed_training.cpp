@@ -93,6 +93,8 @@ TEST_CASE("a training goes on from a checkpoint of its own alone, and begins ane
                                              (option == "--hidden" ? Arguments{} : Arguments{"--hidden", "5"}) + from),
                       Catch::Contains(told));
   CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--steps", "1"} + from), Catch::Contains("2 are made"));
+  CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--checkpoint-dir", images.path() + "/t10k-labels-idx1-ubyte"}),
+                    Catch::Contains("expected a folder that can be written"));
 }
 
 TEST_CASE("a moving average that is alike on seven ranks is saved as it is") {
