@@ -35,16 +35,6 @@ void on_signal(int signal, siginfo_t* info, void*) {
   errno = saved;
 }
 
-/// Gives this thread a stack for handlers, unless it has one. A kernel may keep numbers far below its stack pointer, as
-/// sgemm of oneDNN 2.6 does, where a handler on the same stack would overwrite them.
-void make_room_for_handler() {
-  thread_local std::array<std::byte, std::size_t{64} << 10> room;
-  stack_t now = {};
-  if (::sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
-  const stack_t own{.ss_sp = room.data(), .ss_flags = 0, .ss_size = room.size()};
-  ::sigaltstack(&own, nullptr);
-}
-
 struct Kept {
   int signal;
   struct sigaction before = {};
@@ -87,6 +77,14 @@ bool is_readable(int descriptor) {
 }
 
 }  // namespace
+
+void make_room_for_handler() {
+  thread_local std::array<std::byte, std::size_t{64} << 10> room;
+  stack_t now = {};
+  if (::sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
+  const stack_t own{.ss_sp = room.data(), .ss_flags = 0, .ss_size = room.size()};
+  ::sigaltstack(&own, nullptr);
+}
 
 KeptSignals::KeptSignals() {
   Shared& all = shared();

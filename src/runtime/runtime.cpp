@@ -17,6 +17,7 @@
 #include "cluster/launch.hpp"
 #include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
+#include "control/stop_signal.hpp"
 #include "control/watchdog.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
@@ -82,6 +83,12 @@ struct NcclEnvironment {
   }
 };
 
+struct StopSignal {
+  explicit StopSignal(const RuntimeOptions& options) {
+    if (options.stop_signal != 0) catch_stop_signal(options.stop_signal);
+  }
+};
+
 std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
   return kind_of(binding.kind) == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
 }
@@ -92,7 +99,8 @@ std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
 struct Runtime::Impl {
   NcclEnvironment nccl_environment;  ///< before MPI, which starts threads
   std::string launch = launch_warning([](const char* name) { return std::getenv(name); });
-  KeptSignals signals;  ///< held through all watches, which take turns
+  StopSignal stop_signal;  ///< before MPI, whose start takes time
+  KeptSignals signals;     ///< held through all watches, which take turns
   MpiSession session;
   std::unique_ptr<Device> device;  ///< bound later; the group, which uses it, is destroyed first
   std::unique_ptr<ReplicaGroup> group;
@@ -107,10 +115,12 @@ struct Runtime::Impl {
 
   Impl(int& argc, char**& argv, const RuntimeOptions& given)
       : nccl_environment{given},
+        stop_signal{given},
         session{argc, argv, given.stall_timeout},
         group{make_mpi_group()},
         end{*group, fmt::format("replica {}", group->rank())} {
     log::set_rank(group->rank());
+    if (given.stop_signal != 0) meeting().set_stop_source(stop_signal_has_come);
   }
 
   ~Impl() {

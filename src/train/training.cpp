@@ -74,13 +74,17 @@ class CheckpointObserver final : public Observer {
   void on_evaluation(const EvaluationReport& report) override { reports_.on_evaluation(report); }
   void on_drift(std::int64_t step, const DriftError& found) override { reports_.on_drift(step, found); }
   void on_step_end(const FitState& state) override {
-    if (checkpoints_.is_due(state.steps) || state.steps == steps_)
-      checkpoints_.save(state.steps, {{std::string{fit_state_name}, to_text(state)}});
+    if (checkpoints_.is_due(state.steps) || state.steps == steps_) save(state);
+  }
+  void on_stop(const FitState& state) override {
+    if (!checkpoints_.is_due(state.steps)) save(state);
   }
 
   static constexpr std::string_view fit_state_name = "fit";
 
  private:
+  void save(const FitState& state) { checkpoints_.save(state.steps, {{std::string{fit_state_name}, to_text(state)}}); }
+
   Observer& reports_;
   CheckpointManager& checkpoints_;
   std::int64_t steps_;
@@ -270,7 +274,8 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   result.fit = fit_with_fault(strategy, model, *optimizer, task->samples(), fit_options,
                               with_checkpoints ? *with_checkpoints : *observer, fault);
   result.weights_digest = weights_digest(model.variables());
-  if (options.sample > 0) result.sample = write_sample(strategy, *task, result.fit.last_evaluation);
+  if (options.sample > 0 && !result.fit.stopped)
+    result.sample = write_sample(strategy, *task, result.fit.last_evaluation);
   return result;
 }
 

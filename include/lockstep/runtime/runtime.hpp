@@ -31,6 +31,9 @@ struct RuntimeOptions {
   bool allow_shared_gpu = false;
   /// A rank that is silent, or late for the others, for this long ends the job. Must be positive.
   std::chrono::duration<double> stall_timeout{60};
+  /// A signal, such as SIGUSR1, by which a user or a scheduler asks the job to end early (Strategy::stop_requested);
+  /// mpirun forwards SIGUSR1 to every rank. It does nothing else to the process, also after the runtime. 0 for none.
+  int stop_signal = 0;
   /// Anything else that must be the same on every rank: the program's own options, as text.
   std::string program_options;
 };

@@ -1,0 +1,53 @@
+// Trainings that are told by SIGUSR1 to stop: they end after the step under way, and go on from there.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "faults/running_job.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+/// The number in "lockstep: stopped after step N, …", which is the only line of the job.
+std::string step_stopped_after(const Outcome& outcome, const std::string& told) {
+  INFO("stderr: " << outcome.err);
+  const std::string begin = "lockstep: stopped after step ", end = ", as a signal asked; " + told;
+  CHECK(outcome.exit_code == 75);
+  const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  REQUIRE_THAT(lines.front(), Catch::StartsWith(begin) && Catch::EndsWith(end));
+  return lines.front().substr(begin.size(), lines.front().size() - begin.size() - end.size());
+}
+
+}  // namespace
+
+TEST_CASE("SIGUSR1 to mpirun saves the step under way, from which the training goes on as if nothing had been") {
+  const TemporaryDirectory folder;
+  const Arguments model{"--data", small_data(), "--hidden", "16"};
+  const Arguments checkpoints{"--checkpoint-dir", folder.path() / "checkpoints", "--resume", "auto"};
+  const SharedMemory memory;
+  RunningJob job{on_this_host(2), without_end(), memory, model + checkpoints};
+  job.wait_until_it_trains();
+  job.send(SIGUSR1, std::nullopt);
+  std::chrono::duration<double> after{0};
+  const Outcome outcome = job.end(after);
+  CHECK(outcome.out.empty());
+  CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
+  CHECK(memory.left() == std::set<std::string>{});
+  const std::string step = step_stopped_after(outcome, "to go on, give the same command with --resume auto");
+  CHECK(std::filesystem::read_symlink(folder.path() / "checkpoints" / "latest") == "step-" + step);
+
+  const Arguments a_bit_longer =
+      model + Arguments{"--steps", std::to_string(std::stoll(step) + 20), "--eval-every", "1000000"};
+  CHECK(train(4, a_bit_longer + checkpoints).digest() == train(1, a_bit_longer).digest());
+}
+
+TEST_CASE("SIGUSR1 to one rank stops all ranks, and without a checkpoint folder nothing is saved") {
+  const auto [outcome, after] = end_of(on_this_host(2), [](RunningJob& job) { job.send(SIGUSR1, 1); });
+  (void)step_stopped_after(outcome, "nothing was saved, as there is no --checkpoint-dir");
+}
