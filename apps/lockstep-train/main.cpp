@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
       },
       [&] {
         line.runtime.stop_signal = SIGUSR1;
+        if (!line.training.checkpoints.empty()) line.runtime.on_termination = OnTermination::ask_to_stop;
         return line.runtime;
       },
       [&](Runtime& runtime) {

@@ -113,8 +113,13 @@ bool KeptSignals::has_come() const {
   return is_readable(descriptor_);
 }
 
+void KeptSignals::heed() const {
+  std::uint64_t count = 0;
+  if (has_come()) (void)!::read(descriptor_, &count, sizeof count);
+}
+
 bool KeptSignals::came_from_parent() const {
-  return has_come() && sender == ::getppid();
+  return sender == ::getppid();
 }
 
 void KeptSignals::let_through() const {

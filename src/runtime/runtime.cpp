@@ -148,7 +148,7 @@ struct Runtime::Impl {
   }
 
   void start(const std::function<RuntimeOptions()>& make_options);
-  void watch();
+  void watch(OnTermination on_termination);
   void compare_options();
   void read_cluster();
   void bind();
@@ -175,22 +175,24 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
   names = plain_names(group->size());
-  watch();
+  watch(OnTermination::end);
   compare_options();
   read_cluster();
   bind();
   // From here on messages name task and host.
   watchdog.reset();
-  watch();
+  watch(options.on_termination);
   strategy.emplace(*group, options.reductions);
 }
 
-void Runtime::Impl::watch() {
+void Runtime::Impl::watch(OnTermination on_termination) {
   session.started();
   // Nobody would act on a signal.
   if (!node.phases) return signals.let_through();
+  WatchdogOptions watching{.stall_timeout = options.stall_timeout};
+  if (on_termination == OnTermination::ask_to_stop) watching.on_interrupted = [this] { meeting().request_stop(); };
   watchdog.emplace(
-      *node.phases, names, WatchdogOptions{.stall_timeout = options.stall_timeout},
+      *node.phases, names, std::move(watching),
       [this](ExitCode code, Reach reach) {
         group->abort();
         if (reach == Reach::whole_job) MpiSession::abort_job(static_cast<int>(code));
