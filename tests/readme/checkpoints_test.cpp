@@ -51,6 +51,7 @@ TEST_CASE("a loop of steps that one rank is told to stop ends on all ranks after
       });
       if (strategy.stop_requested()) {
         checkpoints.save(step + 1);
+        checkpoints.finish();
         throw StoppedError{"stopped after step " + std::to_string(step + 1) + "; the same command goes on from there"};
       }
     }
