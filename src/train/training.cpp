@@ -249,7 +249,8 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
                               with_checkpoints ? *with_checkpoints : *observer, fault);
   if (with_checkpoints) checkpoints->finish();
   result.weights_digest = weights_digest(model.variables());
-  if (options.sample > 0) result.sample = write_sample(strategy, *task, result.fit.last_evaluation);
+  if (options.sample > 0 && !result.fit.stopped)
+    result.sample = write_sample(strategy, *task, result.fit.last_evaluation);
   return result;
 }
 
