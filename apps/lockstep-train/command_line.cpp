@@ -97,6 +97,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   std::optional<log::Level> log_level;
   TrainingOptions& training = line.training;
   ModelOptions of_models;
+  std::vector<std::string> of_training;  // given options that ask for something that only a training does
   OptionParser parser{
       "lockstep-train",
       "Trains a model on several processes in lockstep, one replica each.\n\n"
@@ -163,12 +164,16 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
 
   parser.group("Training");
-  parser.option(
-      "--epochs", "N", "Passes over the training set (default 5, for gpt 1)",
-      [&](const std::string& option, const std::string& text) { training.epochs = parse_count(option, text); });
-  parser.option(
-      "--steps", "N", "Steps to train, instead of epochs; may end within an epoch",
-      [&](const std::string& option, const std::string& text) { training.steps = parse_count(option, text); });
+  parser.option("--epochs", "N", "Passes over the training set (default 5, for gpt 1)",
+                [&](const std::string& option, const std::string& text) {
+                  training.epochs = parse_count(option, text);
+                  of_training.push_back(option);
+                });
+  parser.option("--steps", "N", "Steps to train, instead of epochs; may end within an epoch",
+                [&](const std::string& option, const std::string& text) {
+                  training.steps = parse_count(option, text);
+                  of_training.push_back(option);
+                });
   parser.option(
       "--global-batch", "N", "Samples per step over all ranks; any number from 1 (default 256, for gpt 16)",
       [&](const std::string& option, const std::string& text) { training.global_batch = parse_count(option, text); });
@@ -217,9 +222,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       [&](const std::string& option, const std::string& text) {
         training.seed = parse_number<std::uint64_t>(option, text, 0, "a whole number from 0 to 18446744073709551615");
       });
-  parser.option(
-      "--eval-every", "K", "Steps between evaluations (default: evaluate after each epoch)",
-      [&](const std::string& option, const std::string& text) { training.evaluate_every = parse_count(option, text); });
+  parser.option("--eval-every", "K", "Steps between evaluations (default: evaluate after each epoch)",
+                [&](const std::string& option, const std::string& text) {
+                  training.evaluate_every = parse_count(option, text);
+                  of_training.push_back(option);
+                });
   parser.option("--eval-samples", "N", "Samples of an evaluation, the first of the test set (default: all of them)",
                 [&](const std::string& option, const std::string& text) {
                   training.evaluation_samples = parse_count(option, text);
@@ -291,15 +298,18 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   training.checkpoint_every = parse_count(option, text);
                   of_folder = true;
+                  of_training.push_back(option);
                 });
   parser.option("--keep", "K", fmt::format("How many of the newest stay (default {})", training.keep_checkpoints),
                 [&](const std::string& option, const std::string& text) {
                   training.keep_checkpoints = parse_count(option, text);
                   of_folder = true;
+                  of_training.push_back(option);
                 });
   parser.flag("--checkpoint-optional", "Go on with a warning when a checkpoint cannot be written", [&] {
     training.checkpoints_optional = true;
     of_folder = true;
+    of_training.push_back("--checkpoint-optional");
   });
   parser.option(
       "--resume", "auto|DIR|none",
@@ -314,12 +324,19 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
           training.resume = {Resume::From::path, parse_file_name(option, text)};
       });
 
+  parser.group("Instead of training");
+  parser.flag("--eval-only", "Evaluate the checkpoint of --resume on the test set, and train and save nothing",
+              [&] { line.purpose = Purpose::evaluation; });
+
   parser.group("Output");
   parser.option(
       "--metrics", "FILE",
       "Write loss, learning rate and gradient norm of each step, and each evaluation, to FILE, one JSON object per "
       "line",
-      [&](const std::string& option, const std::string& text) { training.metrics = parse_file_name(option, text); });
+      [&](const std::string& option, const std::string& text) {
+        training.metrics = parse_file_name(option, text);
+        of_training.push_back(option);
+      });
   parser.option("--sample", "N",
                 "Bytes of text that the trained model writes to stdout before the result; for gpt only",
                 [&](const std::string& option, const std::string& text) {
@@ -343,6 +360,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         "lockstep-train --help lists the options"};
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
+  if (line.purpose == Purpose::evaluation && !of_training.empty())
+    throw ConfigError{fmt::format("{}: expected only in a training, not with --eval-only", of_training.front())};
+  if (line.purpose == Purpose::evaluation && training.resume.from == Resume::From::none)
+    throw ConfigError{"--eval-only: expected --resume auto or --resume DIR, for the checkpoint to evaluate"};
   if (training.checkpoints.empty() && training.resume.from == Resume::From::newest)
     throw ConfigError{"--resume auto: expected --checkpoint-dir, in which to look for the newest checkpoint"};
   if (training.checkpoints.empty() && of_folder)

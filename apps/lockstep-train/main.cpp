@@ -4,6 +4,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include "apps/lockstep-train/command_line.hpp"
+#include "apps/lockstep-train/job.hpp"
 #include "apps/options/run_command_line.hpp"
 #include "apps/options/standard_output.hpp"
 
@@ -12,16 +13,13 @@ namespace {
 using namespace lockstep;
 
 /// COLL. By the chief; the others wait for it, and fail with it.
-void write_result(Runtime& runtime, const TrainingResult& result) {
+void write_result(Runtime& runtime, const std::string& result) {
   if (!runtime.is_chief()) {
     runtime.strategy().run([](ReplicaContext&) {});
     return;
   }
   const auto alone = runtime.working_alone();
-  runtime.strategy().run([&](ReplicaContext&) {
-    const std::string sample = result.sample.empty() ? "" : printable(result.sample) + "\n";
-    write_output(sample + to_json(result) + "\n");
-  });
+  runtime.strategy().run([&](ReplicaContext&) { write_output(result); });
 }
 
 }  // namespace
@@ -36,8 +34,5 @@ int main(int argc, char** argv) {
         return line.answer;
       },
       [&] { return line.runtime; },
-      [&](Runtime& runtime) {
-        const TrainingResult result = run_training(runtime.strategy(), runtime.device().name(), line.training);
-        write_result(runtime, result);
-      });
+      [&](Runtime& runtime) { write_result(runtime, run_job(runtime.strategy(), runtime.device().name(), line)); });
 }

@@ -1,5 +1,6 @@
-#include <array>
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -14,14 +15,16 @@
 namespace lockstep {
 namespace {
 
-std::array<TensorFile, 2> files_of(const StrategyValues& values) {
-  return {TensorFile{"weights.safetensors", values.variables()},
-          TensorFile{"optimizer.safetensors", values.optimizer_state()}};
+std::vector<TensorFile> files_of(const StrategyValues& values, RestoredParts parts = RestoredParts::all) {
+  std::vector<TensorFile> files{{"weights.safetensors", values.variables()}};
+  if (parts == RestoredParts::all) files.push_back({"optimizer.safetensors", values.optimizer_state()});
+  return files;
 }
 
 /// Reads every byte before it sets a value.
-ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest, StrategyValues& values) {
-  const auto files = files_of(values);
+ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest, RestoredParts parts,
+                           StrategyValues& values) {
+  const auto files = files_of(values, parts);
   std::vector<std::vector<Tensor>> tensors;
   for (const TensorFile& file : files) tensors.push_back(read_checkpoint_file(checkpoint, manifest, file));
   for (std::size_t i = 0; i < files.size(); ++i) values.set(files[i].tensors, tensors[i]);
@@ -30,9 +33,16 @@ ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manife
 
 void require_same_training(const std::filesystem::path& checkpoint, const Manifest& manifest,
                            const CheckpointOptions& options) {
-  if (const std::string other = difference(manifest.training, options.training); !other.empty())
+  const bool weights_alone = options.restores == RestoredParts::weights;
+  TrainingFacts facts = manifest.training;
+  if (weights_alone)
+    std::erase_if(facts, [&](const auto& fact) {
+      return std::ranges::find(options.training, fact.first, &TrainingFacts::value_type::first) ==
+             options.training.end();
+    });
+  if (const std::string other = difference(facts, options.training); !other.empty())
     fail_checkpoint(checkpoint.string(), other);
-  if (manifest.kernels != options.kernels)
+  if (!weights_alone && manifest.kernels != options.kernels)
     log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
                              checkpoint.string(), manifest.kernels, options.kernels));
 }
@@ -58,7 +68,9 @@ std::optional<ReadCheckpoint> read_newest(const CheckpointOptions& options, Stra
     });
     if (!manifest) continue;
     require_same_training(checkpoint, *manifest, options);
-    if (auto read = attempt([&] { return std::optional{read_values(checkpoint, *manifest, values)}; })) return read;
+    if (auto read =
+            attempt([&] { return std::optional{read_values(checkpoint, *manifest, options.restores, values)}; }))
+      return read;
   }
   if (!checkpoints.empty())
     throw CheckpointError{
@@ -126,7 +138,7 @@ ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Her
                                                        inside.front().filename().string()));
     const Manifest manifest = read_checkpoint(checkpoint);
     require_same_training(checkpoint, manifest, options_);
-    return read_values(checkpoint, manifest, values);
+    return read_values(checkpoint, manifest, options_.restores, values);
   });
 }
 

@@ -1,8 +1,6 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
-#include <numbers>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -15,8 +13,8 @@
 #include <lockstep/nn/joint_model.hpp>
 #include <lockstep/train/fit.hpp>
 
-#include "nn/shard_sums.hpp"
 #include "train/accumulation.hpp"
+#include "train/evaluation_pass.hpp"
 #include "train/injected_fault.hpp"
 #include "train/joint_gradients.hpp"
 #include "train/rank_shards.hpp"
@@ -28,12 +26,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// Samples in a batch of evaluations: 1024 labels, or one sample per shard if that is more. The bits depend on it, so
-/// it is the same for every global batch.
-std::int64_t evaluation_batch_of(const SampleSource& source, std::int64_t samples, int shards) {
-  return std::min(samples, std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
 }
 
 /// The samples of each step, in their epoch's order.
@@ -53,11 +45,6 @@ class StepSamples {
   std::int64_t epoch_ = -1;
   std::vector<std::int64_t> order_;
 };
-
-/// 0 if the labels weigh nothing; a sum that is no finite number gives none in any case.
-double mean_per_label(double sum, double weight) {
-  return weight != 0 ? sum / weight : 0 * sum;
-}
 
 /// Keeps the losses of as many steps as an epoch has.
 void push_recent(std::deque<StepLoss>& recent, const StepSums& sums, std::int64_t steps) {
@@ -108,7 +95,6 @@ class Fit {
       : strategy_{strategy},
         model_{model},
         optimizer_{optimizer},
-        data_{data},
         options_{options},
         fault_{fault},
         here_{here},
@@ -118,10 +104,12 @@ class Fit {
         sum_{strategy.store(), model.variables()},
         statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
         gradients_{gradients_in_store(strategy.store(), model.variables())},
-        train_shards_{shards_of(data.train, schedule_.largest_batch(), options.accumulate)},
-        evaluation_samples_{std::min(options.evaluation_samples.value_or(data.test.count()), data.test.count())},
-        evaluation_batch_{evaluation_batch_of(data.test, evaluation_samples_, options.shards)},
-        test_shards_{shards_of(data.test, evaluation_batch_, 1)} {
+        train_shards_{data.train,
+                      schedule_.largest_batch(),
+                      {options.shards, options.accumulate},
+                      shards_of_rank(options.shards, strategy.num_replicas_in_sync(), rank_),
+                      strategy.stream()},
+        evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards} {
     sum_ = sum_.with_statistics(statistics_.view());
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
@@ -134,14 +122,6 @@ class Fit {
   FitResult run(Observer& observer);
 
  private:
-  RankShards shards_of(const SampleSource& source, std::int64_t largest_batch, int micro_batches) const {
-    return {source,
-            largest_batch,
-            {options_.shards, micro_batches},
-            shards_of_rank(options_.shards, strategy_.num_replicas_in_sync(), rank_),
-            strategy_.stream()};
-  }
-
   /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
   /// are divided by what these weigh.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
@@ -150,13 +130,11 @@ class Fit {
   StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                 const nn::GradientBuffer& sum);
   std::int64_t evaluations_from(std::int64_t step) const;
-  void evaluate(EvaluationReport& report, Observer& observer);
   void judge_loss(double loss, const std::string& whose);
 
   Strategy& strategy_;
   nn::Model& model_;
   Optimizer& optimizer_;
-  TrainingSamples data_;
   const FitOptions& options_;
   const std::optional<InjectedFault>& fault_;
   Here here_;  ///< where the program called fit: its runs and calls are there for messages
@@ -167,10 +145,7 @@ class Fit {
   Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
-  std::int64_t evaluation_samples_;
-  std::int64_t evaluation_batch_;
-  RankShards test_shards_;
-  nn::LossSum evaluation_loss_;
+  EvaluationPass evaluation_;
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
   SumList sums_on_the_way_;                        ///< that it makes over the ranks
@@ -239,51 +214,6 @@ std::int64_t Fit::evaluations_from(std::int64_t step) const {
   return options_.steps / interval - (step - 1) / interval + (options_.steps % interval != 0 ? 1 : 0);
 }
 
-/// Completes a report that has its step and epoch.
-void Fit::evaluate(EvaluationReport& report, Observer& observer) {
-  const auto start = Clock::now();
-  const std::int64_t count = evaluation_samples_;
-  std::vector<std::int64_t> all(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
-
-  // This rank's part of each batch, loss and weight; all are reduced at once, so an evaluation is one merge_call.
-  std::vector<double> losses;
-  std::int64_t correct = 0;
-  const auto evaluate_shards = [&](ReplicaContext& context) {
-    for (std::int64_t first = 0; first < count; first += evaluation_batch_) {
-      const auto size = std::min(evaluation_batch_, count - first);
-      const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-      for (const SampleBatch& shard : test_shards_.load_all(samples).group.batches) {
-        const ops::BatchLoss result = model_.evaluate_shard(shard);
-        evaluation_loss_.push(nn::weighed(result, shard));
-        correct += result.correct;
-      }
-      const nn::WeighedLoss of_batch = evaluation_loss_.finish();
-      losses.insert(losses.end(), {of_batch.loss, of_batch.weight});
-      observer.on_evaluating({.step = report.step,
-                              .epoch = report.epoch,
-                              .done = first + size,
-                              .samples = count,
-                              .seconds = seconds_since(start)});
-    }
-    const auto numbers = static_cast<std::int64_t>(losses.size());
-    const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {numbers}), correct}, here_);
-    losses = std::get<0>(sums).to_vector<double>();
-    correct = std::get<1>(sums);
-  };
-  strategy_.run(evaluate_shards, here_);
-  double loss = 0, weight = 0;
-  for (std::size_t i = 0; i < losses.size(); i += 2) {
-    loss += losses[i];
-    weight += losses[i + 1];
-  }
-  report.samples = count;
-  report.loss = mean_per_label(loss, weight);
-  if (data_.test.labels_are_bytes()) report.bits_per_byte = report.loss / std::numbers::ln2;
-  report.accuracy = mean_per_label(static_cast<double>(correct), weight);
-  report.seconds = seconds_since(start);
-}
-
 /// Without the sign of a NaN, which means nothing.
 std::string shown(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.4g}", value);
@@ -312,7 +242,7 @@ FitResult Fit::run(Observer& observer) {
   const auto evaluation_after = [&](std::int64_t epoch, Observer& watching) {
     strategy_.set_step(result.steps, RunKind::evaluation);
     result.last_evaluation = {.step = result.steps, .epoch = epoch + 1};
-    evaluate(result.last_evaluation, watching);
+    evaluation_.run(result.last_evaluation, watching, here_);
   };
   Nobody nobody;  // is told of an evaluation that an earlier run has told of
   if (state.steps == options_.steps) evaluation_after(epochs - 1, nobody);
@@ -341,7 +271,7 @@ FitResult Fit::run(Observer& observer) {
          .learning_rate = optimizer_.learning_rate(),
          .gradient_norm = observer.wants_gradient_norm() ? std::optional{optimizer_.gradient_norm()} : std::nullopt,
          .evaluations_left = evaluations_from(result.steps),
-         .evaluation_samples = evaluation_samples_,
+         .evaluation_samples = evaluation_.samples(),
          .seconds = result.seconds,
          .samples_per_second = samples_per_second()});
     judge_loss(loss, fmt::format("the loss of step {}", result.steps));

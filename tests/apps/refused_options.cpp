@@ -199,7 +199,7 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
             "lockstep-train --help lists the options"}},
           {{"--lerning-rate=3"}, {"there is no option --lerning-rate=3; did you mean --learning-rate? lockstep-train"}},
           {{"--spochs", "1"}, {"; did you mean --epochs? "}},
-          {{"--eval", "1"}, {"; did you mean --eval-every or --eval-samples? "}},
+          {{"--eval", "1"}, {"; did you mean --eval-only or --eval-every or --eval-samples? "}},
           {{"--batch-norn"}, {"there is no option --batch-norn; did you mean --batch-norm? lockstep-train"}},
           {{"--learn", "1"}, {"; did you mean --learning-rate? "}},
           {{"--sede", "1"}, {"; did you mean --seed? "}},
@@ -219,6 +219,26 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       },
       short_run());
   check_refused(2, {}, {"--data is missing", "lockstep-train --help lists the options"});
+}
+
+TEST_CASE("an evaluation alone is refused without weights, and with what only a training does") {
+  const std::string only = ": expected only in a training, not with --eval-only";
+  const Arguments evaluation{"--eval-only", "--resume", "auto", "--checkpoint-dir", "somewhere"};
+  const auto with = [&](const Arguments& options) { return evaluation + options; };
+  check_all(
+      {
+          {{"--eval-only"}, {"--eval-only: expected --resume auto or --resume DIR"}},
+          {{"--eval-only", "--resume", "none"}, {"--eval-only: expected --resume auto or --resume DIR"}},
+          {{"--eval-only", "--resume", "auto"}, {"--resume auto: expected --checkpoint-dir"}},
+          {with({"--steps", "3"}), {"--steps" + only}},
+          {with({"--epochs", "3"}), {"--epochs" + only}},
+          {with({"--eval-every", "3"}), {"--eval-every" + only}},
+          {with({"--metrics", "file"}), {"--metrics" + only}},
+          {with({"--keep", "3"}), {"--keep" + only}},
+          {with({"--checkpoint-every", "3"}), {"--checkpoint-every" + only}},
+          {with({"--checkpoint-optional"}), {"--checkpoint-optional" + only}},
+      },
+      {"--data", small_data()});
 }
 
 TEST_CASE("the help fits 80 columns, and every line of it says something") {

@@ -107,11 +107,35 @@ bool has_gpu_kernels(ModelKind model);
 /// training begins anew and the folder of checkpoints holds some; CheckpointError if none can be resumed, or written.
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
+/// What `run_evaluation` found.
+struct EvaluationResult {
+  int ranks;
+  int shards;
+  std::string device;
+  std::string model;
+  std::filesystem::path weights;  ///< where they come from
+  std::int64_t steps;             ///< after which they were saved; 0 if that is not known
+  EvaluationReport evaluation;
+  std::uint64_t weights_digest;
+  std::string sample;  ///< as TrainingResult has it
+};
+
+/// COLL, blocking. Restores the weights that `options` name, and evaluates them as a training does. Of all other
+/// options, those of data, model and device matter, `evaluation_samples` and `sample`.
+///
+/// Throws as run_training does. A checkpoint must be of the same model; its data, seed and optimizer may be others.
+/// ConfigError if the options name no weights, CheckpointError if there are none.
+EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, const TrainingOptions& options);
+
 /// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.
 std::uint64_t weights_digest(const VariableList& variables);
 
 /// `{"ranks","shards","device","model","steps","samples","seconds","samples_per_second","train_loss","eval_loss",
 /// "eval_accuracy","weights_digest"}` on one line, with "bits_per_byte" after "eval_loss" for a model of text.
 std::string to_json(const TrainingResult& result);
+
+/// `{"ranks","shards","device","model","weights","steps","eval_samples","seconds","eval_loss","eval_accuracy",
+/// "weights_digest"}` on one line, with "bits_per_byte" as above, and without "steps" if they are not known.
+std::string to_json(const EvaluationResult& result);
 
 }  // namespace lockstep
