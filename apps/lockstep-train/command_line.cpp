@@ -324,8 +324,21 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
           training.resume = {Resume::From::path, parse_file_name(option, text)};
       });
 
+  parser.group("Weights");
+  parser.option("--init-from", "FILE",
+                "Begin with the weights in FILE, a safetensors file or a checkpoint, instead of random ones. With "
+                "--resume auto, only where there is no checkpoint",
+                [&](const std::string& option, const std::string& text) {
+                  training.initial_weights.file = parse_file_name(option, text);
+                });
+  parser.flag("--partial", "Take what matches by name, type and shape from --init-from, and say what does not", [&] {
+    training.initial_weights.match = InitialWeights::Match::some;
+    of_training.push_back("--partial");
+  });
+
   parser.group("Instead of training");
-  parser.flag("--eval-only", "Evaluate the checkpoint of --resume on the test set, and train and save nothing",
+  parser.flag("--eval-only",
+              "Evaluate the weights of --resume or --init-from on the test set, and train and save nothing",
               [&] { line.purpose = Purpose::evaluation; });
 
   parser.group("Output");
@@ -362,8 +375,15 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
   if (line.purpose == Purpose::evaluation && !of_training.empty())
     throw ConfigError{fmt::format("{}: expected only in a training, not with --eval-only", of_training.front())};
-  if (line.purpose == Purpose::evaluation && training.resume.from == Resume::From::none)
-    throw ConfigError{"--eval-only: expected --resume auto or --resume DIR, for the checkpoint to evaluate"};
+  const bool initialized = !training.initial_weights.file.empty();
+  if (line.purpose == Purpose::evaluation && !initialized && training.resume.from == Resume::From::none)
+    throw ConfigError{
+        "--eval-only: expected --resume auto, --resume DIR or --init-from FILE, with weights to evaluate"};
+  if (initialized && (training.resume.from == Resume::From::path ||
+                      (line.purpose != Purpose::training && training.resume.from != Resume::From::none)))
+    throw ConfigError{"--init-from and --resume were both given: expected at most one of the two"};
+  if (!initialized && training.initial_weights.match == InitialWeights::Match::some)
+    throw ConfigError{"--partial: expected only with --init-from"};
   if (training.checkpoints.empty() && training.resume.from == Resume::From::newest)
     throw ConfigError{"--resume auto: expected --checkpoint-dir, in which to look for the newest checkpoint"};
   if (training.checkpoints.empty() && of_folder)

@@ -16,7 +16,7 @@ namespace lockstep {
 namespace {
 
 std::vector<TensorFile> files_of(const StrategyValues& values, RestoredParts parts = RestoredParts::all) {
-  std::vector<TensorFile> files{{"weights.safetensors", values.variables()}};
+  std::vector<TensorFile> files{{std::string{weights_file}, values.variables()}};
   if (parts == RestoredParts::all) files.push_back({"optimizer.safetensors", values.optimizer_state()});
   return files;
 }

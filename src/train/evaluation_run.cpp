@@ -76,7 +76,7 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
   EvaluationProgressLine progress{is_chief ? options.progress : ShowProgress::no};
   {
     const MeetingPoint::NamedSteps named = strategy.group().meeting().keep_named_steps();
-    strategy.set_step(weights.steps, RunKind::evaluation);
+    if (weights.steps > 0) strategy.set_step(weights.steps, RunKind::evaluation);
     result.evaluation = {.step = weights.steps};
     pass.run(result.evaluation, progress, Here::current());
   }

@@ -14,6 +14,10 @@ struct RestoredWeights {
   std::int64_t steps = 0;  ///< after which they were saved; 0 if that is not known
 };
 
+/// COLL. Seals the variables and gives them the initial weights that `options` name. CheckpointError if these cannot be
+/// read or do not match.
+void initialize_weights(Strategy& strategy, const TrainingOptions& options);
+
 /// COLL. Seals the variables and gives them the values that `options` name. ConfigError if they name none,
 /// CheckpointError if there are none, or none of this model.
 RestoredWeights restore_weights(Strategy& strategy, const TrainingOptions& options);

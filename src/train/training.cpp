@@ -17,6 +17,7 @@
 
 #include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
+#include "train/restored_weights.hpp"
 #include "train/training_facts.hpp"
 #include "train/training_setup.hpp"
 
@@ -194,6 +195,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     checkpoints.emplace(strategy, checkpoint_options(options, fit_options, *setup.task, *setup.kernels));
     fit_options.start = resume(*checkpoints, options, rank == 0);
   }
+  if (!options.initial_weights.file.empty() && fit_options.start.steps == 0) initialize_weights(strategy, options);
   strategy.run([&](ReplicaContext&) {
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options, fit_options.start.steps);
   });

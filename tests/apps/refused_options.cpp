@@ -227,8 +227,8 @@ TEST_CASE("an evaluation alone is refused without weights, and with what only a 
   const auto with = [&](const Arguments& options) { return evaluation + options; };
   check_all(
       {
-          {{"--eval-only"}, {"--eval-only: expected --resume auto or --resume DIR"}},
-          {{"--eval-only", "--resume", "none"}, {"--eval-only: expected --resume auto or --resume DIR"}},
+          {{"--eval-only"}, {"--eval-only: expected --resume auto, --resume DIR or --init-from FILE"}},
+          {{"--eval-only", "--resume", "none"}, {"--eval-only: expected --resume auto, --resume DIR or --init-from"}},
           {{"--eval-only", "--resume", "auto"}, {"--resume auto: expected --checkpoint-dir"}},
           {with({"--steps", "3"}), {"--steps" + only}},
           {with({"--epochs", "3"}), {"--epochs" + only}},
@@ -237,8 +237,20 @@ TEST_CASE("an evaluation alone is refused without weights, and with what only a 
           {with({"--keep", "3"}), {"--keep" + only}},
           {with({"--checkpoint-every", "3"}), {"--checkpoint-every" + only}},
           {with({"--checkpoint-optional"}), {"--checkpoint-optional" + only}},
+          {with({"--partial", "--init-from", "file"}), {"--partial" + only}},
+          {with({"--init-from", "file"}), {"--init-from and --resume were both given: expected at most one"}},
       },
       {"--data", small_data()});
+}
+
+TEST_CASE("initial weights are refused beside a checkpoint that is named, and --partial without them") {
+  check_all(
+      {
+          {{"--init-from", ""}, {"--init-from '': expected the name of a file"}},
+          {{"--init-from", "file", "--resume", "folder"}, {"--init-from and --resume were both given"}},
+          {{"--partial"}, {"--partial: expected only with --init-from"}},
+      },
+      short_run());
 }
 
 TEST_CASE("the help fits 80 columns, and every line of it says something") {

@@ -1,4 +1,5 @@
-// What is done with a trained model: evaluating it, without training, on simulated ranks.
+// What is done with a trained model, on simulated ranks: evaluating it without training, and beginning another training
+// with its weights.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -91,4 +92,96 @@ TEST_CASE("a gpt is evaluated on the same text, in bits, and writes the sample t
   check_same_evaluation(trained.result, found.result);
   CHECK(found.result["bits_per_byte"] == trained.result["bits_per_byte"]);
   CHECK(found.written == trained.written);
+}
+
+TEST_CASE("a training begins with the weights of a checkpoint or a file, on any number of ranks") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::string checkpoints = folder.path() / "checkpoints";
+  const Arguments run{"--data", images.path(), "--quiet", "--hidden", "5", "--steps", "2"};
+  const Trained first = train_simulated(2, run + Arguments{"--checkpoint-dir", checkpoints, "--seed", "7"});
+  const auto evaluation = [&](int ranks, const std::string& from) {
+    return train_simulated(ranks, {"--data", images.path(), "--quiet", "--hidden", "5", "--eval-only", "--init-from",
+                                   checkpoints + from})
+        .result;
+  };
+  check_same_evaluation(first.result, evaluation(1, "/step-2"));
+  check_same_evaluation(first.result, evaluation(8, "/latest"));
+  check_same_evaluation(first.result, evaluation(4, "/step-2/weights.safetensors"));
+
+  // The optimizer, the seed and the place in the data are the new training's.
+  const Arguments begun{"--init-from", checkpoints + "/step-2", "--optimizer", "adamw"};
+  const Trained second = train_simulated(1, run + begun);
+  CHECK(second.digest() != train_simulated(1, run + Arguments{"--optimizer", "adamw"}).digest());
+  CHECK(train_simulated(8, run + begun).digest() == second.digest());
+  // A checkpoint of the new training counts for more than the weights that it began with.
+  const Arguments resumed{"--checkpoint-dir", folder.path() / "second", "--resume", "auto"};
+  const Arguments three = Arguments{"--data", images.path(), "--quiet", "--hidden", "5", "--steps", "3"} + begun;
+  CHECK(train_simulated(2, run + begun + resumed).digest() == second.digest());
+  CHECK(train_simulated(4, three + resumed).digest() == train_simulated(1, three).digest());
+}
+
+TEST_CASE("initial weights of another model are refused, and --partial takes what matches") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::string checkpoints = folder.path() / "checkpoints";
+  const Arguments run{"--data", images.path(), "--quiet", "--steps", "1"};
+  (void)train_simulated(2, run + Arguments{"--hidden", "5", "--checkpoint-dir", checkpoints});
+  const std::string weights = checkpoints + "/step-1/weights.safetensors";
+  const Arguments from{"--init-from", weights}, partial{"--partial"};
+  const Arguments wider{"--hidden", "6"}, deeper{"--hidden", "5,10"}, flat{"--hidden", "10"};
+  const auto refused = [&](const Arguments& arguments, const std::string& told) {
+    CHECK_THROWS_AS(train_simulated(2, run + arguments), CheckpointError);
+    CHECK_THROWS_WITH(train_simulated(2, run + arguments),
+                      Catch::StartsWith("--init-from " + weights) && Catch::Contains(told));
+  };
+  refused(wider + from, "has 'dense_0/weight' as f32[64, 5], and the variable is f32[64, 6]");
+  refused(deeper + from, "has no 'dense_2/weight', 'dense_2/bias'");
+  refused(deeper + from, "(--partial takes what matches)");
+  refused(wider + Arguments{"--dtype", "f64"} + from + partial, "has no value for any variable");
+  CHECK_THROWS_WITH(train_simulated(2, run + wider + Arguments{"--init-from", checkpoints}),
+                    Catch::Contains("is a folder of checkpoints; expected one of them, such as step-1"));
+  CHECK_THROWS_WITH(train_simulated(2, run + wider + Arguments{"--init-from", "/nothing"}),
+                    Catch::Contains("checkpoint /nothing"));
+
+  const Trained taken = train_simulated(1, run + deeper + from + partial);
+  CHECK(taken.digest() != train_simulated(1, run + deeper).digest());
+  CHECK(train_simulated(4, run + deeper + from + partial).digest() == taken.digest());
+
+  // Bytes that no longer have the digest of the manifest.
+  std::string bytes = read_file(weights);
+  bytes.back() ^= 1;
+  std::ofstream{weights, std::ios::binary} << bytes;
+  CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--hidden", "5", "--init-from", checkpoints + "/step-1"}),
+                    Catch::Contains("has been altered"));
+}
+
+TEST_CASE("what a file of weights does not have keeps its value, and the rest is told in words") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() / "weights";
+  const auto write = [&](Strategy& strategy, int) {
+    (void)strategy.create_variable({.name = "both"}, [] { return Tensor::scalar(3.0F); });
+    (void)strategy.create_variable({.name = "wider"}, [] { return Tensor::zeros(DType::f32, {2}); });
+    (void)strategy.create_variable({.name = "there"}, [] { return Tensor::scalar(4.0F); });
+    strategy.seal();
+    save_checkpoint(strategy, path);
+  };
+  sim::run({.ranks = 2}, write);
+  sim::run({.ranks = 3}, [&](Strategy& strategy, int) {
+    const auto both = strategy.create_variable({.name = "both"}, [] { return Tensor::scalar(1.0F); });
+    const auto wider = strategy.create_variable({.name = "wider"}, [] { return Tensor::zeros(DType::f32, {3}); });
+    const auto average = strategy.create_sync_on_read({.name = "average", .aggregation = VariableAggregation::sum},
+                                                      [] { return Tensor::scalar(0.0F); });
+    strategy.seal();
+    average.assign(Tensor::scalar(6.0F));
+    const LoadedWeights loaded = load_weights(strategy, path);
+    CHECK(loaded.taken == 1);
+    CHECK(loaded.rest ==
+          "has no 'average'; has 'wider' as f32[2], and the variable is f32[3]; has 'there', which no "
+          "variable is called");
+    CHECK(both.local().to_vector<float>().front() == 3);
+    CHECK(strategy.extended().read_var(average).to_vector<float>().front() == 6);
+  });
 }

@@ -31,6 +31,14 @@ struct Resume {
   std::filesystem::path path = {};  ///< a checkpoint
 };
 
+/// Which weights a model begins with, instead of random ones.
+struct InitialWeights {
+  /// Of the variables and of the file: all of them must match by name, type and shape, or some.
+  enum class Match : std::uint8_t { all, some };
+  std::filesystem::path file = {};  ///< as load_weights takes it; if empty, there are none
+  Match match = Match::all;
+};
+
 /// Whether the chief prints progress on stderr.
 enum class ShowProgress : std::uint8_t { yes, no };
 
@@ -81,6 +89,7 @@ struct TrainingOptions {
   std::int64_t keep_checkpoints = 3;  ///< the newest that stay
   bool checkpoints_optional = false;  ///< one that cannot be written is a warning
   Resume resume = {};
+  InitialWeights initial_weights = {};  ///< unless the training is resumed
   ShowProgress progress = ShowProgress::yes;
 };
 
@@ -104,7 +113,8 @@ bool has_gpu_kernels(ModelKind model);
 ///
 /// ConfigError on a rank with a wrong option or wrong data, PeerError on the others;
 /// MismatchError if the ranks loaded different data or their kernels differ (Kernels::fingerprint); ConfigError if the
-/// training begins anew and the folder of checkpoints holds some; CheckpointError if none can be resumed, or written.
+/// training begins anew and the folder of checkpoints holds some; CheckpointError if none can be resumed, or written,
+/// and for initial weights that cannot be read or do not match.
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
 /// What `run_evaluation` found.
