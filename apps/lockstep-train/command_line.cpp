@@ -335,6 +335,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     training.initial_weights.match = InitialWeights::Match::some;
     of_training.push_back("--partial");
   });
+  parser.option("--export", "FILE",
+                "Write the weights at the end to FILE, in the safetensors format, which replaces what was there",
+                [&](const std::string& option, const std::string& text) {
+                  training.exported_weights = parse_file_name(option, text);
+                });
 
   parser.group("Instead of training");
   parser.flag("--eval-only",

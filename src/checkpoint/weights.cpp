@@ -89,6 +89,14 @@ Matched match(const Source& source, const std::vector<NamedTensor>& variables) {
 
 }  // namespace
 
+void save_weights(Strategy& strategy, const std::filesystem::path& path, Here here) {
+  const Scope scope = strategy.scope();
+  StrategyValues values{strategy, here};
+  strategy.agree(TagKind::save, here, path.string());
+  values.combine(here);
+  on_chief(strategy, here, [&] { write_tensors(path, values.variables()); });
+}
+
 LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here) {
   const Scope scope = strategy.scope();
   StrategyValues values{strategy, here};

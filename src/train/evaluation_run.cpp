@@ -11,6 +11,7 @@
 #include <lockstep/train/training.hpp>
 
 #include "train/evaluation_pass.hpp"
+#include "train/exported_weights.hpp"
 #include "train/restored_weights.hpp"
 #include "train/training_setup.hpp"
 
@@ -58,6 +59,7 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
     setup.task->require_model_fits(fit_options_of(setup), room_on(strategy.stream().kind()));
     if (setup.task->samples().test.count() < 1)
       throw ConfigError{fmt::format("{}: the test set has 0 samples; expected 1 or more", options.data.string())};
+    if (is_chief) require_exportable(options);
   });
   require_same_on_all(strategy, setup);
   nn::Model& model = setup.task->make_model(strategy, setup.kernels);
@@ -82,6 +84,7 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
   }
   progress.on_evaluation(result.evaluation);
   result.weights_digest = weights_digest(model.variables());
+  export_weights(strategy, options);
   if (options.sample > 0) result.sample = write_sample(strategy, *setup.task, result.evaluation.loss);
   return result;
 }

@@ -15,6 +15,7 @@
 #include <lockstep/train/progress.hpp>
 #include <lockstep/train/training.hpp>
 
+#include "train/exported_weights.hpp"
 #include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
 #include "train/restored_weights.hpp"
@@ -184,6 +185,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     setup.task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
     optimizer = make_optimizer(options, fit_options.steps, setup.kernels);
     if (rank == 0 && !options.checkpoints.empty() && !options.checkpoints_optional) require_folder(options.checkpoints);
+    if (rank == 0) require_exportable(options);
   });
   require_same_on_all(strategy, setup);
 
@@ -211,6 +213,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   result.fit = fit_with_fault(strategy, model, *optimizer, setup.task->samples(), fit_options,
                               with_checkpoints ? *with_checkpoints : *observer, fault);
   result.weights_digest = weights_digest(model.variables());
+  export_weights(strategy, options);
   if (options.sample > 0) result.sample = write_sample(strategy, *setup.task, result.fit.last_evaluation.loss);
   return result;
 }

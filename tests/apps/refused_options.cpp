@@ -243,12 +243,18 @@ TEST_CASE("an evaluation alone is refused without weights, and with what only a 
       {"--data", small_data()});
 }
 
-TEST_CASE("initial weights are refused beside a checkpoint that is named, and --partial without them") {
+TEST_CASE(
+    "initial weights beside a checkpoint that is named, --partial without them, and a file that cannot be made are "
+    "refused") {
   check_all(
       {
           {{"--init-from", ""}, {"--init-from '': expected the name of a file"}},
           {{"--init-from", "file", "--resume", "folder"}, {"--init-from and --resume were both given"}},
           {{"--partial"}, {"--partial: expected only with --init-from"}},
+          {{"--export", ""}, {"--export '': expected the name of a file"}},
+          {{"--export", "/nothing/file"}, {"--export /nothing/file: No such file or directory; expected a file that"}},
+          {{"--export", "/dev/null"}, {"--export /dev/null: is no regular file; expected a file"}},
+          {{"--export", small_data()}, {"--export " + small_data().string() + ": is no regular file; expected a file"}},
       },
       short_run());
 }

@@ -1,5 +1,5 @@
-// What is done with a trained model, on simulated ranks: evaluating it without training, and beginning another training
-// with its weights.
+// What is done with a trained model, on simulated ranks: evaluating it without training, beginning another training
+// with its weights, and writing them to a file.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -184,4 +184,22 @@ TEST_CASE("what a file of weights does not have keeps its value, and the rest is
     CHECK(both.local().to_vector<float>().front() == 3);
     CHECK(strategy.extended().read_var(average).to_vector<float>().front() == 6);
   });
+}
+
+TEST_CASE("exported weights are those of the checkpoint, and what was there is replaced") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::string checkpoints = folder.path() / "checkpoints", file = folder.write("exported", "something else");
+  const Arguments model{"--data", images.path(), "--quiet", "--model", "convnet", "--batch-norm"};
+  const Trained trained =
+      train_simulated(2, model + Arguments{"--steps", "2", "--checkpoint-dir", checkpoints, "--export", file});
+  const std::string weights = read_file(checkpoints + "/step-2/weights.safetensors");
+  CHECK(read_file(file) == weights);
+  for (const int ranks : {1, 8}) {
+    const std::string again = folder.path() / std::to_string(ranks);
+    const Arguments evaluation{"--eval-only", "--init-from", file, "--export", again};
+    check_same_evaluation(trained.result, train_simulated(ranks, model + evaluation).result);
+    CHECK(read_file(again) == weights);
+  }
 }

@@ -12,6 +12,9 @@ namespace lockstep {
 
 // A file of weights is a checkpoint (checkpoint.hpp) without the state of optimizers.
 
+/// COLL, blocking. As save_checkpoint, but writes the variables alone.
+void save_weights(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
+
 /// What `load_weights` did.
 struct LoadedWeights {
   std::filesystem::path file;

@@ -89,7 +89,8 @@ struct TrainingOptions {
   std::int64_t keep_checkpoints = 3;  ///< the newest that stay
   bool checkpoints_optional = false;  ///< one that cannot be written is a warning
   Resume resume = {};
-  InitialWeights initial_weights = {};  ///< unless the training is resumed
+  InitialWeights initial_weights = {};     ///< unless the training is resumed
+  std::filesystem::path exported_weights;  ///< the file for the weights at the end; if empty, none
   ShowProgress progress = ShowProgress::yes;
 };
 
@@ -114,7 +115,7 @@ bool has_gpu_kernels(ModelKind model);
 /// ConfigError on a rank with a wrong option or wrong data, PeerError on the others;
 /// MismatchError if the ranks loaded different data or their kernels differ (Kernels::fingerprint); ConfigError if the
 /// training begins anew and the folder of checkpoints holds some; CheckpointError if none can be resumed, or written,
-/// and for initial weights that cannot be read or do not match.
+/// and for weights that cannot be read, do not match, or cannot be written.
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
 /// What `run_evaluation` found.
@@ -131,7 +132,7 @@ struct EvaluationResult {
 };
 
 /// COLL, blocking. Restores the weights that `options` name, and evaluates them as a training does. Of all other
-/// options, those of data, model and device matter, `evaluation_samples` and `sample`.
+/// options, those of data, model and device matter, `evaluation_samples`, `exported_weights` and `sample`.
 ///
 /// Throws as run_training does. A checkpoint must be of the same model; its data, seed and optimizer may be others.
 /// ConfigError if the options name no weights, CheckpointError if there are none.
