@@ -21,9 +21,12 @@ double of_images(double first, double all) {
 
 }  // namespace
 
-double flops_per_sample(StepModel model) {
+double flops_per_sample(StepModel model, std::int64_t hidden) {
   switch (model) {
-    case StepModel::mlp: return of_images(784 * 512, 784 * 512 + 512 * 512 + 512 * 10);
+    case StepModel::mlp: {
+      const auto width = static_cast<double>(hidden);
+      return of_images(784 * width, 784 * width + width * width + width * 10);
+    }
     case StepModel::convnet: {
       constexpr double conv_0 = 26 * 26 * 32 * 9, conv_1 = 24 * 24 * 64 * (32 * 9);
       return of_images(conv_0, conv_0 + conv_1 + 12 * 12 * 64 * 128 + 128 * 10);

@@ -13,7 +13,7 @@ namespace lockstep::bench {
 /// The floating-point operations of a model's products and convolutions in one training step, for each sample: forward,
 /// for the gradients of the weights, and for those of the inputs, which the first layer of images does without.
 /// Attention counts only the pairs of positions that the mask leaves.
-double flops_per_sample(StepModel model);
+double flops_per_sample(StepModel model, std::int64_t hidden = default_hidden);
 
 /// A large product of square f32 matrices: what it reaches is as fast as products get.
 class LargeProduct {

@@ -15,6 +15,7 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 32;
 constexpr std::int64_t most_iterations = 1000000;
 // A benchmark keeps several batches in memory.
 constexpr std::int64_t largest_global_batch = 16384;
+constexpr std::int64_t most_hidden = 16384;
 
 /// ConfigError unless sizes are whole elements and the first is not above the last.
 void require_sizes(const AllReduceOptions& options) {
@@ -114,12 +115,19 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   step.global_batch = parse_count(option, text, 1, largest_global_batch);
                 });
+  parser.option("--hidden", "N", fmt::format("Units in each hidden layer of the mlp (default {})", step.hidden),
+                [&](const std::string& option, const std::string& text) {
+                  step.hidden = parse_count(option, text, 1, most_hidden);
+                });
   parser.option("--shards", "V|ranks", "Shards to compare with one shard per rank (default 8)",
                 [&](const std::string&, const std::string& text) { step.shards = parse_shards(text); });
   parser.option("--steps", "K", fmt::format("Steps of each of the two per iteration (default {})", step.steps),
                 [&](const std::string& option, const std::string& text) {
                   step.steps = parse_count(option, text, 1, most_iterations);
                 });
+  parser.option(
+      "--checkpoint-dir", "DIR", "Also save checkpoints in DIR, and measure for how long steps wait for them",
+      [&](const std::string& option, const std::string& text) { step.checkpoints = parse_file_name(option, text); });
   add_common(parser, step, line.json);
 
   parser.command(WatchdogOptions::name, "Cost of being watched: a change of phase, and the watchdog's thread");

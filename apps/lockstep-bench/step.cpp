@@ -1,10 +1,13 @@
 #include "apps/lockstep-bench/step.hpp"
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include <lockstep/base/log.hpp>
 
@@ -63,6 +66,11 @@ std::vector<int> shard_counts(const StepOptions& options, Runtime& runtime) {
   return counts;
 }
 
+/// Each run's checkpoints have a folder of their own. Empty if there are none.
+std::filesystem::path folder_for(const std::filesystem::path& checkpoints, int shards) {
+  return checkpoints.empty() ? checkpoints : checkpoints / fmt::format("shards-{}", shards);
+}
+
 /// COLL. The means over the ranks.
 std::vector<PartTimes> mean_over_ranks(const std::vector<PartTimes>& steps, MpiBaseline& mpi) {
   std::vector<double> values;
@@ -81,24 +89,52 @@ double rate_of_rank(LargeProduct& product, MpiBaseline& mpi) {
   return mpi.mean({product.rate()}).front();
 }
 
-Row row_of(const StepRun& run, const PartTimes& step, double floor, double ratio) {
-  constexpr std::size_t digits = 7;  // "1234.56"
-  const auto cell = [&](const char* name, Part part) { return Cell{name, "ms", step.of(part), Place::column, digits}; };
+/// What was measured of one run. One block of each kind for each iteration.
+struct Measured {
+  std::vector<Block> blocks;
+  std::vector<double> pauses;  ///< until all ranks go on after a save, in milliseconds
+  std::vector<Block> beside;   ///< while a checkpoint is being written
+};
+
+/// COLL. Adds a pause and a block beside the writing of a checkpoint.
+void measure_checkpoint(StepRun& run, std::int64_t steps, MpiBaseline& mpi, Measured& measured) {
+  mpi.barrier();
+  const double pause = microseconds([&] {
+    run.save_checkpoint();
+    mpi.barrier();
+  });
+  measured.pauses.push_back(mpi.largest({pause}).front() / 1e3);
+  measured.beside.push_back(mean_over_ranks(run.block(steps), mpi));
+  run.finish_checkpoint();
+}
+
+constexpr std::size_t digits = 7;  // "1234.56"
+
+/// What a row begins with.
+Row head_of(const StepRun& run, double floor, double step) {
   return {{"model", "", std::string{run.model()}, Place::title},
           {"parameters", "", run.parameters(), Place::title},
           {"batch", "", run.global_batch(), Place::title},
           {"floor", "ms", floor, Place::title},
           {"shards", "", std::int64_t{run.shards()}, Place::column, digits - 1},
-          {"step", "ms", step.whole(), Place::column, digits},
-          cell("data", Part::data),
-          cell("forward", Part::forward),
-          cell("backward", Part::backward),
-          cell("waiting", Part::waiting),
-          cell("communication", Part::communication),
-          cell("agreement", Part::agreement),
-          cell("optimizer", Part::optimizer),
-          cell("other", Part::other),
-          {"ratio", "to last", ratio, Place::column, digits}};
+          {"step", "ms", step, Place::column, digits}};
+}
+
+void add_parts(Row& row, const PartTimes& step) {
+  const auto cell = [&](const char* name, Part part) { return Cell{name, "ms", step.of(part), Place::column, digits}; };
+  row.insert(row.end(),
+             {cell("data", Part::data), cell("forward", Part::forward), cell("backward", Part::backward),
+              cell("waiting", Part::waiting), cell("communication", Part::communication),
+              cell("agreement", Part::agreement), cell("optimizer", Part::optimizer), cell("other", Part::other)});
+}
+
+void add_checkpoints(Row& row, const Measured& measured) {
+  std::vector<double> of_step;
+  for (std::size_t i = 0; i < measured.pauses.size(); ++i)
+    of_step.push_back(measured.pauses[i] / typical_step({measured.blocks[i]}).whole());
+  row.insert(row.end(), {{"pause", "ms", median(measured.pauses), Place::column, digits},
+                         {"of_step", "pause/step", median(of_step), Place::column, digits},
+                         {"beside", "step/step", ratio_of(measured.beside, measured.blocks), Place::column, digits}});
 }
 
 }  // namespace
@@ -113,27 +149,38 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
   std::vector<std::unique_ptr<StepRun>> runs;
   for (const int shards : counts)
     runs.push_back(std::make_unique<StepRun>(runtime.make_strategy(timed_reductions(clock, [&] { mpi.barrier(); })),
-                                             clock, *samples, StepRun::Options{options.model, global_batch, shards}));
+                                             clock, *samples,
+                                             StepRun::Options{options.model, global_batch, shards, options.hidden,
+                                                              folder_for(options.checkpoints, shards)}));
 
   const auto kernels = ops::make_kernels(ops::KernelChoice::automatic, {}, runtime.strategy().stream());
   LargeProduct product{*kernels};
   std::vector<double> rates;
 
-  // First index: run. Second index: iteration.
-  std::vector<std::vector<Block>> blocks(runs.size());
+  std::vector<Measured> measured(runs.size());
   const AgreementTimer agreements{clock, mpi};
   for (std::int64_t i = -options.warm_up; i < options.iterations; ++i) {
     for (std::size_t run = 0; run < runs.size(); ++run) {
-      Block block = mean_over_ranks(runs[run]->block(options.steps), mpi);
-      if (i >= 0) blocks[run].push_back(std::move(block));
+      measured[run].blocks.push_back(mean_over_ranks(runs[run]->block(options.steps), mpi));
+      if (!options.checkpoints.empty()) measure_checkpoint(*runs[run], options.steps, mpi, measured[run]);
+      if (i < 0) measured[run] = {};
     }
     const double rate = rate_of_rank(product, mpi);
     if (i >= 0) rates.push_back(rate);
   }
-  const double flops = flops_per_sample(options.model) * static_cast<double>(global_batch);
+  const double flops = flops_per_sample(options.model, options.hidden) * static_cast<double>(global_batch);
   const double floor = flops / (median(rates) * runtime.size()) * 1e3;
-  for (std::size_t run = 0; run < runs.size(); ++run)
-    add(row_of(*runs[run], typical_step(blocks[run]), floor, ratio_of(blocks[run], blocks.back())));
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    const std::vector<Block>& blocks = measured[run].blocks;
+    const PartTimes step = typical_step(blocks);
+    Row row = head_of(*runs[run], floor, step.whole());
+    if (options.checkpoints.empty())
+      add_parts(row, step);
+    else
+      add_checkpoints(row, measured[run]);
+    row.insert(row.end(), {{"ratio", "to last", ratio_of(blocks, measured.back().blocks), Place::column, digits}});
+    add(row);
+  }
 }
 
 }  // namespace lockstep::bench

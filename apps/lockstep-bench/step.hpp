@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 
 #include <lockstep/input/shards.hpp>
@@ -18,10 +19,12 @@ struct StepOptions {
   StepModel model = StepModel::mlp;
   /// If empty: 256 for mlp, 128 for convnet, 16 for gpt.
   std::optional<std::int64_t> global_batch;
+  std::int64_t hidden = default_hidden;
   ShardRequest shards;
   std::int64_t steps = 5;  ///< in a block
   std::int64_t warm_up = 1;
   std::int64_t iterations = 20;
+  std::filesystem::path checkpoints;  ///< the folder to save some in; empty if that is not to be measured
 };
 
 /// COLL, on the CPU. Trains one model with the number of shards asked for and another with one shard per rank. They
@@ -32,6 +35,11 @@ struct StepOptions {
 /// the time that the step's products would take if all of them were as fast as a large one, which each rank computes
 /// between the blocks. Ranks meet in a barrier before each collective and each agreement, so that waiting for a rank
 /// that still computes is a part of its own.
+///
+/// With a folder for checkpoints, each iteration has a second block of each, which begins when a checkpoint has been
+/// saved and is being written. In the place of a step's parts, a row then has the `pause` until all ranks go on after
+/// the save, the same in steps (`of_step`), and how much longer a step takes `beside` the writing; all three are
+/// medians over the iterations.
 ///
 /// ConfigError, naming --shards, for a number of shards that does not fit the ranks.
 void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add);

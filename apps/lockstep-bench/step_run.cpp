@@ -43,9 +43,12 @@ StepRun::StepRun(Strategy strategy, PartClock& clock, const RandomSamples& sampl
       samples_{samples.source()},
       options_{options},
       evaluated_{options.model, 1},
-      model_{make_model(options.model, strategy_, kernels_for(strategy_))},
+      model_{make_model(options.model, options.hidden, strategy_, kernels_for(strategy_))},
       optimizer_{make_optimizer(options.model, kernels_for(strategy_))},
-      timed_{*model_, clock} {}
+      timed_{*model_, clock} {
+  if (!options.checkpoints.empty())
+    checkpoints_.emplace(strategy_, CheckpointOptions{.folder = options.checkpoints, .keep = 1});
+}
 
 std::int64_t StepRun::parameters() const {
   std::int64_t sum = 0;

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 #include "apps/lockstep-bench/part_clock.hpp"
@@ -27,6 +30,8 @@ class StepRun {
     StepModel model = StepModel::mlp;
     std::int64_t global_batch = 256;
     int shards = 8;  ///< a multiple of the number of ranks
+    std::int64_t hidden = default_hidden;
+    std::filesystem::path checkpoints = {};  ///< the folder of `checkpoint`
   };
 
   /// COLL. `strategy` must use timed_reductions and be on the CPU. Clock and samples must outlive the run.
@@ -42,6 +47,12 @@ class StepRun {
   /// each.
   std::vector<PartTimes> block(std::int64_t steps);
 
+  /// COLL, after a block. Saves a checkpoint, which is then being written.
+  void save_checkpoint() { checkpoints_->save(0); }
+
+  /// COLL. Returns when it has been written.
+  void finish_checkpoint() { checkpoints_->finish(); }
+
  private:
   Strategy strategy_;
   PartClock& clock_;
@@ -51,6 +62,7 @@ class StepRun {
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   TimedModel timed_;
+  std::optional<CheckpointManager> checkpoints_;
 };
 
 }  // namespace lockstep::bench

@@ -54,13 +54,13 @@ RandomSamples::RandomSamples(StepModel model, std::int64_t count) {
   }
 }
 
-std::unique_ptr<nn::Model> make_model(StepModel model, Strategy& strategy,
+std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Strategy& strategy,
                                       std::shared_ptr<const ops::Kernels> kernels) {
   switch (model) {
     case StepModel::mlp:
-      return std::make_unique<nn::Mlp>(strategy,
-                                       nn::MlpOptions{.inputs = side * side, .hidden = {512, 512}, .classes = classes},
-                                       std::move(kernels));
+      return std::make_unique<nn::Mlp>(
+          strategy, nn::MlpOptions{.inputs = side * side, .hidden = {hidden, hidden}, .classes = classes},
+          std::move(kernels));
     case StepModel::convnet:
       return std::make_unique<nn::Convnet>(
           strategy, nn::ConvnetOptions{.height = side, .width = side, .classes = classes}, std::move(kernels));

@@ -13,6 +13,9 @@ namespace lockstep::bench {
 
 enum class StepModel : std::uint8_t { mlp, convnet, gpt };
 
+/// Units in each of the mlp's two hidden layers, as lockstep-train has them.
+constexpr std::int64_t default_hidden = 512;
+
 /// Images of 28 x 28 in 10 classes; for gpt, windows of 128 bytes. The same on every rank.
 class RandomSamples {
  public:
@@ -27,8 +30,9 @@ class RandomSamples {
   std::unique_ptr<SampleSource> source_;
 };
 
-/// COLL. Creates the variables of a model of lockstep-train's default size.
-std::unique_ptr<nn::Model> make_model(StepModel model, Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels);
+/// COLL. Creates the variables of a model of lockstep-train's default size, but for the mlp's `hidden` units.
+std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Strategy& strategy,
+                                      std::shared_ptr<const ops::Kernels> kernels);
 
 /// The model's optimizer: momentum, or AdamW for gpt.
 std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels);

@@ -306,6 +306,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   of_folder = true;
                   of_training.push_back(option);
                 });
+  parser.flag("--keep-best",
+              "Save the training also after an evaluation with the lowest loss so far, and keep that checkpoint", [&] {
+                training.keep_best_checkpoint = true;
+                of_folder = true;
+                of_training.push_back("--keep-best");
+              });
   parser.flag("--checkpoint-optional", "Go on with a warning when a checkpoint cannot be written", [&] {
     training.checkpoints_optional = true;
     of_folder = true;
@@ -392,7 +398,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (training.checkpoints.empty() && training.resume.from == Resume::From::newest)
     throw ConfigError{"--resume auto: expected --checkpoint-dir, in which to look for the newest checkpoint"};
   if (training.checkpoints.empty() && of_folder)
-    throw ConfigError{"--checkpoint-every, --keep, --checkpoint-optional: expected only with --checkpoint-dir"};
+    throw ConfigError{
+        "--checkpoint-every, --keep, --keep-best, --checkpoint-optional: expected only with --checkpoint-dir"};
   of_models.require(training.model);
   if (!has_gpu_kernels(training.model))
     line.runtime.needs_cpu = fmt::format("--model {} has no GPU kernels", names_of({training.model}));

@@ -70,6 +70,9 @@ void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, st
   written.write(std::as_bytes(std::span{text}));
   written.commit();
   checkpoint.commit();
+  // An optional checkpoint that could not be written may be the best.
+  if (manifest.best && std::filesystem::exists(folder / checkpoint_name(manifest.best->step)))
+    switch_link(folder / "best", checkpoint_name(manifest.best->step));
   switch_link(folder / "latest", name);
 }
 
@@ -85,9 +88,11 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& f
 
 void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
                             const std::filesystem::path& written) {
+  std::error_code no_best;
+  const std::filesystem::path best = folder / std::filesystem::read_symlink(folder / "best", no_best);
   const auto checkpoints = checkpoints_in(folder);
   for (std::size_t i = static_cast<std::size_t>(keep); i < checkpoints.size(); ++i)
-    if (checkpoints[i] != written) remove_folder(checkpoints[i]);
+    if (checkpoints[i] != written && checkpoints[i] != best) remove_folder(checkpoints[i]);
   for (const std::string& name : names_in(folder)) {
     std::error_code ignored;
     if (name.starts_with(fmt::format(".{}", prefix)) && name.ends_with(part_suffix))

@@ -33,15 +33,17 @@ inline constexpr std::string_view weights_file = "weights.safetensors";
 /// `step-N`.
 std::string checkpoint_name(std::int64_t step);
 
-/// Writes a checkpoint of `files` into `folder`, as a whole or not at all, and then makes `folder`/latest point to it.
-/// `manifest` says everything but the files. CheckpointError on any failure.
+/// Writes a checkpoint of `files` into `folder`, as a whole or not at all, and then makes `folder`/latest point to it,
+/// and `folder`/best to the best one if that is there. `manifest` says everything but the files. CheckpointError on any
+/// failure.
 void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, std::span<const TensorFile> files);
 
 /// The checkpoints in `folder` by step, the newest first, complete or not. None if there is no such folder.
 /// CheckpointError if it cannot be read.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
-/// Removes all but the newest `keep` checkpoints in `folder` and the one just written, and what killed writers left.
+/// Removes all but the newest `keep` checkpoints in `folder`, the one just written and the best, and what killed
+/// writers left.
 void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
                             const std::filesystem::path& written);
 

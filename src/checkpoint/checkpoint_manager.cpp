@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_writer.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/strategy_values.hpp"
 
@@ -84,11 +86,10 @@ std::string to_text(const std::optional<ReadCheckpoint>& read) {
   return read ? read->path.string() + '\0' + to_json(read->manifest) : std::string{};
 }
 
-std::optional<ResumedTraining> from_text(const std::string& text) {
+std::optional<ReadCheckpoint> from_text(const std::string& text) {
   if (text.empty()) return std::nullopt;
   const std::string path = text.c_str();
-  Manifest manifest = parse_manifest(std::string_view{text}.substr(path.size() + 1), path);
-  return ResumedTraining{manifest.step, std::move(manifest.state), path};
+  return ReadCheckpoint{path, parse_manifest(std::string_view{text}.substr(path.size() + 1), path)};
 }
 
 }  // namespace
@@ -100,27 +101,60 @@ CheckpointManager::CheckpointManager(Strategy& strategy, CheckpointOptions optio
     throw InvalidArgument{fmt::format("{} steps between checkpoints; expected at least 1", *options_.every)};
   if (options_.keep < 1)
     throw InvalidArgument{fmt::format("{} checkpoints to keep; expected at least 1", options_.keep)};
+  if (is_chief()) writer_ = std::make_unique<CheckpointWriter>(options_.folder, options_.keep);
 }
+
+CheckpointManager::~CheckpointManager() = default;
 
 bool CheckpointManager::is_chief() const {
   return strategy_.group().rank() == 0;
 }
 
-void CheckpointManager::save(std::int64_t step, const ProgramState& state, Here here) {
+bool CheckpointManager::is_best(double loss) const {
+  return std::isfinite(loss) && (!best_ || loss < best_->loss);
+}
+
+/// On the chief. What a checkpoint fails with is a warning if it is optional.
+void CheckpointManager::call_writer(const std::function<void(CheckpointWriter&)>& call) {
+  try {
+    call(*writer_);
+  } catch (const CheckpointError& error) {
+    if (!options_.optional) throw;
+    log::warning(fmt::format("the training goes on without this checkpoint: {}", error.what()));
+  }
+}
+
+void CheckpointManager::report_failure() {
+  if (!is_chief()) return;
+  try {
+    call_writer(&CheckpointWriter::poll);
+  } catch (...) {
+    strategy_.group().meeting().fail(std::current_exception());
+  }
+}
+
+void CheckpointManager::save(std::int64_t step, const ProgramState& state, std::optional<double> loss, Here here) {
   if (step < 0) throw InvalidArgument{fmt::format("a checkpoint of step {}; expected 0 or more", step)};
   const Scope scope = strategy_.scope();
   StrategyValues values{strategy_, here};
+  report_failure();
   strategy_.agree(TagKind::save, here, (options_.folder / checkpoint_name(step)).string());
   values.combine(here);
-  on_chief(strategy_, here, [&] {
-    try {
-      write_checkpoint(options_.folder, {step, options_.training, options_.kernels, state, {}}, files_of(values));
-      remove_old_checkpoints(options_.folder, options_.keep, options_.folder / checkpoint_name(step));
-    } catch (const CheckpointError& error) {
-      if (!options_.optional) throw;
-      log::warning(fmt::format("the training goes on without this checkpoint: {}", error.what()));
-    }
-  });
+  if (loss && is_best(*loss)) best_ = {step, *loss};
+  if (!is_chief()) return;
+  MeetingPoint& meeting = strategy_.group().meeting();
+  const auto alone = meeting.working_alone();
+  try {
+    // An optional one that fails does not keep the next from being written.
+    call_writer(&CheckpointWriter::wait);
+    writer_->write({step, best_, options_.training, options_.kernels, state, {}}, files_of(values), strategy_.stream());
+  } catch (...) {
+    meeting.fail(std::current_exception());
+  }
+}
+
+void CheckpointManager::finish(Here here) {
+  on_chief(strategy_, here, [&] { call_writer(&CheckpointWriter::wait); });
 }
 
 std::optional<ResumedTraining> CheckpointManager::resume_latest(Here here) {
@@ -149,14 +183,24 @@ std::optional<ResumedTraining> CheckpointManager::restore(
   const Scope scope = strategy_.scope();
   StrategyValues values{strategy_, here};
   strategy_.agree(TagKind::restore, here, path.string());
-  auto resumed = from_text(strategy_.broadcast_object([&] { return to_text(read(values)); }, here).value());
-  if (resumed) values.spread(here);
-  return resumed;
+  const auto read_values = [&] {
+    call_writer(&CheckpointWriter::wait);
+    return to_text(read(values));
+  };
+  auto found = from_text(strategy_.broadcast_object(read_values, here).value());
+  if (!found) return std::nullopt;
+  values.spread(here);
+  best_ = found->manifest.best;
+  return ResumedTraining{found->manifest.step, std::move(found->manifest.state), found->path};
 }
 
 bool CheckpointManager::has_checkpoints(Here here) {
   const Scope scope = strategy_.scope();
-  return strategy_.broadcast_object([&] { return !checkpoints_in(options_.folder).empty(); }, here).value();
+  const auto any = [&] {
+    call_writer(&CheckpointWriter::wait);
+    return !checkpoints_in(options_.folder).empty();
+  };
+  return strategy_.broadcast_object(any, here).value();
 }
 
 }  // namespace lockstep

@@ -50,6 +50,8 @@ std::string digest_of_content(const Json& json) {
 Manifest from_json(const Json& json) {
   Manifest manifest;
   manifest.step = number_from<std::int64_t>(json, "step");
+  if (const auto best = json.find("best"); best != json.end())
+    manifest.best = {number_from<std::int64_t>(*best, "step"), best->at("loss").get<double>()};
   for (const auto& [key, value] : json.at("training").items())
     manifest.training.emplace_back(key, value.get<std::string>());
   manifest.kernels = json.at("kernels").get<std::string>();
@@ -79,13 +81,12 @@ std::string to_json(const Manifest& manifest) {
     for (const auto& [name, digest] : file.digests) digests[name] = to_hex(digest);
     files[file.name] = {{"bytes", file.bytes}, {"digests", std::move(digests)}};
   }
-  Json json{{"format", format},
-            {"program", "lockstep " LOCKSTEP_VERSION},
-            {"step", manifest.step},
-            {"training", std::move(training)},
-            {"kernels", manifest.kernels},
-            {"state", manifest.state.empty() ? Json::object() : Json(manifest.state)},
-            {"files", std::move(files)}};
+  Json json{{"format", format}, {"program", "lockstep " LOCKSTEP_VERSION}, {"step", manifest.step}};
+  if (manifest.best) json["best"] = {{"step", manifest.best->step}, {"loss", manifest.best->loss}};
+  json["training"] = std::move(training);
+  json["kernels"] = manifest.kernels;
+  json["state"] = manifest.state.empty() ? Json::object() : Json(manifest.state);
+  json["files"] = std::move(files);
   json["digest"] = digest_of_content(json);
   return json.dump(1, ' ', false, Json::error_handler_t::replace);
 }

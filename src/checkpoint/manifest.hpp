@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,7 @@ struct Manifest {
   };
 
   std::int64_t step = 0;
+  std::optional<CheckpointLoss> best;  ///< the checkpoint with the lowest loss so far
   TrainingFacts training;
   std::string kernels;
   ProgramState state;

@@ -15,6 +15,7 @@
 #include <lockstep/train/progress.hpp>
 #include <lockstep/train/training.hpp>
 
+#include "train/checkpoint_observer.hpp"
 #include "train/exported_weights.hpp"
 #include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
@@ -59,30 +60,6 @@ class NoObserver final : public Observer {
  public:
   void on_step(const StepReport&) override {}
   void on_evaluation(const EvaluationReport&) override {}
-};
-
-/// Tells another observer everything, and writes checkpoints.
-class CheckpointObserver final : public Observer {
- public:
-  CheckpointObserver(Observer& reports, CheckpointManager& checkpoints, std::int64_t steps)
-      : reports_{reports}, checkpoints_{checkpoints}, steps_{steps} {}
-
-  bool wants_gradient_norm() const override { return reports_.wants_gradient_norm(); }
-  void on_step(const StepReport& report) override { reports_.on_step(report); }
-  void on_evaluating(const EvaluationProgress& progress) override { reports_.on_evaluating(progress); }
-  void on_evaluation(const EvaluationReport& report) override { reports_.on_evaluation(report); }
-  void on_drift(std::int64_t step, const DriftError& found) override { reports_.on_drift(step, found); }
-  void on_step_end(const FitState& state) override {
-    if (checkpoints_.is_due(state.steps) || state.steps == steps_)
-      checkpoints_.save(state.steps, {{std::string{fit_state_name}, to_text(state)}});
-  }
-
-  static constexpr std::string_view fit_state_name = "fit";
-
- private:
-  Observer& reports_;
-  CheckpointManager& checkpoints_;
-  std::int64_t steps_;
 };
 
 std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& schedule) {
@@ -152,8 +129,7 @@ FitState resume(CheckpointManager& checkpoints, const TrainingOptions& options, 
   }
   if (!resumed) return {};
   if (is_chief) log::info(fmt::format("goes on after step {}, from {}", resumed->step, resumed->checkpoint.string()));
-  const auto state = resumed->state.find(std::string{CheckpointObserver::fit_state_name});
-  return state == resumed->state.end() ? FitState{.steps = resumed->step} : parse_fit_state(state->second);
+  return fit_state_of(*resumed);
 }
 
 }  // namespace
@@ -202,7 +178,9 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options, fit_options.start.steps);
   });
   std::optional<CheckpointObserver> with_checkpoints;
-  if (!options.checkpoints.empty()) with_checkpoints.emplace(*observer, *checkpoints, fit_options.steps);
+  if (!options.checkpoints.empty())
+    with_checkpoints.emplace(*observer, *checkpoints,
+                             CheckpointObserver::Options{fit_options.steps, options.keep_best_checkpoint});
 
   if (rank == 0)
     log::info(fmt::format("training {}: {} {}, {} shards, {} steps of {} samples", model.name(), ranks,
@@ -212,6 +190,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
       .ranks = ranks, .shards = fit_options.shards, .device = device, .model = std::string{model.name()}};
   result.fit = fit_with_fault(strategy, model, *optimizer, setup.task->samples(), fit_options,
                               with_checkpoints ? *with_checkpoints : *observer, fault);
+  if (with_checkpoints) checkpoints->finish();
   result.weights_digest = weights_digest(model.variables());
   export_weights(strategy, options);
   if (options.sample > 0) result.sample = write_sample(strategy, *setup.task, result.fit.last_evaluation.loss);

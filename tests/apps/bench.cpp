@@ -263,6 +263,27 @@ TEST_CASE("step compares nothing where the shards are one a rank already") {
   check_steps(bench(2, quick + Arguments{"--shards", "ranks"}), 2, "mlp", 6, {2});
 }
 
+TEST_CASE("step measures the pauses of checkpoints, whose folder holds the last of them") {
+  const TemporaryDirectory folder;
+  const Benched benched = bench(2, {"step", "--global-batch", "6", "--shards", "4", "--steps", "1", "--iterations", "2",
+                                    "--checkpoint-dir", folder.path()});
+  const Json& rows = benched.json["rows"];
+  REQUIRE(rows.size() == 2);
+  for (const Json& row : rows) {
+    CHECK(keys_of(row) == std::vector<std::string>{"model", "parameters", "batch", "floor", "shards", "step", "pause",
+                                                   "of_step", "beside", "ratio"});
+    for (const char* cell : {"step", "pause", "of_step", "beside"}) CHECK(row[cell].get<double>() > 0);
+  }
+  for (const char* shards : {"shards-4", "shards-2"})
+    CHECK(std::filesystem::exists(folder.path() / shards / "latest" / "manifest.json"));
+}
+
+TEST_CASE("step trains an mlp of another size") {
+  const Benched benched = bench(1, {"step", "--hidden", "3", "--global-batch", "6", "--steps", "1", "--shards", "ranks",
+                                    "--iterations", "1", "--warm-up", "0"});
+  CHECK(benched.json["rows"][0]["parameters"] == 784 * 3 + 3 + 3 * 3 + 3 + 3 * 10 + 10);
+}
+
 TEST_CASE("all steps together take a part of the job's time, in milliseconds") {
   const auto begin = std::chrono::steady_clock::now();
   const Benched benched = bench(2, {"step", "--steps", "20", "--iterations", "4", "--warm-up", "0"});
@@ -337,8 +358,8 @@ TEST_CASE("help lists the commands, and the options of a command, once for the j
 TEST_CASE("the help of step says what it trains, and where a rank's waiting is") {
   const Outcome help = run_bench(1, {"step", "--help"});
   CHECK(help.exit_code == 0);
-  for (const char* option :
-       {"--model", "--global-batch", "--shards", "--steps", "--warm-up", "--iterations", "--json"}) {
+  for (const char* option : {"--model", "--global-batch", "--hidden", "--shards", "--steps", "--checkpoint-dir",
+                             "--warm-up", "--iterations", "--json"}) {
     INFO(option);
     CHECK(lines_starting_with(help.out, std::string{"  "} + option + " ").size() == 1);
   }

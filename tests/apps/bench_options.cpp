@@ -66,6 +66,7 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"merge-call", "--json", ""}, {"--json '': expected the name of a file"}},
       {{"step", "--model", "resnet"}, {"--model resnet: expected mlp or convnet or gpt"}},
       {{"step", "--global-batch", "0"}, {"--global-batch 0: expected a whole number from 1 to 16384"}},
+      {{"step", "--hidden", "0"}, {"--hidden 0: expected a whole number from 1 to 16384"}},
       {{"step", "--global-batch", "16385"}, {"--global-batch 16385: expected a whole number from 1 to 16384"}},
       {{"step", "--steps", "0"}, {"--steps 0: " + iterations}},
       {{"step", "--iterations", "0"}, {"--iterations 0: " + iterations}},

@@ -321,7 +321,7 @@ TEST_CASE("the arithmetic of a step is that of the model's weights") {
   const std::shared_ptr<const ops::Kernels> kernels =
       ops::make_kernels(ops::KernelChoice::reference, {}, strategy.stream());
   const auto weights_of = [&](StepModel kind) {
-    const auto model = make_model(kind, strategy, kernels);
+    const auto model = make_model(kind, default_hidden, strategy, kernels);
     double weights = 0;
     for (const Variable& variable : model->variables())
       if (variable.shape().size() == 2) weights += static_cast<double>(element_count(variable.shape()));

@@ -114,10 +114,12 @@ TEST_CASE("a sample has as many bytes as asked for, and none that a terminal obe
 }
 
 TEST_CASE("the ranks wait for the chief as long as it writes") {
-  // Longer than the stall timeout: a window of 128 bytes for each of these bytes.
+  // A window of 128 bytes for each of these bytes takes longer than the stall timeout; a step of one window, far less.
   const TextFile text{4000};
-  CHECK(train(2, {"--model", "gpt", "--data", text.path(), "--steps", "1", "--sample", "700", "--stall-timeout", "1"})
-            .written.size() > 700);
+  const Trained trained =
+      train(2, {"--model", "gpt", "--data", text.path(), "--steps", "1", "--global-batch", "1", "--shards", "2",
+                "--eval-samples", "1", "--sample", "1400", "--stall-timeout", "2"});
+  CHECK(trained.written.size() > 1400);
 }
 
 TEST_CASE("a training that diverges ends with a line and an exit code of its own") {

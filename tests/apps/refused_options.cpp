@@ -235,6 +235,7 @@ TEST_CASE("an evaluation alone is refused without weights, and with what only a 
           {with({"--eval-every", "3"}), {"--eval-every" + only}},
           {with({"--metrics", "file"}), {"--metrics" + only}},
           {with({"--keep", "3"}), {"--keep" + only}},
+          {with({"--keep-best"}), {"--keep-best" + only}},
           {with({"--checkpoint-every", "3"}), {"--checkpoint-every" + only}},
           {with({"--checkpoint-optional"}), {"--checkpoint-optional" + only}},
           {with({"--partial", "--init-from", "file"}), {"--partial" + only}},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,33 @@ TEST_CASE("a training goes on from a checkpoint of its own alone, and begins ane
   CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--steps", "1"} + from), Catch::Contains("2 are made"));
   CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--checkpoint-dir", images.path() + "/t10k-labels-idx1-ubyte"}),
                     Catch::Contains("expected a folder that can be written"));
+}
+
+TEST_CASE("the checkpoint with the lowest evaluation loss is kept, whatever ends the training before the next") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::filesystem::path checkpoints = folder.path() / "checkpoints";
+  // At this rate the loss is lowest after step 2, and never as low again.
+  const Arguments often{"--eval-every", "1", "--keep", "1", "--checkpoint-every", "3", "--keep-best"};
+  const Arguments run = often + Arguments{"--data", images.path(), "--quiet", "--hidden", "5", "--learning-rate", "3"} +
+                        Arguments{"--steps",          "9",         "--resume",  "auto",
+                                  "--checkpoint-dir", checkpoints, "--metrics", folder.path() / "metrics"};
+  fail_in(5, 2, run);
+  const Trained trained = train_simulated(4, run);
+  std::int64_t best = 0;
+  double lowest = std::numeric_limits<double>::infinity();
+  for (const Json& line : trained.metrics) {
+    if (line["kind"] != "eval") continue;
+    INFO(line.dump());
+    if (line["loss"].get<double>() >= lowest) continue;
+    lowest = line["loss"];
+    best = line["step"];
+  }
+  REQUIRE(best == 2);
+  CHECK(std::filesystem::read_symlink(checkpoints / "best") == "step-" + std::to_string(best));
+  CHECK(std::filesystem::exists(checkpoints / "best" / "manifest.json"));
+  CHECK(std::filesystem::read_symlink(checkpoints / "latest") == "step-9");
 }
 
 TEST_CASE("a moving average that is alike on seven ranks is saved as it is") {

@@ -71,7 +71,7 @@ TEST_CASE("where heartbeats do not get through, rank 0 says so, and the job goes
   hosts.silence_datagrams(1);
   // For longer than the stall timeout: rank 1 has heard rank 0, and then no more.
   const Outcome outcome =
-      run_job_on(hosts, 1, {"--data", small_data(), "--hidden", "16", "--steps", "2000", "--stall-timeout", "0.5"});
+      run_job_on(hosts, 1, {"--data", small_data(), "--hidden", "16", "--steps", "4000", "--stall-timeout", "1"});
   INFO("stderr: " << outcome.err);
   CHECK(outcome.exit_code == 0);
   CHECK(lines_starting_with(outcome.err, "[rank 0] warning: no heartbeats get through between the nodes").size() == 1);

@@ -1,4 +1,5 @@
 // Checkpoints of a strategy that several ranks write and go on from. What the ranks hold differs where it may.
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -80,6 +81,7 @@ TEST_CASE("a training that goes on is as if it had not stopped") {
       return ProgramState{{"told", "step " + std::to_string(step)}};
     });
   }
+  checkpoints.finish();
   CHECK(asked == (runtime().is_chief() ? 2 : 0));
   CHECK(checkpoints.has_checkpoints());
 
@@ -109,6 +111,7 @@ TEST_CASE("a mean that is alike on all ranks is saved as it is, and another as t
   checkpoints.save(1);
   copy(Tensor::scalar(odd_one() ? 5.0F : 2.0F).view(), program.mean.local(), program.strategy.stream());
   checkpoints.save(2);
+  checkpoints.finish();
 
   Program other;
   CheckpointManager manager{other.strategy, in(folder)};
@@ -127,6 +130,7 @@ TEST_CASE("what cannot be restored is passed over, and another training's is ref
   checkpoints.save(1);
   program.step();
   checkpoints.save(2);
+  checkpoints.finish();
   const QuietLog quiet;
 
   CheckpointManager other_seed{program.strategy, in(folder, {{"seed", "2"}})};
@@ -158,12 +162,75 @@ TEST_CASE("a checkpoint that cannot be written fails on all ranks, or where it i
   Program program;
   CheckpointOptions options = in(folder);
   CheckpointManager required{program.strategy, options};
-  CHECK_THAT(failure_of([&] { required.save(1); }), Catch::Contains("cannot be made"));
+  required.save(1);
+  CHECK_THAT(failure_of([&] { required.finish(); }), Catch::Contains("cannot be made"));
+  required.finish();  // it has been told
   options.optional = true;
   CheckpointManager optional{program.strategy, options};
   const QuietLog quiet;
   optional.save(1);
+  optional.save(2);
+  optional.finish();
   CHECK(program.strategy.same_on_all(7).value() == 7);
+}
+
+TEST_CASE("a checkpoint that cannot be written ends the steps that follow it") {
+  const SharedFolder folder;
+  folder.write("checkpoints", "a file in the way");
+  Program program;
+  CheckpointManager checkpoints{program.strategy, in(folder)};
+  CHECK_THAT(failure_of([&] {
+               for (std::int64_t step = 2;; ++step) {
+                 program.step();
+                 if (step == 2) checkpoints.save(step);
+                 // Steps that do not save: a rank that is told nothing would go on for ever.
+                 checkpoints.after_step(2 * step + 1);
+               }
+             }),
+             Catch::Contains("cannot be made"));
+  CHECK(program.strategy.same_on_all(7).value() == 7);
+}
+
+TEST_CASE("steps that follow do not change what is written") {
+  const SharedFolder folder;
+  Program program;
+  CheckpointManager checkpoints{program.strategy, in(folder)};
+  std::vector<std::vector<float>> values;
+  for (std::int64_t step = 0; step < 2; ++step) {
+    values.push_back(program.values());
+    checkpoints.save(step);
+    for (int more = 0; more < 3; ++more) program.step();
+  }
+  checkpoints.finish();
+  for (const std::int64_t step : {0, 1}) {
+    (void)checkpoints.resume(folder / "checkpoints" / ("step-" + std::to_string(step)));
+    CHECK(program.values() == values[static_cast<std::size_t>(step)]);
+  }
+}
+
+TEST_CASE("the checkpoint with the lowest loss stays, through a resume") {
+  const SharedFolder folder;
+  Program program;
+  CheckpointManager checkpoints{program.strategy, in(folder)};
+  CHECK_FALSE(checkpoints.is_best(std::nan("")));
+  checkpoints.save(1, {}, 0.5);
+  checkpoints.save(2, {}, 0.25);
+  checkpoints.save(3);
+  checkpoints.save(4, {}, 0.25);
+  CheckpointManager resumed{program.strategy, in(folder)};
+  checkpoints.finish();
+  CHECK(resumed.is_best(1));
+  REQUIRE(resumed.resume_latest()->step == 4);
+  CHECK_FALSE(resumed.is_best(0.25));
+  CHECK(resumed.is_best(0.24));
+  resumed.save(5, {}, std::nan(""));
+  resumed.save(6);
+  resumed.finish();
+  const fs::path all = folder / "checkpoints";
+  CHECK(fs::read_symlink(all / "best") == "step-2");
+  CHECK(fs::exists(all / "step-2"));
+  CHECK_FALSE(fs::exists(all / "step-4"));
+  CHECK(fs::exists(all / "step-5"));
 }
 
 TEST_CASE("checkpoints without a folder, or of no steps, are refused") {

@@ -84,9 +84,10 @@ struct Training {
     return {{"weights.safetensors", {{"w", weights.view()}}},
             {"optimizer.safetensors", {{"w@momentum", momentum.view()}}}};
   }
-  void save(const fs::path& folder, std::int64_t step) const {
-    write_checkpoint(folder, {.step = step, .training = {{"seed", "1"}}, .kernels = "some", .state = {{"a", "b"}}},
-                     files());
+  void save(const fs::path& folder, std::int64_t step, std::optional<CheckpointLoss> best = {}) const {
+    write_checkpoint(
+        folder, {.step = step, .best = best, .training = {{"seed", "1"}}, .kernels = "some", .state = {{"a", "b"}}},
+        files());
   }
 
   Tensor weights, momentum;
@@ -134,6 +135,7 @@ using Names = std::vector<std::string>;
 
 TEST_CASE("a manifest is read as it was written") {
   const Manifest manifest{.step = 12,
+                          .best = CheckpointLoss{.step = 9, .loss = 0.1},
                           .training = {{"model", "mlp \"a\""}, {"seed", "1"}},
                           .kernels = "oneDNN",
                           .state = {{"fit", "{\"x\":1}"}},
@@ -166,6 +168,21 @@ TEST_CASE("checkpoints are listed by step, the newest first, and old ones go wit
         Names{"latest", "step-", "step-07", "step-100", "step-20", "step-7x", "step-9", "steps-8"});
   remove_old_checkpoints(folder.path(), 1, folder.path() / "step-100");
   CHECK(names_in(folder.path()) == Names{"latest", "step-", "step-07", "step-100", "step-7x", "steps-8"});
+}
+
+TEST_CASE("the best checkpoint stays, and one that is not there does not take its place") {
+  const TemporaryDirectory folder;
+  const auto save = [&](std::int64_t step, CheckpointLoss best) {
+    Training{1}.save(folder.path(), step, best);
+    remove_old_checkpoints(folder.path(), 1, folder.path() / checkpoint_name(step));
+    return fs::read_symlink(folder.path() / "best");
+  };
+  CHECK(save(1, {1, 0.5}) == "step-1");
+  CHECK(save(2, {1, 0.5}) == "step-1");
+  CHECK(save(4, {3, 0.4}) == "step-1");
+  CHECK(names_in(folder.path()) == Names{"best", "latest", "step-1", "step-4"});
+  CHECK(save(5, {5, 0.3}) == "step-5");
+  CHECK(names_in(folder.path()) == Names{"best", "latest", "step-5"});
 }
 
 TEST_CASE("a checkpoint that was damaged is refused with the reason") {

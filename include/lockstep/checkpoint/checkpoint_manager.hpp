@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,12 +20,15 @@ namespace lockstep {
 // A checkpoint is a folder `step-N` that holds
 //   weights.safetensors    every variable, under Variable::name
 //   optimizer.safetensors  every piece of optimizer state, under the name that VariableStore::optimizer_state gives it
-//   manifest.json          {"format":1,"program":"lockstep 0.1.0","step":N,"training":{…},"kernels":…,"state":{…},
-//                          "files":{NAME:{"bytes":…,"digests":{TENSOR:XXHASH64,…}},…},"digest":XXHASH64 of the rest}
+//   manifest.json          {"format":1,"program":"lockstep 0.1.0","step":N,"best":{"step":…,"loss":…},"training":{…},
+//                          "kernels":…,"state":{…},"files":{NAME:{"bytes":…,"digests":{TENSOR:XXHASH64,…}},…},
+//                          "digest":XXHASH64 of the rest}
 // in the formats of checkpoint.hpp. Nothing in it depends on the number of ranks. It is written under another name,
 // synced, and renamed, so a folder that is called `step-N` is complete. Beside it, the symbolic link `latest` points to
-// the newest; it is switched last. A checkpoint of a step that has one already is exchanged with it.
+// the newest, and `best` to the one with the lowest loss; they are switched last. A checkpoint of a step that has one
+// already is exchanged with it.
 
+class CheckpointWriter;
 class StrategyValues;
 struct ReadCheckpoint;
 
@@ -34,7 +38,7 @@ enum class RestoredParts : std::uint8_t { all, weights };
 struct CheckpointOptions {
   std::filesystem::path folder;       ///< of all checkpoints; made when the first is written
   std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
-  std::int64_t keep = 3;              ///< how many of the newest stay; older ones are removed
+  std::int64_t keep = 3;              ///< how many of the newest stay, beside the best; others are removed
   bool optional = false;              ///< a checkpoint that cannot be written is a warning, and the training goes on
   /// What a training that goes on from these checkpoints must agree in.
   TrainingFacts training;
@@ -55,27 +59,52 @@ struct ResumedTraining {
 
 /// Writes and restores the checkpoints of one training. Unless stated otherwise, every method is COLL and blocking, in
 /// cross-replica context or the default one, and the variables must be sealed (else ContextError). Only the chief
-/// touches files; the others wait for it. A failure on the chief is a CheckpointError there, which names the file, and
-/// a PeerError with the same words on the others.
+/// touches files. A failure there is a CheckpointError on the chief, which names the file, and a PeerError with the
+/// same words on the others.
+///
+/// Checkpoints are written in the background, one at a time: a call that saves one returns when the chief has copied
+/// its values, and the steps that follow overlap with a thread of the chief that makes no MPI call. What fails there is
+/// thrown by the chief's next call, and by what the other ranks do next together.
 class CheckpointManager {
  public:
   /// LOCAL. `strategy` must outlive the manager. InvalidArgument for an empty folder, and for `every` or `keep` below
   /// 1.
   CheckpointManager(Strategy& strategy, CheckpointOptions options);
 
-  /// Call it after each step, with the number of steps made: writes a checkpoint after every `every` of them. `state`
-  /// is called on the chief, if one is written, for what the program wants back.
+  /// LOCAL. Waits for the checkpoint under way; if it fails, logs a warning. `finish` throws instead.
+  ~CheckpointManager();
+
+  /// Call it after each step, with the number of steps made: saves a checkpoint after every `every` of them. `state` is
+  /// called on the chief, if one is saved, for what the program wants back. Communicates only if one is saved.
   template <std::invocable State>
   void after_step(std::int64_t step, State&& state, Here here = Here::current()) {
-    if (is_due(step)) save(step, is_chief() ? state() : ProgramState{}, here);
+    if (is_due(step))
+      save(step, is_chief() ? state() : ProgramState{}, {}, here);
+    else
+      report_failure();
   }
   void after_step(std::int64_t step, Here here = Here::current()) {
-    if (is_due(step)) save(step, {}, here);
+    after_step(
+        step, [] { return ProgramState{}; }, here);
   }
 
-  /// Writes a checkpoint, named by `step`, and removes the oldest ones beyond `keep`. InvalidArgument for a negative
-  /// step, and for a sync-on-read variable that cannot be read.
-  void save(std::int64_t step, const ProgramState& state = {}, Here here = Here::current());
+  /// Saves a checkpoint, named by `step`, and removes the oldest ones beyond `keep`. Waits first for an earlier one
+  /// that is still being written. On the chief, this takes host memory for one copy of the values, which later calls
+  /// use again. With a `loss`, the same on all ranks, the checkpoint is the best if no other had a loss as low.
+  /// InvalidArgument for a negative step, and for a sync-on-read variable that cannot be read.
+  void save(std::int64_t step, const ProgramState& state = {}, std::optional<double> loss = {},
+            Here here = Here::current());
+
+  /// Returns when every checkpoint saved so far would survive a crash of the machine. Call it at the end of the
+  /// training.
+  void finish(Here here = Here::current());
+
+  /// On the chief, throws if a checkpoint could not be written, as `after_step` does when none is due. Does not
+  /// communicate otherwise.
+  void report_failure();
+
+  /// LOCAL. Whether a checkpoint with this loss would be the best.
+  bool is_best(double loss) const;
 
   /// Restores the newest checkpoint that is complete, and logs which ones it passes over, and why: one that is cut
   /// short, altered, or of a newer version of lockstep. Nothing if there is no checkpoint. CheckpointError if there are
@@ -94,11 +123,14 @@ class CheckpointManager {
 
  private:
   bool is_chief() const;
+  void call_writer(const std::function<void(CheckpointWriter&)>& call);
   std::optional<ResumedTraining> restore(const Here& here, const std::filesystem::path& path,
                                          const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read);
 
   Strategy& strategy_;
   CheckpointOptions options_;
+  std::optional<CheckpointLoss> best_;
+  std::unique_ptr<CheckpointWriter> writer_;  ///< null on all ranks but the chief
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
-// What a checkpoint holds besides tensors, as texts.
+// What a checkpoint holds besides tensors.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,6 +12,13 @@ namespace lockstep {
 /// What a training is, in words: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. In the order in which a difference
 /// is to be told.
 using TrainingFacts = std::vector<std::pair<std::string, std::string>>;
+
+/// The loss that a training had at a checkpoint.
+struct CheckpointLoss {
+  std::int64_t step = 0;
+  double loss = 0;
+  bool operator==(const CheckpointLoss&) const = default;
+};
 
 /// What a program keeps besides its variables.
 using ProgramState = std::map<std::string, std::string>;

@@ -87,6 +87,7 @@ struct TrainingOptions {
   /// Steps between checkpoints. If empty, one at the end of each epoch. The last step always writes one.
   std::optional<std::int64_t> checkpoint_every;
   std::int64_t keep_checkpoints = 3;  ///< the newest that stay
+  bool keep_best_checkpoint = false;  ///< saves one after an evaluation with the lowest loss so far; the best stays
   bool checkpoints_optional = false;  ///< one that cannot be written is a warning
   Resume resume = {};
   InitialWeights initial_weights = {};     ///< unless the training is resumed

@@ -1,0 +1,65 @@
+#include "checkpoint/checkpoint_writer.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/log.hpp>
+
+namespace lockstep {
+namespace {
+
+bool fits(const Tensor& memory, const TensorView& value) {
+  return memory.dtype() == value.dtype() && memory.shape() == value.shape();
+}
+
+}  // namespace
+
+void Snapshot::take(std::vector<TensorFile> files, Stream& stream) {
+  std::size_t next = 0;
+  for (TensorFile& file : files)
+    for (NamedTensor& tensor : file.tensors) {
+      const TensorView& value = tensor.value;
+      if (next == copies_.size() || !fits(copies_[next], value)) {
+        copies_.resize(next);
+        copies_.push_back(Tensor::pinned(value.dtype(), value.shape(), stream));
+      }
+      const Tensor& memory = copies_[next++];
+      copy(value, memory.view(), value.device() == DeviceKind::cpu ? host_stream() : stream);
+      tensor.value = memory.view();
+    }
+  copies_.resize(next);
+  stream.synchronize();
+  files_ = std::move(files);
+}
+
+CheckpointWriter::CheckpointWriter(std::filesystem::path folder, std::int64_t keep)
+    : folder_{std::move(folder)}, keep_{keep} {}
+
+CheckpointWriter::~CheckpointWriter() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log::warning(fmt::format("a checkpoint is missing: {}", error.what()));
+  }
+}
+
+void CheckpointWriter::write(Manifest manifest, std::vector<TensorFile> files, Stream& stream) {
+  wait();
+  snapshot_.take(std::move(files), stream);
+  writing_ = std::async(std::launch::async, [this, manifest = std::move(manifest)] {
+    write_checkpoint(folder_, manifest, snapshot_.files());
+    remove_old_checkpoints(folder_, keep_, folder_ / checkpoint_name(manifest.step));
+  });
+}
+
+void CheckpointWriter::wait() {
+  if (writing_.valid()) writing_.get();
+}
+
+void CheckpointWriter::poll() {
+  if (writing_.valid() && writing_.wait_for(std::chrono::seconds{0}) == std::future_status::ready) wait();
+}
+
+}  // namespace lockstep

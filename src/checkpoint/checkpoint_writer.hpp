@@ -1,0 +1,59 @@
+// Writes checkpoints while the training goes on.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <future>
+#include <vector>
+
+#include <lockstep/tensor/tensor.hpp>
+
+#include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/manifest.hpp"
+
+namespace lockstep {
+
+/// A copy of a checkpoint's values in host memory.
+class Snapshot {
+ public:
+  /// Blocks until all work on the device of `stream` is done. Uses the memory of the copy before, where a value still
+  /// has its type and shape, so the first copy alone allocates.
+  void take(std::vector<TensorFile> files, Stream& stream);
+
+  /// The copies, under the same names. Valid until the next `take`.
+  const std::vector<TensorFile>& files() const { return files_; }
+
+ private:
+  std::vector<Tensor> copies_;
+  std::vector<TensorFile> files_;
+};
+
+/// The checkpoints of one folder, written one at a time on a thread that makes no MPI call. For the one rank that
+/// touches files.
+class CheckpointWriter {
+ public:
+  /// Keeps the newest `keep` checkpoints and the best one.
+  CheckpointWriter(std::filesystem::path folder, std::int64_t keep);
+
+  /// Waits for the checkpoint under way. Logs a warning if it fails.
+  ~CheckpointWriter();
+
+  /// Blocks while another checkpoint is being written and while the values of `files` are copied; then writes them in
+  /// the background. `manifest` says everything but the files. Throws what `wait` throws.
+  void write(Manifest manifest, std::vector<TensorFile> files, Stream& stream);
+
+  /// Blocks until no checkpoint is being written. CheckpointError if one since the last call could not be.
+  void wait();
+
+  /// As `wait`, if that would not block. Otherwise does nothing.
+  void poll();
+
+ private:
+  std::filesystem::path folder_;
+  std::int64_t keep_;
+  Snapshot snapshot_;
+  std::future<void> writing_;
+};
+
+}  // namespace lockstep

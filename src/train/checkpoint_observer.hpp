@@ -1,0 +1,41 @@
+// Saves checkpoints while `fit` runs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/train/observer.hpp>
+
+namespace lockstep {
+
+/// Tells another observer everything, and saves a checkpoint when one is due, after the last step, and, if the best one
+/// is to be kept, after an evaluation that is the best so far.
+class CheckpointObserver final : public Observer {
+ public:
+  struct Options {
+    std::int64_t steps = 1;  ///< of the whole training
+    bool keep_best = false;
+  };
+
+  /// `reports` and `checkpoints` must outlive it.
+  CheckpointObserver(Observer& reports, CheckpointManager& checkpoints, Options options);
+
+  bool wants_gradient_norm() const override { return reports_.wants_gradient_norm(); }
+  void on_step(const StepReport& report) override { reports_.on_step(report); }
+  void on_evaluating(const EvaluationProgress& progress) override { reports_.on_evaluating(progress); }
+  void on_evaluation(const EvaluationReport& report) override;
+  void on_drift(std::int64_t step, const DriftError& found) override { reports_.on_drift(step, found); }
+  void on_step_end(const FitState& state) override;
+
+ private:
+  Observer& reports_;
+  CheckpointManager& checkpoints_;
+  Options options_;
+  std::optional<double> loss_;  ///< of an evaluation after this step
+};
+
+/// Where a training that goes on continues.
+FitState fit_state_of(const ResumedTraining& resumed);
+
+}  // namespace lockstep
