@@ -341,6 +341,14 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     training.initial_weights.match = InitialWeights::Match::some;
     of_training.push_back("--partial");
   });
+  parser.repeatable("--freeze", "PATTERN",
+                    "Do not update the variables with names that PATTERN matches, such as 'dense_0*'; may be repeated",
+                    [&](const std::string& option, const std::string& text) {
+                      if (text.empty())
+                        throw ConfigError{fmt::format("{} '': expected a pattern, such as 'dense_0*'", option)};
+                      training.freeze.push_back(text);
+                      of_training.push_back(option);
+                    });
   parser.option("--export", "FILE",
                 "Write the weights at the end to FILE, in the safetensors format, which replaces what was there",
                 [&](const std::string& option, const std::string& text) {

@@ -3,6 +3,7 @@
 #include <deque>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
@@ -15,6 +16,7 @@
 
 #include "train/accumulation.hpp"
 #include "train/evaluation_pass.hpp"
+#include "train/frozen_variables.hpp"
 #include "train/injected_fault.hpp"
 #include "train/joint_gradients.hpp"
 #include "train/rank_shards.hpp"
@@ -76,16 +78,20 @@ class Nobody final : public Observer {
   void on_evaluation(const EvaluationReport&) override {}
 };
 
-/// Sends each gradient of a step as soon as the model has it.
+/// Sends each gradient of a step as soon as the model has it, but for frozen variables.
 class SendWhenReady final : public nn::GradientListener {
  public:
-  SendWhenReady(AgreedStep& step, const nn::GradientBuffer& buffer) : step_{step}, variables_{buffer.variables()} {}
+  SendWhenReady(AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen)
+      : step_{step}, variables_{buffer.variables()}, frozen_{frozen} {}
 
-  void on_ready(std::size_t variable) override { step_.ready(variables_[variable]); }
+  void on_ready(std::size_t variable) override {
+    if (!is_frozen(frozen_, variables_[variable].name())) step_.ready(variables_[variable]);
+  }
 
  private:
   AgreedStep& step_;
   std::span<const Variable> variables_;
+  std::span<const std::string> frozen_;
 };
 
 class Fit {
@@ -103,7 +109,7 @@ class Fit {
         samples_{schedule_, options.seed},
         sum_{strategy.store(), model.variables()},
         statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
-        gradients_{gradients_in_store(strategy.store(), model.variables())},
+        gradients_{gradients_in_store(strategy.store(), updated_variables(model.variables(), options.frozen))},
         train_shards_{data.train,
                       schedule_.largest_batch(),
                       {options.shards, options.accumulate},
@@ -153,7 +159,7 @@ class Fit {
 };
 
 StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples, AgreedStep& agreed) {
-  SendWhenReady ready{agreed, sum_};
+  SendWhenReady ready{agreed, sum_, options_.frozen};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
   if (accumulation_) return accumulate_gradients(step, samples, sum);
@@ -297,11 +303,12 @@ std::string text_of(const TrainingSamples& data, const FitOptions& options) {
   };
   return fmt::format(
       "fit on {} samples: seed {}, batch {}, {} steps{}, {} shards, {} micro-batches, {} test samples, "
-      "evaluation every {} of {}, attestation every {}, {} on divergence",
+      "evaluation every {} of {}, attestation every {}, {} on divergence{}",
       data.train.count(), options.seed, options.global_batch, options.steps,
       options.start.steps > 0 ? fmt::format(" after {}", options.start.steps) : "", options.shards, options.accumulate,
       data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
-      or_none(options.attest_every), options.on_divergence == OnDivergence::stop ? "stop" : "proceed");
+      or_none(options.attest_every), options.on_divergence == OnDivergence::stop ? "stop" : "proceed",
+      options.frozen.empty() ? "" : fmt::format(", frozen {}", fmt::join(options.frozen, " ")));
 }
 
 }  // namespace
@@ -330,6 +337,7 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   if (model.variables().empty())
     throw InvalidArgument{fmt::format("model '{}' has no variables; expected one or more to train", model.name())};
   if (data.test.count() < 1) throw InvalidArgument{"the test set has 0 samples; expected 1 or more"};
+  (void)updated_variables(model.variables(), options.frozen);
   strategy.agree(TagKind::compare, here, text_of(data, options));
   if (strategy.store().has_unsealed()) strategy.seal(here);
   if (fault && strategy.group().rank() == 0)

@@ -17,6 +17,7 @@
 
 #include "train/checkpoint_observer.hpp"
 #include "train/exported_weights.hpp"
+#include "train/frozen_variables.hpp"
 #include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
 #include "train/restored_weights.hpp"
@@ -166,6 +167,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   require_same_on_all(strategy, setup);
 
   nn::Model& model = setup.task->make_model(strategy, setup.kernels);
+  fit_options.frozen = frozen_by(options.freeze, model.variables());
   std::optional<CheckpointManager> checkpoints;
   if (!options.checkpoints.empty() || options.resume.from != Resume::From::none) {
     strategy.seal();

@@ -61,6 +61,7 @@ TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& f
                              {"shards", fmt::format("{}", fit.shards)},
                              {"accumulate", fmt::format("{}", fit.accumulate)},
                              {"data", fmt::format("of digest {}", to_hex(data_digest))}});
+  if (!fit.frozen.empty()) facts.emplace_back("frozen variables", fmt::format("{}", fmt::join(fit.frozen, " ")));
   return facts;
 }
 

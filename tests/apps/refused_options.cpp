@@ -236,6 +236,7 @@ TEST_CASE("an evaluation alone is refused without weights, and with what only a 
           {with({"--metrics", "file"}), {"--metrics" + only}},
           {with({"--keep", "3"}), {"--keep" + only}},
           {with({"--keep-best"}), {"--keep-best" + only}},
+          {with({"--freeze", "*"}), {"--freeze" + only}},
           {with({"--checkpoint-every", "3"}), {"--checkpoint-every" + only}},
           {with({"--checkpoint-optional"}), {"--checkpoint-optional" + only}},
           {with({"--partial", "--init-from", "file"}), {"--partial" + only}},
@@ -256,6 +257,20 @@ TEST_CASE(
           {{"--export", "/nothing/file"}, {"--export /nothing/file: No such file or directory; expected a file that"}},
           {{"--export", "/dev/null"}, {"--export /dev/null: is no regular file; expected a file"}},
           {{"--export", small_data()}, {"--export " + small_data().string() + ": is no regular file; expected a file"}},
+      },
+      short_run());
+}
+
+TEST_CASE("a pattern that freezes no variable is refused with the names, and one that freezes all") {
+  check_all(
+      {
+          {{"--freeze", ""}, {"--freeze '': expected a pattern, such as 'dense_0*'"}},
+          {{"--freeze"}, {"--freeze has no value: expected --freeze PATTERN;"}},
+          {{"--freeze", "dense_0*", "--freeze", "conv*"},
+           {"--freeze conv*: matches no variable; expected a pattern for some of dense_0/weight, dense_0/bias, "
+            "dense_1/weight, dense_1/bias"}},
+          {{"--freeze", "*weight", "--freeze", "*bias"},
+           {"--freeze *weight --freeze *bias: freezes every variable; expected one or more that are trained"}},
       },
       short_run());
 }

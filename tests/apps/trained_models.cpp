@@ -1,5 +1,6 @@
 // What is done with a trained model, on simulated ranks: evaluating it without training, beginning another training
-// with its weights, and writing them to a file.
+// with its weights, all or some of which change, and writing them to a file.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -25,6 +26,18 @@ std::map<std::string, std::string> contents_of(const std::filesystem::path& fold
   for (const auto& entry : std::filesystem::recursive_directory_iterator{folder})
     if (entry.is_regular_file()) contents[entry.path()] = read_file(entry.path());
   return contents;
+}
+
+/// One tensor of a file of weights.
+std::vector<float> tensor_in(const std::filesystem::path& file, const std::string& name, const Shape& shape) {
+  std::vector<float> elements;
+  sim::run({.ranks = 1}, [&](Strategy& strategy, int) {
+    const auto variable = strategy.create_variable({.name = name}, [&] { return Tensor::zeros(DType::f32, shape); });
+    strategy.seal();
+    CHECK(load_weights(strategy, file).taken == 1);
+    elements = variable.local().to_vector<float>();
+  });
+  return elements;
 }
 
 /// Requires that the evaluations of two runs have the same bits.
@@ -201,5 +214,69 @@ TEST_CASE("exported weights are those of the checkpoint, and what was there is r
     const Arguments evaluation{"--eval-only", "--init-from", file, "--export", again};
     check_same_evaluation(trained.result, train_simulated(ranks, model + evaluation).result);
     CHECK(read_file(again) == weights);
+  }
+}
+
+TEST_CASE("frozen variables stay as they are, and the others change") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const auto train_to = [&](const std::string& file, const Arguments& arguments) {
+    const Arguments run{"--data", images.path(), "--quiet", "--hidden", "9,5", "--weight-decay", "0.1"};
+    (void)train_simulated(2, run + Arguments{"--export", folder.path() / file} + arguments);
+    return folder.path() / file;
+  };
+  const Arguments frozen{"--freeze", "dense_0*", "--freeze", "*_2/bias"};
+  const auto one = train_to("one", Arguments{"--steps", "1"} + frozen),
+             four = train_to("four", Arguments{"--steps", "4"} + frozen);
+  const auto same = [&](const std::string& name, const Shape& shape) {
+    return tensor_in(one, name, shape) == tensor_in(four, name, shape);
+  };
+  CHECK(same("dense_0/weight", {64, 9}));
+  CHECK(same("dense_0/bias", {9}));
+  CHECK(same("dense_2/bias", {10}));
+  CHECK_FALSE(same("dense_1/weight", {9, 5}));
+  CHECK_FALSE(same("dense_1/bias", {5}));
+  CHECK_FALSE(same("dense_2/weight", {5, 10}));
+}
+
+TEST_CASE("frozen variables have no share in the norm of the gradient, which the clip norm is compared with") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const Arguments run{"--data", images.path(), "--quiet", "--hidden", "9", "--steps", "2"};
+  const auto norm = [&](const Arguments& arguments) {
+    return train_simulated(2, run + arguments).metrics.front().at("gradient_norm").get<double>();
+  };
+  const double first = norm({"--freeze", "dense_1*"}), second = norm({"--freeze", "dense_0*"});
+  CHECK(norm({}) == Approx(std::hypot(first, second)).epsilon(1e-5));  // rounding of f32
+  // A norm between that of one layer and that of both clips nothing where the other layer is frozen.
+  const Arguments clip{"--freeze", "dense_0*", "--clip-norm", std::to_string((second + std::hypot(first, second)) / 2)};
+  const Arguments one_step{"--data", images.path(), "--quiet", "--hidden", "9", "--steps", "1"};
+  CHECK(train_simulated(2, one_step + clip).digest() ==
+        train_simulated(2, one_step + Arguments{"--freeze", "dense_0*"}).digest());
+}
+
+TEST_CASE("any number of ranks trains what is not frozen to the same bytes, and goes on with the same alone") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const Arguments common{"--quiet", "--clip-norm", "0.5", "--weight-decay", "0.1", "--global-batch", "37"};
+  const std::vector<Arguments> runs{
+      {"--data", images.path(), "--hidden", "9,5", "--accumulate", "2", "--freeze", "dense_1/*"},
+      {"--data", images.path(), "--model", "convnet", "--sync-batch-norm", "--freeze", "*conv*"},
+      {"--data", folder.write("text", small_text(2000)), "--model", "gpt", "--layers", "2", "--heads", "2", "--embed",
+       "16", "--context", "16", "--freeze", "block_0*", "--freeze", "*embed*"}};
+  int number = 0;
+  for (const Arguments& run : runs) {
+    INFO(run[3]);
+    const Arguments three = common + run + Arguments{"--steps", "3"};
+    const Trained whole = train_simulated(1, three);
+    for (const int ranks : {2, 4, 8}) CHECK(train_simulated(ranks, three).digest() == whole.digest());
+    const std::string checkpoints = folder.path() / std::to_string(++number);
+    (void)train_simulated(2, common + run + Arguments{"--steps", "2", "--checkpoint-dir", checkpoints});
+    const Arguments resumed{"--resume", checkpoints + "/step-2"};
+    CHECK(train_simulated(4, three + resumed).digest() == whole.digest());
+    CHECK_THROWS_WITH(train_simulated(2, three + resumed + Arguments{"--freeze", "*bias"}),
+                      Catch::Contains("is of a training with frozen variables "));
   }
 }

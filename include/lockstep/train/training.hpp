@@ -90,6 +90,7 @@ struct TrainingOptions {
   bool keep_best_checkpoint = false;  ///< saves one after an evaluation with the lowest loss so far; the best stays
   bool checkpoints_optional = false;  ///< one that cannot be written is a warning
   Resume resume = {};
+  std::vector<std::string> freeze;         ///< globs on the names of variables that no step updates
   InitialWeights initial_weights = {};     ///< unless the training is resumed
   std::filesystem::path exported_weights;  ///< the file for the weights at the end; if empty, none
   ShowProgress progress = ShowProgress::yes;
