@@ -226,11 +226,12 @@ TEST_CASE("the checkpoint with the lowest loss stays, through a resume") {
   resumed.save(5, {}, std::nan(""));
   resumed.save(6);
   resumed.finish();
-  const fs::path all = folder / "checkpoints";
-  CHECK(fs::read_symlink(all / "best") == "step-2");
-  CHECK(fs::exists(all / "step-2"));
-  CHECK_FALSE(fs::exists(all / "step-4"));
-  CHECK(fs::exists(all / "step-5"));
+  on_chief_alone([all = folder / "checkpoints"] {
+    CHECK(fs::read_symlink(all / "best") == "step-2");
+    CHECK(fs::exists(all / "step-2"));
+    CHECK_FALSE(fs::exists(all / "step-4"));
+    CHECK(fs::exists(all / "step-5"));
+  });
 }
 
 TEST_CASE("checkpoints without a folder, or of no steps, are refused") {
