@@ -454,6 +454,15 @@ TEST_CASE("no micro-batches at all are refused") {
   CHECK_THROWS_WITH(train(images(8), options, 3, column_sums), "micro-batches of a shard: 0, expected at least 1");
 }
 
+TEST_CASE("a frozen variable that the model does not have is refused, and freezing all of them") {
+  FitOptions options{.global_batch = 4};
+  options.frozen = {"v"};
+  CHECK_THROWS_WITH(train(images(8), options, 3, column_sums), "frozen variable 'v': the model has none of this name");
+  options.frozen = {"w"};
+  CHECK_THROWS_WITH(train(images(8), options, 3, column_sums),
+                    Catch::Contains("every variable of the model is frozen"));
+}
+
 TEST_CASE("the state of a training is the same when it was a text") {
   const FitState state{.steps = 123456789012345,
                        .recent = {{0.1, 256}, {-1e-300, 0}, {std::numeric_limits<double>::infinity(), 3}}};
