@@ -97,6 +97,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   std::optional<log::Level> log_level;
   TrainingOptions& training = line.training;
   ModelOptions of_models;
+  std::vector<std::string> of_training;  // given options that ask for something that only a training does
   OptionParser parser{
       "lockstep-train",
       "Trains a model on several processes in lockstep, one replica each.\n\n"
@@ -165,12 +166,16 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
 
   parser.group("Training");
-  parser.option(
-      "--epochs", "N", "Passes over the training set (default 5, for gpt 1)",
-      [&](const std::string& option, const std::string& text) { training.epochs = parse_count(option, text); });
-  parser.option(
-      "--steps", "N", "Steps to train, instead of epochs; may end within an epoch",
-      [&](const std::string& option, const std::string& text) { training.steps = parse_count(option, text); });
+  parser.option("--epochs", "N", "Passes over the training set (default 5, for gpt 1)",
+                [&](const std::string& option, const std::string& text) {
+                  training.epochs = parse_count(option, text);
+                  of_training.push_back(option);
+                });
+  parser.option("--steps", "N", "Steps to train, instead of epochs; may end within an epoch",
+                [&](const std::string& option, const std::string& text) {
+                  training.steps = parse_count(option, text);
+                  of_training.push_back(option);
+                });
   parser.option(
       "--global-batch", "N", "Samples per step over all ranks; any number from 1 (default 256, for gpt 16)",
       [&](const std::string& option, const std::string& text) { training.global_batch = parse_count(option, text); });
@@ -219,9 +224,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       [&](const std::string& option, const std::string& text) {
         training.seed = parse_number<std::uint64_t>(option, text, 0, "a whole number from 0 to 18446744073709551615");
       });
-  parser.option(
-      "--eval-every", "K", "Steps between evaluations (default: evaluate after each epoch)",
-      [&](const std::string& option, const std::string& text) { training.evaluate_every = parse_count(option, text); });
+  parser.option("--eval-every", "K", "Steps between evaluations (default: evaluate after each epoch)",
+                [&](const std::string& option, const std::string& text) {
+                  training.evaluate_every = parse_count(option, text);
+                  of_training.push_back(option);
+                });
   parser.option("--eval-samples", "N", "Samples of an evaluation, the first of the test set (default: all of them)",
                 [&](const std::string& option, const std::string& text) {
                   training.evaluation_samples = parse_count(option, text);
@@ -293,20 +300,24 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   training.checkpoint_every = parse_count(option, text);
                   of_folder = true;
+                  of_training.push_back(option);
                 });
   parser.option("--keep", "K", fmt::format("How many of the newest stay (default {})", training.keep_checkpoints),
                 [&](const std::string& option, const std::string& text) {
                   training.keep_checkpoints = parse_count(option, text);
                   of_folder = true;
+                  of_training.push_back(option);
                 });
   parser.flag("--keep-best",
               "Save the training also after an evaluation with the lowest loss so far, and keep that checkpoint", [&] {
                 training.keep_best_checkpoint = true;
                 of_folder = true;
+                of_training.push_back("--keep-best");
               });
   parser.flag("--checkpoint-optional", "Go on with a warning when a checkpoint cannot be written", [&] {
     training.checkpoints_optional = true;
     of_folder = true;
+    of_training.push_back("--checkpoint-optional");
   });
   parser.option(
       "--resume", "auto|DIR|none",
@@ -321,12 +332,45 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
           training.resume = {Resume::From::path, parse_file_name(option, text)};
       });
 
+  parser.group("Weights");
+  parser.option("--init-from", "FILE",
+                "Begin with the weights in FILE, a safetensors file or a checkpoint, instead of random ones. With "
+                "--resume auto, only where there is no checkpoint",
+                [&](const std::string& option, const std::string& text) {
+                  training.initial_weights.file = parse_file_name(option, text);
+                });
+  parser.flag("--partial", "Take what matches by name, type and shape from --init-from, and say what does not", [&] {
+    training.initial_weights.match = InitialWeights::Match::some;
+    of_training.push_back("--partial");
+  });
+  parser.repeatable("--freeze", "PATTERN",
+                    "Do not update the variables with names that PATTERN matches, such as 'dense_0*'; may be repeated",
+                    [&](const std::string& option, const std::string& text) {
+                      if (text.empty())
+                        throw ConfigError{fmt::format("{} '': expected a pattern, such as 'dense_0*'", option)};
+                      training.freeze.push_back(text);
+                      of_training.push_back(option);
+                    });
+  parser.option("--export", "FILE",
+                "Write the weights at the end to FILE, in the safetensors format, which replaces what was there",
+                [&](const std::string& option, const std::string& text) {
+                  training.exported_weights = parse_file_name(option, text);
+                });
+
+  parser.group("Instead of training");
+  parser.flag("--eval-only",
+              "Evaluate the weights of --resume or --init-from on the test set, and train and save nothing",
+              [&] { line.purpose = Purpose::evaluation; });
+
   parser.group("Output");
   parser.option(
       "--metrics", "FILE",
       "Write loss, learning rate and gradient norm of each step, and each evaluation, to FILE, one JSON object per "
       "line",
-      [&](const std::string& option, const std::string& text) { training.metrics = parse_file_name(option, text); });
+      [&](const std::string& option, const std::string& text) {
+        training.metrics = parse_file_name(option, text);
+        of_training.push_back(option);
+      });
   parser.option("--sample", "N",
                 "Bytes of text that the trained model writes to stdout before the result; for gpt only",
                 [&](const std::string& option, const std::string& text) {
@@ -350,6 +394,17 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         "lockstep-train --help lists the options"};
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
+  if (line.purpose == Purpose::evaluation && !of_training.empty())
+    throw ConfigError{fmt::format("{}: expected only in a training, not with --eval-only", of_training.front())};
+  const bool initialized = !training.initial_weights.file.empty();
+  if (line.purpose == Purpose::evaluation && !initialized && training.resume.from == Resume::From::none)
+    throw ConfigError{
+        "--eval-only: expected --resume auto, --resume DIR or --init-from FILE, with weights to evaluate"};
+  if (initialized && (training.resume.from == Resume::From::path ||
+                      (line.purpose != Purpose::training && training.resume.from != Resume::From::none)))
+    throw ConfigError{"--init-from and --resume were both given: expected at most one of the two"};
+  if (!initialized && training.initial_weights.match == InitialWeights::Match::some)
+    throw ConfigError{"--partial: expected only with --init-from"};
   if (training.checkpoints.empty() && training.resume.from == Resume::From::newest)
     throw ConfigError{"--resume auto: expected --checkpoint-dir, in which to look for the newest checkpoint"};
   if (training.checkpoints.empty() && of_folder)

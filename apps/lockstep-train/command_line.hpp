@@ -1,6 +1,7 @@
 // lockstep-train's command line.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -8,7 +9,10 @@
 
 namespace lockstep {
 
+enum class Purpose : std::uint8_t { training, evaluation };
+
 struct CommandLine {
+  Purpose purpose = Purpose::training;
   RuntimeOptions runtime;
   TrainingOptions training;
   log::Level log_level = log::Level::info;

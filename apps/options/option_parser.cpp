@@ -121,6 +121,21 @@ void OptionParser::option(const std::string& name, const char* value_name, const
       ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
 }
 
+void OptionParser::repeatable(const std::string& name, const char* value_name, const std::string& help, Take take) {
+  current_
+      ->add_option_function<std::vector<std::string>>(
+          name,
+          [name, take](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) take(name, text);
+          },
+          help)
+      ->type_name(value_name)
+      ->group(group_)
+      ->allow_extra_args(false)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 void OptionParser::flag(const std::string& name, const std::string& help, std::function<void()> take) {
   current_->add_flag_callback(name, std::move(take), help)
       ->group(group_)

@@ -39,6 +39,9 @@ class OptionParser {
 
   void option(const std::string& name, const char* value_name, const std::string& help, Take take);
 
+  /// Adds an option that may be given more than once; `take` gets one value after the other.
+  void repeatable(const std::string& name, const char* value_name, const std::string& help, Take take);
+
   /// Adds an option without a value.
   void flag(const std::string& name, const std::string& help, std::function<void()> take);
 

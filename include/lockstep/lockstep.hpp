@@ -14,6 +14,7 @@
 #include <lockstep/checkpoint/checkpoint.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/checkpoint/program_state.hpp>
+#include <lockstep/checkpoint/weights.hpp>
 #include <lockstep/cluster/cluster_spec.hpp>
 #include <lockstep/cluster/device_binding.hpp>
 #include <lockstep/cluster/rank_map.hpp>

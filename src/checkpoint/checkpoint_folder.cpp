@@ -117,19 +117,21 @@ Manifest read_checkpoint(const std::filesystem::path& checkpoint) {
   return manifest;
 }
 
+void require_digest(const std::filesystem::path& path, const Manifest::File& file, std::string_view tensor,
+                    const TensorView& value) {
+  const auto found = std::ranges::find(file.digests, tensor, &std::pair<std::string, std::uint64_t>::first);
+  if (found == file.digests.end() || found->second != detail::digest_of_elements(value))
+    fail_checkpoint(path.string(),
+                    fmt::format("entry '{}' has been altered: its digest is not the manifest's", tensor));
+}
+
 std::vector<Tensor> read_checkpoint_file(const std::filesystem::path& checkpoint, const Manifest& manifest,
                                          const TensorFile& wanted) {
   const Manifest::File* const file = manifest.file(wanted.name);
   if (!file) fail_checkpoint(checkpoint.string(), fmt::format("has no {}", wanted.name));
   const std::filesystem::path path = checkpoint / wanted.name;
   std::vector<Tensor> values = read_tensors(path, wanted.tensors);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::string& name = wanted.tensors[i].name;
-    const auto found = std::ranges::find(file->digests, name, &std::pair<std::string, std::uint64_t>::first);
-    if (found == file->digests.end() || found->second != detail::digest_of_elements(values[i].view()))
-      fail_checkpoint(path.string(),
-                      fmt::format("entry '{}' has been altered: its digest is not the manifest's", name));
-  }
+  for (std::size_t i = 0; i < values.size(); ++i) require_digest(path, *file, wanted.tensors[i].name, values[i].view());
   return values;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
@@ -26,6 +27,9 @@ struct ReadCheckpoint {
   Manifest manifest;
 };
 
+/// The file of a checkpoint's variables.
+inline constexpr std::string_view weights_file = "weights.safetensors";
+
 /// `step-N`.
 std::string checkpoint_name(std::int64_t step);
 
@@ -45,6 +49,10 @@ void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t ke
 
 /// CheckpointError unless `checkpoint` is a folder with a manifest and files of the sizes that it gives.
 Manifest read_checkpoint(const std::filesystem::path& checkpoint);
+
+/// CheckpointError, which names the file at `path`, unless the tensor's digest is that of the manifest.
+void require_digest(const std::filesystem::path& path, const Manifest::File& file, std::string_view tensor,
+                    const TensorView& value);
 
 /// The tensors of one of the checkpoint's files, in the order of `wanted`. CheckpointError as read_tensors, and if one
 /// has another digest than the manifest gives.

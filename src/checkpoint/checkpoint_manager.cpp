@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,13 +17,16 @@
 namespace lockstep {
 namespace {
 
-std::vector<TensorFile> files_of(const StrategyValues& values) {
-  return {{"weights.safetensors", values.variables()}, {"optimizer.safetensors", values.optimizer_state()}};
+std::vector<TensorFile> files_of(const StrategyValues& values, RestoredParts parts = RestoredParts::all) {
+  std::vector<TensorFile> files{{std::string{weights_file}, values.variables()}};
+  if (parts == RestoredParts::all) files.push_back({"optimizer.safetensors", values.optimizer_state()});
+  return files;
 }
 
 /// Reads every byte before it sets a value.
-ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest, StrategyValues& values) {
-  const auto files = files_of(values);
+ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest, RestoredParts parts,
+                           StrategyValues& values) {
+  const auto files = files_of(values, parts);
   std::vector<std::vector<Tensor>> tensors;
   for (const TensorFile& file : files) tensors.push_back(read_checkpoint_file(checkpoint, manifest, file));
   for (std::size_t i = 0; i < files.size(); ++i) values.set(files[i].tensors, tensors[i]);
@@ -30,9 +35,16 @@ ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manife
 
 void require_same_training(const std::filesystem::path& checkpoint, const Manifest& manifest,
                            const CheckpointOptions& options) {
-  if (const std::string other = difference(manifest.training, options.training); !other.empty())
+  const bool weights_alone = options.restores == RestoredParts::weights;
+  TrainingFacts facts = manifest.training;
+  if (weights_alone)
+    std::erase_if(facts, [&](const auto& fact) {
+      return std::ranges::find(options.training, fact.first, &TrainingFacts::value_type::first) ==
+             options.training.end();
+    });
+  if (const std::string other = difference(facts, options.training); !other.empty())
     fail_checkpoint(checkpoint.string(), other);
-  if (manifest.kernels != options.kernels)
+  if (!weights_alone && manifest.kernels != options.kernels)
     log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
                              checkpoint.string(), manifest.kernels, options.kernels));
 }
@@ -58,7 +70,9 @@ std::optional<ReadCheckpoint> read_newest(const CheckpointOptions& options, Stra
     });
     if (!manifest) continue;
     require_same_training(checkpoint, *manifest, options);
-    if (auto read = attempt([&] { return std::optional{read_values(checkpoint, *manifest, values)}; })) return read;
+    if (auto read =
+            attempt([&] { return std::optional{read_values(checkpoint, *manifest, options.restores, values)}; }))
+      return read;
   }
   if (!checkpoints.empty())
     throw CheckpointError{
@@ -158,7 +172,7 @@ ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Her
                                                        inside.front().filename().string()));
     const Manifest manifest = read_checkpoint(checkpoint);
     require_same_training(checkpoint, manifest, options_);
-    return read_values(checkpoint, manifest, values);
+    return read_values(checkpoint, manifest, options_.restores, values);
   });
 }
 

@@ -9,8 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "checkpoint/failure.hpp"
-#include "checkpoint/file.hpp"
-#include "checkpoint/safetensors.hpp"
 
 namespace lockstep {
 namespace {
@@ -54,14 +52,6 @@ Contents read_header(const ExistingFile& file, std::string_view source) {
   return {safetensors::parse_header(header, behind - length, source), first.size() + length};
 }
 
-/// "'a', 'b' and 3 more".
-std::string listed(std::span<const std::string_view> names) {
-  constexpr std::size_t most = 5;
-  const auto shown = names.first(std::min(names.size(), most));
-  const std::size_t more = names.size() - shown.size();
-  return fmt::format("'{}'", fmt::join(shown, "', '")) + (more > 0 ? fmt::format(" and {} more", more) : "");
-}
-
 /// Requires one entry for each of `wanted`, with its type and shape, and no other.
 void require_all(const ByName& wanted, std::span<const Entry> entries, std::string_view source) {
   std::map<std::string_view, const Entry*> there;
@@ -103,18 +93,33 @@ void write_tensors(const std::filesystem::path& path, std::span<const NamedTenso
   file.commit();
 }
 
+OpenTensorFile::OpenTensorFile(const std::filesystem::path& path) : file_{path} {
+  auto [entries, data] = read_header(file_, path.string());
+  entries_ = std::move(entries);
+  data_ = data;
+}
+
+Tensor OpenTensorFile::read(const Entry& entry) const {
+  const Tensor value = Tensor::zeros(entry.dtype, entry.shape);
+  file_.read(data_ + entry.begin, {value.view().data(), value.view().bytes()});
+  return value;
+}
+
+std::string listed(std::span<const std::string_view> names) {
+  constexpr std::size_t most = 5;
+  const auto shown = names.first(std::min(names.size(), most));
+  const std::size_t more = names.size() - shown.size();
+  return fmt::format("'{}'", fmt::join(shown, "', '")) + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
 std::vector<Tensor> read_tensors(const std::filesystem::path& path, std::span<const NamedTensor> wanted) {
   const ByName named = by_name(wanted, path.string());
-  const ExistingFile file{path};
-  const auto [entries, data] = read_header(file, path.string());
-  require_all(named, entries, path.string());
+  const OpenTensorFile file{path};
+  require_all(named, file.entries(), path.string());
 
   std::vector<Tensor> values(wanted.size());
-  for (const Entry& entry : entries) {
-    const Tensor value = Tensor::zeros(entry.dtype, entry.shape);
-    file.read(data + entry.begin, {value.view().data(), value.view().bytes()});
-    values[static_cast<std::size_t>(named.at(entry.name) - wanted.data())] = value;
-  }
+  for (const Entry& entry : file.entries())
+    values[static_cast<std::size_t>(named.at(entry.name) - wanted.data())] = file.read(entry);
   return values;
 }
 

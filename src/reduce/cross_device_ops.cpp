@@ -1,3 +1,6 @@
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
@@ -6,6 +9,25 @@
 #include "reduce/dispatch.hpp"
 
 namespace lockstep {
+namespace {
+
+std::unique_ptr<CrossDeviceOps> make_ops(Communicator& communicator, ReductionKind kind, const Packing& packing,
+                                         const Accumulate& accumulate, std::span<const int> node_of_rank) {
+  const DeviceKind tensors = communicator.stream().kind();
+  if (kind == ReductionKind::automatic) kind = choose_reduction(tensors, node_of_rank);
+  switch (kind) {
+    case ReductionKind::fixed_order: return make_fixed_order_ops(communicator, packing);
+    case ReductionKind::to_one_rank: return make_to_one_rank_ops(communicator, accumulate, packing);
+    case ReductionKind::hierarchical:
+      if (tensors == DeviceKind::cpu) return make_hierarchical_ops(communicator, node_of_rank, packing);
+      break;
+    case ReductionKind::backend_order:
+    case ReductionKind::automatic: break;
+  }
+  return make_backend_order_ops(communicator, packing);
+}
+
+}  // namespace
 
 void require_reducible(ReduceOp op, DType dtype) {
   if (op != ReduceOp::sum && op != ReduceOp::mean)
@@ -20,19 +42,14 @@ void require_reducible(ReduceOp op, DType dtype) {
 std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator, const ReductionOptions& options,
                                                       std::span<const int> node_of_rank) {
   require_valid(options);
-  const DeviceKind tensors = communicator.stream().kind();
-  const ReductionKind kind =
-      options.kind == ReductionKind::automatic ? choose_reduction(tensors, node_of_rank) : options.kind;
-  switch (kind) {
-    case ReductionKind::fixed_order: return make_fixed_order_ops(communicator, options.packing);
-    case ReductionKind::to_one_rank: return make_to_one_rank_ops(communicator, options.accumulate, options.packing);
-    case ReductionKind::hierarchical:
-      if (tensors == DeviceKind::cpu) return make_hierarchical_ops(communicator, node_of_rank, options.packing);
-      break;
-    case ReductionKind::backend_order:
-    case ReductionKind::automatic: break;
-  }
-  return make_backend_order_ops(communicator, options.packing);
+  const auto make = [&](ReductionKind kind, const Packing& packing) {
+    return make_ops(communicator, kind, packing, options.accumulate, node_of_rank);
+  };
+  std::vector<SizedOps> smaller;
+  for (const SizedReduction& some : options.smaller)
+    smaller.push_back({some.up_to_bytes, make(some.kind, some.packing)});
+  auto rest = make(options.kind, options.packing);
+  return smaller.empty() ? std::move(rest) : make_ops_by_size(std::move(smaller), std::move(rest));
 }
 
 }  // namespace lockstep

@@ -39,6 +39,38 @@ std::vector<std::size_t> runs_of(std::span<const int> node_of_rank) {
   return runs;
 }
 
+void require_valid(ReductionKind kind, const Packing& packing) {
+  if (!is_known(kind))
+    throw InvalidArgument{
+        fmt::format("kind of reductions {}: expected one of ReductionKind's", static_cast<int>(kind))};
+  std::visit(Overloaded{[](const IntoPacks& packs) {
+                          if (packs.num_packs <= 0)
+                            throw InvalidArgument{
+                                fmt::format("`num_packs` must be greater than zero, not {}", packs.num_packs)};
+                        },
+                        [](const GroupSmall& group) {
+                          if (group.small_tensor_bytes <= 0 || group.max_group <= 0)
+                            throw InvalidArgument{fmt::format(
+                                "`small_tensor_bytes` and `max_group` should both be greater than zero, not {} and {}",
+                                group.small_tensor_bytes, group.max_group)};
+                        },
+                        [](const Unpacked&) {}},
+             packing);
+}
+
+std::string describe(const Packing& packing) {
+  return std::visit(Overloaded{[](const IntoPacks& packs) {
+                                 return packs.num_packs == 1 ? std::string{}
+                                                             : fmt::format(" in {} packs", packs.num_packs);
+                               },
+                               [](const GroupSmall& group) {
+                                 return fmt::format(" of tensors up to {} bytes in groups of up to {}",
+                                                    group.small_tensor_bytes, group.max_group);
+                               },
+                               [](const Unpacked&) { return std::string{" of one tensor at a time"}; }},
+                    packing);
+}
+
 }  // namespace
 
 std::string_view name_of(ReductionKind kind) {
@@ -53,41 +85,33 @@ std::string_view name_of(ReductionKind kind) {
 }
 
 void require_valid(const ReductionOptions& options) {
-  if (!is_known(options.kind))
-    throw InvalidArgument{
-        fmt::format("kind of reductions {}: expected one of ReductionKind's", static_cast<int>(options.kind))};
-  if (options.accumulate && options.kind != ReductionKind::to_one_rank)
+  require_valid(options.kind, options.packing);
+  std::int64_t before = 0;
+  for (const SizedReduction& some : options.smaller) {
+    require_valid(some.kind, some.packing);
+    if (some.up_to_bytes <= before)
+      throw InvalidArgument{
+          fmt::format("reductions of tensors up to {} bytes, after those up to {}; expected sizes that rise",
+                      some.up_to_bytes, before)};
+    before = some.up_to_bytes;
+  }
+  const auto combines = [](const auto& each) { return each.kind == ReductionKind::to_one_rank; };
+  if (options.accumulate && !combines(options) && std::ranges::none_of(options.smaller, combines))
     throw InvalidArgument{fmt::format(
         "{} reductions have an order of their own; a function that accumulates is for ReductionKind::to_one_rank",
         name_of(options.kind))};
-  std::visit(Overloaded{[](const IntoPacks& packs) {
-                          if (packs.num_packs <= 0)
-                            throw InvalidArgument{
-                                fmt::format("`num_packs` must be greater than zero, not {}", packs.num_packs)};
-                        },
-                        [](const GroupSmall& group) {
-                          if (group.small_tensor_bytes <= 0 || group.max_group <= 0)
-                            throw InvalidArgument{fmt::format(
-                                "`small_tensor_bytes` and `max_group` should both be greater than zero, not {} and {}",
-                                group.small_tensor_bytes, group.max_group)};
-                        },
-                        [](const Unpacked&) {}},
-             options.packing);
 }
 
 std::string describe(const ReductionOptions& options) {
-  const std::string packing = std::visit(
-      Overloaded{[](const IntoPacks& packs) {
-                   return packs.num_packs == 1 ? std::string{} : fmt::format(" in {} packs", packs.num_packs);
-                 },
-                 [](const GroupSmall& group) {
-                   return fmt::format(" of tensors up to {} bytes in groups of up to {}", group.small_tensor_bytes,
-                                      group.max_group);
-                 },
-                 [](const Unpacked&) { return std::string{" of one tensor at a time"}; }},
-      options.packing);
-  return fmt::format("{} reductions{}{}", name_of(options.kind), packing,
-                     options.accumulate ? " by a function of the program's" : "");
+  const auto told = [&](ReductionKind kind, const Packing& packing) {
+    return fmt::format(
+        "{} reductions{}{}", name_of(kind), describe(packing),
+        options.accumulate && kind == ReductionKind::to_one_rank ? " by a function of the program's" : "");
+  };
+  std::string all = told(options.kind, options.packing);
+  for (const SizedReduction& some : options.smaller)
+    all += fmt::format(", up to {} bytes {}", some.up_to_bytes, told(some.kind, some.packing));
+  return all;
 }
 
 ReductionKind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank) {

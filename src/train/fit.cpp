@@ -1,10 +1,9 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
-#include <numbers>
-#include <tuple>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
@@ -15,8 +14,9 @@
 #include <lockstep/nn/joint_model.hpp>
 #include <lockstep/train/fit.hpp>
 
-#include "nn/shard_sums.hpp"
 #include "train/accumulation.hpp"
+#include "train/evaluation_pass.hpp"
+#include "train/frozen_variables.hpp"
 #include "train/injected_fault.hpp"
 #include "train/joint_gradients.hpp"
 #include "train/rank_shards.hpp"
@@ -28,12 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// Samples in a batch of evaluations: 1024 labels, or one sample per shard if that is more. The bits depend on it, so
-/// it is the same for every global batch.
-std::int64_t evaluation_batch_of(const SampleSource& source, std::int64_t samples, int shards) {
-  return std::min(samples, std::max<std::int64_t>(1024 / source.labels_per_sample(), shards));
 }
 
 /// The samples of each step, in their epoch's order.
@@ -53,11 +47,6 @@ class StepSamples {
   std::int64_t epoch_ = -1;
   std::vector<std::int64_t> order_;
 };
-
-/// 0 if the labels weigh nothing; a sum that is no finite number gives none in any case.
-double mean_per_label(double sum, double weight) {
-  return weight != 0 ? sum / weight : 0 * sum;
-}
 
 /// Keeps the losses of as many steps as an epoch has.
 void push_recent(std::deque<StepLoss>& recent, const StepSums& sums, std::int64_t steps) {
@@ -89,16 +78,20 @@ class Nobody final : public Observer {
   void on_evaluation(const EvaluationReport&) override {}
 };
 
-/// Sends each gradient of a step as soon as the model has it.
+/// Sends each gradient of a step as soon as the model has it, but for frozen variables.
 class SendWhenReady final : public nn::GradientListener {
  public:
-  SendWhenReady(AgreedStep& step, const nn::GradientBuffer& buffer) : step_{step}, variables_{buffer.variables()} {}
+  SendWhenReady(AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen)
+      : step_{step}, variables_{buffer.variables()}, frozen_{frozen} {}
 
-  void on_ready(std::size_t variable) override { step_.ready(variables_[variable]); }
+  void on_ready(std::size_t variable) override {
+    if (!is_frozen(frozen_, variables_[variable].name())) step_.ready(variables_[variable]);
+  }
 
  private:
   AgreedStep& step_;
   std::span<const Variable> variables_;
+  std::span<const std::string> frozen_;
 };
 
 class Fit {
@@ -108,7 +101,6 @@ class Fit {
       : strategy_{strategy},
         model_{model},
         optimizer_{optimizer},
-        data_{data},
         options_{options},
         fault_{fault},
         here_{here},
@@ -117,11 +109,13 @@ class Fit {
         samples_{schedule_, options.seed},
         sum_{strategy.store(), model.variables()},
         statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
-        gradients_{gradients_in_store(strategy.store(), model.variables())},
-        train_shards_{shards_of(data.train, schedule_.largest_batch(), options.accumulate)},
-        evaluation_samples_{std::min(options.evaluation_samples.value_or(data.test.count()), data.test.count())},
-        evaluation_batch_{evaluation_batch_of(data.test, evaluation_samples_, options.shards)},
-        test_shards_{shards_of(data.test, evaluation_batch_, 1)} {
+        gradients_{gradients_in_store(strategy.store(), updated_variables(model.variables(), options.frozen))},
+        train_shards_{data.train,
+                      schedule_.largest_batch(),
+                      {options.shards, options.accumulate},
+                      shards_of_rank(options.shards, strategy.num_replicas_in_sync(), rank_),
+                      strategy.stream()},
+        evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards} {
     sum_ = sum_.with_statistics(statistics_.view());
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
@@ -134,14 +128,6 @@ class Fit {
   FitResult run(Observer& observer);
 
  private:
-  RankShards shards_of(const SampleSource& source, std::int64_t largest_batch, int micro_batches) const {
-    return {source,
-            largest_batch,
-            {options_.shards, micro_batches},
-            shards_of_rank(options_.shards, strategy_.num_replicas_in_sync(), rank_),
-            strategy_.stream()};
-  }
-
   /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
   /// are divided by what these weigh.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
@@ -150,13 +136,11 @@ class Fit {
   StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                 const nn::GradientBuffer& sum);
   std::int64_t evaluations_from(std::int64_t step) const;
-  void evaluate(EvaluationReport& report, Observer& observer);
   void judge_loss(double loss, const std::string& whose);
 
   Strategy& strategy_;
   nn::Model& model_;
   Optimizer& optimizer_;
-  TrainingSamples data_;
   const FitOptions& options_;
   const std::optional<InjectedFault>& fault_;
   Here here_;  ///< where the program called fit: its runs and calls are there for messages
@@ -167,10 +151,7 @@ class Fit {
   Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
-  std::int64_t evaluation_samples_;
-  std::int64_t evaluation_batch_;
-  RankShards test_shards_;
-  nn::LossSum evaluation_loss_;
+  EvaluationPass evaluation_;
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
   SumList sums_on_the_way_;                        ///< that it makes over the ranks
@@ -178,7 +159,7 @@ class Fit {
 };
 
 StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples, AgreedStep& agreed) {
-  SendWhenReady ready{agreed, sum_};
+  SendWhenReady ready{agreed, sum_, options_.frozen};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
   if (accumulation_) return accumulate_gradients(step, samples, sum);
@@ -239,51 +220,6 @@ std::int64_t Fit::evaluations_from(std::int64_t step) const {
   return options_.steps / interval - (step - 1) / interval + (options_.steps % interval != 0 ? 1 : 0);
 }
 
-/// Completes a report that has its step and epoch.
-void Fit::evaluate(EvaluationReport& report, Observer& observer) {
-  const auto start = Clock::now();
-  const std::int64_t count = evaluation_samples_;
-  std::vector<std::int64_t> all(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
-
-  // This rank's part of each batch, loss and weight; all are reduced at once, so an evaluation is one merge_call.
-  std::vector<double> losses;
-  std::int64_t correct = 0;
-  const auto evaluate_shards = [&](ReplicaContext& context) {
-    for (std::int64_t first = 0; first < count; first += evaluation_batch_) {
-      const auto size = std::min(evaluation_batch_, count - first);
-      const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-      for (const SampleBatch& shard : test_shards_.load_all(samples).group.batches) {
-        const ops::BatchLoss result = model_.evaluate_shard(shard);
-        evaluation_loss_.push(nn::weighed(result, shard));
-        correct += result.correct;
-      }
-      const nn::WeighedLoss of_batch = evaluation_loss_.finish();
-      losses.insert(losses.end(), {of_batch.loss, of_batch.weight});
-      observer.on_evaluating({.step = report.step,
-                              .epoch = report.epoch,
-                              .done = first + size,
-                              .samples = count,
-                              .seconds = seconds_since(start)});
-    }
-    const auto numbers = static_cast<std::int64_t>(losses.size());
-    const auto sums = context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(losses, {numbers}), correct}, here_);
-    losses = std::get<0>(sums).to_vector<double>();
-    correct = std::get<1>(sums);
-  };
-  strategy_.run(evaluate_shards, here_);
-  double loss = 0, weight = 0;
-  for (std::size_t i = 0; i < losses.size(); i += 2) {
-    loss += losses[i];
-    weight += losses[i + 1];
-  }
-  report.samples = count;
-  report.loss = mean_per_label(loss, weight);
-  if (data_.test.labels_are_bytes()) report.bits_per_byte = report.loss / std::numbers::ln2;
-  report.accuracy = mean_per_label(static_cast<double>(correct), weight);
-  report.seconds = seconds_since(start);
-}
-
 /// Without the sign of a NaN, which means nothing.
 std::string shown(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.4g}", value);
@@ -312,7 +248,7 @@ FitResult Fit::run(Observer& observer) {
   const auto evaluation_after = [&](std::int64_t epoch, Observer& watching) {
     strategy_.set_step(result.steps, RunKind::evaluation);
     result.last_evaluation = {.step = result.steps, .epoch = epoch + 1};
-    evaluate(result.last_evaluation, watching);
+    evaluation_.run(result.last_evaluation, watching, here_);
   };
   Nobody nobody;  // is told of an evaluation that an earlier run has told of
   if (state.steps == options_.steps) evaluation_after(epochs - 1, nobody);
@@ -346,7 +282,7 @@ FitResult Fit::run(Observer& observer) {
          .learning_rate = optimizer_.learning_rate(),
          .gradient_norm = observer.wants_gradient_norm() ? std::optional{optimizer_.gradient_norm()} : std::nullopt,
          .evaluations_left = evaluations_from(result.steps),
-         .evaluation_samples = evaluation_samples_,
+         .evaluation_samples = evaluation_.samples(),
          .seconds = result.seconds,
          .samples_per_second = samples_per_second()});
     judge_loss(loss, fmt::format("the loss of step {}", result.steps));
@@ -372,11 +308,12 @@ std::string text_of(const TrainingSamples& data, const FitOptions& options) {
   };
   return fmt::format(
       "fit on {} samples: seed {}, batch {}, {} steps{}, {} shards, {} micro-batches, {} test samples, "
-      "evaluation every {} of {}, attestation every {}, {} on divergence",
+      "evaluation every {} of {}, attestation every {}, {} on divergence{}",
       data.train.count(), options.seed, options.global_batch, options.steps,
       options.start.steps > 0 ? fmt::format(" after {}", options.start.steps) : "", options.shards, options.accumulate,
       data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
-      or_none(options.attest_every), options.on_divergence == OnDivergence::stop ? "stop" : "proceed");
+      or_none(options.attest_every), options.on_divergence == OnDivergence::stop ? "stop" : "proceed",
+      options.frozen.empty() ? "" : fmt::format(", frozen {}", fmt::join(options.frozen, " ")));
 }
 
 }  // namespace
@@ -405,6 +342,7 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   if (model.variables().empty())
     throw InvalidArgument{fmt::format("model '{}' has no variables; expected one or more to train", model.name())};
   if (data.test.count() < 1) throw InvalidArgument{"the test set has 0 samples; expected 1 or more"};
+  (void)updated_variables(model.variables(), options.frozen);
   strategy.agree(TagKind::compare, here, text_of(data, options));
   if (strategy.store().has_unsealed()) strategy.seal(here);
   if (fault && strategy.group().rank() == 0)

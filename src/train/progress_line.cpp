@@ -31,6 +31,8 @@ void TimeLeft::on_step(const StepReport& report) {
 void TimeLeft::on_evaluating(const EvaluationProgress& progress) {
   evaluated_ = static_cast<double>(progress.done);
   evaluated_seconds_ = progress.seconds / evaluated_;
+  // No step has told of this evaluation where nothing is trained.
+  samples_to_evaluate_ = std::max(samples_to_evaluate_, static_cast<double>(progress.samples));
 }
 
 void TimeLeft::on_evaluation(const EvaluationReport& report) {
@@ -75,8 +77,8 @@ std::string step_line(const StepReport& report, double seconds_left, std::size_t
 
 std::string evaluating_line(const EvaluationProgress& progress, double seconds_left, std::size_t width) {
   return fitted({{"test", 0},
-                 {fmt::format("step {}", progress.step), 3},
-                 {fmt::format("epoch {}", progress.epoch), 4},
+                 {progress.step > 0 ? fmt::format("step {}", progress.step) : "", 3},
+                 {progress.epoch > 0 ? fmt::format("epoch {}", progress.epoch) : "", 4},
                  {fmt::format("{}%", progress.done * 100 / progress.samples), 1},
                  {fmt::format("{} left", clock_text(seconds_left)), 2}},
                 width);
@@ -84,8 +86,8 @@ std::string evaluating_line(const EvaluationProgress& progress, double seconds_l
 
 std::string evaluation_line(const EvaluationReport& report, std::size_t width) {
   return fitted({{"test", 0},
-                 {fmt::format("step {}", report.step), 3},
-                 {fmt::format("epoch {}", report.epoch), 4},
+                 {report.step > 0 ? fmt::format("step {}", report.step) : "", 3},
+                 {report.epoch > 0 ? fmt::format("epoch {}", report.epoch) : "", 4},
                  {fmt::format("loss {:.4f}", report.loss), 1},
                  {report.bits_per_byte ? fmt::format("{:.4f} bits/byte", *report.bits_per_byte) : "", 2},
                  {fmt::format("accuracy {:.2f}%", report.accuracy * 100), 2},

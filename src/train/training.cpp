@@ -1,5 +1,4 @@
 #include <cerrno>
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <system_error>
@@ -7,7 +6,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
@@ -18,11 +16,13 @@
 #include <lockstep/train/training.hpp>
 
 #include "train/checkpoint_observer.hpp"
+#include "train/exported_weights.hpp"
+#include "train/frozen_variables.hpp"
 #include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
-#include "train/task.hpp"
-#include "train/thread_check.hpp"
+#include "train/restored_weights.hpp"
 #include "train/training_facts.hpp"
+#include "train/training_setup.hpp"
 
 namespace lockstep {
 namespace {
@@ -62,38 +62,6 @@ class NoObserver final : public Observer {
   void on_step(const StepReport&) override {}
   void on_evaluation(const EvaluationReport&) override {}
 };
-
-/// Eight small products instead of a large one cost a CPU little and a GPU much.
-ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
-  if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic) return {ranks, {}};
-  return resolve_shards(request, ranks);
-}
-
-/// Found with scripts/sweep-defaults. With momentum, a gradient counts ten times, as momentum is 0.9.
-double default_learning_rate(ModelKind model, OptimizerKind optimizer) {
-  if (optimizer == OptimizerKind::adamw) return 0.001;
-  if (optimizer == OptimizerKind::sgd) return 0.1;
-  return model == ModelKind::mlp ? 0.03 : 0.01;
-}
-
-/// Fills in the defaults. They differ for text, where a sample has many labels and a text has many samples.
-TrainingOptions with_defaults(TrainingOptions options) {
-  const bool text = options.model == ModelKind::gpt;
-  if (!options.epochs && !options.steps) options.epochs = text ? 1 : 5;
-  if (!options.global_batch) options.global_batch = text ? 16 : 256;
-  if (!options.optimizer) options.optimizer = text ? OptimizerKind::adamw : OptimizerKind::momentum;
-  if (!options.learning_rate) options.learning_rate = default_learning_rate(options.model, *options.optimizer);
-  return options;
-}
-
-std::unique_ptr<TrainingTask> load_task(const TrainingOptions& options) {
-  switch (options.model) {
-    case ModelKind::mlp:
-    case ModelKind::convnet: return load_image_task(options);
-    case ModelKind::gpt: return load_text_task(options);
-  }
-  throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(options.model))};
-}
 
 std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& schedule) {
   if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
@@ -165,23 +133,6 @@ FitState resume(CheckpointManager& checkpoints, const TrainingOptions& options, 
   return fit_state_of(*resumed);
 }
 
-/// COLL. The text that the trained model is asked to write. The chief generates it; the others wait.
-std::string write_sample(Strategy& strategy, TrainingTask& task, const EvaluationReport& last) {
-  std::string text;
-  if (strategy.group().rank() != 0) {
-    strategy.run([](ReplicaContext&) {});
-    return text;
-  }
-  const auto alone = strategy.group().meeting().working_alone();
-  strategy.run([&](ReplicaContext&) {
-    if (std::isfinite(last.loss))
-      text = task.write_sample();
-    else
-      log::warning("there is no sample of a model whose loss is not a finite number");
-  });
-  return text;
-}
-
 }  // namespace
 
 bool has_gpu_kernels(ModelKind model) {
@@ -199,38 +150,32 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   const int ranks = strategy.num_replicas_in_sync();
 
   // Whatever may fail on one rank alone runs inside a run, so that it fails on all.
-  std::unique_ptr<TrainingTask> task;
+  TrainingSetup setup;
   FitOptions fit_options;
   std::optional<InjectedFault> fault;
-  std::shared_ptr<const ops::Kernels> kernels;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Observer> observer = std::make_unique<NoObserver>();
   strategy.run([&](ReplicaContext&) {
-    const ShardChoice shards = choose_shards(options.shards, ranks, strategy.stream().kind());
-    if (rank == 0 && !shards.note.empty()) log::info(shards.note);
-    if (rank == 0)
-      if (const std::string warning = thread_warning(options.threads, strategy.group().ranks_of_node(), find_cores());
-          !warning.empty())
-        log::warning(warning);
+    setup = set_up(strategy, options);
     fault = InjectedFault::from_environment(ranks);
-    kernels = ops::make_kernels(options.kernels, {options.threads}, strategy.stream());
-    task = load_task(options);
-    fit_options = fit_options_of(options, task->samples().train, shards.shards);
-    task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
-    optimizer = make_optimizer(options, fit_options.steps, kernels);
+    fit_options = fit_options_of(options, setup.task->samples().train, setup.shards);
+    setup.task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
+    optimizer = make_optimizer(options, fit_options.steps, setup.kernels);
     if (rank == 0 && !options.checkpoints.empty() && !options.checkpoints_optional) require_folder(options.checkpoints);
+    if (rank == 0) require_exportable(options);
   });
-  (void)strategy.same_on_all(fmt::format("data of digest {}", to_hex(task->data_digest())));
-  (void)strategy.same_on_all(kernels->fingerprint());
+  require_same_on_all(strategy, setup);
 
-  nn::Model& model = task->make_model(strategy, kernels);
+  nn::Model& model = setup.task->make_model(strategy, setup.kernels);
+  fit_options.frozen = frozen_by(options.freeze, model.variables());
   std::optional<CheckpointManager> checkpoints;
   if (!options.checkpoints.empty() || options.resume.from != Resume::From::none) {
     strategy.seal();
     optimizer->prepare(strategy, model.variables());
-    checkpoints.emplace(strategy, checkpoint_options(options, fit_options, *task, *kernels));
+    checkpoints.emplace(strategy, checkpoint_options(options, fit_options, *setup.task, *setup.kernels));
     fit_options.start = resume(*checkpoints, options, rank == 0);
   }
+  if (!options.initial_weights.file.empty() && fit_options.start.steps == 0) initialize_weights(strategy, options);
   strategy.run([&](ReplicaContext&) {
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options, fit_options.start.steps);
   });
@@ -245,12 +190,13 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
                           fit_options.global_batch));
   TrainingResult result{
       .ranks = ranks, .shards = fit_options.shards, .device = device, .model = std::string{model.name()}};
-  result.fit = fit_with_fault(strategy, model, *optimizer, task->samples(), fit_options,
+  result.fit = fit_with_fault(strategy, model, *optimizer, setup.task->samples(), fit_options,
                               with_checkpoints ? *with_checkpoints : *observer, fault);
   if (with_checkpoints) checkpoints->finish();
   result.weights_digest = weights_digest(model.variables());
-  if (options.sample > 0 && !result.fit.stopped)
-    result.sample = write_sample(strategy, *task, result.fit.last_evaluation);
+  if (result.fit.stopped) return result;
+  export_weights(strategy, options);
+  if (options.sample > 0) result.sample = write_sample(strategy, *setup.task, result.fit.last_evaluation.loss);
   return result;
 }
 

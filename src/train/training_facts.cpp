@@ -22,8 +22,7 @@ std::string model_text(const TrainingOptions& options) {
     case ModelKind::mlp:
       return fmt::format("mlp of {} hidden units for {} classes", fmt::join(options.hidden, ","), options.classes);
     case ModelKind::convnet:
-      return fmt::format("convnet for {} classes{}, dropout {}", options.classes, text_of(options.batch_norm),
-                         options.dropout);
+      return fmt::format("convnet for {} classes{}", options.classes, text_of(options.batch_norm));
     case ModelKind::gpt:
       return fmt::format("gpt of {} layers, {} heads, width {}, context {}", options.layers, options.heads,
                          options.embed, options.context);
@@ -49,15 +48,21 @@ std::string optimizer_text(const TrainingOptions& options, std::int64_t steps) {
 
 }  // namespace
 
+TrainingFacts model_facts(const TrainingOptions& options) {
+  return {{"model", model_text(options)}, {"dtype", std::string{name_of(options.dtype)}}};
+}
+
 TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& fit, std::uint64_t data_digest) {
-  return {{"model", model_text(options)},
-          {"dtype", std::string{name_of(options.dtype)}},
-          {"seed", fmt::format("{}", options.seed)},
-          {"optimizer", optimizer_text(options, fit.steps)},
-          {"global batch", fmt::format("{}", fit.global_batch)},
-          {"shards", fmt::format("{}", fit.shards)},
-          {"accumulate", fmt::format("{}", fit.accumulate)},
-          {"data", fmt::format("of digest {}", to_hex(data_digest))}};
+  TrainingFacts facts = model_facts(options);
+  if (options.model == ModelKind::convnet) facts.emplace_back("dropout", fmt::format("{}", options.dropout));
+  facts.insert(facts.end(), {{"seed", fmt::format("{}", options.seed)},
+                             {"optimizer", optimizer_text(options, fit.steps)},
+                             {"global batch", fmt::format("{}", fit.global_batch)},
+                             {"shards", fmt::format("{}", fit.shards)},
+                             {"accumulate", fmt::format("{}", fit.accumulate)},
+                             {"data", fmt::format("of digest {}", to_hex(data_digest))}});
+  if (!fit.frozen.empty()) facts.emplace_back("frozen variables", fmt::format("{}", fmt::join(fit.frozen, " ")));
+  return facts;
 }
 
 }  // namespace lockstep

@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+/// What a model is, besides the shapes of its variables.
+TrainingFacts model_facts(const TrainingOptions& options);
+
 /// Everything that the bits of a training depend on, besides the machine. The number of steps is among it only where
 /// the learning rate depends on it, so that a training can be made longer. All defaults in `options` must be filled in.
 TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& fit, std::uint64_t data_digest);

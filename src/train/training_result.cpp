@@ -38,4 +38,21 @@ std::string to_json(const TrainingResult& result) {
   return json.dump();
 }
 
+std::string to_json(const EvaluationResult& result) {
+  const EvaluationReport& found = result.evaluation;
+  nlohmann::ordered_json json{{"ranks", result.ranks},
+                              {"shards", result.shards},
+                              {"device", result.device},
+                              {"model", result.model},
+                              {"weights", result.weights.string()}};
+  if (result.steps > 0) json["steps"] = result.steps;
+  json["eval_samples"] = found.samples;
+  json["seconds"] = found.seconds;
+  json["eval_loss"] = found.loss;
+  if (found.bits_per_byte) json["bits_per_byte"] = *found.bits_per_byte;
+  json["eval_accuracy"] = found.accuracy;
+  json["weights_digest"] = to_hex(result.weights_digest);
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 }  // namespace lockstep

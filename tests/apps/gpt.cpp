@@ -41,11 +41,6 @@ double entropy_of_bytes(const std::string& text) {
   return bits / static_cast<double>(text.size());
 }
 
-/// Bytes that were written, of which control characters are shown as "\x1b".
-std::size_t bytes_of(const std::string& written) {
-  return std::regex_replace(written, std::regex{R"(\\x[0-9a-f]{2})"}, "?").size();
-}
-
 }  // namespace
 
 TEST_CASE("1, 2, 4 and 8 ranks end in the same bytes with everything on, and shards without samples") {

@@ -199,7 +199,7 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
             "lockstep-train --help lists the options"}},
           {{"--lerning-rate=3"}, {"there is no option --lerning-rate=3; did you mean --learning-rate? lockstep-train"}},
           {{"--spochs", "1"}, {"; did you mean --epochs? "}},
-          {{"--eval", "1"}, {"; did you mean --eval-every or --eval-samples? "}},
+          {{"--eval", "1"}, {"; did you mean --eval-only or --eval-every or --eval-samples? "}},
           {{"--batch-norn"}, {"there is no option --batch-norn; did you mean --batch-norm? lockstep-train"}},
           {{"--learn", "1"}, {"; did you mean --learning-rate? "}},
           {{"--sede", "1"}, {"; did you mean --seed? "}},
@@ -219,6 +219,60 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       },
       short_run());
   check_refused(2, {}, {"--data is missing", "lockstep-train --help lists the options"});
+}
+
+TEST_CASE("an evaluation alone is refused without weights, and with what only a training does") {
+  const std::string only = ": expected only in a training, not with --eval-only";
+  const Arguments evaluation{"--eval-only", "--resume", "auto", "--checkpoint-dir", "somewhere"};
+  const auto with = [&](const Arguments& options) { return evaluation + options; };
+  check_all(
+      {
+          {{"--eval-only"}, {"--eval-only: expected --resume auto, --resume DIR or --init-from FILE"}},
+          {{"--eval-only", "--resume", "none"}, {"--eval-only: expected --resume auto, --resume DIR or --init-from"}},
+          {{"--eval-only", "--resume", "auto"}, {"--resume auto: expected --checkpoint-dir"}},
+          {with({"--steps", "3"}), {"--steps" + only}},
+          {with({"--epochs", "3"}), {"--epochs" + only}},
+          {with({"--eval-every", "3"}), {"--eval-every" + only}},
+          {with({"--metrics", "file"}), {"--metrics" + only}},
+          {with({"--keep", "3"}), {"--keep" + only}},
+          {with({"--keep-best"}), {"--keep-best" + only}},
+          {with({"--freeze", "*"}), {"--freeze" + only}},
+          {with({"--checkpoint-every", "3"}), {"--checkpoint-every" + only}},
+          {with({"--checkpoint-optional"}), {"--checkpoint-optional" + only}},
+          {with({"--partial", "--init-from", "file"}), {"--partial" + only}},
+          {with({"--init-from", "file"}), {"--init-from and --resume were both given: expected at most one"}},
+      },
+      {"--data", small_data()});
+}
+
+TEST_CASE(
+    "initial weights beside a checkpoint that is named, --partial without them, and a file that cannot be made are "
+    "refused") {
+  check_all(
+      {
+          {{"--init-from", ""}, {"--init-from '': expected the name of a file"}},
+          {{"--init-from", "file", "--resume", "folder"}, {"--init-from and --resume were both given"}},
+          {{"--partial"}, {"--partial: expected only with --init-from"}},
+          {{"--export", ""}, {"--export '': expected the name of a file"}},
+          {{"--export", "/nothing/file"}, {"--export /nothing/file: No such file or directory; expected a file that"}},
+          {{"--export", "/dev/null"}, {"--export /dev/null: is no regular file; expected a file"}},
+          {{"--export", small_data()}, {"--export " + small_data().string() + ": is no regular file; expected a file"}},
+      },
+      short_run());
+}
+
+TEST_CASE("a pattern that freezes no variable is refused with the names, and one that freezes all") {
+  check_all(
+      {
+          {{"--freeze", ""}, {"--freeze '': expected a pattern, such as 'dense_0*'"}},
+          {{"--freeze"}, {"--freeze has no value: expected --freeze PATTERN;"}},
+          {{"--freeze", "dense_0*", "--freeze", "conv*"},
+           {"--freeze conv*: matches no variable; expected a pattern for some of dense_0/weight, dense_0/bias, "
+            "dense_1/weight, dense_1/bias"}},
+          {{"--freeze", "*weight", "--freeze", "*bias"},
+           {"--freeze *weight --freeze *bias: freezes every variable; expected one or more that are trained"}},
+      },
+      short_run());
 }
 
 TEST_CASE("the help fits 80 columns, and every line of it says something") {

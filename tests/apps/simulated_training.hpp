@@ -8,6 +8,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include "apps/lockstep-train/command_line.hpp"
+#include "apps/lockstep-train/job.hpp"
 #include "support/training_job.hpp"
 
 namespace lockstep::test {
@@ -26,12 +27,13 @@ inline Trained train_simulated(int ranks, const Arguments& arguments) {
   Trained trained;
   sim::run({.ranks = ranks, .report = [](std::string_view) {}, .reductions = line.runtime.reductions},
            [&](Strategy& strategy, int rank) {
-             const TrainingResult result = run_training(strategy, "cpu", line.training);
+             const std::string text = run_job(strategy, "cpu", line);
              if (rank != 0) return;
-             trained.result = Json::parse(to_json(result));
-             trained.written = result.sample;
+             const std::size_t last_line = text.rfind('\n', text.size() - 2) + 1;  // 0 where it is the only one
+             trained.result = Json::parse(text.substr(last_line));
+             trained.written = text.substr(0, last_line);
            });
-  trained.metrics = read_metrics(line.training.metrics);
+  if (line.purpose == Purpose::training) trained.metrics = read_metrics(line.training.metrics);
   return trained;
 }
 

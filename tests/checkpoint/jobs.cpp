@@ -58,11 +58,14 @@ TEST_CASE("what some ranks saved, others restore, more or fewer of them or none 
 TEST_CASE("a checkpoint is read by a program that knows its format, and nothing of lockstep") {
   const TemporaryDirectory folder;
   done(2, "save", folder.path() / "c");
-  const Outcome outcome =
-      run_command({"python3", std::getenv("LOCKSTEP_READ_SAFETENSORS"), (folder.path() / "c").string()});
-  INFO(outcome.err);
-  REQUIRE(outcome.exit_code == 0);
-  CHECK(outcome.out == done(1, "restore", folder.path() / "c"));
+  done(3, "save-step", folder.path());
+  for (const char* name : {"c", "step-1"}) {
+    const Outcome outcome =
+        run_command({"python3", std::getenv("LOCKSTEP_READ_SAFETENSORS"), (folder.path() / name).string()});
+    INFO(name << ": " << outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    CHECK(outcome.out == done(1, "restore", folder.path() / "c"));
+  }
 }
 
 TEST_CASE("a checkpoint that cannot be restored ends the job with one line, and a code of its own") {

@@ -1,5 +1,5 @@
-// Saves or restores a checkpoint, on any number of ranks or without any: `program save|restore PATH [alone]`. What was
-// restored goes to stdout, as the chief reads it.
+// Saves or restores a checkpoint, on any number of ranks or without any: `program save|save-step|restore PATH [alone]`.
+// save writes a file, save-step a folder step-1 in PATH. What was restored goes to stdout, as the chief reads it.
 #include <cstdio>
 #include <string>
 
@@ -73,6 +73,11 @@ void work(Strategy& strategy, const std::string& act, const std::string& path) {
   if (act == "save") {
     model.train();
     save_checkpoint(strategy, path);
+  } else if (act == "save-step") {
+    model.train();
+    CheckpointManager checkpoints{strategy, {.folder = path}};
+    checkpoints.save(1);
+    checkpoints.finish();
   } else {
     restore_checkpoint(strategy, path);
     model.print();

@@ -116,7 +116,18 @@ TEST_CASE("however tensors are packed, a batch is reduced to the same numbers", 
   }
 }
 
-TEST_CASE("reductions that differ on one rank are a mismatch that shows both", "[E-12][E-14]") {
+TEST_CASE("a batch of small and large tensors is reduced to the same numbers, each by its size", "[E-32]") {
+  Strategy strategy = runtime().make_strategy({.kind = ReductionKind::backend_order,
+                                               .smaller = {{.up_to_bytes = 4, .kind = ReductionKind::to_one_rank},
+                                                           {12, ReductionKind::fixed_order, Unpacked{}},
+                                                           {4096, ReductionKind::hierarchical, IntoPacks{2}}}});
+  std::vector<Tensor> values;
+  for (const std::int64_t count : {1, 20'000, 2, 0, 3, 1'000}) values.push_back(mine<float>(strategy, count).local());
+  const auto sums = strategy.reduce(ReduceOp::sum, PerReplica{values});
+  for (const Tensor& sum : sums) check_all_equal<float>(sum, static_cast<float>(triangle()));
+}
+
+TEST_CASE("reductions that differ on one rank are a mismatch that shows both", "[E-12][E-14][E-32]") {
   if (ranks() == 1) return;
   const auto mismatch = [&](const ReductionOptions& odd) {
     return mismatch_of([&] { (void)runtime().make_strategy(odd_one() ? odd : ReductionOptions{}); });
@@ -124,6 +135,8 @@ TEST_CASE("reductions that differ on one rank are a mismatch that shows both", "
   CHECK_THAT(mismatch({.kind = ReductionKind::fixed_order}),
              Catch::Contains("automatic reductions") && Catch::Contains("fixed-order reductions"));
   CHECK_THAT(mismatch({.packing = IntoPacks{2}}), Catch::Contains("automatic reductions in 2 packs"));
+  CHECK_THAT(mismatch({.smaller = {{64, ReductionKind::fixed_order, {}}}}),
+             Catch::Contains("automatic reductions, up to 64 bytes fixed-order reductions"));
   CHECK(mismatch({}).empty());
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
 
@@ -37,6 +38,10 @@ std::string small_text(std::size_t size) {
   }
   text.resize(size);
   return text;
+}
+
+std::size_t bytes_of(const std::string& written) {
+  return std::regex_replace(written, std::regex{R"(\\x[0-9a-f]{2})"}, "?").size();
 }
 
 Trained train(int ranks, const Arguments& arguments, const CommandOptions& options) {

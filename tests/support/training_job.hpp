@@ -35,6 +35,9 @@ struct Trained {
   std::string digest() const { return result.at("weights_digest").get<std::string>(); }
 };
 
+/// The number of bytes in what a model wrote, of which control characters are shown as "\x1b".
+std::size_t bytes_of(const std::string& written);
+
 /// Runs `mpirun -n ranks lockstep-train arguments…`, with `--data SMALL` unless they name data, requires that it ends
 /// well with nothing but the result, and a sample if one is asked for, on stdout and nothing left running, and reads
 /// what it wrote.

@@ -263,3 +263,76 @@ TEST_CASE("options that ranks compare are text with all that matters") {
                   .accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {}}) ==
         "to-one-rank reductions by a function of the program's");
 }
+
+TEST_CASE("each tensor is reduced by what its size asks for", "[E-32]") {
+  constexpr int ranks = 3;
+  const Nodes nodes{0, 1, 1};
+  const auto tiny = make_parts<float>(ranks, 2), small = make_parts<float>(ranks, 5),
+             large = make_parts<float>(ranks, 6);
+  REQUIRE_FALSE(same_bits(tree(tiny), tree_of_nodes(tiny, nodes, 1)));
+  std::vector<std::vector<std::int64_t>> accumulated(ranks);  // the bytes of what the function got, on each rank
+  std::vector<int> right(ranks, 0);
+  on_threads(ranks, [&](ThreadCommunicator& communicator) {
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    const auto largest = [&](std::span<const TensorView> parts, const TensorView& result, Stream& stream) {
+      accumulated[rank].push_back(static_cast<std::int64_t>(result.bytes()));
+      copy(parts.back(), result, stream);
+    };
+    const auto ops = make_cross_device_ops(communicator,
+                                           {.kind = ReductionKind::fixed_order,
+                                            .smaller = {{.up_to_bytes = 8, .kind = ReductionKind::hierarchical},
+                                                        {20, ReductionKind::to_one_rank, Unpacked{}}},
+                                            .accumulate = largest},
+                                           nodes);
+    const auto reduce = [&](auto&& operation) {
+      const std::vector<Tensor> tensors{tensor_of(large[rank]), tensor_of(small[rank]), tensor_of(tiny[rank]),
+                                        tensor_of(small[rank])};
+      std::vector<TensorView> views;
+      for (const Tensor& tensor : tensors) views.push_back(tensor.view());
+      operation(views);
+      right[rank] += same_bits(tensors[0].to_vector<float>(), tree(large));
+      right[rank] += same_bits(tensors[1].to_vector<float>(), small.back());
+      right[rank] += same_bits(tensors[2].to_vector<float>(), tree_of_nodes(tiny, nodes, 1));
+      right[rank] += same_bits(tensors[3].to_vector<float>(), small.back());
+    };
+    reduce([&](const auto& views) { ops->all_reduce(ReduceOp::sum, views); });
+    reduce([&](const auto& views) { ops->start_all_reduce(ReduceOp::sum, views).wait(); });
+    reduce([&](const auto& views) {
+      for (const TensorView& view : views) ops->start(view).wait();
+    });
+    reduce([&](const auto& views) {
+      ops->reduce_to_one(ReduceOp::sum, views, 1);
+      ops->broadcast(views, 1);
+    });
+  });
+  CHECK(right == std::vector<int>(ranks, 16));
+  CHECK(accumulated[0] == std::vector<std::int64_t>(6, 20));
+  CHECK(accumulated[1] == std::vector<std::int64_t>(2, 20));
+}
+
+TEST_CASE("reductions by size are refused unless sizes rise and each of them makes sense", "[E-32]") {
+  using enum ReductionKind;
+  const auto refusal = [](const ReductionOptions& options) -> std::string {
+    try {
+      require_valid(options);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return {};
+  };
+  const auto function = [](std::span<const TensorView>, const TensorView&, Stream&) {};
+  CHECK(refusal({.smaller = {{1, fixed_order, {}}, {2, to_one_rank, {}}}, .accumulate = function}).empty());
+  CHECK(refusal({.smaller = {{0, fixed_order, {}}}}) ==
+        "reductions of tensors up to 0 bytes, after those up to 0; expected sizes that rise");
+  CHECK(refusal({.smaller = {{64, fixed_order, {}}, {64, hierarchical, {}}}}) ==
+        "reductions of tensors up to 64 bytes, after those up to 64; expected sizes that rise");
+  CHECK(refusal({.smaller = {{64, static_cast<ReductionKind>(9), {}}}}) ==
+        "kind of reductions 9: expected one of ReductionKind's");
+  CHECK(refusal({.smaller = {{64, fixed_order, IntoPacks{0}}}}) == "`num_packs` must be greater than zero, not 0");
+  CHECK_FALSE(refusal({.smaller = {{1, fixed_order, {}}}, .accumulate = function}).empty());
+  CHECK(describe({.kind = backend_order,
+                  .smaller = {{64, fixed_order, {}}, {4096, to_one_rank, IntoPacks{4}}},
+                  .accumulate = function}) ==
+        "backend-order reductions, up to 64 bytes fixed-order reductions, up to 4096 bytes to-one-rank reductions in 4 "
+        "packs by a function of the program's");
+}

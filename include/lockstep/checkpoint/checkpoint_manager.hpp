@@ -32,6 +32,9 @@ class CheckpointWriter;
 class StrategyValues;
 struct ReadCheckpoint;
 
+/// What of a checkpoint is restored: weights alone for a program that does not go on training.
+enum class RestoredParts : std::uint8_t { all, weights };
+
 struct CheckpointOptions {
   std::filesystem::path folder;       ///< of all checkpoints; made when the first is written
   std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
@@ -42,6 +45,9 @@ struct CheckpointOptions {
   /// What computes: library, instruction set. A training that goes on with others is warned that low-order bits may
   /// differ.
   std::string kernels;
+  /// With weights alone, the training of a checkpoint must agree in what `training` names, and may differ in the rest
+  /// and in `kernels`.
+  RestoredParts restores = RestoredParts::all;
 };
 
 /// A training that goes on.

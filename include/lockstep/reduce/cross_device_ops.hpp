@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
@@ -34,7 +35,7 @@ class CrossDeviceOps {
   /// rank by a function".
   virtual std::string_view name() const = 0;
 
-  /// How tensors become messages.
+  /// How tensors become messages, the large ones where sizes differ.
   virtual const Packing& packing() const = 0;
 
   /// Host memory in which the ranks of a node reduce in place: tensors at the same place of it on every rank are summed
@@ -104,6 +105,16 @@ std::unique_ptr<CrossDeviceOps> make_to_one_rank_ops(Communicator& communicator,
 /// options that `require_valid` refuses.
 std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator, const ReductionOptions& options,
                                                       std::span<const int> node_of_rank);
+
+/// Reductions for tensors up to a size.
+struct SizedOps {
+  std::int64_t up_to_bytes = 0;
+  std::unique_ptr<CrossDeviceOps> ops;
+};
+
+/// Reduces each tensor by the first of `smaller`, whose sizes rise, that it is not too large for, and everything else
+/// by `rest`.
+std::unique_ptr<CrossDeviceOps> make_ops_by_size(std::vector<SizedOps> smaller, std::unique_ptr<CrossDeviceOps> rest);
 
 /// Reduces host tensors by `host` and tensors on the process's GPU by `device`.
 std::unique_ptr<CrossDeviceOps> make_ops_by_device(std::unique_ptr<CrossDeviceOps> host,

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
 
@@ -54,20 +55,32 @@ using Accumulate = std::function<void(std::span<const TensorView> parts, const T
 /// once, and may measure it. An exception ends the job.
 using AroundCollective = std::function<void(const std::function<void()>& collective)>;
 
+/// How tensors up to a size are reduced.
+struct SizedReduction {
+  std::int64_t up_to_bytes = 0;
+  ReductionKind kind = ReductionKind::automatic;
+  Packing packing = {};
+};
+
 /// How a strategy reduces. Must be the same on every rank.
 struct ReductionOptions {
   ReductionKind kind = ReductionKind::automatic;
   Packing packing = {};
+  /// What holds for small tensors in the place of `kind` and `packing`, by rising sizes: each tensor is reduced by the
+  /// first of these that it is not too large for. The gradients that an optimizer sends as one message count as one
+  /// tensor. IndexedSlices, of which ranks may have different numbers of rows, and broadcasts are not chosen by size.
+  std::vector<SizedReduction> smaller = {};
   /// For to_one_rank only. If empty, the sum in the fixed order.
   Accumulate accumulate = {};
   /// If empty, collectives are called directly.
   AroundCollective around = {};
 };
 
-/// LOCAL. InvalidArgument for an unknown kind, for packing sizes below 1, and for `accumulate` without to_one_rank.
+/// LOCAL. InvalidArgument for an unknown kind, for packing sizes below 1, for sizes of `smaller` below 1 or that do not
+/// rise, and for `accumulate` without to_one_rank.
 void require_valid(const ReductionOptions& options);
 
-/// "hierarchical reductions in 4 packs": everything that ranks can compare.
+/// "hierarchical reductions in 4 packs, up to 64 bytes fixed-order reductions": everything that ranks can compare.
 std::string describe(const ReductionOptions& options);
 
 /// What `automatic` stands for, given what all ranks know: where the tensors are, and which node each rank is on. Never

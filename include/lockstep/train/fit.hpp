@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <lockstep/input/sample_source.hpp>
@@ -36,6 +37,9 @@ struct FitOptions {
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every;
   OnDivergence on_divergence = OnDivergence::stop;
+  /// Names of variables that no step updates, as if they were not trainable: neither a gradient nor weight decay
+  /// changes them, and they have no share in the gradient's norm. Moving averages change as ever.
+  std::vector<std::string> frozen = {};
   /// Where to go on (Observer::on_step_end). The variables and the optimizer's state must be those of that step.
   FitState start = {};
 };
@@ -89,7 +93,8 @@ struct FitResult {
 /// called what they were before it.
 ///
 /// Seals the variables first if they are not sealed. InvalidArgument for options below 1, for fewer steps than `start`
-/// has made, unless the ranks divide `shards`, for a model without variables, and for no samples to train or test on.
+/// has made, unless the ranks divide `shards`, for a model without variables, for a frozen variable that it does not
+/// have, if all are frozen, and for no samples to train or test on.
 /// MismatchError if the ranks differ in their options or in the number of samples.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer, Here here = Here::current());

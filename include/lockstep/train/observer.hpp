@@ -30,8 +30,8 @@ struct StepReport {
 
 /// During an evaluation.
 struct EvaluationProgress {
-  std::int64_t step;
-  std::int64_t epoch;
+  std::int64_t step;     ///< 0 if the weights come from elsewhere
+  std::int64_t epoch;    ///< 0 outside of a training
   std::int64_t done;     ///< samples so far
   std::int64_t samples;  ///< samples of the evaluation
   double seconds;        ///< since its start
@@ -39,8 +39,8 @@ struct EvaluationProgress {
 
 /// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
 struct EvaluationReport {
-  std::int64_t step;
-  std::int64_t epoch;
+  std::int64_t step;   ///< as EvaluationProgress has it
+  std::int64_t epoch;  ///< the same
   std::int64_t samples;
   double loss;                          ///< mean per label, by weight
   std::optional<double> bits_per_byte;  ///< the loss in bits (text only)

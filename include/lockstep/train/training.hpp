@@ -31,6 +31,14 @@ struct Resume {
   std::filesystem::path path = {};  ///< a checkpoint
 };
 
+/// Which weights a model begins with, instead of random ones.
+struct InitialWeights {
+  /// Of the variables and of the file: all of them must match by name, type and shape, or some.
+  enum class Match : std::uint8_t { all, some };
+  std::filesystem::path file = {};  ///< as load_weights takes it; if empty, there are none
+  Match match = Match::all;
+};
+
 /// Whether the chief prints progress on stderr.
 enum class ShowProgress : std::uint8_t { yes, no };
 
@@ -82,6 +90,9 @@ struct TrainingOptions {
   bool keep_best_checkpoint = false;  ///< saves one after an evaluation with the lowest loss so far; the best stays
   bool checkpoints_optional = false;  ///< one that cannot be written is a warning
   Resume resume = {};
+  std::vector<std::string> freeze;         ///< globs on the names of variables that no step updates
+  InitialWeights initial_weights = {};     ///< unless the training is resumed
+  std::filesystem::path exported_weights;  ///< the file for the weights at the end; if empty, none
   ShowProgress progress = ShowProgress::yes;
 };
 
@@ -104,12 +115,33 @@ bool has_gpu_kernels(ModelKind model);
 /// one that never stopped, on any number of ranks that `fit` names, and so does its file of metrics, except times.
 ///
 /// If a rank asks for an early end (Strategy::request_stop), so `fit.stopped`, the last step is saved like any that is
-/// due, and there is no sample.
+/// due, no weights are exported, and there is no sample.
 ///
 /// ConfigError on a rank with a wrong option or wrong data, PeerError on the others;
 /// MismatchError if the ranks loaded different data or their kernels differ (Kernels::fingerprint); ConfigError if the
-/// training begins anew and the folder of checkpoints holds some; CheckpointError if none can be resumed, or written.
+/// training begins anew and the folder of checkpoints holds some; CheckpointError if none can be resumed, or written,
+/// and for weights that cannot be read, do not match, or cannot be written.
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
+
+/// What `run_evaluation` found.
+struct EvaluationResult {
+  int ranks;
+  int shards;
+  std::string device;
+  std::string model;
+  std::filesystem::path weights;  ///< where they come from
+  std::int64_t steps;             ///< after which they were saved; 0 if that is not known
+  EvaluationReport evaluation;
+  std::uint64_t weights_digest;
+  std::string sample;  ///< as TrainingResult has it
+};
+
+/// COLL, blocking. Restores the weights that `options` name, and evaluates them as a training does. Of all other
+/// options, those of data, model and device matter, `evaluation_samples`, `exported_weights` and `sample`.
+///
+/// Throws as run_training does. A checkpoint must be of the same model; its data, seed and optimizer may be others.
+/// ConfigError if the options name no weights, CheckpointError if there are none.
+EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
 /// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.
 std::uint64_t weights_digest(const VariableList& variables);
@@ -117,5 +149,9 @@ std::uint64_t weights_digest(const VariableList& variables);
 /// `{"ranks","shards","device","model","steps","samples","seconds","samples_per_second","train_loss","eval_loss",
 /// "eval_accuracy","weights_digest"}` on one line, with "bits_per_byte" after "eval_loss" for a model of text.
 std::string to_json(const TrainingResult& result);
+
+/// `{"ranks","shards","device","model","weights","steps","eval_samples","seconds","eval_loss","eval_accuracy",
+/// "weights_digest"}` on one line, with "bits_per_byte" as above, and without "steps" if they are not known.
+std::string to_json(const EvaluationResult& result);
 
 }  // namespace lockstep

@@ -1,0 +1,82 @@
+#include "train/training_setup.hpp"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+
+#include "train/thread_check.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Eight small products instead of a large one cost a CPU little and a GPU much.
+ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
+  if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic) return {ranks, {}};
+  return resolve_shards(request, ranks);
+}
+
+/// Found with scripts/sweep-defaults. With momentum, a gradient counts ten times, as momentum is 0.9.
+double default_learning_rate(ModelKind model, OptimizerKind optimizer) {
+  if (optimizer == OptimizerKind::adamw) return 0.001;
+  if (optimizer == OptimizerKind::sgd) return 0.1;
+  return model == ModelKind::mlp ? 0.03 : 0.01;
+}
+
+std::unique_ptr<TrainingTask> load_task(const TrainingOptions& options) {
+  switch (options.model) {
+    case ModelKind::mlp:
+    case ModelKind::convnet: return load_image_task(options);
+    case ModelKind::gpt: return load_text_task(options);
+  }
+  throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(options.model))};
+}
+
+}  // namespace
+
+/// They differ for text, where a sample has many labels and a text has many samples.
+TrainingOptions with_defaults(TrainingOptions options) {
+  const bool text = options.model == ModelKind::gpt;
+  if (!options.epochs && !options.steps) options.epochs = text ? 1 : 5;
+  if (!options.global_batch) options.global_batch = text ? 16 : 256;
+  if (!options.optimizer) options.optimizer = text ? OptimizerKind::adamw : OptimizerKind::momentum;
+  if (!options.learning_rate) options.learning_rate = default_learning_rate(options.model, *options.optimizer);
+  return options;
+}
+
+TrainingSetup set_up(Strategy& strategy, const TrainingOptions& options) {
+  const ShardChoice shards = choose_shards(options.shards, strategy.num_replicas_in_sync(), strategy.stream().kind());
+  if (strategy.group().rank() == 0) {
+    if (!shards.note.empty()) log::info(shards.note);
+    if (const std::string warning = thread_warning(options.threads, strategy.group().ranks_of_node(), find_cores());
+        !warning.empty())
+      log::warning(warning);
+  }
+  return {shards.shards, ops::make_kernels(options.kernels, {options.threads}, strategy.stream()), load_task(options)};
+}
+
+void require_same_on_all(Strategy& strategy, const TrainingSetup& setup) {
+  (void)strategy.same_on_all(fmt::format("data of digest {}", to_hex(setup.task->data_digest())));
+  (void)strategy.same_on_all(setup.kernels->fingerprint());
+}
+
+std::string write_sample(Strategy& strategy, TrainingTask& task, double loss) {
+  std::string text;
+  if (strategy.group().rank() != 0) {
+    strategy.run([](ReplicaContext&) {});
+    return text;
+  }
+  const auto alone = strategy.group().meeting().working_alone();
+  strategy.run([&](ReplicaContext&) {
+    if (std::isfinite(loss))
+      text = task.write_sample();
+    else
+      log::warning("there is no sample of a model whose loss is not a finite number");
+  });
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// What training, evaluating and predicting begin with.
+#pragma once
+
+#include <memory>
+
+#include <lockstep/ops/kernels.hpp>
+#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/train/training.hpp>
+
+#include "train/task.hpp"
+
+namespace lockstep {
+
+struct TrainingSetup {
+  int shards = 1;
+  std::shared_ptr<const ops::Kernels> kernels;
+  std::unique_ptr<TrainingTask> task;
+};
+
+/// Fills in the defaults.
+TrainingOptions with_defaults(TrainingOptions options);
+
+/// LOCAL, in a run: what it throws on one rank alone then fails on all. `options` must outlive the result.
+TrainingSetup set_up(Strategy& strategy, const TrainingOptions& options);
+
+/// COLL. MismatchError if the ranks loaded different data or their kernels differ.
+void require_same_on_all(Strategy& strategy, const TrainingSetup& setup);
+
+/// COLL. The text that the model is asked to write, if its test loss is `loss`. The chief generates it; the others
+/// wait.
+std::string write_sample(Strategy& strategy, TrainingTask& task, double loss);
+
+}  // namespace lockstep
