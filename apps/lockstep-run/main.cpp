@@ -179,7 +179,8 @@ class Run {
     if (!told_to_stop_) {
       told_to_stop_ = true;
       next_wish_ = Clock::now();
-      say(fmt::format("SIG{}: the job is to stop after the step under way; a second one ends it at once", name));
+      say(fmt::format("SIG{}: the job is to stop after the step under way; SIGINT or SIGTERM now ends it at once",
+                      name));
     } else if (signal != SIGUSR1 && !killed_by_) {
       killed_by_ = signal;
       kill_at_ = Clock::now() + until_killed;
