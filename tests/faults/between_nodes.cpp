@@ -160,6 +160,37 @@ TEST_CASE("of three hosts, the one that is out of reach is named") {
   CHECK(hosts.sessions_left().empty());
 }
 
+TEST_CASE("lockstep-run leaves out a host that is out of reach, and goes on with the ranks that are left") {
+  const Hosts hosts{2};
+  const TemporaryDirectory folder;
+  const SharedMemory memory;
+  RunningJob job{[&](const Arguments& arguments, const CommandOptions& options) {
+                   return supervise_on(hosts, 2, arguments, options);
+                 },
+                 without_end(),
+                 memory,
+                 {"--data", small_data(), "--hidden", "16", "--checkpoint-dir", folder.path() / "checkpoints",
+                  "--checkpoint-every", "10"}};
+  job.wait_until_it_trains();
+  const auto first = job.find(0);
+  job.suffer([&] { hosts.cut(1); });
+  const auto is_another = [&] {
+    const auto rank = job.find(0);
+    return rank && rank != first;
+  };
+  while (!is_another()) REQUIRE_FALSE(job.is_over());
+  job.send(SIGTERM, std::nullopt, "lockstep-run");
+  std::chrono::duration<double> after{0};
+  const Outcome outcome = job.end(after);
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 75);
+  CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
+  const auto lines = lines_starting_with(outcome.err, "lockstep-run: ");
+  REQUIRE(lines.size() > 2);
+  CHECK(lines[0] == fmt::format("lockstep-run: leaves out host {}: it cannot be reached", hosts.names()[1]));
+  CHECK_THAT(lines[1], Catch::StartsWith("lockstep-run: restart 1 of 100, on 2 ranks: "));
+}
+
 TEST_CASE("a rank that throws or disagrees on another host is named") {
   const auto [fault, code, told] =
       GENERATE(table<std::string, int, std::string>({{"throw:0:3", 4, "failed: LOCKSTEP_FAULT"},

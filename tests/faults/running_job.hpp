@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include <catch2/catch.hpp>
@@ -45,9 +46,9 @@ class RunningJob {
                           });
   }
 
-  /// The process of a rank, or of mpirun where there is no rank; nothing where it is not there. mpirun's daemons, and
-  /// what starts them, are no ranks either.
-  std::optional<pid_t> find(std::optional<int> rank) const {
+  /// The process of a rank, or of `launcher` where there is no rank; nothing where it is not there. mpirun's daemons,
+  /// and what starts them, are no ranks either.
+  std::optional<pid_t> find(std::optional<int> rank, std::string_view launcher = "mpirun") const {
     const std::string mark = fmt::format("{}={}", variable, marker_);
     for (const auto& entry : std::filesystem::directory_iterator{"/proc"}) {
       const std::string name = entry.path().filename();
@@ -59,7 +60,7 @@ class RunningJob {
         if (text == mark) mine = true;
         if (text.starts_with("OMPI_COMM_WORLD_RANK=")) found_rank = std::stoi(text.substr(text.find('=') + 1));
       }
-      if (mine && found_rank == rank && (rank || is_mpirun(entry.path()))) return std::stoi(name);
+      if (mine && found_rank == rank && (rank || is_called(launcher, entry.path()))) return std::stoi(name);
     }
     return std::nullopt;
   }
@@ -81,9 +82,9 @@ class RunningJob {
     fault();
   }
 
-  void send(int signal, std::optional<int> rank) {
+  void send(int signal, std::optional<int> rank, std::string_view launcher = "mpirun") {
     suffer([&] {
-      const std::optional<pid_t> process = find(rank);
+      const std::optional<pid_t> process = find(rank, launcher);
       REQUIRE(process);
       REQUIRE(::kill(*process, signal) == 0);
     });
@@ -101,10 +102,10 @@ class RunningJob {
  private:
   static constexpr const char* variable = "LOCKSTEP_TEST_RUNNING_JOB";
 
-  static bool is_mpirun(const std::filesystem::path& process) {
+  static bool is_called(std::string_view program, const std::filesystem::path& process) {
     std::ifstream file{process / "comm"};
     std::string name;
-    return std::getline(file, name) && name.starts_with("mpirun");
+    return std::getline(file, name) && name.starts_with(program);
   }
 
   std::string metrics() const { return folder_.path() / "metrics.jsonl"; }

@@ -100,15 +100,19 @@ std::vector<std::string> keepalive() {
           "--mca", "oob_tcp_keepalive_probes", "2"};
 }
 
-Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& program,
-               const CommandOptions& options, const std::vector<std::string>& mpirun_arguments) {
+namespace {
+
+/// Runs what starts a job, with its arguments and a program, on the first host. The ranks are spread over all.
+Outcome launch_on(const Hosts& hosts, int ranks_each, const std::string& launcher,
+                  const std::vector<std::string>& launcher_arguments, const std::vector<std::string>& program,
+                  const CommandOptions& options) {
   const std::string shell = from_environment("LOCKSTEP_HOST_SHELL");
   std::vector<std::string> slots;
   for (const std::string& name : hosts.names()) slots.push_back(fmt::format("{}:{}", name, ranks_each));
   const int ranks = ranks_each * static_cast<int>(hosts.names().size());
-  std::vector<std::string> command{shell, "--exec", hosts.names().front(), "mpirun"};
+  std::vector<std::string> command{shell, "--exec", hosts.names().front(), launcher};
   command.insert(command.end(), {"--host", fmt::format("{}", fmt::join(slots, ",")), "-n", std::to_string(ranks)});
-  command.insert(command.end(), mpirun_arguments.begin(), mpirun_arguments.end());
+  command.insert(command.end(), launcher_arguments.begin(), launcher_arguments.end());
   command.insert(command.end(), program.begin(), program.end());
   CommandOptions with_mpi = options;
   // mpirun 4.1 reads memory that it has freed when a rank behind a daemon dies. Where freed memory keeps what it
@@ -122,6 +126,21 @@ Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string
                                {"OMPI_MCA_orte_tmpdir_base", std::filesystem::temp_directory_path()}});
   with_mpi.environment.insert(mpi_environment().begin(), mpi_environment().end());
   return run_command(command, with_mpi);
+}
+
+}  // namespace
+
+Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& program,
+               const CommandOptions& options, const std::vector<std::string>& mpirun_arguments) {
+  return launch_on(hosts, ranks_each, "mpirun", mpirun_arguments, program, options);
+}
+
+Outcome supervise_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
+                     const CommandOptions& options) {
+  std::vector<std::string> program{from_environment("LOCKSTEP_TRAIN")};
+  program.insert(program.end(), arguments.begin(), arguments.end());
+  const std::string mpirun = fmt::format("mpirun {}", fmt::join(keepalive(), " "));
+  return launch_on(hosts, ranks_each, from_environment("LOCKSTEP_RUN"), {"--mpirun", mpirun, "--"}, program, options);
 }
 
 Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,

@@ -1,0 +1,86 @@
+#include "apps/lockstep-run/command_line.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/options/option_parser.hpp"
+#include "apps/options/option_values.hpp"
+
+namespace lockstep::run {
+namespace {
+
+std::string read_hostfile(const std::string& option, const std::string& name) {
+  std::ifstream file{parse_file_name(option, name)};
+  if (!file) throw ConfigError{fmt::format("{} {}: cannot be read: {}", option, name, std::strerror(errno))};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+std::vector<std::string> words_of(const std::string& option, const std::string& text) {
+  std::istringstream words{text};
+  std::vector<std::string> found{std::istream_iterator<std::string>{words}, {}};
+  if (found.empty()) throw ConfigError{fmt::format("{} '': expected a command, such as mpirun", option)};
+  return found;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  constexpr int most_ranks = 1 << 20;
+  CommandLine line;
+  std::optional<int> ranks;
+  OptionParser parser{
+      "lockstep-run",
+      "Runs a training under mpirun, and starts it again from its newest checkpoint when a rank or a host fails.\n\n"
+      "  lockstep-run -n 4 -- lockstep-train --data DIR --checkpoint-dir run1\n"
+      "  lockstep-run --hostfile hosts --min-ranks 2 -- lockstep-train --data DIR --checkpoint-dir run1\n\n"
+      "SIGINT, SIGTERM, SIGHUP and SIGUSR1 let the training save a checkpoint and end with exit code 75; a second "
+      "SIGINT, SIGTERM or SIGHUP ends it at once.\n"
+      "Exit codes: that of the job, 130 or so when a second signal ended it, 2 wrong options."};
+  const auto number = [&](const char* name, const char* value_name, const std::string& help, int smallest, auto take) {
+    parser.option(name, value_name, help, [=](const std::string& option, const std::string& text) {
+      take(static_cast<int>(parse_count(option, text, smallest, most_ranks)));
+    });
+  };
+  number("-n", "N", "Ranks (default: the slots of the hosts)", 1, [&](int value) { ranks = value; });
+  number("--min-ranks", "M", "Fewest ranks to go on with after hosts failed (default 1)", 1,
+         [&](int value) { line.min_ranks = value; });
+  number("--max-restarts", "R", "Restarts in all, after which to give up (default 100)", 0,
+         [&](int value) { line.max_restarts = value; });
+  parser.option(
+      "--host", "HOST:SLOTS,...", "Hosts of the job, as mpirun's --host (default: this one)",
+      [&](const std::string& option, const std::string& text) { line.hosts = parse_host_list(option, text); });
+  std::vector<Host> in_file;
+  parser.option("--hostfile", "FILE", "The same from a file of lines such as 'node1 slots=2', as mpirun's --hostfile",
+                [&](const std::string& option, const std::string& text) {
+                  in_file = parse_hostfile(read_hostfile(option, text), text);
+                });
+  parser.option("--mpirun", "COMMAND",
+                "What starts a job: a program and its options, separated by blanks (default mpirun)",
+                [&](const std::string& option, const std::string& text) { line.mpirun = words_of(option, text); });
+
+  const char* const* const end = argv + argc;
+  const char* const* const separator =
+      std::find_if(argv, end, [](const char* word) { return !std::strcmp(word, "--"); });
+  line.answer = parser.parse(static_cast<int>(separator - argv), argv);
+  if (line.answer) return line;
+  if (separator == end) throw ConfigError{"no command was given: expected lockstep-run [options] -- lockstep-train …"};
+  line.command.assign(separator + 1, end);
+  if (!in_file.empty()) {
+    if (!line.hosts.empty())
+      throw ConfigError{"--host and --hostfile were both given: expected at most one of the two"};
+    line.hosts = std::move(in_file);
+  }
+  if (!ranks && line.hosts.empty())
+    throw ConfigError{"-n is missing: expected the number of ranks, or hosts with their slots (--host, --hostfile)"};
+  line.ranks = ranks.value_or(slots_of(line.hosts));
+  return line;
+}
+
+}  // namespace lockstep::run

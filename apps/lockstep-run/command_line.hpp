@@ -1,0 +1,25 @@
+// What the user asks lockstep-run for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/lockstep-run/hosts.hpp"
+
+namespace lockstep::run {
+
+struct CommandLine {
+  std::optional<std::string> answer;  ///< the help or the version, if asked for; then nothing else is set
+  int ranks = 1;
+  int min_ranks = 1;
+  int max_restarts = 100;
+  std::vector<Host> hosts;
+  std::vector<std::string> mpirun{"mpirun"};  ///< with its options
+  std::vector<std::string> command;           ///< what follows --
+};
+
+/// ConfigError in one line that says what is wrong.
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+}  // namespace lockstep::run

@@ -1,0 +1,106 @@
+#include "apps/lockstep-run/hosts.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/options/option_values.hpp"
+
+namespace lockstep::run {
+namespace {
+
+/// A host that is named twice has the slots of both.
+void add(std::vector<Host>& hosts, const std::string& name, int slots) {
+  const auto known = std::ranges::find(hosts, name, &Host::name);
+  if (known == hosts.end())
+    hosts.push_back({name, slots});
+  else
+    known->slots += slots;
+}
+
+int parse_slots(const std::string& where, const std::string& text) {
+  return static_cast<int>(parse_count(where, text, 1, 1 << 20));
+}
+
+std::string_view first_label(std::string_view name) {
+  // An address has dots, too.
+  const bool is_address = name.find_first_not_of("0123456789.") == std::string_view::npos;
+  return is_address ? name : name.substr(0, name.find('.'));
+}
+
+bool is_this_host(std::string_view name, std::string_view this_host) {
+  return name == "localhost" || name.starts_with("127.") || first_label(name) == first_label(this_host);
+}
+
+}  // namespace
+
+std::vector<Host> parse_host_list(const std::string& option, std::string_view text) {
+  std::vector<Host> hosts;
+  for (std::size_t first = 0; first <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', first), text.size());
+    const std::string entry{text.substr(first, comma - first)};
+    const std::size_t colon = entry.find(':');
+    if (entry.empty() || colon == 0)
+      throw ConfigError{fmt::format("{} {}: expected hosts with their slots, such as node1:2,node2:2", option,
+                                    shown(std::string{text}))};
+    add(hosts, entry.substr(0, colon),
+        colon == std::string::npos ? 1 : parse_slots(option + " " + entry + ":", entry.substr(colon + 1)));
+    first = comma + 1;
+  }
+  return hosts;
+}
+
+std::vector<Host> parse_hostfile(std::string_view text, const std::string& file) {
+  std::vector<Host> hosts;
+  std::istringstream lines{std::string{text}};
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::istringstream words{line.substr(0, line.find('#'))};
+    std::string name, word;
+    if (!(words >> name)) continue;
+    const std::string where = fmt::format("{}:{}:", file, number);
+    std::optional<int> slots;
+    while (words >> word) {
+      if (word.starts_with("slots="))
+        slots = parse_slots(where, word.substr(word.find('=') + 1));
+      else if (!word.starts_with("max_slots=") && !word.starts_with("max-slots="))
+        throw ConfigError{fmt::format("{} {}: expected slots=N after the name of a host", where, shown(word))};
+    }
+    if (!slots)
+      throw ConfigError{
+          fmt::format("{} {} has no slots=N; expected the number of ranks that it takes", where, shown(name))};
+    add(hosts, name, *slots);
+  }
+  if (hosts.empty()) throw ConfigError{fmt::format("{}: expected at least one line such as node1 slots=2", file)};
+  return hosts;
+}
+
+std::string to_host_list(std::span<const Host> hosts) {
+  std::string list;
+  for (const Host& host : hosts) list += fmt::format("{}{}:{}", list.empty() ? "" : ",", host.name, host.slots);
+  return list;
+}
+
+int slots_of(std::span<const Host> hosts) {
+  return std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const Host& host) { return sum + host.slots; });
+}
+
+std::optional<std::size_t> find_host(std::span<const Host> hosts, std::string_view name, std::string_view this_host) {
+  const auto called = [&](auto&& matches) -> std::optional<std::size_t> {
+    const auto found = std::ranges::find_if(hosts, matches, &Host::name);
+    if (found == hosts.end()) return std::nullopt;
+    return static_cast<std::size_t>(found - hosts.begin());
+  };
+  if (name.empty()) return std::nullopt;
+  if (const auto exact = called([&](const std::string& each) { return each == name; })) return exact;
+  return called([&](const std::string& each) {
+    return first_label(each) == first_label(name) || (is_this_host(each, this_host) && is_this_host(name, this_host));
+  });
+}
+
+}  // namespace lockstep::run

@@ -1,0 +1,85 @@
+#include "apps/lockstep-run/job_report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace lockstep::run {
+namespace {
+
+using Cause = JobReport::Cause;
+
+/// What follows the name of a replica.
+constexpr std::array<std::pair<std::string_view, Cause>, 6> told{{{"is gone:", Cause::gone},
+                                                                  {"has stopped:", Cause::stopped},
+                                                                  {"cannot be reached:", Cause::stopped},
+                                                                  {"is late:", Cause::late},
+                                                                  {"is cut off:", Cause::late},
+                                                                  {"waited ", Cause::late}}};
+
+/// The part of `text` between two others; empty if there is none.
+std::string_view between(std::string_view text, std::string_view before, std::string_view after) {
+  const auto begin = text.find(before);
+  if (begin == text.npos) return {};
+  text.remove_prefix(begin + before.size());
+  const auto end = after.empty() ? text.size() : text.find(after);
+  return end == text.npos ? std::string_view{} : text.substr(0, end);
+}
+
+/// Takes `beginning` off `text`.
+bool take_off(std::string_view& text, std::string_view beginning) {
+  if (!text.starts_with(beginning)) return false;
+  text.remove_prefix(beginning.size());
+  return true;
+}
+
+}  // namespace
+
+void JobReader::take(std::string_view bytes) {
+  // Longer lines are not ours.
+  constexpr std::size_t longest = 4096;
+  while (!bytes.empty()) {
+    const std::size_t end = std::min(bytes.find_first_of("\r\n"), bytes.size());
+    if (line_.size() < longest) line_ += bytes.substr(0, end);
+    if (end == bytes.size()) return;
+    read_line(line_);
+    line_.clear();
+    bytes.remove_prefix(end + 1);
+  }
+}
+
+void JobReader::read_line(std::string_view line) {
+  const auto cannot_reach = [&](std::string_view host) {
+    if (!host.empty() && std::ranges::find(report_.unreachable, host) == report_.unreachable.end())
+      report_.unreachable.emplace_back(host);
+  };
+  if (take_off(line, "lockstep: ")) {
+    // The first line of a job is the cause.
+    if (report_.cause != Cause::unknown) return;
+    if (line.starts_with("interrupted ")) report_.cause = Cause::interrupted;
+    if (line.starts_with("stopped ")) report_.cause = Cause::asked;
+    if (!take_off(line, "replica ")) return;
+    line.remove_prefix(std::min(line.find_first_not_of("0123456789"), line.size()));
+    const std::string_view host = line.starts_with(" (") ? between(line, "host ", ")") : std::string_view{};
+    if (!host.empty()) line.remove_prefix(line.find(')') + 1);
+    (void)take_off(line, " ");
+    for (const auto& [words, cause] : told) {
+      if (!line.starts_with(words)) continue;
+      report_.cause = cause;
+      report_.host = host;
+      if (words.starts_with("cannot be reached")) cannot_reach(host);
+      return;
+    }
+    return;
+  }
+  if (line.starts_with("mpirun was unable to find the specified executable") ||
+      line.starts_with("mpirun was unable to launch the specified application"))
+    report_.cause = Cause::not_launched;
+  if (line.find("Remote daemon:") != line.npos) cannot_reach(between(line, " on node ", ""));
+  if (take_off(line, "ssh: ")) {
+    cannot_reach(between(line, "connect to host ", " port "));
+    cannot_reach(between(line, "Could not resolve hostname ", ":"));
+  }
+}
+
+}  // namespace lockstep::run

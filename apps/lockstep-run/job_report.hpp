@@ -1,0 +1,41 @@
+// What a job says on stderr of its own end, as lockstep and mpirun word it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::run {
+
+struct JobReport {
+  enum class Cause : std::uint8_t {
+    unknown,
+    gone,          ///< a rank's process ended
+    stopped,       ///< a rank, or its whole host, shows no sign of life
+    late,          ///< a rank did not come, or the ranks could not reach each other
+    interrupted,   ///< somebody else told mpirun to end the job
+    asked,         ///< the job ended early, as it was asked
+    not_launched,  ///< mpirun could not run the program
+  };
+  Cause cause = Cause::unknown;
+  std::string host;                      ///< of the rank that is gone or stopped; empty if none was named
+  std::vector<std::string> unreachable;  ///< hosts that mpirun or lockstep cannot reach
+};
+
+/// Picks out what is known from all that a job writes.
+class JobReader {
+ public:
+  /// The next bytes, however cut.
+  void take(std::string_view bytes);
+
+  const JobReport& report() const { return report_; }
+
+ private:
+  void read_line(std::string_view line);
+
+  std::string line_;  ///< the beginning of one
+  JobReport report_;
+};
+
+}  // namespace lockstep::run

@@ -1,0 +1,49 @@
+// The command that is started under mpirun, and what becomes of it when it is started again.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::run {
+
+/// What is known of the checkpoints when a job is to be started again.
+struct SeenCheckpoints {
+  bool written = false;       ///< any, since the first start
+  std::optional<int> shards;  ///< of the training whose they are
+};
+
+class SupervisedCommand {
+ public:
+  /// ConfigError for no words, and for a lockstep-train without --checkpoint-dir, which could only begin anew.
+  explicit SupervisedCommand(std::vector<std::string> words);
+
+  /// Whether it is a lockstep-train. Any other program is started again with the same words.
+  bool is_training() const { return is_training_; }
+
+  /// Empty for other programs.
+  const std::filesystem::path& checkpoints() const { return checkpoints_; }
+
+  /// Whether the command names a cluster, which has one number of ranks.
+  bool fixes_ranks() const;
+
+  const std::vector<std::string>& words() const { return words_; }
+
+  /// For a start of `ranks` after one of `first_ranks`: from the newest checkpoint, with the same shards. A training
+  /// that begins at a checkpoint of its own choice begins there until it has written one itself.
+  std::vector<std::string> again(int ranks, int first_ranks, const SeenCheckpoints& seen) const;
+
+  /// Whether `ranks` can go on with what `first_ranks` began.
+  bool fits(int ranks, int first_ranks, const SeenCheckpoints& seen) const;
+
+ private:
+  std::optional<std::string> value_of(const std::string& option) const;
+  std::optional<int> shards(int first_ranks, const SeenCheckpoints& seen) const;
+
+  std::vector<std::string> words_;
+  bool is_training_ = false;
+  std::filesystem::path checkpoints_;
+};
+
+}  // namespace lockstep::run

@@ -1,0 +1,305 @@
+// What lockstep-run decides, without processes: from exit codes and lines of a job to what comes next.
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/lockstep-run/command_line.hpp"
+#include "apps/lockstep-run/hosts.hpp"
+#include "apps/lockstep-run/job_report.hpp"
+#include "apps/lockstep-run/supervised_command.hpp"
+#include "apps/lockstep-run/supervision.hpp"
+
+using namespace lockstep;
+using namespace lockstep::run;
+
+namespace {
+
+using Words = std::vector<std::string>;
+using Cause = JobReport::Cause;
+
+JobReport report_of(std::string_view text) {
+  JobReader reader;
+  reader.take(text);
+  return reader.report();
+}
+
+JobReport with(Cause cause, std::string host = {}) {
+  return {.cause = cause, .host = std::move(host), .unreachable = {}};
+}
+
+CommandLine parse(const Words& words) {
+  std::vector<const char*> argv{"lockstep-run"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return run::parse_command_line(static_cast<int>(argv.size()), argv.data());
+}
+
+/// A job that a killed rank ended.
+JobEnd killed(bool made_progress, JobReport report = {}) {
+  return {.exit_code = 137, .report = std::move(report), .made_progress = made_progress};
+}
+
+SupervisedCommand training(const Words& more = {}) {
+  Words words{"bin/lockstep-train", "--checkpoint-dir", "run1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return SupervisedCommand{words};
+}
+
+const std::vector<Host> three{{"a", 2}, {"b", 2}, {"c", 4}};
+
+}  // namespace
+
+TEST_CASE("what a restart can do about the end of a job follows from its exit code, and from a line where that is 1") {
+  struct Row {
+    int exit_code;
+    JobReport report;
+    Remedy remedy;
+  };
+  const std::vector<Row> rows{
+      {0, {}, Remedy::none},
+      {1, {}, Remedy::none},
+      {1, with(Cause::gone), Remedy::restart},
+      {1, with(Cause::stopped), Remedy::restart},
+      {1, with(Cause::late), Remedy::restart},
+      {1, with(Cause::asked), Remedy::stop},
+      {1, with(Cause::interrupted), Remedy::none},
+      {1, {.cause = Cause::unknown, .host = {}, .unreachable = {"b"}}, Remedy::restart},
+      {2, {}, Remedy::none},
+      {3, {}, Remedy::none},
+      {4, {}, Remedy::restart},
+      {5, with(Cause::stopped), Remedy::restart},
+      {6, {}, Remedy::none},
+      {7, {}, Remedy::none},
+      {8, {}, Remedy::none},
+      {9, {}, Remedy::none},
+      {75, with(Cause::asked), Remedy::stop},
+      {75, {}, Remedy::stop},
+      {127, {}, Remedy::none},
+      {134, {}, Remedy::restart},
+      {134, with(Cause::not_launched), Remedy::none},
+      {137, with(Cause::gone), Remedy::restart},
+      {138, {}, Remedy::stop},
+      {139, {}, Remedy::restart},
+      {143, {}, Remedy::restart},
+      {143, with(Cause::interrupted), Remedy::none},
+      {205, {}, Remedy::restart},
+      {255, {}, Remedy::restart},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.exit_code, static_cast<int>(row.report.cause));
+    CHECK(judge(row.exit_code, row.report).remedy == row.remedy);
+  }
+}
+
+TEST_CASE("a job's own words are found among all that it writes, however cut") {
+  const auto check = [](std::string_view text, Cause cause, std::string_view host) {
+    CAPTURE(text);
+    const std::string whole = "step 3/9  loss 1.5\rstep 4/9\n" + std::string{text} + "\nmpirun has exited\n";
+    JobReader reader;
+    for (const char& each : whole) reader.take({&each, 1});
+    CHECK(reader.report().cause == cause);
+    CHECK(reader.report().host == host);
+    CHECK(report_of(whole).cause == cause);
+  };
+  check("lockstep: replica 1 (worker:1, host b) is gone: its process ended; it was in step 5", Cause::gone, "b");
+  check("lockstep: replica 12 is gone: its process ended while the job was starting", Cause::gone, "");
+  check("lockstep: replica 1 (worker:1, host b) has stopped: no sign of life for 3 s", Cause::stopped, "b");
+  check("lockstep: replica 1 (worker:1, host b) is late: the end of the step was waited for", Cause::late, "b");
+  check("lockstep: replica 3 waited 80 s for ranks of other nodes while the job was starting", Cause::late, "");
+  check("lockstep: interrupted in step 345, computing (training.cpp:1)", Cause::interrupted, "");
+  check("lockstep: stopped after step 5, as a signal asked; nothing was saved", Cause::asked, "");
+  check("lockstep: replica 1 (worker:1, host b) failed: LOCKSTEP_FAULT: thrown in step 5", Cause::unknown, "");
+  check("[rank 0] info: lockstep: replica 1 (worker:1, host b) is gone: no", Cause::unknown, "");
+  check("mpirun was unable to find the specified executable file, and therefore", Cause::not_launched, "");
+  // The first line is the cause.
+  check(
+      "lockstep: replica 1 (worker:1, host b) has stopped: no\nlockstep: replica 0 (worker:0, host a) is gone: its "
+      "process",
+      Cause::stopped, "b");
+
+  const auto unreachable = [](std::string_view text) { return report_of(text).unreachable; };
+  CHECK(unreachable("lockstep: replica 2 (worker:2, host b) cannot be reached: no sign of life\n") == Words{"b"});
+  CHECK(unreachable("  HNP daemon   : [[1,0],0] on node a\n  Remote daemon: [[1,0],1] on node b\n") == Words{"b"});
+  CHECK(unreachable("ssh: connect to host b port 22: No route to host\nssh: Could not resolve hostname c: none\n") ==
+        Words{"b", "c"});
+}
+
+TEST_CASE("a job is started again at once, then later and later until there is a new checkpoint, and not for ever") {
+  Supervision supervision{{.ranks = 4, .max_restarts = 14}};
+  CHECK(supervision.first().ranks == 4);
+  const auto delay = [&](bool made_progress) {
+    const Decision decision = supervision.after(killed(made_progress));
+    REQUIRE(decision.start);
+    CHECK(decision.start->ranks == 4);
+    CHECK(decision.lines.size() == 1);
+    return decision.start->delay.count();
+  };
+  for (const long expected : {0, 1, 2, 4}) CHECK(delay(false) == expected);
+  for (const long expected : {0, 0}) CHECK(delay(true) == expected);
+  for (const long expected : {1, 2, 4, 8, 16, 30, 30, 30}) CHECK(delay(false) == expected);
+  const Decision last = supervision.after(killed(true));
+  CHECK_FALSE(last.start);
+  CHECK(last.exit_code == 137);
+  CHECK(last.lines == Words{"gives up after 14 restarts: SIGKILL ended a rank (exit code 137)"});
+
+  Supervision stuck{{.ranks = 4}};
+  for (int restart = 0; restart < most_in_a_row; ++restart) REQUIRE(stuck.after(killed(false)).start);
+  CHECK(stuck.after(killed(false)).lines ==
+        Words{"gives up after 10 restarts without a new checkpoint: SIGKILL ended a rank (exit code 137)"});
+
+  Supervision never{{.ranks = 4, .max_restarts = 0}};
+  CHECK_FALSE(never.after(killed(true)).start);
+}
+
+TEST_CASE("a job that is done, stopped or cannot go better is over, with its own exit code") {
+  Supervision supervision{{.ranks = 4}};
+  const auto over = [&](const JobEnd& end, int exit_code, std::size_t lines) {
+    CAPTURE(end.exit_code);
+    const Decision decision = supervision.after(end);
+    CHECK_FALSE(decision.start);
+    CHECK(decision.exit_code == exit_code);
+    CHECK(decision.lines.size() == lines);
+  };
+  over({.exit_code = 0}, 0, 0);
+  over({.exit_code = 2}, 2, 1);
+  over({.exit_code = 7}, 7, 1);
+  over({.exit_code = 75}, 75, 1);
+  over({.exit_code = 138}, 75, 1);
+  // A job that dies when it is to stop is not started again, though it might be.
+  over({.exit_code = 137, .was_told_to_stop = true}, 75, 1);
+  over({.exit_code = 2, .was_told_to_stop = true}, 2, 1);
+}
+
+TEST_CASE("a host that failed is left out, and the job goes on with the most ranks that fit") {
+  const SupervisedCommand command = training();
+  const auto supervision = [&](int ranks, int min_ranks) {
+    return Supervision{
+        {.ranks = ranks, .min_ranks = min_ranks, .hosts = three, .this_host = "a.cluster", .fits = [&](int count) {
+           return command.fits(count, 8, {});
+         }}};
+  };
+  Supervision eight = supervision(8, 2);
+  CHECK(eight.first().hosts == three);
+  Decision next = eight.after(killed(true, report_of("lockstep: replica 2 (worker:2, host b.cluster) cannot be "
+                                                     "reached: no sign of life\n")));
+  REQUIRE(next.start);
+  CHECK(next.start->ranks == 4);  // of 8 shards; 6 slots are left
+  CHECK(next.start->hosts == std::vector<Host>{{"a", 2}, {"c", 4}});
+  CHECK(next.lines.front() == "leaves out host b: it cannot be reached");
+  next = eight.after(killed(true, with(Cause::stopped, "c")));
+  REQUIRE(next.start);
+  CHECK(next.start->ranks == 2);
+  // Without the last one there is no job.
+  next = eight.after(killed(true, with(Cause::stopped, "a")));
+  REQUIRE(next.start);
+  CHECK(next.start->hosts == std::vector<Host>{{"a", 2}});
+  CHECK_THAT(next.lines.front(), Catch::StartsWith("keeps host a"));
+
+  // A process that ends is no host that failed, unless it happens there again before there is a checkpoint.
+  Supervision again = supervision(8, 1);
+  const auto hosts_after = [&](bool made_progress, const char* host) {
+    return again.after(killed(made_progress, with(Cause::gone, host))).start->hosts.size();
+  };
+  CHECK(hosts_after(true, "b") == 3);
+  CHECK(hosts_after(true, "b") == 3);
+  CHECK(hosts_after(false, "c") == 3);
+  CHECK(hosts_after(false, "b") == 3);
+  CHECK(hosts_after(false, "b") == 2);
+
+  next = again.after(killed(true, with(Cause::stopped, "d")));
+  CHECK(next.lines.front() == "cannot leave out d, which the hosts are not called: a rank there stopped");
+  CHECK(next.start->hosts.size() == 2);
+
+  Supervision six = supervision(8, 5);
+  CHECK(six.after(killed(true, with(Cause::stopped, "b"))).start->hosts == three);  // 4 ranks would be too few
+
+  CHECK_THROWS_WITH(supervision(9, 1), "-n 9: the hosts have 8 slots; expected at least as many");
+  CHECK_THROWS_WITH(supervision(4, 5), "--min-ranks 5: expected at most the 4 of -n");
+}
+
+TEST_CASE("a training is started again from its newest checkpoint, with the same shards") {
+  const SupervisedCommand plain = training({"--seed", "2"});
+  CHECK(plain.is_training());
+  CHECK(plain.checkpoints() == "run1");
+  CHECK(plain.words() == Words{"bin/lockstep-train", "--checkpoint-dir", "run1", "--seed", "2"});
+  const Words again{"bin/lockstep-train", "--checkpoint-dir", "run1", "--seed", "2", "--resume", "auto"};
+  CHECK(plain.again(4, 4, {}) == again);
+  CHECK(training({"--resume", "none", "--seed", "2"}).again(4, 4, {}) == again);
+  CHECK(training({"--resume=auto", "--seed", "2"}).again(4, 4, {.written = true}) == again);
+  // From a checkpoint of its choice, until it has written one.
+  const SupervisedCommand from = training({"--resume", "run0/step-7"});
+  CHECK(from.again(4, 4, {}) == from.words());
+  CHECK(from.again(4, 4, {.written = true}) == training().again(4, 4, {}));
+
+  // The number of shards is the training's, whatever the number of ranks would make of it.
+  const auto ends = [](const SupervisedCommand& command, int ranks, int first, const SeenCheckpoints& seen) {
+    const Words words = command.again(ranks, first, seen);
+    return Words{words.end() - 2, words.end()};
+  };
+  CHECK(ends(training(), 2, 4, {}) == Words{"--shards", "8"});
+  CHECK(ends(training({"--device", "cuda"}), 2, 4, {}) == Words{"--shards", "4"});
+  CHECK(ends(training({"--shards=ranks"}), 2, 4, {}) == Words{"--shards", "4"});
+  CHECK(ends(training({"--shards", "16"}), 2, 4, {.shards = 4}) == Words{"--shards", "4"});
+  const auto fitting = [](const SupervisedCommand& command, int first) {
+    std::vector<int> counts;
+    for (int ranks = first; ranks > 0; --ranks)
+      if (command.fits(ranks, first, {})) counts.push_back(ranks);
+    return counts;
+  };
+  CHECK(fitting(training(), 8) == std::vector{8, 4, 2, 1});
+  CHECK(fitting(training({"--shards", "4"}), 4) == std::vector{4, 2, 1});
+  CHECK(fitting(training(), 6) == std::vector{6});
+  CHECK(fitting(training({"--cluster-spec", "two.json"}), 4) == std::vector{4});
+  CHECK(fitting(SupervisedCommand{{"python3", "train.py"}}, 3) == std::vector{3, 2, 1});
+
+  const Words other{"python3", "train.py", "--resume", "x"};
+  CHECK(SupervisedCommand{other}.again(1, 2, {.written = true}) == other);
+  CHECK_THROWS_WITH(SupervisedCommand({"lockstep-train", "--data", "x"}),
+                    Catch::StartsWith("lockstep-train without --checkpoint-dir: expected a folder of checkpoints"));
+  CHECK_THROWS_AS(SupervisedCommand(Words{}), ConfigError);
+  CHECK_THROWS_WITH(SupervisedCommand({"x", ":", "y"}), Catch::Contains("mpirun would start two"));
+}
+
+TEST_CASE("hosts are read as mpirun reads them, and told from each other by what they are called") {
+  CHECK(parse_host_list("--host", "a:2,b,a:1") == std::vector<Host>{{"a", 3}, {"b", 1}});
+  CHECK(to_host_list(three) == "a:2,b:2,c:4");
+  for (const char* wrong : {"", "a,,b", ":2", "a:0", "a:x"})
+    CHECK_THROWS_AS(parse_host_list("--host", wrong), ConfigError);
+  CHECK(parse_hostfile("# two\na slots=2\n\n b  slots=4 max_slots=4 # big\n", "hosts") ==
+        std::vector<Host>{{"a", 2}, {"b", 4}});
+  CHECK_THROWS_WITH(parse_hostfile("a slots=2\nb\n", "hosts"),
+                    "hosts:2: b has no slots=N; expected the number of ranks that it takes");
+  CHECK_THROWS_WITH(parse_hostfile("a slots=x\n", "hosts"), Catch::StartsWith("hosts:1: x: expected a whole number"));
+  CHECK_THROWS_AS(parse_hostfile("a speed=2\n", "hosts"), ConfigError);
+  CHECK_THROWS_AS(parse_hostfile("\n", "hosts"), ConfigError);
+
+  const std::vector<Host> hosts{{"a.cluster", 1}, {"10.0.0.2", 1}, {"localhost", 1}};
+  CHECK(find_host(hosts, "a", "vm") == 0u);
+  CHECK(find_host(hosts, "10.0.0.2", "vm") == 1u);
+  CHECK(find_host(hosts, "vm", "vm.cluster") == 2u);
+  CHECK_FALSE(find_host(hosts, "10.0.0.3", "vm"));
+  CHECK_FALSE(find_host(hosts, "", "vm"));
+}
+
+TEST_CASE("the command line of lockstep-run names ranks and hosts, and what follows -- is never taken apart") {
+  const CommandLine line = parse({"-n", "4", "--min-ranks", "2", "--max-restarts", "7", "--mpirun",
+                                  "mpirun -q --oversubscribe", "--", "lockstep-train", "--data", "a b; $(c) *"});
+  CHECK(line.ranks == 4);
+  CHECK(line.min_ranks == 2);
+  CHECK(line.max_restarts == 7);
+  CHECK(line.mpirun == Words{"mpirun", "-q", "--oversubscribe"});
+  CHECK(line.command == Words{"lockstep-train", "--data", "a b; $(c) *"});
+  CHECK(parse({"--host", "a:2,b:2", "--", "x"}).ranks == 4);
+  CHECK(parse({"--help"}).answer);
+  for (const Words& wrong : std::vector<Words>{{"-n", "4"},
+                                               {"--", "x"},
+                                               {"-n", "0", "--", "x"},
+                                               {"-n", "4", "lockstep-train", "--", "x"},
+                                               {"-n", "4", "--host", "a:4", "--hostfile", "/none", "--", "x"},
+                                               {"-n", "4", "--mpirun", " ", "--", "x"}})
+    CHECK_THROWS_AS(parse(wrong), ConfigError);
+}

@@ -1,0 +1,130 @@
+// Jobs that lockstep-run starts again, and ends.
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "faults/running_job.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+std::string program(const char* variable) {
+  const char* const path = std::getenv(variable);
+  if (!path) throw std::runtime_error{std::string{variable} + " is not set: run this with `meson test`"};
+  return path;
+}
+
+Outcome supervise(const Arguments& arguments, CommandOptions options) {
+  options.environment.insert(mpi_environment().begin(), mpi_environment().end());
+  return run_command(Arguments{program("LOCKSTEP_RUN"), "-n", "2", "--", program("LOCKSTEP_TRAIN")} + arguments,
+                     options);
+}
+
+Arguments with_checkpoints(const TemporaryDirectory& folder) {
+  return {"--checkpoint-dir", folder.path() / "checkpoints", "--checkpoint-every", "10"};
+}
+
+std::vector<std::string> decisions(const Outcome& outcome) {
+  return lines_starting_with(outcome.err, "lockstep-run:");
+}
+
+/// A job without end.
+class Supervised {
+ public:
+  Supervised() { job_.wait_until_it_trains(); }
+
+  RunningJob& job() { return job_; }
+
+  /// How it ends. Nothing may be left.
+  Outcome end() {
+    std::chrono::duration<double> after{0};
+    Outcome outcome = job_.end(after);
+    INFO("stderr: " << outcome.err);
+    CHECK_FALSE(outcome.timed_out);
+    CHECK(outcome.out.empty());
+    // mpirun takes two seconds to end a job.
+    CHECK(processes_left(outcome.marker, std::chrono::seconds{20}) == std::vector<std::string>{});
+    return outcome;
+  }
+  std::set<std::string> memory_left() const { return memory_.left(); }
+
+ private:
+  SharedMemory memory_;
+  TemporaryDirectory folder_;
+  RunningJob job_{supervise, without_end(), memory_,
+                  Arguments{"--data", small_data(), "--hidden", "16"} + with_checkpoints(folder_)};
+};
+
+}  // namespace
+
+TEST_CASE("a job whose rank is killed goes on without a person, and ends in the bytes of one that was not disturbed") {
+  const TemporaryDirectory folder;
+  const Arguments run{"--data", small_data(), "--hidden", "16", "--steps", "40"};
+  const SharedMemory memory;
+  const Outcome outcome =
+      supervise(run + with_checkpoints(folder), {.environment = {{"LOCKSTEP_FAULT", "kill:1:25"}, memory.variable()}});
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(Json::parse(last_line(outcome.out)).at("weights_digest") == train(1, run).digest());
+  REQUIRE(decisions(outcome).size() == 1);
+  CHECK_THAT(decisions(outcome).front(), Catch::StartsWith("lockstep-run: restart 1 of 100, on 2 ranks: "));
+  CHECK(lines_starting_with(outcome.err, "lockstep: replica 1 (worker:1, host ").size() == 1);
+  CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
+  CHECK(memory.left() == std::set<std::string>{});
+}
+
+TEST_CASE("a job whose mpirun is killed goes on, and stops after a step when lockstep-run is told to end") {
+  Supervised supervised;
+  RunningJob& job = supervised.job();
+  const auto first = job.find(std::nullopt);
+  job.send(SIGKILL, std::nullopt);
+  const auto is_another = [&] {
+    const auto rank = job.find(1);
+    const auto launcher = job.find(std::nullopt);
+    return rank && launcher && launcher != first;
+  };
+  while (!is_another()) REQUIRE_FALSE(job.is_over());
+  job.send(SIGTERM, std::nullopt, "lockstep-run");
+  const Outcome outcome = supervised.end();
+  CHECK(outcome.exit_code == 75);
+  REQUIRE(decisions(outcome).size() == 3);
+  CHECK_THAT(decisions(outcome)[0], Catch::Contains("restart 1 of 100"));
+  CHECK_THAT(decisions(outcome)[1], Catch::StartsWith("lockstep-run: SIGTERM: the job is to stop"));
+}
+
+TEST_CASE("a second signal ends the job at once, without another one") {
+  Supervised supervised;
+  supervised.job().send(SIGSTOP, 1);  // it can no longer stop after a step
+  supervised.job().send(SIGINT, std::nullopt, "lockstep-run");
+  supervised.job().send(SIGTERM, std::nullopt, "lockstep-run");
+  const Outcome outcome = supervised.end();
+  CHECK(outcome.exit_code == 128 + SIGTERM);
+  CHECK(supervised.memory_left() == std::set<std::string>{});
+}
+
+TEST_CASE("of a lockstep-run that is killed nothing is left") {
+  Supervised supervised;
+  supervised.job().send(SIGKILL, std::nullopt, "lockstep-run");
+  CHECK(supervised.end().exit_code == 137);
+  CHECK(supervised.memory_left() == std::set<std::string>{});
+}
+
+TEST_CASE("what a restart cannot mend is not started again") {
+  const Outcome outcome = supervise({"--data", "/none", "--checkpoint-dir", "/none"}, {});
+  CHECK(outcome.exit_code == 2);
+  CHECK(decisions(outcome) == std::vector<std::string>{"lockstep-run: ends with exit code 2, as a restart would not "
+                                                       "help: the input is wrong"});
+  const Outcome without = supervise(short_run(), {});
+  CHECK(without.exit_code == 2);
+  CHECK_THAT(without.err, Catch::StartsWith("lockstep-run: error: lockstep-train without --checkpoint-dir"));
+}
