@@ -106,8 +106,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "  mpirun -n 2 lockstep-train --model gpt --data book.txt --sample 500\n\n"
       "The last line on stdout is the result, one JSON object; the text of --sample comes before it. Everything else "
       "goes to stderr.\n"
-      "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the "
-      "replicas differed, 7 a checkpoint could not be written or read, 8 the training diverged, 1 any other failure."};
+      "SIGUSR1, to mpirun or to any rank, saves a checkpoint and ends the training after the step under way.\n"
+      "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the replicas "
+      "differed, 7 a checkpoint could not be written or read, 8 the training diverged, 75 stopped by SIGUSR1, 1 any "
+      "other failure."};
 
   parser.group("Data and model");
   parser.option("--data", "PATH",

@@ -1,4 +1,5 @@
 // Reads the command line; the library does everything else.
+#include <csignal>
 #include <string>
 
 #include <lockstep/lockstep.hpp>
@@ -33,6 +34,10 @@ int main(int argc, char** argv) {
         log::set_level(line.log_level);
         return line.answer;
       },
-      [&] { return line.runtime; },
+      [&] {
+        line.runtime.stop_signal = SIGUSR1;
+        if (!line.training.checkpoints.empty()) line.runtime.on_termination = OnTermination::ask_to_stop;
+        return line.runtime;
+      },
       [&](Runtime& runtime) { write_result(runtime, run_job(runtime.strategy(), runtime.device().name(), line)); });
 }

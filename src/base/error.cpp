@@ -13,6 +13,7 @@ ExitCode exit_code_of(const std::exception& error) {
   if (dynamic_cast<const AttestationError*>(&error)) return ExitCode::replicas_differ;
   if (dynamic_cast<const CheckpointError*>(&error)) return ExitCode::checkpoint;
   if (dynamic_cast<const DivergenceError*>(&error)) return ExitCode::diverged;
+  if (dynamic_cast<const StoppedError*>(&error)) return ExitCode::stopped;
   return ExitCode::failure;
 }
 

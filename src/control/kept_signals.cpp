@@ -35,16 +35,6 @@ void on_signal(int signal, siginfo_t* info, void*) {
   errno = saved;
 }
 
-/// Gives this thread a stack for handlers, unless it has one. A kernel may keep numbers far below its stack pointer, as
-/// sgemm of oneDNN 2.6 does, where a handler on the same stack would overwrite them.
-void make_room_for_handler() {
-  thread_local std::array<std::byte, std::size_t{64} << 10> room;
-  stack_t now = {};
-  if (::sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
-  const stack_t own{.ss_sp = room.data(), .ss_flags = 0, .ss_size = room.size()};
-  ::sigaltstack(&own, nullptr);
-}
-
 struct Kept {
   int signal;
   struct sigaction before = {};
@@ -88,6 +78,14 @@ bool is_readable(int descriptor) {
 
 }  // namespace
 
+void make_room_for_handler() {
+  thread_local std::array<std::byte, std::size_t{64} << 10> room;
+  stack_t now = {};
+  if (::sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
+  const stack_t own{.ss_sp = room.data(), .ss_flags = 0, .ss_size = room.size()};
+  ::sigaltstack(&own, nullptr);
+}
+
 KeptSignals::KeptSignals() {
   Shared& all = shared();
   const std::lock_guard lock{all.mutex};
@@ -115,8 +113,13 @@ bool KeptSignals::has_come() const {
   return is_readable(descriptor_);
 }
 
+void KeptSignals::heed() const {
+  std::uint64_t count = 0;
+  if (has_come()) (void)!::read(descriptor_, &count, sizeof count);
+}
+
 bool KeptSignals::came_from_parent() const {
-  return has_come() && sender == ::getppid();
+  return sender == ::getppid();
 }
 
 void KeptSignals::let_through() const {

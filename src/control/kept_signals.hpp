@@ -3,9 +3,13 @@
 
 namespace lockstep {
 
+/// Gives this thread a stack for signal handlers, unless it has one. A kernel may keep numbers far below its stack
+/// pointer, as sgemm of oneDNN 2.6 does, where a handler on the same stack would overwrite them.
+void make_room_for_handler();
+
 /// mpirun tells the survivors of a rank's death by SIGTERM, and so it does if it is interrupted itself; a process
 /// without mpirun gets SIGINT from Ctrl-C. While an object of this class lives, neither signal ends the process. It
-/// makes a descriptor readable, for good; whoever watches that looks around once more and then calls `die`. The first
+/// makes a descriptor readable; whoever watches that looks around once more and then calls `die`. The first
 /// object installs the handlers; make it on the thread that computes, whose stack they leave alone: the kernel prefers
 /// the main thread. The last one restores what was there before, and passes on a signal that nobody acted
 /// on. Any thread may have one. A program that handles or ignores SIGINT keeps it.
@@ -18,6 +22,9 @@ class KeptSignals {
   /// Readable once a signal has come.
   int descriptor() const { return descriptor_; }
   bool has_come() const;
+
+  /// Takes note of what has come: from here on only another signal makes the descriptor readable, or is passed on.
+  void heed() const;
 
   /// Whether the process that started this one sent the last signal, as mpirun and its daemons do.
   bool came_from_parent() const;

@@ -261,7 +261,10 @@ void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view re
     MeetingPoint& meeting;
     ~Leave() { meeting.leave_depth(); }
   } const leave{*this};
-  agree(TagKind::close, strategy, here, result, comparison);
+  Tag tag = next_tag(TagKind::close, strategy, here, result);
+  tag.compared = comparison.digest;
+  const bool mine = wants_stop_ || asks_to_stop_();
+  if (meet(tag, nullptr, {mine, false}, comparison.diagnose).front()) stop_requested_ = true;
 }
 
 void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
@@ -314,9 +317,10 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
         std::all_of(tags.begin(), tags.end(), [](const Tag& each) { return each.kind == TagKind::error; });
     failure.code = job_code(verdict.code, all_failed);
     const std::string place = culprit.tells_place ? told_place(culprit, all_failed) : "";
-    failure.line = all_failed || failure.code == ExitCode::user_input
-                       ? fmt::format("lockstep: error: {}{}", text, place)
-                       : fmt::format("lockstep: {}{}", verdict.sentence, place);
+    failure.line = fmt::format("lockstep: {}{}", verdict.sentence, place);
+    if (all_failed || failure.code == ExitCode::user_input)
+      // All ranks that stop early have not failed.
+      failure.line = fmt::format("lockstep: {}{}{}", failure.code == ExitCode::stopped ? "" : "error: ", text, place);
     // The failing rank rethrows its own exception; if several failed, each rethrows its own.
     if (!own) failure.exception = std::make_exception_ptr(PeerError{verdict.rank, verdict.sentence, verdict.code});
   } else {

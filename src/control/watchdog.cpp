@@ -71,6 +71,9 @@ class Watchdog::Thread {
   // When mpirun is told to end, it tells every rank, one after the other. So a rank ended by SIGTERM is nobody's fault
   // until the others have heard nothing for this long; mpirun itself takes a second to react to a dead rank.
   static constexpr Seconds terminate_spread{0.3};
+  // How long the ranks have to save what they have made after they were told to end. There must be time left for a
+  // line.
+  static constexpr Seconds time_to_save{0.6};
   // How long a rank that was told to end waits until the silence of a rank on another node means something. mpirun
   // kills it a second after telling it.
   static constexpr Seconds last_look{0.8};
@@ -126,7 +129,11 @@ class Watchdog::Thread {
       const Wake wake = wait_for_tick();
       // The last heartbeat says how this rank left.
       if (wake == Wake::stop) return beat(Heartbeat::now);
-      if (wake == Wake::terminate) told_to_end_ = true;
+      if (wake == Wake::terminate) {
+        told_to_end_ = true;
+        // A process that ends in time ends by itself.
+        if (options_.on_interrupted) signals_.heed();
+      }
       beat(told_to_end_ ? Heartbeat::now : Heartbeat::when_due);
       if (const auto finding = look_around()) return report(*finding);
       if (told_to_end_ && has_looked_long_enough()) die_of_signal();
@@ -135,15 +142,21 @@ class Watchdog::Thread {
 
   /// After this rank was told to end.
   bool has_looked_long_enough() {
-    if (table_.reported()) return true;
+    const bool may_save = options_.on_interrupted && time_since_told() <= time_to_save;
+    if (table_.reported()) return !may_save;
     if (was_interrupted()) {
+      if (may_save) {
+        if (!std::exchange(asked_to_save_, true)) options_.on_interrupted();
+        return false;
+      }
       if (claim_report(&table_))
         print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))));
       beat(Heartbeat::now);  // other nodes must hear that it was said before they miss this rank
       return true;
     }
     // The others wait for the one that says so: as soon as one of them has ended, mpirun kills the rest.
-    return time_since_told() > (heartbeats_ || table_.row() == 0 ? last_look : terminate_spread);
+    const bool waits = heartbeats_ || table_.row() == 0 || options_.on_interrupted;
+    return time_since_told() > (waits ? last_look : terminate_spread);
   }
 
   /// Whether mpirun was interrupted, or told to end itself, and this rank is to say so: the lowest that was told.
@@ -371,6 +384,7 @@ class Watchdog::Thread {
   std::uint64_t waited_ticks_ = 0;
   std::uint64_t waited_meeting_ = 0;
   bool told_to_end_ = false;  ///< by SIGTERM or SIGINT
+  bool asked_to_save_ = false;
   std::uint64_t told_ticks_ = 0;
   std::vector<Peer> peers_;
   std::vector<pollfd> waits_;  ///< for the stop of this thread, SIGTERM, and each row's process

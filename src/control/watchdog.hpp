@@ -20,6 +20,9 @@ struct WatchdogOptions {
   /// Time is counted in ticks, so a job that was suspended and resumed as a whole has not stalled. Capped at a tenth
   /// of the timeout.
   std::chrono::duration<double> tick{0.05};
+  /// If set, it is called once, from the watchdog's thread, on the rank that would say that the job was interrupted.
+  /// The ranks of the node then have a moment to end the job in order. For a program that saves what it has made.
+  std::function<void()> on_interrupted = {};
 };
 
 /// Which ranks can still be told that the job ends.

@@ -99,7 +99,9 @@ void JobEnd::announce(const std::exception_ptr& exception) {
 }
 
 void JobEnd::say(const AgreedFailure& failure) {
-  if (meeting_.rank() == 0 && !said_) print_last_line(failure.line);
+  // A job that is interrupted may say so first, and then it stops too late.
+  const bool speaks = meeting_.rank() == 0 && !said_;
+  if (speaks && (failure.code != ExitCode::stopped || claim_report(phases_))) print_last_line(failure.line);
   said_ = true;
 }
 

@@ -17,6 +17,7 @@
 #include "cluster/launch.hpp"
 #include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
+#include "control/stop_signal.hpp"
 #include "control/watchdog.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
@@ -82,6 +83,12 @@ struct NcclEnvironment {
   }
 };
 
+struct StopSignal {
+  explicit StopSignal(const RuntimeOptions& options) {
+    if (options.stop_signal != 0) catch_stop_signal(options.stop_signal);
+  }
+};
+
 std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
   return kind_of(binding.kind) == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
 }
@@ -92,7 +99,8 @@ std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
 struct Runtime::Impl {
   NcclEnvironment nccl_environment;  ///< before MPI, which starts threads
   std::string launch = launch_warning([](const char* name) { return std::getenv(name); });
-  KeptSignals signals;  ///< held through all watches, which take turns
+  StopSignal stop_signal;  ///< before MPI, whose start takes time
+  KeptSignals signals;     ///< held through all watches, which take turns
   MpiSession session;
   std::unique_ptr<Device> device;  ///< bound later; the group, which uses it, is destroyed first
   std::unique_ptr<ReplicaGroup> group;
@@ -107,10 +115,12 @@ struct Runtime::Impl {
 
   Impl(int& argc, char**& argv, const RuntimeOptions& given)
       : nccl_environment{given},
+        stop_signal{given},
         session{argc, argv, given.stall_timeout},
         group{make_mpi_group()},
         end{*group, fmt::format("replica {}", group->rank())} {
     log::set_rank(group->rank());
+    if (given.stop_signal != 0) meeting().set_stop_source(stop_signal_has_come);
   }
 
   ~Impl() {
@@ -138,7 +148,7 @@ struct Runtime::Impl {
   }
 
   void start(const std::function<RuntimeOptions()>& make_options);
-  void watch();
+  void watch(OnTermination on_termination);
   void compare_options();
   void read_cluster();
   void bind();
@@ -165,22 +175,24 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
   names = plain_names(group->size());
-  watch();
+  watch(OnTermination::end);
   compare_options();
   read_cluster();
   bind();
   // From here on messages name task and host.
   watchdog.reset();
-  watch();
+  watch(options.on_termination);
   strategy.emplace(*group, options.reductions);
 }
 
-void Runtime::Impl::watch() {
+void Runtime::Impl::watch(OnTermination on_termination) {
   session.started();
   // Nobody would act on a signal.
   if (!node.phases) return signals.let_through();
+  WatchdogOptions watching{.stall_timeout = options.stall_timeout};
+  if (on_termination == OnTermination::ask_to_stop) watching.on_interrupted = [this] { meeting().request_stop(); };
   watchdog.emplace(
-      *node.phases, names, WatchdogOptions{.stall_timeout = options.stall_timeout},
+      *node.phases, names, std::move(watching),
       [this](ExitCode code, Reach reach) {
         group->abort();
         if (reach == Reach::whole_job) MpiSession::abort_job(static_cast<int>(code));

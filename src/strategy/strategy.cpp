@@ -219,6 +219,14 @@ void Strategy::set_step(std::int64_t step, RunKind kind) {
   core_->group.meeting().set_step(static_cast<std::uint64_t>(step), kind);
 }
 
+void Strategy::request_stop() noexcept {
+  core_->group.meeting().request_stop();
+}
+
+bool Strategy::stop_requested() const {
+  return core_->group.meeting().stop_requested();
+}
+
 void Strategy::run_replica(const std::optional<Here>& place, const std::function<std::string(ReplicaContext&)>& fn) {
   detail::require_cross_replica(*this, {"run", place});
   MeetingPoint& meeting = core_->group.meeting();

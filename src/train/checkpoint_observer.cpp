@@ -22,9 +22,18 @@ void CheckpointObserver::on_step_end(const FitState& state) {
   const std::optional<double> loss = std::exchange(loss_, std::nullopt);
   const bool is_best = loss && checkpoints_.is_best(*loss);
   if (checkpoints_.is_due(state.steps) || state.steps == options_.steps || is_best)
-    checkpoints_.save(state.steps, {{fit_state_name, to_text(state)}}, loss);
+    save(state, loss);
   else
     checkpoints_.report_failure();
+}
+
+void CheckpointObserver::on_stop(const FitState& state) {
+  if (saved_ != state.steps) save(state, {});
+}
+
+void CheckpointObserver::save(const FitState& state, std::optional<double> loss) {
+  checkpoints_.save(state.steps, {{fit_state_name, to_text(state)}}, loss);
+  saved_ = state.steps;
 }
 
 FitState fit_state_of(const ResumedTraining& resumed) {

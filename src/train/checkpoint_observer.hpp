@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Tells another observer everything, and saves a checkpoint when one is due, after the last step, and, if the best one
-/// is to be kept, after an evaluation that is the best so far.
+/// Tells another observer everything, and saves a checkpoint when one is due, after the last step that is made, and, if
+/// the best one is to be kept, after an evaluation that is the best so far.
 class CheckpointObserver final : public Observer {
  public:
   struct Options {
@@ -27,12 +27,16 @@ class CheckpointObserver final : public Observer {
   void on_evaluation(const EvaluationReport& report) override;
   void on_drift(std::int64_t step, const DriftError& found) override { reports_.on_drift(step, found); }
   void on_step_end(const FitState& state) override;
+  void on_stop(const FitState& state) override;
 
  private:
+  void save(const FitState& state, std::optional<double> loss);
+
   Observer& reports_;
   CheckpointManager& checkpoints_;
   Options options_;
   std::optional<double> loss_;  ///< of an evaluation after this step
+  std::int64_t saved_ = 0;      ///< the last step that was
 };
 
 /// Where a training that goes on continues.

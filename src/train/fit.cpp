@@ -253,6 +253,11 @@ FitResult Fit::run(Observer& observer) {
   Nobody nobody;  // is told of an evaluation that an earlier run has told of
   if (state.steps == options_.steps) evaluation_after(epochs - 1, nobody);
   for (std::int64_t index = state.steps; index < options_.steps; ++index) {
+    if (strategy_.stop_requested()) {
+      result.stopped = true;
+      if (index > options_.start.steps) observer.on_stop(state);
+      break;
+    }
     const ScheduledBatch batch = schedule_.batch(index);
     const auto start = Clock::now();
     StepSums sums;

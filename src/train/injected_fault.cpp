@@ -24,13 +24,14 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 6> kinds{
+constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 7> kinds{
     {{"throw", InjectedFault::Kind::throws},
      {"exit", InjectedFault::Kind::exits},
      {"kill", InjectedFault::Kind::kills},
      {"stop", InjectedFault::Kind::stops},
      {"skip-merge", InjectedFault::Kind::skips_merge},
-     {"flip", InjectedFault::Kind::flips}}};
+     {"flip", InjectedFault::Kind::flips},
+     {"usr1", InjectedFault::Kind::asks_to_stop}}};
 
 std::string names_of_kinds() {
   std::vector<std::string_view> names;
@@ -130,6 +131,7 @@ void InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Va
     case Kind::stops: ::kill(::getpid(), SIGSTOP); break;
     case Kind::skips_merge: break;
     case Kind::flips: flip(step, weights); break;
+    case Kind::asks_to_stop: ::raise(SIGUSR1); break;
   }
 }
 

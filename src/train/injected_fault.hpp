@@ -21,7 +21,8 @@ struct InjectedFault {
     kills,        ///< "kill": SIGKILL
     stops,        ///< "stop": SIGSTOP
     skips_merge,  ///< "skip-merge": replica code returns without the optimizer's merge_call
-    flips         ///< "flip": one bit of one weight flips, and training continues
+    flips,        ///< "flip": one bit of one weight flips, and training continues
+    asks_to_stop  ///< "usr1": SIGUSR1, as from a scheduler
   };
 
   Kind kind;

@@ -194,6 +194,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
                               with_checkpoints ? *with_checkpoints : *observer, fault);
   if (with_checkpoints) checkpoints->finish();
   result.weights_digest = weights_digest(model.variables());
+  if (result.fit.stopped) return result;
   export_weights(strategy, options);
   if (options.sample > 0) result.sample = write_sample(strategy, *setup.task, result.fit.last_evaluation.loss);
   return result;

@@ -1,14 +1,18 @@
 // A training that fails in the middle and goes on, again and again, on other numbers of simulated ranks, ends in the
 // bytes of one that was never disturbed. Kills of real processes are in tests/faults.
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -26,6 +30,29 @@ void fail_in(std::int64_t step, int ranks, const Arguments& arguments) {
   ::setenv("LOCKSTEP_FAULT", ("throw:" + std::to_string(ranks - 1) + ":" + std::to_string(step - 1)).c_str(), 1);
   CHECK_THROWS_WITH(train_simulated(ranks, arguments), "LOCKSTEP_FAULT: thrown in step " + std::to_string(step));
   ::unsetenv("LOCKSTEP_FAULT");
+}
+
+// A signal handler can reach only globals.
+std::atomic<Strategy*> strategy_of_signalled{nullptr};
+
+/// What a training is whose rank is told in a step, counted from 1, to stop: the same on all ranks.
+FitResult told_to_stop_in(std::int64_t step, int ranks, int rank, const Arguments& arguments) {
+  ::setenv("LOCKSTEP_FAULT", fmt::format("usr1:{}:{}", rank, step - 1).c_str(), 1);
+  std::signal(SIGUSR1, [](int) { strategy_of_signalled.load()->request_stop(); });
+  const CommandLine line = parse(arguments);
+  std::vector<FitResult> results(static_cast<std::size_t>(ranks));
+  sim::run({.ranks = ranks, .report = [](std::string_view) {}, .reductions = line.runtime.reductions},
+           [&](Strategy& strategy, int mine) {
+             if (mine == rank) strategy_of_signalled = &strategy;
+             results[static_cast<std::size_t>(mine)] = run_training(strategy, "cpu", line.training).fit;
+           });
+  std::signal(SIGUSR1, SIG_DFL);
+  ::unsetenv("LOCKSTEP_FAULT");
+  for (const FitResult& result : results) {
+    CHECK(result.steps == results.front().steps);
+    CHECK(result.stopped == results.front().stopped);
+  }
+  return results.front();
 }
 
 /// Of 12 steps.
@@ -67,6 +94,37 @@ TEST_CASE("a gpt goes on with AdamW") {
   const TemporaryDirectory folder;
   check_resumed({"--data", folder.write("text", small_text(2000)), "--model", "gpt", "--layers", "1", "--heads", "2",
                  "--embed", "16", "--context", "16", "--weight-decay", "0.1"});
+}
+
+TEST_CASE("a training that one rank is told to stop stops on all after the same step, and goes on from there") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const Arguments arguments{"--data",  images.path(), "--hidden",     "9", "--global-batch", "16",
+                            "--steps", "12",          "--eval-every", "5", "--quiet"};
+  const Trained whole = train_simulated(1, arguments);
+  const Arguments going_on =
+      arguments + Arguments{"--checkpoint-dir", folder.path() / "checkpoints", "--resume", "auto",
+                            "--metrics",        folder.path() / "metrics"};
+  std::mt19937 random{std::random_device{}()};
+  std::int64_t step = 0;
+  for (const int ranks : {2, 8, 4}) {
+    step += 1 + static_cast<std::int64_t>(random() % 3);
+    const int rank = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    CAPTURE(step, ranks, rank);
+    const FitResult stopped = told_to_stop_in(step, ranks, rank, going_on);
+    CHECK((stopped.stopped && stopped.steps == step));
+    CHECK(std::filesystem::exists(folder.path() / "checkpoints" / fmt::format("step-{}", step)));
+  }
+  // Before the first step there is nothing to save, and after the last one nothing to stop.
+  sim::run({.ranks = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
+    if (rank == 1) strategy.request_stop();
+    const FitResult stopped = run_training(strategy, "cpu", parse(going_on).training).fit;
+    CHECK((stopped.stopped && stopped.steps == step));
+  });
+  const FitResult done = told_to_stop_in(12, 4, 2, going_on);
+  CHECK((!done.stopped && done.steps == 12));
+  check_same(whole, train_simulated(1, going_on));
 }
 
 TEST_CASE("a training goes on from a checkpoint of its own alone, and begins anew only where there is none") {

@@ -214,6 +214,7 @@ TEST_CASE("the checkpoint with the lowest loss stays, through a resume") {
   CheckpointManager checkpoints{program.strategy, in(folder)};
   CHECK_FALSE(checkpoints.is_best(std::nan("")));
   checkpoints.save(1, {}, 0.5);
+  CHECK(checkpoints.has_checkpoints());  // also while it is being written
   checkpoints.save(2, {}, 0.25);
   checkpoints.save(3);
   checkpoints.save(4, {}, 0.25);

@@ -1,6 +1,7 @@
 // The trainer that goes on from its checkpoints, as include/README.md shows it.
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -36,5 +37,26 @@ TEST_CASE("a loop of steps goes on after its newest checkpoint") {
   trained.clear();
   run(203);
   CHECK(trained == std::vector<std::int64_t>{200, 201, 202});
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a loop of steps that one rank is told to stop ends on all ranks after a checkpoint") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("lockstep-stopped-" + std::to_string(::getpid()));
+  const auto run = [&](Strategy& strategy, int rank) {
+    CheckpointManager checkpoints{strategy, {.folder = folder, .every = 100}};
+    for (std::int64_t step = 0;; ++step) {
+      strategy.run([&](ReplicaContext&) {
+        if (rank == 1 && step == 4) strategy.request_stop();
+      });
+      if (strategy.stop_requested()) {
+        checkpoints.save(step + 1);
+        checkpoints.finish();
+        throw StoppedError{"stopped after step " + std::to_string(step + 1) + "; the same command goes on from there"};
+      }
+    }
+  };
+  CHECK_THROWS_AS(sim::run({.ranks = 2, .report = [](std::string_view) {}}, run), StoppedError);
+  CHECK(std::filesystem::exists(folder / "step-5"));
   std::filesystem::remove_all(folder);
 }

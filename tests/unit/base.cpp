@@ -23,6 +23,7 @@ TEST_CASE("every error stands for its exit code") {
   CHECK(exit_code_of(AttestationError{""}) == ExitCode::replicas_differ);
   CHECK(exit_code_of(CheckpointError{""}) == ExitCode::checkpoint);
   CHECK(exit_code_of(DivergenceError{""}) == ExitCode::diverged);
+  CHECK(exit_code_of(StoppedError{""}) == ExitCode::stopped);
   CHECK(exit_code_of(ContextError{""}) == ExitCode::failure);
   CHECK(exit_code_of(std::runtime_error{""}) == ExitCode::failure);
 }

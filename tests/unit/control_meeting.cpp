@@ -78,6 +78,26 @@ TEST_CASE("a question hides no difference, and a rank that asks none meets one t
   }
 }
 
+TEST_CASE("a wish to stop travels with the end of a run, from any rank to all") {
+  for (const bool mine : {false, true}) {
+    for (const bool others : {false, true}) {
+      CAPTURE(mine, others);
+      Script script{.others_say = {others, false}};
+      MeetingPoint meeting = meeting_on(script);
+      if (mine) meeting.request_stop();
+      meeting.enter_run();
+      CHECK_FALSE(meeting.stop_requested());
+      meeting.leave_run(0, Here::current());
+      CHECK(meeting.stop_requested() == (mine || others));
+      CHECK(script.calls == Calls{"max"});
+      script.others_say = {};
+      meeting.enter_run();
+      meeting.leave_run(0, Here::current());
+      CHECK(meeting.stop_requested() == (mine || others));
+    }
+  }
+}
+
 TEST_CASE("numbers brought after an agreement cost a max and a broadcast, and where there are none the max alone") {
   Script script{.rank = 1};
   MeetingPoint meeting = meeting_on(script);

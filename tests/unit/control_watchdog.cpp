@@ -316,6 +316,33 @@ TEST_CASE("Ctrl-C ends a process without mpirun by its signal, after a line of i
   CHECK(captured.text() == "\nlockstep: interrupted before the first step, computing\n");
 }
 
+TEST_CASE("a process that saves what it has made has a moment to end by itself") {
+  SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(1));
+  memory.take_over();
+  PhaseTable table{std::move(memory), 1, 0};
+  CapturedStderr captured;
+  const auto status = [&](bool in_time) {
+    ChildProcess alone{[&]() -> int {
+      std::atomic<bool> asked{false};
+      const KeptSignals kept;
+      {
+        const Watchdog watchdog{
+            table, {"a"}, {.on_interrupted = [&] { asked = true; }}, [](ExitCode, Reach) { ::_exit(98); }};
+        while (!asked || !in_time) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+      return 75;
+    }};
+    const auto beats = table.read(0).heartbeat;
+    REQUIRE(eventually([&] { return table.read(0).heartbeat > beats; }));
+    alone.signal(SIGTERM);
+    return alone.wait();
+  };
+  CHECK(status(true) == 75);
+  CHECK(captured.text().empty());
+  CHECK(status(false) == -SIGTERM);
+  CHECK(captured.text() == "lockstep: interrupted before the first step, computing\n");
+}
+
 TEST_CASE("SIGTERM still ends a watched process, with its status") {
   Table table;
   ChildProcess child{[&]() -> int {

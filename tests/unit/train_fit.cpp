@@ -120,12 +120,14 @@ class Losses final : public Observer {
  public:
   std::vector<double> losses;
   std::vector<std::int64_t> samples, evaluations_left;
+  int evaluations_told = 0;
   void on_step(const StepReport& report) override {
     losses.push_back(report.loss);
     samples.push_back(report.samples);
     evaluations_left.push_back(report.evaluations_left);
   }
-  void on_evaluation(const EvaluationReport&) override {}
+  void on_evaluating(const EvaluationProgress&) override { ++evaluations_told; }
+  void on_evaluation(const EvaluationReport&) override { ++evaluations_told; }
 };
 
 /// `count` images of three pixels, black or white, each with a label of its own.
@@ -156,6 +158,7 @@ struct Trained {
   std::vector<std::int64_t> evaluated;
   std::vector<double> losses;
   std::vector<std::int64_t> samples, evaluations_left;
+  int evaluations_told;
   std::vector<double> weights;
   FitResult result;
 };
@@ -174,6 +177,7 @@ Trained train(const TrainingSamples& data, const FitOptions& options, std::int64
           observer.losses,
           observer.samples,
           observer.evaluations_left,
+          observer.evaluations_told,
           model.variables().front().local().to_vector<double>(),
           result};
 }
@@ -376,6 +380,18 @@ TEST_CASE("an evaluation may take the first samples alone, and each step knows h
         std::accumulate(test.bytes.begin() + 1, test.bytes.begin() + 13, 0.) / 12);
   const FitOptions more{.global_batch = 1, .steps = 1, .shards = 4, .evaluation_samples = 100};
   CHECK(train(text(1, 4), test, more).result.last_evaluation.samples == 11);
+}
+
+TEST_CASE("a run that goes on after its last step only evaluates, and tells nobody") {
+  const FitOptions options{.global_batch = 4, .steps = 3, .shards = 1, .start = {.steps = 3, .recent = {{6, 4}}}};
+  const Trained trained = train(images(8), options, 3, column_sums);
+  CHECK(trained.seen.empty());
+  CHECK(trained.losses.empty());
+  CHECK(trained.evaluated == std::vector<std::int64_t>{1});
+  CHECK(trained.evaluations_told == 0);
+  CHECK(trained.result.last_evaluation.step == 3);
+  CHECK(trained.result.samples == 12);
+  CHECK(trained.result.train_loss == 1.5);
 }
 
 TEST_CASE("what goes wrong in a fit is told with its step or its evaluation, and what goes wrong after it is not") {

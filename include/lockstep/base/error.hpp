@@ -19,6 +19,7 @@ enum class ExitCode : int {
   replicas_differ = 6,
   checkpoint = 7,
   diverged = 8,
+  stopped = 75,  ///< as schedulers know it (EX_TEMPFAIL): start the job again to go on
 };
 
 /// Base class of every exception that the library throws on purpose.
@@ -83,6 +84,13 @@ class AttestationError : public Error {
 
 /// The loss of a training is no finite number. Thrown on every rank with the same message.
 class DivergenceError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The job was asked to end early, and everything is in order. Thrown on every rank with the same message, which says
+/// how to go on.
+class StoppedError : public Error {
  public:
   using Error::Error;
 };

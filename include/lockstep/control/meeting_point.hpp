@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -155,6 +156,17 @@ class MeetingPoint {
   /// another signature, and one that holds something else according to `comparison`.
   void leave_run(int strategy, const Here& here, std::string_view result = {}, const Comparison& comparison = {});
 
+  /// LOCAL, from any thread or signal handler. Asks for the end of the job on all ranks. The next end of a run carries
+  /// the wish, at no cost.
+  void request_stop() noexcept { wants_stop_ = true; }
+
+  /// LOCAL. Where else this rank's wish may come from: `asks` is called at each end of a run.
+  void set_stop_source(std::function<bool()> asks) { asks_to_stop_ = std::move(asks); }
+
+  /// Whether any rank had asked for the end of the job before it came to the end of the last run. The same on every
+  /// rank.
+  bool stop_requested() const { return stop_requested_; }
+
   /// COLL, blocking. Ends a run by an exception, which is announced unless every rank knows of it already. Throws as
   /// `fail` does.
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);
@@ -235,6 +247,10 @@ class MeetingPoint {
   using Counts = std::array<std::uint32_t, tag_kinds>;
   Counts counts_in_run_{}, counts_outside_{};
   std::optional<AgreedFailure> failure_;
+  std::atomic<bool> wants_stop_ = false;  ///< this rank
+  static_assert(std::atomic<bool>::is_always_lock_free, "signal handlers set it");
+  std::function<bool()> asks_to_stop_ = [] { return false; };
+  bool stop_requested_ = false;  ///< by any rank, agreed
 };
 
 /// Whether an exception is the program's own, or says that the program did something wrong: then lines about it say

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -14,6 +15,9 @@
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {
+
+/// What SIGTERM does to a job before it ends it.
+enum class OnTermination : std::uint8_t { end, ask_to_stop };
 
 struct RuntimeOptions {
   /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.
@@ -31,6 +35,12 @@ struct RuntimeOptions {
   bool allow_shared_gpu = false;
   /// A rank that is silent, or late for the others, for this long ends the job. Must be positive.
   std::chrono::duration<double> stall_timeout{60};
+  /// A signal, such as SIGUSR1, by which a user or a scheduler asks the job to end early (Strategy::stop_requested);
+  /// mpirun forwards SIGUSR1 to every rank. It does nothing else to the process, also after the runtime. 0 for none.
+  int stop_signal = 0;
+  /// Whether SIGTERM to the whole job, and without mpirun SIGINT, asks for an early end too, before it ends the process
+  /// 0.6 s later: mpirun kills its ranks after a second. For a program that saves what it has made.
+  OnTermination on_termination = OnTermination::end;
   /// Anything else that must be the same on every rank: the program's own options, as text.
   std::string program_options;
 };

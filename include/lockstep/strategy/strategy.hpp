@@ -127,6 +127,14 @@ class Strategy {
   /// InvalidArgument if `step` is not positive.
   void set_step(std::int64_t step, RunKind kind = RunKind::step);
 
+  /// LOCAL, from any thread or signal handler. Asks all ranks of the job to end it early, for good. The agreement that
+  /// ends the next run tells the others. RuntimeOptions::stop_signal does the same for a signal.
+  void request_stop() noexcept;
+
+  /// LOCAL. Whether any rank had asked for an early end by the end of the last run: the same on every rank between two
+  /// runs, so all leave a loop of steps after the same one.
+  bool stop_requested() const;
+
   /// COLL. One step on the next input: takes the input in this strategy's scope, then calls `run(fn, input)`. Returns
   /// nothing, on every rank, if the input is at its end.
   template <class Fn, DistributedInput Input>

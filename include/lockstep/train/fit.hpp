@@ -51,6 +51,7 @@ struct FitResult {
   double samples_per_second = 0;
   double train_loss = 0;  ///< mean per label, by weight, over the last epoch's worth of steps
   EvaluationReport last_evaluation{};
+  bool stopped = false;  ///< early, as a rank asked (Strategy::request_stop)
 };
 
 /// COLL, blocking. Trains `model` on `data`.
@@ -82,6 +83,11 @@ struct FitResult {
 ///
 /// A run that goes on from `start` makes the steps that are left, and everything is as if it had made those before,
 /// too, except times. If none is left, it only evaluates, and tells `observer` nothing.
+///
+/// If a rank asks for an early end (Strategy::request_stop), all ranks stop after the step under way and the evaluation
+/// that is due after it, and `observer` is told (Observer::on_stop). A training that goes on from the state that it was
+/// told last misses nothing. If the ranks know of the wish before the first step, none is made. After the last step
+/// there is nothing to stop.
 ///
 /// Messages name the place of this call, and its runs by the step or the evaluation that they are. Runs after it are
 /// called what they were before it.

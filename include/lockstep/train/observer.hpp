@@ -83,6 +83,10 @@ class Observer {
   /// At the end of a step, after its evaluation, if there is one.
   virtual void on_step_end(const FitState& /*state*/) {}
 
+  /// After `on_step_end` of the last step that is made, if that is not the last of the run because a rank asked for an
+  /// early end.
+  virtual void on_stop(const FitState& /*state*/) {}
+
   /// The replicas were found to differ at the end of `step` (from 1); the run ends.
   virtual void on_drift(std::int64_t /*step*/, const DriftError& /*found*/) {}
 };

@@ -114,6 +114,9 @@ bool has_gpu_kernels(ModelKind model);
 /// `device` goes into the result. A training that is resumed from a checkpoint (CheckpointManager) ends in the bytes of
 /// one that never stopped, on any number of ranks that `fit` names, and so does its file of metrics, except times.
 ///
+/// If a rank asks for an early end (Strategy::request_stop), so `fit.stopped`, the last step is saved like any that is
+/// due, no weights are exported, and there is no sample.
+///
 /// ConfigError on a rank with a wrong option or wrong data, PeerError on the others;
 /// MismatchError if the ranks loaded different data or their kernels differ (Kernels::fingerprint); ConfigError if the
 /// training begins anew and the folder of checkpoints holds some; CheckpointError if none can be resumed, or written,
