@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/printable.hpp>
 #include <lockstep/control/tag.hpp>
 
 #include "apps/lockstep-inspect/comparison.hpp"
@@ -68,7 +69,7 @@ Report report_for(const std::vector<std::string>& arguments) {
 }
 
 void complain(std::string_view what) {
-  const std::string line = fmt::format("lockstep: error: {}\n", printable(one_line(what)));
+  const std::string line = fmt::format("lockstep: error: {}\n", one_line(what));
   (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
