@@ -1,11 +1,8 @@
 #include "apps/lockstep-train/job.hpp"
 
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-
-#include "apps/options/standard_output.hpp"
 
 namespace lockstep {
 namespace {
@@ -31,12 +28,9 @@ std::string train(Strategy& strategy, const std::string& device, const TrainingO
   return text_of(result);
 }
 
-std::string text_of(std::vector<Prediction> predictions) {
+std::string text_of(const std::vector<Prediction>& predictions) {
   std::string lines;
-  for (Prediction& each : predictions) {
-    if (each.text) each.text = printable(*each.text);
-    lines += to_json(each) + "\n";
-  }
+  for (const Prediction& each : predictions) lines += to_json(each) + "\n";
   return lines;
 }
 

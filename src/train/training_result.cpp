@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/digest.hpp>
+#include <lockstep/base/printable.hpp>
 #include <lockstep/train/training.hpp>
 
 namespace lockstep {
@@ -58,12 +59,12 @@ std::string to_json(const EvaluationResult& result) {
 std::string to_json(const Prediction& prediction) {
   nlohmann::ordered_json json{{"index", prediction.index}};
   if (prediction.text) {
-    json["text"] = *prediction.text;
+    json["text"] = printable(*prediction.text);
   } else {
     json["class"] = prediction.label;
     json["probability"] = prediction.probability;
   }
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json.dump();
 }
 
 }  // namespace lockstep

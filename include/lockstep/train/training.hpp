@@ -171,8 +171,7 @@ std::string to_json(const TrainingResult& result);
 /// "weights_digest"}` on one line, with "bits_per_byte" as above, and without "steps" if they are not known.
 std::string to_json(const EvaluationResult& result);
 
-/// `{"index","class","probability"}` or `{"index","text"}` on one line. Bytes of the text that are no UTF-8 are
-/// replaced.
+/// `{"index","class","probability"}` or `{"index","text"}` on one line, with the text as `printable` shows it.
 std::string to_json(const Prediction& prediction);
 
 }  // namespace lockstep
