@@ -10,6 +10,7 @@
 #include <lockstep/base/half.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/base/philox.hpp>
+#include <lockstep/base/printable.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>

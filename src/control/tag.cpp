@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/digest.hpp>
+#include <lockstep/base/printable.hpp>
 #include <lockstep/control/tag.hpp>
 
 namespace lockstep {
@@ -35,7 +36,7 @@ std::string one_line(std::string_view text) {
   std::string line{text};
   std::replace_if(line.begin(), line.end(), is_control, ' ');
   while (!line.empty() && line.back() == ' ') line.pop_back();
-  return line;
+  return printable(line);
 }
 
 std::string site_of(const Here& here) {

@@ -7,7 +7,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "apps/options/standard_output.hpp"
 #include "apps/simulated_training.hpp"
 #include "support/quiet_log.hpp"
 
@@ -293,21 +292,6 @@ TEST_CASE("--quiet is no progress and a log of warnings, unless a level is given
   CHECK(quiet.training.progress == ShowProgress::no);
   CHECK(quiet.log_level == log::Level::warning);
   CHECK(parse({"--log-level", "debug", "--data", "x", "--quiet"}).log_level == log::Level::debug);
-}
-
-TEST_CASE("what a model writes is shown as UTF-8, and as \\x1b where it is none or a terminal obeys it") {
-  const std::string good = "a\tb\nz\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80";
-  CHECK(printable(good) == good);
-  CHECK(printable("\x1b[2J\r\x7f") == "\\x1b[2J\\x0d\\x7f");
-  // A byte of the middle, a sequence that is cut, one that is too long, half of a pair, one beyond Unicode, and U+009B.
-  CHECK(printable("\x80z") == "\\x80z");
-  CHECK(printable("\xe2\x82z") == "\\xe2\\x82z");
-  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");
-  CHECK(printable("\xe0\x80\xaf") == "\\xe0\\x80\\xaf");
-  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
-  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");
-  CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");
-  CHECK(printable(std::string_view{"\xc3\xa4", 1}) == "\\xc3");  // what follows the text is none of it
 }
 
 TEST_CASE("every option of a rank is compared with the others'") {

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <set>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -11,6 +13,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/base/philox.hpp>
+#include <lockstep/base/printable.hpp>
 #include <lockstep/base/shape.hpp>
 
 using namespace lockstep;
@@ -118,4 +121,19 @@ TEST_CASE("a digest is xxHash64 of the bytes, however they came") {
 TEST_CASE("log levels are known by name") {
   CHECK(log::parse_level("warning") == log::Level::warning);
   CHECK_THROWS_WITH(log::parse_level("loud"), Catch::Contains("'loud'") && Catch::Contains("trace, debug, info"));
+}
+
+TEST_CASE("text from anywhere is shown as UTF-8, and as \\x1b where it is none or a terminal obeys it") {
+  const std::string good = "a\tb\nz\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80";
+  CHECK(printable(good) == good);
+  CHECK(printable("\x1b[2J\r\x7f") == "\\x1b[2J\\x0d\\x7f");
+  // A byte of the middle, a sequence that is cut, one that is too long, half of a pair, one beyond Unicode, and U+009B.
+  CHECK(printable("\x80z") == "\\x80z");
+  CHECK(printable("\xe2\x82z") == "\\xe2\\x82z");
+  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");
+  CHECK(printable("\xe0\x80\xaf") == "\\xe0\\x80\\xaf");
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
+  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");
+  CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");
+  CHECK(printable(std::string_view{"\xc3\xa4", 1}) == "\\xc3");  // what follows the text is none of it
 }

@@ -113,6 +113,7 @@ TEST_CASE("control characters in a tag's text become spaces") {
 
 TEST_CASE("one_line keeps what is printable and drops the spaces at the end") {
   CHECK(one_line("first\nsecond\r\n\x1b[31m é\n") == "first second   [31m é");
+  CHECK(one_line("from a file: \xef\x01z") == "from a file: \\xef z");
   CHECK(one_line("\n\n").empty());
   CHECK(one_line("").empty());
 }

@@ -116,7 +116,8 @@ std::string place_of_failure(const Tag& tag);
 /// `here` as "trainer.cpp:120"; empty if the place is unknown (line 0).
 std::string site_of(const Here& here);
 
-/// `text` on one line: line breaks and control characters become spaces.
+/// `text` on one line: line breaks and control characters become spaces, and bytes that are no UTF-8 as `printable` has
+/// them.
 std::string one_line(std::string_view text);
 
 }  // namespace lockstep
