@@ -104,8 +104,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "  mpirun -n 2 lockstep-train --data /usr/share/datasets/fashion-mnist\n"
       "  mpirun -n 4 lockstep-train --cluster-spec cluster.json --data DIR --epochs 10\n"
       "  mpirun -n 2 lockstep-train --model gpt --data book.txt --sample 500\n\n"
-      "The last line on stdout is the result, one JSON object; the text of --sample comes before it. Everything else "
-      "goes to stderr.\n"
+      "The last line on stdout is the result, one JSON object; the text of --sample comes before it, and with "
+      "--predict "
+      "there is a line for each sample instead. Everything else goes to stderr.\n"
       "SIGUSR1, to mpirun or to any rank, saves a checkpoint and ends the training after the step under way.\n"
       "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the replicas "
       "differed, 7 a checkpoint could not be written or read, 8 the training diverged, 75 stopped by SIGUSR1, 1 any "
@@ -115,7 +116,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option("--data", "PATH",
                 "Folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
                 "t10k-labels-idx1-ubyte, plain or .gz; for gpt a text file, plain or .gz, whose last tenth is the test "
-                "set (required)",
+                "set (required, but not for --predict)",
                 [&](const std::string&, const std::string& text) { training.data = text; });
   parser.option("--classes", "N", "Number of classes, for images only; labels are 0 to N-1 (default 10)",
                 [&](const std::string& option, const std::string& text) {
@@ -358,9 +359,15 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
 
   parser.group("Instead of training");
+  bool evaluates = false;
   parser.flag("--eval-only",
               "Evaluate the weights of --resume or --init-from on the test set, and train and save nothing",
-              [&] { line.purpose = Purpose::evaluation; });
+              [&] { evaluates = true; });
+  parser.option(
+      "--predict", "FILE",
+      "Print a JSON line for each sample of FILE, by the weights of --resume or --init-from: the class of each "
+      "image in an IDX file; for gpt, what it writes after each line of a text. Needs no --data",
+      [&](const std::string& option, const std::string& text) { training.predict = parse_file_name(option, text); });
 
   parser.group("Output");
   parser.option(
@@ -372,7 +379,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         of_training.push_back(option);
       });
   parser.option("--sample", "N",
-                "Bytes of text that the trained model writes to stdout before the result; for gpt only",
+                "Bytes of text that the trained model writes to stdout before the result, or after each line of "
+                "--predict (default 64); for gpt only",
                 [&](const std::string& option, const std::string& text) {
                   training.sample = parse_count(option, text, 1, 1 << 20);
                   of_models.add(option, {ModelKind::gpt});
@@ -388,18 +396,27 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   line.answer = parser.parse(argc, argv);
   if (line.answer) return line;
   line.log_level = log_level.value_or(training.progress == ShowProgress::yes ? log::Level::info : log::Level::warning);
-  if (training.data.empty())
+  const bool predicts = !training.predict.empty();
+  if (evaluates && predicts)
+    throw ConfigError{"--eval-only and --predict were both given: expected at most one of the two"};
+  line.purpose = evaluates ? Purpose::evaluation : predicts ? Purpose::prediction : Purpose::training;
+  if (training.data.empty() && !predicts)
     throw ConfigError{
         "--data is missing: expected a folder of images (IDX files, plain or .gz) or a text file (plain or .gz); "
         "lockstep-train --help lists the options"};
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
-  if (line.purpose == Purpose::evaluation && !of_training.empty())
-    throw ConfigError{fmt::format("{}: expected only in a training, not with --eval-only", of_training.front())};
   const bool initialized = !training.initial_weights.file.empty();
-  if (line.purpose == Purpose::evaluation && !initialized && training.resume.from == Resume::From::none)
-    throw ConfigError{
-        "--eval-only: expected --resume auto, --resume DIR or --init-from FILE, with weights to evaluate"};
+  if (line.purpose != Purpose::training) {
+    const char* const instead = predicts ? "--predict" : "--eval-only";
+    if (!of_training.empty())
+      throw ConfigError{fmt::format("{}: expected only in a training, not with {}", of_training.front(), instead)};
+    if (!initialized && training.resume.from == Resume::From::none)
+      throw ConfigError{fmt::format(
+          "{}: expected --resume auto, --resume DIR or --init-from FILE, with the weights to use", instead)};
+    if (predicts && training.evaluation_samples) throw ConfigError{"--eval-samples: expected no --predict"};
+    if (predicts && !training.exported_weights.empty()) throw ConfigError{"--export: expected no --predict"};
+  }
   if (initialized && (training.resume.from == Resume::From::path ||
                       (line.purpose != Purpose::training && training.resume.from != Resume::From::none)))
     throw ConfigError{"--init-from and --resume were both given: expected at most one of the two"};

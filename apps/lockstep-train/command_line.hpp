@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-enum class Purpose : std::uint8_t { training, evaluation };
+enum class Purpose : std::uint8_t { training, evaluation, prediction };
 
 struct CommandLine {
   Purpose purpose = Purpose::training;

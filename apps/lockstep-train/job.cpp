@@ -1,5 +1,8 @@
 #include "apps/lockstep-train/job.hpp"
 
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "apps/options/standard_output.hpp"
@@ -28,12 +31,22 @@ std::string train(Strategy& strategy, const std::string& device, const TrainingO
   return text_of(result);
 }
 
+std::string text_of(std::vector<Prediction> predictions) {
+  std::string lines;
+  for (Prediction& each : predictions) {
+    if (each.text) each.text = printable(*each.text);
+    lines += to_json(each) + "\n";
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string run_job(Strategy& strategy, const std::string& device, const CommandLine& line) {
   switch (line.purpose) {
     case Purpose::training: return train(strategy, device, line.training);
     case Purpose::evaluation: return text_of(run_evaluation(strategy, device, line.training));
+    case Purpose::prediction: return text_of(run_prediction(strategy, line.training));
   }
   return {};
 }

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// COLL, blocking. Trains or evaluates, as the command line asks. Returns what the chief is to write to stdout.
-/// StoppedError on all ranks if the training ended early because a rank was asked to.
+/// COLL, blocking. Trains, evaluates or predicts, as the command line asks. Returns what the chief is to write to
+/// stdout. StoppedError on all ranks if the training ended early because a rank was asked to.
 std::string run_job(Strategy& strategy, const std::string& device, const CommandLine& line);
 
 }  // namespace lockstep

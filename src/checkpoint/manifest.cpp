@@ -49,6 +49,7 @@ std::string digest_of_content(const Json& json) {
 
 Manifest from_json(const Json& json) {
   Manifest manifest;
+  manifest.program = json.value("program", "");
   manifest.step = number_from<std::int64_t>(json, "step");
   if (const auto best = json.find("best"); best != json.end())
     manifest.best = {number_from<std::int64_t>(*best, "step"), best->at("loss").get<double>()};
@@ -81,7 +82,7 @@ std::string to_json(const Manifest& manifest) {
     for (const auto& [name, digest] : file.digests) digests[name] = to_hex(digest);
     files[file.name] = {{"bytes", file.bytes}, {"digests", std::move(digests)}};
   }
-  Json json{{"format", format}, {"program", "lockstep " LOCKSTEP_VERSION}, {"step", manifest.step}};
+  Json json{{"format", format}, {"program", manifest.program}, {"step", manifest.step}};
   if (manifest.best) json["best"] = {{"step", manifest.best->step}, {"loss", manifest.best->loss}};
   json["training"] = std::move(training);
   json["kernels"] = manifest.kernels;

@@ -28,13 +28,14 @@ struct Manifest {
   std::string kernels;
   ProgramState state;
   std::vector<File> files;
+  std::string program = "lockstep " LOCKSTEP_VERSION;  ///< which wrote it
   bool operator==(const Manifest&) const = default;
 
   /// Null if there is none of that name.
   const File* file(std::string_view name) const;
 };
 
-/// As JSON, with the version of the format and of this program.
+/// As JSON, with the version of the format.
 std::string to_json(const Manifest& manifest);
 
 /// The opposite. CheckpointError, which names `source`, for any fault, and for a newer format.

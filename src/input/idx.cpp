@@ -207,6 +207,13 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
   return data;
 }
 
+ImageSet load_images(const fs::path& file) {
+  if (!is_there(file)) fail(file, "does not exist; expected an IDX file of images, plain or packed (gzip)");
+  Idx images = read_idx(file, image_format);
+  std::vector<std::uint8_t> labels(static_cast<std::size_t>(images.extents[0]));
+  return {images.extents[1], images.extents[2], std::move(images.bytes), std::move(labels)};
+}
+
 std::uint64_t digest(const ImageData& data) {
   Digest all;
   update(all, data.train);

@@ -29,6 +29,10 @@ ops::BatchLoss Convnet::evaluate_shard(const SampleBatch& shard) {
   return network_->evaluate_shard(shard);
 }
 
+std::vector<double> Convnet::logits(const SampleBatch& batch) {
+  return network_->logits(batch);
+}
+
 std::int64_t Convnet::statistics() const {
   return network_->statistics();
 }

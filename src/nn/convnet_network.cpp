@@ -156,6 +156,15 @@ ops::BatchLoss Convnet::Network::evaluate_shard(const SampleBatch& shard) {
                                          shard.samples);
 }
 
+std::vector<double> Convnet::Network::logits(const SampleBatch& batch) {
+  require_images(batch);
+  if (batch.samples == 0) return {};
+  reserve(1, batch.inputs.shape().front());
+  const Pass pass{.shards = {{batch, activations_.front()}}};
+  forward(pass);
+  return to_doubles(first_rows(of(pass.shards.front(), activations_.front().logits), batch.samples));
+}
+
 void Convnet::Network::require_images(const SampleBatch& shard) const {
   require_shard(shard, {.model = "a convnet", .dtype = options_.dtype, .columns = options_.height * options_.width});
 }

@@ -29,6 +29,7 @@ class Convnet::Network final : private JointModel {
   ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients);
   JointModel* joint() { return options_.batch_norm == BatchNormKind::whole_batch ? this : nullptr; }
   ops::BatchLoss evaluate_shard(const SampleBatch& shard);
+  std::vector<double> logits(const SampleBatch& batch);
 
   std::int64_t statistics() const;
   void absorb_statistics(const TensorView& total, std::int64_t samples);

@@ -111,10 +111,7 @@ std::vector<double> Gpt::logits(std::span<const std::int32_t> tokens) {
   window.resize(static_cast<std::size_t>(options_.context));
   const Tensor input = Tensor::copy_of(Tensor::from(window, {1, options_.context}).view(), stream_);
   forward(input.view());
-  const TensorView rows = flattened(activations_.logits).slice(0, count * options_.vocabulary);
-  if (options_.dtype == DType::f64) return rows.to_vector<double>();
-  const auto values = rows.to_vector<float>();
-  return {values.begin(), values.end()};
+  return to_doubles(flattened(activations_.logits).slice(0, count * options_.vocabulary));
 }
 
 void Gpt::forward(const TensorView& tokens) {

@@ -104,6 +104,13 @@ ops::BatchLoss Mlp::evaluate_shard(const SampleBatch& shard) {
   return kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples);
 }
 
+std::vector<double> Mlp::logits(const SampleBatch& batch) {
+  require(batch);
+  if (batch.samples == 0) return {};
+  forward(batch.inputs.view(), 1);
+  return to_doubles(output(layers_.size() - 1, batch.samples));
+}
+
 void Mlp::require(const SampleBatch& shard) const {
   require_shard(shard, {.model = "an mlp", .dtype = options_.dtype, .columns = options_.inputs});
 }

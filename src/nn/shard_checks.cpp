@@ -39,4 +39,10 @@ TensorView first_rows(const TensorView& view, std::int64_t rows) {
   return rows_from(view, 0, rows);
 }
 
+std::vector<double> to_doubles(const TensorView& view) {
+  if (view.dtype() == DType::f64) return view.to_vector<double>();
+  const auto values = view.to_vector<float>();
+  return {values.begin(), values.end()};
+}
+
 }  // namespace lockstep::nn

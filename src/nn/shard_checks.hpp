@@ -1,9 +1,10 @@
-// Checks of models' shards.
+// Checks of models' shards, and views of them.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/input/batch.hpp>
 #include <lockstep/nn/model.hpp>
@@ -29,5 +30,8 @@ TensorView rows_from(const TensorView& view, std::int64_t first, std::int64_t ro
 
 /// The first `rows` rows.
 TensorView first_rows(const TensorView& view, std::int64_t rows);
+
+/// The elements of a view of f32 or f64, on any device.
+std::vector<double> to_doubles(const TensorView& view);
 
 }  // namespace lockstep::nn

@@ -30,7 +30,9 @@ AdamW::AdamW(const AdamWOptions& options, std::shared_ptr<const ops::Kernels> ke
     : Optimizer{{.learning_rate = options.learning_rate,
                  .weight_decay = options.weight_decay,
                  .clip_norm = options.clip_norm,
-                 .name = options.name},
+                 .name = options.name,
+                 .settings = fmt::format("betas {} and {}, epsilon {}", options.moments.beta1, options.moments.beta2,
+                                         options.moments.epsilon)},
                 std::move(kernels)},
       moments_{options.moments} {
   require_beta("beta1", moments_.beta1);

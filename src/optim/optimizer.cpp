@@ -20,21 +20,24 @@
 namespace lockstep {
 namespace {
 
-// How much of a text a tag keeps readable, less what surrounds the list of variables.
-constexpr std::size_t readable_list = Tag::text_capacity - 56;
-
 constexpr std::string_view apply_call = "apply_gradients";
 
-/// "'w' f32[2, 3], 'b' f32[3]": what the ranks compare. A long list begins with its length and its digest, so that a
-/// difference at its end still shows in a message.
+/// "'w' f32[2, 3], 'b' f32[3]": what the ranks compare.
 std::string list_of(std::span<const Variable> variables) {
   if (variables.empty()) return "no variables";
   std::string list;
   for (const Variable& variable : variables)
     list += fmt::format("{}{} {}{}", list.empty() ? "" : ", ", variable.label(), name_of(variable.dtype()),
                         to_string(variable.shape()));
-  if (list.size() <= readable_list) return list;
-  return fmt::format("{} variables (digest {}) {}", variables.size(), to_hex(digest_of(list)), list);
+  return list;
+}
+
+/// The options that stay the same from step to step: ", momentum 0.9, weight decay 0.01".
+std::string settings_of(const std::string& own, double weight_decay, std::optional<double> clip_norm) {
+  std::string settings = own.empty() ? "" : ", " + own;
+  if (weight_decay > 0) settings += fmt::format(", weight decay {}", weight_decay);
+  if (clip_norm) settings += fmt::format(", norm up to {}", *clip_norm);
+  return settings;
 }
 
 void require_applicable(const detail::Call& call, Strategy& strategy, const Variable& variable) {
@@ -114,6 +117,7 @@ class Optimizer::Plan {
     require_no_duplicates({apply_call, here}, variables_);
     ranges_ = store_->ranges(variables_, here);
     list_ = list_of(variables_);
+    marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
     plan_pieces();
     plan_updates(decay);
   }
@@ -177,7 +181,9 @@ class Optimizer::Plan {
   std::span<const TensorView> homes() const { return homes_; }
   std::span<const FlatRange> ranges() const { return ranges_; }
   std::span<const RangeUpdate> updates() const { return updates_; }
-  const std::string& list() const { return list_; }
+  /// As much of it as a message has room for. A longer list begins with its length and its digest, so that a difference
+  /// at its end still shows.
+  const std::string& list(std::size_t room) const { return list_.size() <= room ? list_ : marked_list_; }
 
  private:
   /// Numbers the gradients in the order of memory, and measures each with the padding after it.
@@ -221,7 +227,7 @@ class Optimizer::Plan {
   std::vector<std::size_t> pieces_;                      ///< the number of each in the order of memory
   std::vector<std::vector<std::int64_t>> piece_counts_;  ///< in each range
   std::vector<RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay
-  std::string list_;
+  std::string list_, marked_list_;
 };
 
 std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables, Here here) {
@@ -242,6 +248,7 @@ Optimizer::Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels)
   if (rules_.clip_norm && (!(*rules_.clip_norm > 0) || std::isinf(*rules_.clip_norm)))
     throw InvalidArgument{
         fmt::format("the norm to clip gradients to is {}; expected a positive number", *rules_.clip_norm)};
+  settings_ = settings_of(rules_.settings, rules_.weight_decay, rules_.clip_norm);
 }
 
 Optimizer::~Optimizer() = default;
@@ -363,8 +370,10 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   if (request.computation) how += ", agreed first";
   if (request.computation && !request.computation->sums.counts.empty())
     how += fmt::format(", with {}", describe(request.computation->sums));
-  // Includes the step, because ranks that count differently have different learning rates.
-  const std::string batch = fmt::format("step {}: {}: {}", plan.store().counted(counter_) + 1, how, plan.list());
+  const std::int64_t steps = plan.store().counted(counter_);
+  std::string batch =
+      fmt::format("step {} at rate {}{}: {}: ", steps + 1, rules_.learning_rate.at(steps), settings_, how);
+  batch += plan.list(Tag::text_capacity - std::min(batch.size(), Tag::text_capacity));
   if (request.computation)
     return context.declared_step(
         batch,

@@ -16,7 +16,8 @@ Sgd::Sgd(const SgdOptions& options, std::shared_ptr<const ops::Kernels> kernels)
     : Optimizer{{.learning_rate = options.learning_rate,
                  .weight_decay = options.weight_decay,
                  .clip_norm = options.clip_norm,
-                 .name = options.name},
+                 .name = options.name,
+                 .settings = options.momentum != 0 ? fmt::format("momentum {}", options.momentum) : ""},
                 std::move(kernels)},
       momentum_{options.momentum} {
   // Written so that NaN fails.

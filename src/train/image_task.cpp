@@ -27,16 +27,24 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
 class ImageTask final : public TrainingTask {
  public:
   explicit ImageTask(const TrainingOptions& options)
-      : options_{options}, data_{load_image_data(options.data, options.classes)} {}
+      : options_{options},
+        data_{options.predict.empty() ? load_image_data(options.data, options.classes)
+                                      : ImageData{load_images(options.predict), {}}} {}
 
   TrainingSamples samples() const override { return {train_, test_}; }
   std::uint64_t data_digest() const override { return digest(data_); }
   void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
-    model_ = create_model(strategy, std::move(kernels));
+    if (options_.model == ModelKind::convnet)
+      keep(std::make_unique<nn::Convnet>(strategy, convnet(), std::move(kernels)));
+    else
+      keep(std::make_unique<nn::Mlp>(strategy, mlp(), std::move(kernels)));
     return *model_;
   }
   std::string write_sample() override { return {}; }
+  std::unique_ptr<Predictor> make_predictor(Stream& stream) override {
+    return make_image_predictor(logits_, data_.train, options_.dtype, stream);
+  }
 
  private:
   nn::MlpOptions mlp() const {
@@ -55,7 +63,11 @@ class ImageTask final : public TrainingTask {
             .dtype = options_.dtype,
             .seed = options_.seed};
   }
-  std::unique_ptr<nn::Model> create_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) const;
+  template <class Model>
+  void keep(std::unique_ptr<Model> model) {
+    logits_ = [of = model.get()](const SampleBatch& batch) { return of->logits(batch); };
+    model_ = std::move(model);
+  }
 
   void require_mlp_fits(const Room& room) const;
   void require_convnet_fits(const Room& room) const;
@@ -64,6 +76,7 @@ class ImageTask final : public TrainingTask {
   ImageData data_;
   ImageSamples train_{data_.train, options_.dtype}, test_{data_.test, options_.dtype};
   std::unique_ptr<nn::Model> model_;
+  Logits logits_;  ///< its
 };
 
 void ImageTask::require_model_fits(const FitOptions&, const Room& room) const {
@@ -87,13 +100,6 @@ void ImageTask::require_convnet_fits(const Room& room) const {
   const std::int64_t pooled = (model.height - 4) / 2 * ((model.width - 4) / 2) * model.filters[1];
   require_memory(options_, {.weights = weights_between({pooled, model.hidden, model.classes})}, room,
                  fmt::format("--model convnet for images of {}", images), "smaller images");
-}
-
-std::unique_ptr<nn::Model> ImageTask::create_model(Strategy& strategy,
-                                                   std::shared_ptr<const ops::Kernels> kernels) const {
-  if (options_.model == ModelKind::convnet)
-    return std::make_unique<nn::Convnet>(strategy, convnet(), std::move(kernels));
-  return std::make_unique<nn::Mlp>(strategy, mlp(), std::move(kernels));
 }
 
 }  // namespace

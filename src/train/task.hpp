@@ -11,6 +11,7 @@
 #include <lockstep/train/training.hpp>
 
 #include "train/model_memory.hpp"
+#include "train/predictor.hpp"
 
 namespace lockstep {
 
@@ -33,10 +34,14 @@ class TrainingTask {
 
   /// LOCAL. The text that the options ask the trained model to write; empty if none.
   virtual std::string write_sample() = 0;
+
+  /// LOCAL. For a run whose data are what is to be predicted (TrainingOptions::predict). Lives as long as the task and
+  /// its model.
+  virtual std::unique_ptr<Predictor> make_predictor(Stream& stream) = 0;
 };
 
-/// LOCAL. Reads the data. ConfigError if they, or the options of the model, are wrong. All defaults in `options` must
-/// be filled in, and `options` must outlive the result.
+/// LOCAL. Reads the data, or what is to be predicted. ConfigError if they, or the options of the model, are wrong. All
+/// defaults in `options` must be filled in, and `options` must outlive the result.
 std::unique_ptr<TrainingTask> load_image_task(const TrainingOptions& options);
 std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options);
 

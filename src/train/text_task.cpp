@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/shards.hpp>
@@ -42,17 +43,30 @@ const TrainingOptions& checked(const TrainingOptions& options) {
 
 class TextTask final : public TrainingTask {
  public:
-  explicit TextTask(const TrainingOptions& options)
-      : options_{checked(options)}, data_{load_text_data(options.data, options.context)} {}
+  explicit TextTask(const TrainingOptions& options) : options_{checked(options)} {
+    if (options.predict.empty())
+      data_ = load_text_data(options.data, options.context);
+    else
+      lines_ = load_text_lines(options.predict);
+  }
 
   TrainingSamples samples() const override { return {train_, test_}; }
-  std::uint64_t data_digest() const override { return digest(data_); }
+  std::uint64_t data_digest() const override {
+    Digest all;
+    all.update(fmt::format("{}", digest(data_)));
+    for (const std::string& line : lines_) all.update(line).update("\n");
+    return options_.predict.empty() ? digest(data_) : all.value();
+  }
   void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
     return model_.emplace(strategy, gpt(), std::move(kernels));
   }
   std::string write_sample() override {
     return options_.sample == 0 ? "" : generate(*model_, prompt, {.length = options_.sample, .seed = options_.seed});
+  }
+  std::unique_ptr<Predictor> make_predictor(Stream&) override {
+    constexpr std::int64_t usual_length = 64;
+    return make_text_predictor(*model_, lines_, options_.sample > 0 ? options_.sample : usual_length, options_.seed);
   }
 
  private:
@@ -67,6 +81,7 @@ class TextTask final : public TrainingTask {
 
   const TrainingOptions& options_;
   TextData data_;
+  std::vector<std::string> lines_;  ///< to predict
   TextSamples train_{data_.train}, test_{data_.test};
   std::optional<nn::Gpt> model_;
 };
@@ -76,7 +91,8 @@ void TextTask::require_model_fits(const FitOptions& fit, const Room& room) const
   const auto layers = static_cast<double>(model.layers), heads = static_cast<double>(model.heads),
              width = static_cast<double>(model.width), context = static_cast<double>(model.context),
              vocabulary = static_cast<double>(model.vocabulary);
-  const std::int64_t batch = BatchSchedule{train_.count(), fit.global_batch}.largest_batch();
+  const std::int64_t batch =
+      options_.predict.empty() ? BatchSchedule{train_.count(), fit.global_batch}.largest_batch() : 1;
   const auto windows = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
   // Weights of a block: queries, keys and values, the output of the heads, and two layers whose inner width is four
   // times the outer. Activations: the results of these and of the norms, and each head's weight of any position for any

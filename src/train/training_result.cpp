@@ -55,4 +55,15 @@ std::string to_json(const EvaluationResult& result) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+std::string to_json(const Prediction& prediction) {
+  nlohmann::ordered_json json{{"index", prediction.index}};
+  if (prediction.text) {
+    json["text"] = *prediction.text;
+  } else {
+    json["class"] = prediction.label;
+    json["probability"] = prediction.probability;
+  }
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 }  // namespace lockstep

@@ -260,6 +260,27 @@ TEST_CASE(
       short_run());
 }
 
+TEST_CASE("a prediction is refused without weights, with what it does not do, and of a file of something else") {
+  const TemporaryDirectory folder;
+  const std::string text = folder.write("text", "no image"), empty = folder.write("empty", "");
+  const Arguments weights{"--init-from", "file"};
+  check_all(
+      {
+          {{"--predict", ""}, {"--predict '': expected the name of a file"}},
+          {{"--predict", text}, {"--predict: expected --resume auto, --resume DIR or --init-from FILE"}},
+          {weights + Arguments{"--predict", text, "--eval-only"}, {"--eval-only and --predict were both given"}},
+          {weights + Arguments{"--predict", text, "--steps", "3"}, {"--steps: expected only in a training, not with "}},
+          {weights + Arguments{"--predict", text, "--eval-samples", "3"}, {"--eval-samples: expected no --predict"}},
+          {weights + Arguments{"--predict", text, "--export", "file"}, {"--export: expected no --predict"}},
+          {weights + Arguments{"--predict", text}, {text + ": wrong magic number"}},
+          {weights + Arguments{"--predict", "/nothing"}, {"/nothing: does not exist; expected an IDX file of images"}},
+          {weights + Arguments{"--predict", empty, "--model", "gpt"}, {empty + ": is empty; expected 1 line or more"}},
+          {weights + Arguments{"--predict", "/nothing", "--model", "gpt"},
+           {"/nothing: does not exist; expected a text"}},
+      },
+      {});
+}
+
 TEST_CASE("a pattern that freezes no variable is refused with the names, and one that freezes all") {
   check_all(
       {

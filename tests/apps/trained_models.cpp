@@ -1,9 +1,11 @@
 // What is done with a trained model, on simulated ranks: evaluating it without training, beginning another training
-// with its weights, all or some of which change, and writing them to a file.
+// with its weights, all or some of which change, writing them to a file,
+// and predicting samples without labels.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,15 @@ std::vector<float> tensor_in(const std::filesystem::path& file, const std::strin
     elements = variable.local().to_vector<float>();
   });
   return elements;
+}
+
+/// The lines that a prediction prints.
+std::vector<Json> predictions(int ranks, const Arguments& arguments) {
+  const Trained printed = train_simulated(ranks, arguments);
+  std::vector<Json> lines;
+  std::istringstream all{printed.written + printed.result.dump()};
+  for (std::string line; std::getline(all, line);) lines.push_back(Json::parse(line));
+  return lines;
 }
 
 /// Requires that the evaluations of two runs have the same bits.
@@ -279,4 +290,54 @@ TEST_CASE("any number of ranks trains what is not frozen to the same bytes, and 
     CHECK_THROWS_WITH(train_simulated(2, three + resumed + Arguments{"--freeze", "*bias"}),
                       Catch::Contains("is of a training with frozen variables "));
   }
+}
+
+TEST_CASE("images are predicted in their order, as an evaluation counts them, on any number of ranks") {
+  const QuietLog quiet;
+  // More than are predicted in one round, and no multiple of what a rank takes at once.
+  const ImageFiles images{{.train = 90, .test = 4200, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const Arguments model = GENERATE(Arguments{"--hidden", "5"}, Arguments{"--model", "convnet", "--batch-norm"});
+  const std::string weights = folder.path() / "weights";
+  const Arguments training{"--data", images.path(), "--steps", "5", "--export", weights};
+  const bool is_convnet = model.front() == "--model";
+  const Arguments few = is_convnet ? Arguments{"--eval-samples", "100"} : Arguments{};
+  const std::int64_t count = is_convnet ? 100 : 4200;
+  const Trained trained = train_simulated(2, Arguments{"--quiet"} + model + training + few);
+  // The same images in a file of their own.
+  const std::string file = folder.write("images", lockstep::test::images(static_cast<std::uint32_t>(count), 8, 8));
+  const Arguments prediction = Arguments{"--quiet", "--predict", file, "--init-from", weights} + model;
+  const std::vector<Json> found = predictions(1, prediction);
+  REQUIRE(std::ssize(found) == count);
+  std::int64_t right = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Json& line = found[static_cast<std::size_t>(i)];
+    CHECK(line["index"] == i);
+    CHECK(line["probability"] >= 0.1);
+    CHECK(line["probability"] <= 1);
+    right += line["class"] == i % 10 ? 1 : 0;
+  }
+  CHECK(static_cast<double>(right) / static_cast<double>(count) == trained.result["eval_accuracy"]);
+  for (const int ranks : {2, 8}) CHECK(predictions(ranks, prediction) == found);
+}
+
+TEST_CASE("a gpt writes after each line of a text, and after an empty first one what it writes as a sample") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const Arguments model{"--model", "gpt",       "--layers", "1",       "--heads",  "2", "--embed",
+                        "16",      "--context", "16",       "--quiet", "--sample", "20"};
+  const std::string checkpoints = folder.path() / "checkpoints";
+  const Trained trained = train_simulated(2, model + Arguments{"--data", folder.write("text", small_text(2000)),
+                                                               "--steps", "2", "--checkpoint-dir", checkpoints});
+  const std::string lines = folder.write("lines", "\nthe ranks\n\nsum\nthe last, without a line break");
+  const Arguments prediction = model + Arguments{"--predict", lines, "--resume", checkpoints + "/step-2"};
+  const std::vector<Json> found = predictions(1, prediction);
+  REQUIRE(found.size() == 5);
+  CHECK(found[0]["text"].get<std::string>() + "\n" == trained.written);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    CHECK(found[i]["index"] == i);
+    CHECK(bytes_of(found[i]["text"]) == 20);
+    if (i > 0) CHECK(found[i]["text"] != found[0]["text"]);
+  }
+  for (const int ranks : {2, 4}) CHECK(predictions(ranks, prediction) == found);
 }

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
 #include "support/ranks.hpp"
@@ -122,6 +123,30 @@ TEST_CASE("what a rank finds wrong by itself costs no agreement, and the step ca
     optimizer.apply_gradients(context, std::vector<Gradient>{{of({1, 1, 1}), program.w}});
   });
   CHECK(program.weight()[0] == static_cast<float>(-ranks()));
+}
+
+TEST_CASE("an optimizer with other options on one rank is a mismatch that shows both") {
+  if (ranks() == 1) return;
+  Program program;
+  const std::vector<Gradient> gradients{{of({1, 1, 1}), program.w}};
+  const auto mismatch = [&](auto usual, auto odd) {
+    return mismatch_of([&] {
+      if (odd_one())
+        program.step(odd, gradients);
+      else
+        program.step(usual, gradients);
+    });
+  };
+  using Catch::Contains;
+  CHECK_THAT(mismatch(Sgd{{.learning_rate = 0.1}}, Sgd{{.learning_rate = 0.2}}),
+             Contains("step 1 at rate 0.1: ") && Contains("step 1 at rate 0.2: "));
+  CHECK_THAT(mismatch(Sgd{{.learning_rate = 0.1}}, Sgd{{.learning_rate = 0.1, .momentum = 0.5, .weight_decay = 0.01}}),
+             Contains("at rate 0.1: ") && Contains("at rate 0.1, momentum 0.5, weight decay 0.01: "));
+  CHECK_THAT(mismatch(AdamW{{.learning_rate = 0.1}}, AdamW{{.learning_rate = 0.1, .clip_norm = 2}}),
+             Contains(", epsilon 1e-08: ") && Contains(", epsilon 1e-08, norm up to 2: "));
+  CHECK_THAT(mismatch(AdamW{{.learning_rate = 0.1}}, AdamW{{.learning_rate = 0.1, .moments = {.beta2 = 0.99}}}),
+             Contains("betas 0.9 and 0.999") && Contains("betas 0.9 and 0.99,"));
+  CHECK(program.weight() == std::vector<float>{0, 0, 0});
 }
 
 TEST_CASE("gradients of other variables on one rank are a mismatch that shows both lists") {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -27,6 +28,10 @@ struct TextData {
 /// missing, cannot be read or unpacked, is too short for a sample in each part, or holds more than 2 GiB.
 /// InvalidArgument unless `context` is positive.
 TextData load_text_data(const std::filesystem::path& path, std::int64_t context);
+
+/// Reads the lines of such a file, without their line breaks; a break at the end of the file begins no other line.
+/// ConfigError as above, and for a file without lines.
+std::vector<std::string> load_text_lines(const std::filesystem::path& path);
 
 /// A digest of the bytes and how they are cut. It is equal on two ranks that loaded the same data, packed or not.
 std::uint64_t digest(const TextData& data);

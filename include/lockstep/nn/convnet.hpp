@@ -48,6 +48,10 @@ class Convnet final : public Model {
   JointModel* joint() override;
   ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
+  /// LOCAL, blocking. The logits of each sample present, as [samples, classes] row by row, by the moving averages.
+  /// InvalidArgument as train_shard.
+  std::vector<double> logits(const SampleBatch& batch);
+
   /// Its batch norm layers' statistics, one layer after the other.
   std::int64_t statistics() const override;
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;

@@ -41,6 +41,10 @@ class Mlp final : public Model {
                               const GradientBuffer& sum) override;
   ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
+  /// LOCAL, blocking. The logits of each sample present, as [samples, classes] row by row. InvalidArgument as
+  /// train_shard.
+  std::vector<double> logits(const SampleBatch& batch);
+
  private:
   /// Memory for the activations of the largest number of rows so far, so that a step allocates nothing.
   struct Workspace {

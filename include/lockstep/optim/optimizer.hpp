@@ -77,7 +77,8 @@ struct GradientComputation {
 ///
 /// Each apply_gradients is COLL and blocking: exactly one merge_call, and one agreement. Every rank calls the same
 /// overload with gradients of the same variables in the same order (there may be none); otherwise all throw
-/// MismatchError. The replicas' gradients are added up by the strategy's reductions (ReductionOptions). With reductions
+/// MismatchError; and so they do if the ranks differ in the number of the step, its learning rate, or other options of
+/// the optimizer. The replicas' gradients are added up by the strategy's reductions (ReductionOptions). With reductions
 /// in the fixed order, the bits of the step depend on the gradients' values alone. Other variables stay as they are.
 ///
 /// Before the agreement, and on this rank only: ContextError outside replica context, for a variable without memory,
@@ -178,6 +179,8 @@ class Optimizer {
     std::optional<double> clip_norm = {};
     /// Names the step counter. Optimizers of one name count together.
     std::string name = "optimizer";
+    /// The optimizer's other options in words, for the ranks to compare: "momentum 0.9".
+    std::string settings = {};
   };
 
   /// If `kernels` is null, takes the automatic choice for the device of the variables. The model may share them.
@@ -220,6 +223,7 @@ class Optimizer {
 
   Rules rules_;
   std::string counter_;                          ///< the store's name of the step counter
+  std::string settings_;                         ///< all options but the learning rate, as the ranks compare them
   std::shared_ptr<const ops::Kernels> kernels_;  ///< chosen by the first step if none were given
   std::shared_ptr<const Plan> plan_;  ///< of the last call, since most programs give the same variables every time
   Last last_;

@@ -53,7 +53,7 @@ struct TrainingOptions {
   std::int64_t heads = 4;   ///< a divisor of `embed`
   std::int64_t embed = 128;
   std::int64_t context = 128;  ///< bytes in a sample
-  std::int64_t sample = 0;     ///< bytes that the trained model writes
+  std::int64_t sample = 0;     ///< bytes that the trained model writes; 64 after each line of `predict`, if 0
 
   /// At most one of the two. If both are empty: 5 epochs, or 1 for text.
   std::optional<std::int64_t> epochs, steps;
@@ -90,6 +90,8 @@ struct TrainingOptions {
   bool keep_best_checkpoint = false;  ///< saves one after an evaluation with the lowest loss so far; the best stays
   bool checkpoints_optional = false;  ///< one that cannot be written is a warning
   Resume resume = {};
+  /// For `run_prediction`: an IDX file of images, or a text with a sample in each line, instead of `data`.
+  std::filesystem::path predict;
   std::vector<std::string> freeze;         ///< globs on the names of variables that no step updates
   InitialWeights initial_weights = {};     ///< unless the training is resumed
   std::filesystem::path exported_weights;  ///< the file for the weights at the end; if empty, none
@@ -143,6 +145,21 @@ struct EvaluationResult {
 /// ConfigError if the options name no weights, CheckpointError if there are none.
 EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
+/// What a model says of a sample.
+struct Prediction {
+  std::int64_t index;                    ///< of the sample, from 0
+  std::int64_t label = 0;                ///< the likeliest class of an image, the lowest of several
+  double probability = 0;                ///< of this class
+  std::optional<std::string> text = {};  ///< the bytes that a model of text writes instead
+};
+
+/// COLL, blocking. Restores the weights that `options` name, and predicts each sample of TrainingOptions::predict. The
+/// predictions are on the chief, in the order of the samples, and the same on any number of ranks; the other ranks
+/// return none. Of all other options, those of model and device matter, and for text `sample` and `seed`.
+///
+/// Throws as run_evaluation does, and InvalidArgument if a model of text has weights that are not finite.
+std::vector<Prediction> run_prediction(Strategy& strategy, const TrainingOptions& options);
+
 /// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.
 std::uint64_t weights_digest(const VariableList& variables);
 
@@ -153,5 +170,9 @@ std::string to_json(const TrainingResult& result);
 /// `{"ranks","shards","device","model","weights","steps","eval_samples","seconds","eval_loss","eval_accuracy",
 /// "weights_digest"}` on one line, with "bits_per_byte" as above, and without "steps" if they are not known.
 std::string to_json(const EvaluationResult& result);
+
+/// `{"index","class","probability"}` or `{"index","text"}` on one line. Bytes of the text that are no UTF-8 are
+/// replaced.
+std::string to_json(const Prediction& prediction);
 
 }  // namespace lockstep

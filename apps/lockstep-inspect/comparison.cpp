@@ -1,0 +1,167 @@
+#include "apps/lockstep-inspect/comparison.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/tensor_file.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The tensors of one side, by name.
+class Side {
+ public:
+  explicit Side(const Contents& contents) {
+    for (const std::filesystem::path& path : contents.tensors) {
+      const OpenTensorFile& file = files_.emplace_back(path);
+      for (const safetensors::Entry& entry : file.entries()) tensors_.emplace(entry.name, std::pair{&file, &entry});
+    }
+  }
+
+  const auto& tensors() const { return tensors_; }
+  const safetensors::Entry* find(const std::string& name) const {
+    const auto found = tensors_.find(name);
+    return found == tensors_.end() ? nullptr : found->second.second;
+  }
+  Tensor read(const std::string& name) const {
+    const auto& [file, entry] = tensors_.at(name);
+    return file->read(*entry);
+  }
+
+ private:
+  std::deque<OpenTensorFile> files_;
+  std::map<std::string, std::pair<const OpenTensorFile*, const safetensors::Entry*>> tensors_;
+};
+
+struct Difference {
+  double largest = 0;        ///< a NaN if only one of two elements is a number
+  std::size_t elements = 0;  ///< whose bytes differ
+};
+
+template <class T>
+Difference difference_of(std::span<T> one, std::span<T> other) {
+  Difference difference;
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    if (std::memcmp(&one[i], &other[i], sizeof(T)) == 0) continue;
+    ++difference.elements;
+    const auto a = static_cast<double>(one[i]), b = static_cast<double>(other[i]);
+    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+    const double distance = std::abs(a - b);
+    // A NaN stays.
+    if (!(distance <= difference.largest) && !std::isnan(difference.largest)) difference.largest = distance;
+  }
+  return difference;
+}
+
+Difference difference_of(const TensorView& one, const TensorView& other) {
+  const auto by_element = [&]<class T>(T) { return difference_of<T>(one.elements<T>(), other.elements<T>()); };
+  switch (one.dtype()) {
+    case DType::f32: return by_element(float{});
+    case DType::f64: return by_element(double{});
+    case DType::f16: return by_element(Half{});
+    case DType::bf16: return by_element(BFloat16{});
+    case DType::i32: return by_element(std::int32_t{});
+    case DType::i64: return by_element(std::int64_t{});
+    case DType::u8: return by_element(std::uint8_t{});
+  }
+  return {};
+}
+
+/// What the manifests say besides files, in the order of the first.
+std::vector<std::pair<std::string, std::string>> facts_of(const Manifest& manifest) {
+  std::vector<std::pair<std::string, std::string>> facts{{"step", fmt::format("{}", manifest.step)}};
+  facts.insert(facts.end(), manifest.training.begin(), manifest.training.end());
+  facts.emplace_back("kernels", manifest.kernels);
+  if (manifest.best)
+    facts.emplace_back("best", fmt::format("step {}, loss {}", manifest.best->step, manifest.best->loss));
+  for (const auto& [name, state] : manifest.state) facts.emplace_back("state of " + name, state);
+  return facts;
+}
+
+/// The number of facts that differ, each printed in a line.
+int print_facts(std::string& text, const Manifest& one, const Manifest& other) {
+  const auto first = facts_of(one), second = facts_of(other);
+  const auto value_in = [](const auto& facts, const std::string& name) {
+    const auto found = std::ranges::find(facts, name, &std::pair<std::string, std::string>::first);
+    const std::string value = found == facts.end() ? "none" : found->second;
+    constexpr std::size_t most = 60;
+    return std::pair{value, value.size() <= most ? value : value.substr(0, most) + "…"};
+  };
+  auto all = first;
+  for (const auto& fact : second)
+    if (std::ranges::find(first, fact.first, &std::pair<std::string, std::string>::first) == first.end())
+      all.push_back(fact);
+  int differing = 0;
+  for (const auto& [name, unused] : all) {
+    const auto [whole, shown] = value_in(first, name);
+    const auto [other_whole, other_shown] = value_in(second, name);
+    if (whole == other_whole) continue;
+    ++differing;
+    fmt::format_to(std::back_inserter(text), "  {}: {} | {}\n", name, shown, other_shown);
+  }
+  return differing;
+}
+
+std::string verdict_on(const Side& one, const Side& other, const std::string& name) {
+  const safetensors::Entry* const first = one.find(name);
+  const safetensors::Entry* const second = other.find(name);
+  if (!second) return "only in the first";
+  if (!first) return "only in the second";
+  if (first->dtype != second->dtype || first->shape != second->shape)
+    return fmt::format("{} | {}", describe(*first), describe(*second));
+  const Tensor a = one.read(name), b = other.read(name);
+  const Difference found = difference_of(a.view(), b.view());
+  if (found.elements == 0) return "equal";
+  return fmt::format("largest difference {:.6g}, in {} of {} elements", found.largest, found.elements, a.count());
+}
+
+Contents compared(const std::filesystem::path& path) {
+  if (const auto inside = checkpoints_at(path); !inside.empty())
+    throw ConfigError{fmt::format("{}: is a folder of checkpoints; expected one of them, such as {}", path.string(),
+                                  inside.front().filename().string())};
+  return contents_of(path);
+}
+
+}  // namespace
+
+Report compare(const std::filesystem::path& one, const std::filesystem::path& other) {
+  Contents first = compared(one), second = compared(other);
+  Report report{fmt::format("{} | {}\n", one.string(), other.string())};
+  int facts = 0, tensors = 0;
+  if (first.manifest && second.manifest)
+    facts = print_facts(report.text, *first.manifest, *second.manifest);
+  else
+    for (Contents* const contents : {&first, &second})
+      if (contents->manifest) contents->tensors = {contents->path / weights_file};
+
+  const Side a{first}, b{second};
+  std::vector<std::string> names;
+  for (const auto& [name, unused] : a.tensors()) names.push_back(name);
+  for (const auto& [name, unused] : b.tensors())
+    if (!a.find(name)) names.push_back(name);
+  std::ranges::sort(names);
+  std::size_t width = 0;
+  for (const std::string& name : names) width = std::max(width, name.size());
+  for (const std::string& name : names) {
+    const std::string verdict = verdict_on(a, b, name);
+    tensors += verdict == "equal" ? 0 : 1;
+    fmt::format_to(std::back_inserter(report.text), "  {:{}}  {}\n", name, width, verdict);
+  }
+  if (facts + tensors > 0)
+    report.trouble = fmt::format("{} and {} differ: {} of the manifest, {} of {} tensors", one.string(), other.string(),
+                                 facts == 1 ? "1 entry" : fmt::format("{} entries", facts), tensors, names.size());
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// What lies at a path: a checkpoint, or a file of tensors.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.hpp"
+
+namespace lockstep {
+
+/// What was found out, for stdout.
+struct Report {
+  std::string text;
+  /// Empty if all is well; otherwise what is not, in one line.
+  std::string trouble = {};
+};
+
+struct Contents {
+  std::filesystem::path path;
+  std::optional<Manifest> manifest;            ///< a checkpoint has one
+  std::vector<std::filesystem::path> tensors;  ///< files of them
+};
+
+/// The checkpoints in the folder `path`, the newest first; none if it is something else. ConfigError if there is
+/// nothing at `path`.
+std::vector<std::filesystem::path> checkpoints_at(const std::filesystem::path& path);
+
+/// CheckpointError for a checkpoint without a manifest that can be read, or with files of other sizes than it gives.
+Contents contents_of(const std::filesystem::path& path);
+
+}  // namespace lockstep

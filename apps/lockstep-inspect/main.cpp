@@ -1,0 +1,93 @@
+// Reads the command line, and says what was found.
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/printable.hpp>
+#include <lockstep/control/tag.hpp>
+
+#include "apps/lockstep-inspect/comparison.hpp"
+#include "apps/lockstep-inspect/inspection.hpp"
+#include "apps/options/standard_output.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr int differing_or_damaged = 1;
+constexpr int wrong_usage = 2;
+
+constexpr std::string_view help = R"(Shows what a checkpoint holds, or in what two of them differ.
+
+Usage: lockstep-inspect PATH [PATH]
+
+  lockstep-inspect run1             the checkpoints in a folder
+  lockstep-inspect run1/step-400    a checkpoint: manifest, tensors, digests
+  lockstep-inspect w.safetensors    the tensors of a file, with their digests
+  lockstep-inspect PATH PATH        the differences of two checkpoints or files
+
+Every byte is read, and digests are compared with those of the manifest. It
+runs without mpirun.
+
+Options:
+  -h,--help                 Print this help and exit
+  --version                 Print the version and exit
+
+Exit codes: 0 undamaged, or equal; 1 damaged, differing, or any other failure;
+2 wrong input.
+)";
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw ConfigError{what + "; expected lockstep-inspect PATH [PATH]"};
+}
+
+Report report_for(const std::vector<std::string>& arguments) {
+  std::vector<std::filesystem::path> paths;
+  bool only_paths = false;
+  for (const std::string& argument : arguments) {
+    if (!only_paths && argument == "--")
+      only_paths = true;
+    else if (!only_paths && (argument == "--help" || argument == "-h"))
+      return {std::string{help}};
+    else if (!only_paths && argument == "--version")
+      return {"lockstep-inspect " LOCKSTEP_VERSION "\n"};
+    else if (!only_paths && argument.size() > 1 && argument.front() == '-')
+      refuse(fmt::format("there is no option {}", argument));
+    else
+      paths.emplace_back(argument);
+  }
+  if (paths.empty()) refuse("no path was given");
+  if (paths.size() > 2) refuse(fmt::format("{} paths were given", paths.size()));
+  return paths.size() == 1 ? inspect(paths[0]) : compare(paths[0], paths[1]);
+}
+
+void complain(std::string_view what) {
+  const std::string line = fmt::format("lockstep: error: {}\n", one_line(what));
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_closed_streams_closed();
+  try {
+    const Report report = report_for({argv + 1, argv + argc});
+    write_output(printable(report.text));
+    if (report.trouble.empty()) return 0;
+    complain(report.trouble);
+    return differing_or_damaged;
+  } catch (const ConfigError& error) {
+    complain(error.what());
+    return wrong_usage;
+  } catch (const std::exception& error) {
+    complain(error.what());
+    return differing_or_damaged;
+  }
+}

@@ -1,0 +1,50 @@
+// What a model says of samples without labels.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/input/idx.hpp>
+#include <lockstep/input/range.hpp>
+#include <lockstep/nn/gpt.hpp>
+#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/train/training.hpp>
+
+namespace lockstep {
+
+/// Predicts samples, each as a row of numbers that ranks can add up. Every method is LOCAL.
+class Predictor {
+ public:
+  virtual ~Predictor() = default;
+
+  virtual std::int64_t count() const = 0;
+
+  /// Samples that are computed together. The bits depend on it, so it does not depend on the ranks.
+  virtual std::int64_t at_once() const = 0;
+
+  /// The length of a row.
+  virtual std::int64_t numbers() const = 0;
+
+  /// Fills the rows of these samples, `at_once` or fewer.
+  virtual void predict(const Range& samples, std::span<double> rows) = 0;
+
+  /// What the row of sample `index` means.
+  virtual Prediction read(std::int64_t index, std::span<const double> row) const = 0;
+};
+
+/// The logits of the samples in a batch, [samples, classes] row by row.
+using Logits = std::function<std::vector<double>(const SampleBatch&)>;
+
+/// The class of each image. `images` and the stream must outlive the result.
+std::unique_ptr<Predictor> make_image_predictor(Logits logits, const ImageSet& images, DType dtype, Stream& stream);
+
+/// What the model writes after each line, drawn with `seed` plus the line's number, from 0. `model` and `lines` must
+/// outlive the result.
+std::unique_ptr<Predictor> make_text_predictor(nn::Gpt& model, const std::vector<std::string>& lines,
+                                               std::int64_t length, std::uint64_t seed);
+
+}  // namespace lockstep
