@@ -2,6 +2,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -85,8 +86,8 @@ class Checkpoints {
     if (!manifest.is_object()) return seen;
     const auto training = manifest.find("training");
     if (training == manifest.end() || !training->is_object()) return seen;
-    if (const std::string shards = training->value("shards", ""); !shards.empty())
-      seen.shards = std::atoi(shards.c_str());
+    const auto shards = training->find("shards");
+    if (shards != training->end() && shards->is_string()) seen.shards = std::atoi(shards->get<std::string>().c_str());
     return seen;
   }
 
@@ -112,7 +113,7 @@ class Run {
                       .max_restarts = line.max_restarts,
                       .hosts = line.hosts,
                       .this_host = this_host(),
-                      .fits = [this](int ranks) { return command_.fits(ranks, line_.ranks, checkpoints_.seen()); }}} {}
+                      .fits = [this](int ranks) { return fits(ranks); }}} {}
 
   /// The exit code.
   int until_the_end() {
@@ -140,6 +141,12 @@ class Run {
   }
 
  private:
+  bool fits(int ranks) const {
+    // It names a cluster, as --cluster-spec does.
+    if (ranks != line_.ranks && std::getenv("TF_CONFIG")) return false;
+    return command_.fits(ranks, line_.ranks, checkpoints_.seen());
+  }
+
   std::vector<std::string> command_of(const Start& start, const std::vector<std::string>& words) const {
     std::vector<std::string> all = line_.mpirun;
     all.insert(all.end(), {"-n", std::to_string(start.ranks)});

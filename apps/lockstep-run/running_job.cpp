@@ -54,6 +54,7 @@ void become(char* const* command, char* const* environment, int err, pid_t paren
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
   // What is read cannot be read again by the next job.
   const int in = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (in < 0 || ::dup2(in, STDIN_FILENO) < 0 || ::dup2(err, STDERR_FILENO) < 0) return;

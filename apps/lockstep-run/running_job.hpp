@@ -20,7 +20,7 @@ namespace lockstep::run {
 /// kernel tells the job when its thread ends.
 class RunningJob {
  public:
-  /// `changes` are "NAME=VALUE", or "NAME" for a variable to be removed.
+  /// `without` names the variables of the environment that the command does not get.
   RunningJob(const std::vector<std::string>& command, const std::vector<std::string>& without);
   RunningJob(const RunningJob&) = delete;
   /// Kills what is left.

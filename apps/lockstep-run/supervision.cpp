@@ -101,7 +101,7 @@ void Supervision::leave_out(const std::string& name, const std::string& why, std
   const auto found = find_host(hosts_, name, options_.this_host);
   if (!found) {
     if (!hosts_.empty() && !name.empty())
-      lines.push_back(fmt::format("cannot leave out {}, which the hosts are not called: {}", name, why));
+      lines.push_back(fmt::format("cannot leave out host {}, which is not in the list of hosts: {}", name, why));
     return;
   }
   std::vector<Host> left = hosts_;

@@ -211,7 +211,7 @@ TEST_CASE("a host that failed is left out, and the job goes on with the most ran
   CHECK(hosts_after(false, "b") == 2);
 
   next = again.after(killed(true, with(Cause::stopped, "d")));
-  CHECK(next.lines.front() == "cannot leave out d, which the hosts are not called: a rank there stopped");
+  CHECK(next.lines.front() == "cannot leave out host d, which is not in the list of hosts: a rank there stopped");
   CHECK(next.start->hosts.size() == 2);
 
   Supervision six = supervision(8, 5);

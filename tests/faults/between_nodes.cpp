@@ -178,7 +178,10 @@ TEST_CASE("lockstep-run leaves out a host that is out of reach, and goes on with
     const auto rank = job.find(0);
     return rank && rank != first;
   };
-  while (!is_another()) REQUIRE_FALSE(job.is_over());
+  while (!is_another()) {
+    REQUIRE_FALSE(job.is_over());
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
   job.send(SIGTERM, std::nullopt, "lockstep-run");
   std::chrono::duration<double> after{0};
   const Outcome outcome = job.end(after);
