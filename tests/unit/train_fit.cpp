@@ -147,9 +147,9 @@ ImageData images(int count) {
 
 /// Bytes of no pattern, in so many windows.
 TextSet text(std::int64_t windows, std::int64_t context) {
-  TextSet text{.context = context};
-  for (std::int64_t i = 0; i <= windows * context; ++i) text.bytes.push_back(static_cast<std::uint8_t>(i * i % 251));
-  return text;
+  std::vector<std::uint8_t> bytes;
+  for (std::int64_t i = 0; i <= windows * context; ++i) bytes.push_back(static_cast<std::uint8_t>(i * i % 251));
+  return {tokens_of_text(std::move(bytes)), context};
 }
 
 struct Trained {
@@ -331,13 +331,15 @@ TEST_CASE("losses, gradients and evaluations are divided by what the labels weig
   MaskedModel model{strategy};
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;
-  const TextSet train = text(8, 5), test = text(3, 5), masked{.bytes = std::vector<std::uint8_t>(11, 3), .context = 5};
+  const TextSet train = text(8, 5), test = text(3, 5), masked{tokens_of_text(std::vector<std::uint8_t>(11, 3)), 5};
   const auto sums_of = [](const TextSet& text) {
     double count = 0, weight = 0;
-    for (std::size_t i = 1; i < text.bytes.size(); ++i) {
-      if (text.bytes[i] % 3 == 0) continue;
+    std::vector<std::int32_t> labels(static_cast<std::size_t>(text.tokens->count() - 1));
+    text.tokens->read(1, labels);
+    for (const std::int32_t label : labels) {
+      if (label % 3 == 0) continue;
       count += 1;
-      weight += text.bytes[i] % 2 == 0 ? 1 : 0.5;
+      weight += label % 2 == 0 ? 1 : 0.5;
     }
     return std::pair{count, weight};
   };
