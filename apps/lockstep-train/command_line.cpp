@@ -269,6 +269,14 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   line.runtime.device = text;
                 });
   parser.option(
+      "--devices", "LIST",
+      "Devices of the ranks of each node, in order, such as 0,2 or GPU-<UUID>,GPU:1; or of all tasks, such as "
+      "/job:worker/task:0/device:GPU:2,... (default: the first GPUs of the node)",
+      [&](const std::string& option, const std::string& text) {
+        (void)DeviceList::parse(text, option);
+        line.runtime.devices = text;
+      });
+  parser.option(
       "--shards", "V|ranks",
       "Slices of every batch. The result depends on them, not on the number of ranks. 'ranks' means one per rank, the "
       "fastest (default 8, on GPUs 'ranks')",

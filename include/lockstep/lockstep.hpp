@@ -18,6 +18,7 @@
 #include <lockstep/checkpoint/weights.hpp>
 #include <lockstep/cluster/cluster_spec.hpp>
 #include <lockstep/cluster/device_binding.hpp>
+#include <lockstep/cluster/device_list.hpp>
 #include <lockstep/cluster/rank_map.hpp>
 #include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/comm/communicator.hpp>

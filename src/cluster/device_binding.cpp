@@ -87,6 +87,45 @@ int different_gpus(const std::vector<VisibleGpus>& visible) {
   return static_cast<int>(all.size());
 }
 
+/// "GPU:2" or "GPU-5d0b".
+std::string text_of(const ChosenGpu& gpu) {
+  return gpu.uuid.empty() ? fmt::format("GPU:{}", gpu.number) : "GPU-" + gpu.uuid;
+}
+
+/// The place of a chosen GPU among those that a rank sees.
+int find_chosen(const ChosenGpu& gpu, const VisibleGpus& visible) {
+  const auto fail = [&](std::string_view found) {
+    throw ConfigError{fmt::format("--devices: {} is {} of {} that a rank of this node sees; expected one of them",
+                                  text_of(gpu), found, counted(static_cast<int>(visible.size()), "GPU"))};
+  };
+  if (gpu.uuid.empty()) {
+    if (gpu.number >= static_cast<int>(visible.size())) fail("none");
+    return gpu.number;
+  }
+  const auto is_it = [&](const std::string& uuid) { return uuid.starts_with(gpu.uuid); };
+  const auto found = std::ranges::find_if(visible, is_it);
+  if (found == visible.end()) fail("none");
+  if (std::any_of(found + 1, visible.end(), is_it)) fail("more than one");
+  return static_cast<int>(found - visible.begin());
+}
+
+std::vector<int> find_all_chosen(const NodePlace& place) {
+  if (place.chosen.size() != place.visible.size())
+    throw InvalidArgument{
+        fmt::format("{} GPUs are chosen for {} ranks of a node", place.chosen.size(), place.visible.size())};
+  std::vector<int> indices;
+  std::map<std::string, std::size_t> owners;
+  for (std::size_t rank = 0; rank < place.chosen.size(); ++rank) {
+    const VisibleGpus& visible = place.visible[rank];
+    indices.push_back(find_chosen(place.chosen[rank], visible));
+    const auto [owner, is_new] = owners.try_emplace(visible[static_cast<std::size_t>(indices.back())], rank);
+    if (!is_new && !place.allow_shared_gpu)
+      throw ConfigError{fmt::format("--devices: {} and {} are one GPU of this node; expected another one for each rank",
+                                    text_of(place.chosen[owner->second]), text_of(place.chosen[rank]))};
+  }
+  return indices;
+}
+
 /// bind_device for every rank of the node.
 std::vector<DeviceBinding> bind_all(const NodePlace& place) {
   const std::size_t ranks = place.visible.size();
@@ -99,12 +138,13 @@ std::vector<DeviceBinding> bind_all(const NodePlace& place) {
     const auto without = std::ranges::count_if(place.visible, &VisibleGpus::empty);
     const bool all = static_cast<std::size_t>(without) == ranks;
     throw ConfigError{
-        fmt::format("--device cuda: {} no GPU that can be used; expected one for each rank, or --device cpu",
+        fmt::format("{}: {} no GPU that can be used; expected one for each rank, or --device cpu",
+                    place.chosen.empty() ? "--device cuda" : "--devices",
                     all ? "this node has"
                         : fmt::format("of {} on this node, {} see{}", counted(static_cast<int>(ranks), "rank"), without,
                                       without == 1 ? "s" : ""))};
   }
-  std::optional<std::vector<int>> indices = one_gpu_each(place.visible);
+  std::optional<std::vector<int>> indices = place.chosen.empty() ? one_gpu_each(place.visible) : find_all_chosen(place);
   if (!indices && !place.allow_shared_gpu)
     throw ConfigError{
         fmt::format("--device {}: {} on this node, which has {}; expected one for each rank, or --device cpu",

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/log.hpp>
+#include <lockstep/cluster/device_list.hpp>
 #include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
@@ -203,7 +204,8 @@ void Runtime::Impl::watch(OnTermination on_termination) {
 
 void Runtime::Impl::compare_options() {
   const auto all = gather_texts(
-      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}, {}, stall timeout {} s, {}", options.device,
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}{}, {}, stall timeout {} s, {}",
+                             options.device, options.devices.empty() ? "" : fmt::format(" {}", options.devices),
                              options.allow_shared_gpu ? " that may be shared" : "",
                              options.needs_cpu.empty() ? "" : fmt::format(" ({})", options.needs_cpu),
                              describe(options.reductions), options.stall_timeout.count(), options.program_options));
@@ -266,9 +268,17 @@ void Runtime::Impl::read_cluster() {
 
 void Runtime::Impl::bind() {
   NodePlace place;
+  DeviceList chosen;
   std::string own;
   together("looking for devices", [&] {
     place.requested = parse_device_request(options.device);
+    if (!options.devices.empty()) {
+      if (place.requested != DeviceRequest::automatic)
+        throw ConfigError{
+            fmt::format("--device {} and --devices were both given: expected at most one of the two", options.device)};
+      chosen = DeviceList::parse(options.devices);
+      place.requested = chosen.kind() == BoundKind::cpu ? DeviceRequest::cpu : DeviceRequest::cuda;
+    }
     if (place.requested != DeviceRequest::cpu) own = fmt::format("{}", fmt::join(cuda_device_uuids(), ","));
   });
   std::vector<VisibleGpus> gpus;
@@ -279,13 +289,20 @@ void Runtime::Impl::bind() {
   place.allow_shared_gpu = options.allow_shared_gpu;
   DeviceBinding binding;
   together("binding the device", [&] {
+    place.chosen = chosen.gpus_of(node.ranks, *ranks);
     binding = bind_device(place);
     device = make_device(binding);
   });
   if (const auto unused = unused_gpus(place); !unused.empty() && node.place == 0)
     log::info(fmt::format("GPUs of this node that no rank uses: {}", fmt::join(unused, ", ")));
+  std::vector<std::string> numbers(static_cast<std::size_t>(group->size()));
+  if (!chosen.empty()) numbers = gather_texts(channel(), fmt::format("{}", binding.index));
   std::vector<std::string> devices;
-  for (int rank = 0; rank < group->size(); ++rank) devices.push_back(ranks->device_name(rank, binding.kind));
+  for (int rank = 0; rank < group->size(); ++rank) {
+    const std::string& number = numbers[static_cast<std::size_t>(rank)];
+    devices.push_back(ranks->device_name(rank, binding.kind,
+                                         number.empty() ? std::nullopt : std::optional{std::atoi(number.c_str())}));
+  }
   group->set_device_names(std::move(devices));
   if (device->kind() == DeviceKind::cuda) add_device_plane(place);
 }

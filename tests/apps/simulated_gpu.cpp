@@ -172,6 +172,19 @@ TEST_CASE("the GPUs of a node that no rank uses are logged once", "[E-16]") {
   CHECK_THAT(said("2", 2), !Catch::Contains(told));
 }
 
+TEST_CASE("ranks take the GPUs that --devices lists, and it is given without --device", "[D-36]") {
+  const OnSimulatedGpu gpu;
+  const CommandOptions four{.environment = {{"LOCKSTEP_SIMULATED_GPUS", "4"}}};
+  const Outcome outcome = run_job(2, short_run() + Arguments{"--devices", "3,GPU-gpu1"}, four);
+  CHECK(outcome.exit_code == 0);
+  CHECK(Json::parse(outcome.out)["device"] == "cuda:3");
+  CHECK_THAT(outcome.err, Catch::Contains("GPUs of this node that no rank uses: 0, 2\n"));
+  check_refused(run_refused(2, short_run() + Arguments{"--devices", "0,4"}, four),
+                {"--devices: GPU:4 is none of 4 GPUs that a rank of this node sees"});
+  check_refused(run_refused(2, short_run() + Arguments{"--devices", "0,1", "--device", "cuda"}, four),
+                {"--device cuda and --devices were both given: expected at most one of the two"});
+}
+
 TEST_CASE("auto takes a GPU where there is one; more ranks than GPUs need leave to share it", "[D-5][D-28]") {
   const OnSimulatedGpu gpu;
   CHECK(train(1, {"--steps", "1", "--hidden", "4"}).result["device"] == "cuda:0");

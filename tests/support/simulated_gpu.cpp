@@ -427,7 +427,7 @@ std::vector<std::string> cuda_device_uuids() {
   for (int rank = 0; rank <= std::max(log::rank(), 0) && std::getline(entries, next, ','); ++rank) entry = next;
   std::vector<std::string> uuids;
   if (!entry.empty() && std::all_of(entry.begin(), entry.end(), [](char c) { return '0' <= c && c <= '9'; })) {
-    for (int gpu = 0; gpu < std::stoi(entry); ++gpu) uuids.push_back("gpu-" + std::to_string(gpu));
+    for (int gpu = 0; gpu < std::stoi(entry); ++gpu) uuids.push_back("gpu" + std::to_string(gpu));
   } else {
     std::istringstream names{entry};
     while (std::getline(names, next, '+')) uuids.push_back(next);

@@ -29,6 +29,14 @@ enum class BoundKind : std::uint8_t { cpu, cuda };
 /// UUIDs of GPUs, in the order in which CUDA numbers them in a process.
 using VisibleGpus = std::vector<std::string>;
 
+/// A GPU that the user chose for a rank (DeviceList).
+struct ChosenGpu {
+  int number = 0;    ///< among those that the rank sees
+  std::string uuid;  ///< instead of the number: the beginning of a UUID, in lower case and without dashes
+
+  friend bool operator==(const ChosenGpu&, const ChosenGpu&) = default;
+};
+
 /// A rank's place on its node, and what it asks for.
 struct NodePlace {
   DeviceRequest requested = DeviceRequest::automatic;
@@ -36,6 +44,7 @@ struct NodePlace {
   /// The GPUs that each rank of the node sees, in rank order. A launcher may show every rank all GPUs of the node, or
   /// each rank only its own.
   std::vector<VisibleGpus> visible;
+  std::vector<ChosenGpu> chosen = {};  ///< for each rank of the node, or empty
   bool allow_shared_gpu = false;  ///< for tests: if there are too few GPUs, ranks wrap around to the first they see
 };
 
@@ -48,9 +57,11 @@ struct DeviceBinding {
 
 /// The device of this rank: a GPU that it sees, another one for each rank of the node; the CPU if it is requested, or
 /// if `automatic` finds no GPU. Each rank in turn takes the first GPU that is free. If it finds none, a rank before it
-/// moves to another GPU, so a GPU for each is found if there is a way. ConfigError on every rank of the node if GPUs
-/// are requested and a rank sees none, or if there are too few (unless they may be shared): two ranks on one GPU fail
-/// late and badly in NCCL. InvalidArgument for an impossible place.
+/// moves to another GPU, so a GPU for each is found if there is a way. Chosen GPUs are taken as they are chosen.
+/// ConfigError on every rank of the node if GPUs
+/// are requested and a rank sees none, if a rank does not see the GPU chosen for it, or if there are too few or one is
+/// chosen twice (unless they may be shared): two ranks on one GPU fail late and badly in NCCL. InvalidArgument for an
+/// impossible place.
 DeviceBinding bind_device(const NodePlace& place);
 
 /// Whether two ranks of the node are bound to the same GPU. Throws as bind_device does.

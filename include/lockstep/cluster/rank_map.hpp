@@ -1,6 +1,7 @@
 // Which rank is which replica of which task.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,9 +29,9 @@ class RankMap {
   int replica_in_task(int rank) const;
   int rank_of(const Task& task, int replica) const;
 
-  /// "/job:worker/task:1/device:GPU:0". GPUs are numbered within their task. The CPU is one device, CPU:0, which all
-  /// replicas of a task share.
-  std::string device_name(int rank, BoundKind kind) const;
+  /// "/job:worker/task:1/device:GPU:0". GPUs are numbered within their task, unless the user chose one by its `number`.
+  /// The CPU is one device, CPU:0, which all replicas of a task share.
+  std::string device_name(int rank, BoundKind kind, std::optional<int> number = {}) const;
 
   /// "replica 2 (worker:1, host b)": the beginning of every sentence about a replica.
   std::string describe_replica(int rank, std::string_view host) const;

@@ -24,6 +24,9 @@ struct RuntimeOptions {
   std::filesystem::path cluster_spec;
   /// "auto", "cpu" or "cuda". "auto" is the CPU if a node of the job, or the build, has no GPU.
   std::string device = "auto";
+  /// Which devices, instead of the first of a node in order: a DeviceList, such as "0,2" for the ranks of every node.
+  /// `device` is "auto" then.
+  std::string devices = {};
   /// For `strategy()`, and for strategies that `make_strategy` makes without other options.
   ReductionOptions reductions = {};
   /// Why "auto" means the CPU even if there are GPUs, for the warning that says so: "--model gpt has no GPU kernels".
