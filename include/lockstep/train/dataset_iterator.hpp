@@ -23,8 +23,16 @@ namespace lockstep {
 template <class Batch>
 using Dataset = std::function<Source<Batch>()>;
 
+/// What becomes of a global batch with fewer rows than `global_batch_size`, such as the last of an epoch.
+enum class Remainder : std::uint8_t {
+  cut,  ///< it is cut like the others, so some replicas get fewer rows or none
+  drop  ///< no replica gets it: all batches have the same shapes, on every replica and in every step
+};
+
 struct DatasetOptions {
   std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
+  Remainder remainder = Remainder::cut;
+  EndOfInput end = EndOfInput::when_all_end;  ///< a replica that gets no rows of a batch counts as one without input
 };
 
 struct ArrayOptions {
@@ -33,6 +41,8 @@ struct ArrayOptions {
   std::optional<std::int64_t> num_epochs = 1;
   /// Shuffle seed; each epoch reshuffles. If empty, keeps the order.
   std::optional<std::uint64_t> shuffle_seed = 1;
+  Remainder remainder = Remainder::cut;       ///< as in DatasetOptions
+  EndOfInput end = EndOfInput::when_all_end;  ///< as in DatasetOptions
 };
 
 namespace detail {
@@ -41,15 +51,19 @@ namespace detail {
 /// functions below check the latter too.
 std::int64_t row_count(std::span<const Leaf> leaves);
 
-/// Copies the given rows of `leaves` into new memory.
-std::vector<Leaf> take_rows(std::span<const Leaf> leaves, std::span<const std::int64_t> rows);
-std::vector<Leaf> take_rows(std::span<const Leaf> leaves, Range rows);
+/// "a dataset in global batches of 32".
+std::string describe_dataset(const DatasetOptions& options);
 
-/// "f32[32, 784], i32[32]".
-std::string describe_arrays(std::span<const Leaf> leaves);
-
-/// The same, with a digest of each array and how they are read.
+/// The arrays with a digest of each, and how they are read.
 std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& options);
+
+/// What this rank takes of a global batch of a dataset.
+enum class Taken : std::uint8_t { piece, nothing, end };
+
+/// Replaces the leaves of a global batch by this rank's piece of them, in new memory, and describes the batch in
+/// `what`. Leaves them as they are if the batch is dropped, or is the end of this rank's input.
+Taken take_piece(std::vector<Leaf>& leaves, const DatasetOptions& options, const InputContext& context,
+                 std::string& what);
 
 /// One rank's reader of arrays.
 class ArrayReader {
@@ -61,7 +75,7 @@ class ArrayReader {
 
  private:
   std::vector<Leaf> arrays_;
-  std::int64_t global_batch_size_;
+  DatasetOptions options_;
   InputContext context_;
   RowSequence sequence_;
   std::int64_t position_ = 0;
@@ -71,7 +85,8 @@ class ArrayReader {
 
 /// COLL, blocking, one agreement, in cross-replica context. Replica r of n takes the r-th of n equal pieces of every
 /// batch. A smaller last batch is cut in the same places, so some replicas get fewer rows or none. A replica without
-/// rows gets tensors whose first dimension is 0, and takes part in the step like the others.
+/// rows gets tensors whose first dimension is 0, and takes part in the step like the others. The options can drop such
+/// a batch, or let the input end before a step that a replica has no rows for.
 ///
 /// InvalidArgument if the replicas do not divide `global_batch_size`, a batch has more rows than that, or `dataset`
 /// returns no source. MismatchError if the ranks' batches differ in shape or type, or end at different steps.
@@ -83,25 +98,23 @@ DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Bat
     Source<Batch> source = dataset();
     if (!source) detail::refuse_source("dataset");
     return [source = std::move(source), options, context](std::string& what) -> std::optional<Batch> {
-      const std::optional<Batch> batch = source();
-      if (!batch) {
-        what = "the end of the dataset";
-        return std::nullopt;
+      while (const std::optional<Batch> batch = source()) {
+        std::vector<detail::Leaf> leaves = detail::leaves_of(*batch);
+        const detail::Taken taken = detail::take_piece(leaves, options, context, what);
+        if (taken == detail::Taken::piece) return detail::with_leaves(*batch, leaves);
+        if (taken == detail::Taken::end) return std::nullopt;
       }
-      const std::vector<detail::Leaf> leaves = detail::leaves_of(*batch);
-      what = detail::describe_arrays(leaves);
-      const Range piece = context.piece_of_batch(detail::row_count(leaves), options.global_batch_size);
-      return detail::with_leaves(*batch, detail::take_rows(leaves, piece));
+      what = "the end of the dataset";
+      return std::nullopt;
     };
   };
-  return {strategy, start,
-          [&] { return "a dataset in global batches of " + std::to_string(options.global_batch_size); }, here};
+  return {strategy, start, [&] { return detail::describe_dataset(options); }, options.end, here};
 }
 
 /// COLL, blocking, one agreement, in cross-replica context. Iterates over the rows of `arrays`, which must be the same
 /// on every rank; the ranks compare digests. The rows are shuffled, repeated and then cut into global batches, so a
-/// batch may span two epochs, and only the very last can be smaller. Replicas take pieces as in make_dataset_iterator.
-/// The order of the rows is that of RowSequence, and the same after every `initialize`.
+/// batch may span two epochs, and only the very last can be smaller (or is dropped). Replicas take pieces as in
+/// make_dataset_iterator. The order of the rows is that of RowSequence, and the same after every `initialize`.
 ///
 /// Shares the arrays' memory, which must not change while the iterator lives. InvalidArgument if the replicas do not
 /// divide `global_batch_size`, or if the arrays have no rows or different numbers of rows.
@@ -115,7 +128,7 @@ DistributedIterator<Arrays> make_array_iterator(Strategy& strategy, Arrays array
       return piece ? std::optional{detail::with_leaves(arrays, *piece)} : std::nullopt;
     };
   };
-  return {strategy, start, [&] { return detail::describe_input(leaves, options); }, here};
+  return {strategy, start, [&] { return detail::describe_input(leaves, options); }, options.end, here};
 }
 
 }  // namespace lockstep

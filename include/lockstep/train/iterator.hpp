@@ -28,6 +28,11 @@ enum class InputReplicationMode : std::uint8_t {
   per_worker,  ///< each rank has its own pipeline and shares nothing of it
 };
 
+/// How ranks draw from input of their own.
+struct InputOptions {
+  EndOfInput end = EndOfInput::when_all_end;
+};
+
 /// Feeds Strategy::run_on_next and run_steps_on_iterator. Ready as soon as it is constructed.
 /// Everything it calls runs in the strategy's scope. The strategy must outlive it, and may be moved.
 template <class Batch>
@@ -39,13 +44,13 @@ class DistributedIterator {
 
   /// COLL, blocking, one agreement, in cross-replica context. For the make_…_iterator functions. Calls `describe`,
   /// which says what the iterator is over, and `start`, which begins at the first batch; then the ranks compare the
-  /// descriptions. Every `initialize` calls `start` again.
+  /// descriptions and the end of input. Every `initialize` calls `start` again.
   DistributedIterator(Strategy& strategy, std::function<Draw()> start, const std::function<std::string()>& describe,
-                      Here here)
-      : extended_{&strategy.extended()}, start_{std::move(start)} {
+                      EndOfInput end, Here here)
+      : extended_{&strategy.extended()}, start_{std::move(start)}, end_{end} {
     extended_->agree_on_input(
         [&] {
-          InputOffer iterator{.what = "an iterator over " + describe()};
+          InputOffer iterator{.what = "an iterator over " + describe(), .end = end_};
           draw_ = start_();
           return iterator;
         },
@@ -56,7 +61,8 @@ class DistributedIterator {
 
   /// COLL, blocking, one agreement, in cross-replica context. Returns the next batch of each rank. Returns an empty
   /// optional, on all ranks at once, when every rank has reached the end of its data. Until then a rank without data
-  /// gets a batch without samples, and takes part in the step like the others.
+  /// gets a batch without samples, and takes part in the step like the others. With EndOfInput::when_first_ends, all
+  /// ranks reach the end as soon as one does; the batches that others had drawn for that step are lost.
   ///
   /// A batch without samples looks like the batch of the lowest rank that has one. Its tensors have the same element
   /// types, devices and extents, but a first extent of 0; a tensor without extents is 0. Vectors of tensors have the
@@ -70,7 +76,7 @@ class DistributedIterator {
     std::optional<Batch> own;
     const InputAnswer answer = extended_->agree_on_input(
         [&] {
-          InputOffer offer;
+          InputOffer offer{.end = end_};
           if (draw_) own = draw_(offer.what);
           if (!own) draw_ = nullptr;
           offer.any = own.has_value();
@@ -81,7 +87,10 @@ class DistributedIterator {
           return offer;
         },
         here);
-    if (!answer.any) return std::nullopt;
+    if (!answer.goes_on) {
+      draw_ = nullptr;
+      return std::nullopt;
+    }
     if (own) return PerReplica<Batch>{*std::move(own)};
     if constexpr (detail::Outline<Batch>::needed) {
       return PerReplica<Batch>{detail::batch_without_samples<Batch>(answer.outline, extended_->strategy().stream())};
@@ -106,6 +115,7 @@ class DistributedIterator {
  private:
   StrategyExtended* extended_;  ///< unlike the strategy, never moves
   std::function<Draw()> start_;
+  EndOfInput end_;
   Draw draw_;  ///< empty after the end of this rank's data
 };
 
@@ -127,24 +137,31 @@ void require_supported(InputReplicationMode mode);
 /// may have any number of them.
 ///
 /// An exception of `input_fn` is rethrown here and becomes a PeerError on the others. InvalidArgument if it returns no
-/// source, or for another mode.
+/// source. MismatchError if the ranks' options differ.
 template <class Batch>
-DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn,
-                                                  InputReplicationMode mode, Here here = Here::current()) {
-  detail::require_supported(mode);
+DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn, InputOptions options,
+                                                  Here here = Here::current()) {
   const auto start = [input_fn = std::move(input_fn), context = detail::input_context_of(strategy)] {
     Source<Batch> source = input_fn(context);
     if (!source) detail::refuse_source("input_fn");
     return [source = std::move(source)](std::string&) { return source(); };
   };
-  return {strategy, start, [] { return "an input function"; }, here};
+  return {strategy, start, [] { return "an input function"; }, options.end, here};
 }
 
-/// The same with InputReplicationMode::per_worker.
+/// The same with default options.
 template <class Batch>
 DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn,
                                                   Here here = Here::current()) {
-  return make_input_fn_iterator<Batch>(strategy, std::move(input_fn), InputReplicationMode::per_worker, here);
+  return make_input_fn_iterator<Batch>(strategy, std::move(input_fn), InputOptions{}, here);
+}
+
+/// The same with default options. InvalidArgument for another mode than InputReplicationMode::per_worker.
+template <class Batch>
+DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn,
+                                                  InputReplicationMode mode, Here here = Here::current()) {
+  detail::require_supported(mode);
+  return make_input_fn_iterator<Batch>(strategy, std::move(input_fn), InputOptions{}, here);
 }
 
 }  // namespace lockstep
