@@ -113,6 +113,29 @@ std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& opt
                      options.shuffle_seed ? fmt::format("shuffled by seed {}", *options.shuffle_seed) : "in order");
 }
 
+void ElementRound::begin() {
+  first_ += std::ssize(shapes_);
+  shapes_.clear();
+}
+
+bool ElementRound::add(std::string shapes) {
+  shapes_.push_back(std::move(shapes));
+  return std::ssize(shapes_) == context_.input_pipeline_id() + 1;
+}
+
+std::string ElementRound::describe() const {
+  const std::int64_t last = first_ + std::ssize(shapes_) - 1;
+  const std::string elements =
+      last == first_ ? fmt::format("element {}", first_) : fmt::format("elements {} to {}", first_, last);
+  if (std::ranges::count(shapes_, shapes_.front()) != std::ssize(shapes_))
+    return fmt::format("{}: {}", elements, fmt::join(shapes_, "; "));
+  return shapes_.front().empty() ? elements : fmt::format("{}, each {}", elements, shapes_.front());
+}
+
+std::string ElementRound::describe_end() const {
+  return fmt::format("the end of the dataset after {} elements", first_ + std::ssize(shapes_));
+}
+
 ArrayReader::ArrayReader(std::vector<Leaf> arrays, const ArrayOptions& options, const InputContext& context)
     : arrays_{std::move(arrays)},
       options_{.global_batch_size = options.global_batch_size, .remainder = options.remainder, .end = options.end},

@@ -10,7 +10,10 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/train/dataset_iterator.hpp>
+#include <lockstep/sim/sim.hpp>
+#include <lockstep/train/distribute.hpp>
+
+#include "support/child_process.hpp"
 
 using namespace lockstep;
 
@@ -187,4 +190,35 @@ TEST_CASE("arrays that cannot be cut into batches are refused", "[A-33]") {
   CHECK_THROWS_WITH(make(ints({1}), {}), "`global_batch_size` is 0; expected 1 or more");
   CHECK_THROWS_WITH(make(ints({1}), {.global_batch_size = 1, .num_epochs = 0}),
                     Catch::StartsWith("`num_epochs` is 0; expected 1 to "));
+}
+
+TEST_CASE("a vector of tensors is columns, and its rows are stacked by who asks for it", "[F-26]") {
+  const std::vector<Tensor> list{ints({1, 2}), ints({3, 4})};
+  auto columns = make_array_iterator(Strategy::current(), list, {.global_batch_size = 2, .shuffle_seed = {}});
+  CHECK(columns.next()->local().at(1).to_vector<std::int32_t>() == std::vector<std::int32_t>{3, 4});
+  CHECK_FALSE(columns.next());
+  auto rows = make_array_iterator(Strategy::current(), stack(list), {.global_batch_size = 1, .shuffle_seed = {}});
+  CHECK(rows.next()->local().to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 2});
+  CHECK(rows.next()->local().shape() == Shape{1, 2});
+}
+
+TEST_CASE("one line warns of replicas that get no file", "[F-27]") {
+  const auto log_of = [](int ranks, int files, AutoShard shard) {
+    test::CapturedStderr captured;
+    sim::run({.ranks = ranks}, [&](Strategy& strategy, int) {
+      const FileDataset<int> dataset{{static_cast<std::size_t>(files), "file"},
+                                     [](const auto&) { return [] { return std::optional<int>{}; }; }};
+      auto iterator = distribute_dataset(strategy, dataset, {.auto_shard = shard});
+      while (iterator.next()) continue;
+      iterator.initialize();
+    });
+    return captured.text();
+  };
+  const auto warns = [](const std::string& text) { return Catch::EndsWith(" warning: " + text + "\n"); };
+  CHECK_THAT(log_of(4, 3, AutoShard::by_file), warns("3 files for 4 replicas: replica 3 gets none"));
+  CHECK_THAT(log_of(4, 1, AutoShard::automatic), warns("1 file for 4 replicas: replicas 1 to 3 get none"));
+  for (const AutoShard shard : {AutoShard::off, AutoShard::by_element}) CHECK(log_of(4, 3, shard).empty());
+  CHECK(log_of(4, 4, AutoShard::by_file).empty());
+  const std::string log = log_of(4, 3, AutoShard::by_file);
+  CHECK(std::ranges::count(log, '\n') == 1);
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <lockstep/input/row_sequence.hpp>
+#include <lockstep/train/batch_tensors.hpp>
 #include <lockstep/train/iterator.hpp>
 #include <lockstep/values/nest.hpp>
 
@@ -65,6 +66,28 @@ enum class Taken : std::uint8_t { piece, nothing, end };
 Taken take_piece(std::vector<Leaf>& leaves, const DatasetOptions& options, const InputContext& context,
                  std::string& what);
 
+/// The elements of a dataset that are dealt in one step: one to each replica.
+class ElementRound {
+ public:
+  explicit ElementRound(const InputContext& context) : context_{context} {}
+
+  /// Begins the next round.
+  void begin();
+  bool is_full() const { return std::ssize(shapes_) == context_.num_replicas_in_sync(); }
+
+  /// Adds an element with tensors of these shapes. Returns whether it is this rank's.
+  bool add(std::string shapes);
+
+  /// "elements 4 to 7, each f32[2]", and what it is if the dataset ends first: all that the ranks compare.
+  std::string describe() const;
+  std::string describe_end() const;
+
+ private:
+  InputContext context_;
+  std::int64_t first_ = 0;
+  std::vector<std::string> shapes_;
+};
+
 /// One rank's reader of arrays.
 class ArrayReader {
  public:
@@ -109,6 +132,36 @@ DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Bat
     };
   };
   return {strategy, start, [&] { return detail::describe_dataset(options); }, options.end, here};
+}
+
+/// COLL, blocking, one agreement, in cross-replica context. Deals out the elements of `dataset`, which are of any type:
+/// in step i, replica r of n gets element i n + r. If fewer than n elements are left, they are dropped, and the input
+/// ends on all ranks.
+///
+/// InvalidArgument if `dataset` returns no source. MismatchError if the elements' tensors differ between ranks in shape
+/// or type, or if the ranks have different numbers of elements.
+template <class Element>
+DistributedIterator<Element> make_element_iterator(Strategy& strategy, Dataset<Element> dataset,
+                                                   Here here = Here::current()) {
+  const auto start = [dataset = std::move(dataset), context = detail::input_context_of(strategy)] {
+    Source<Element> source = dataset();
+    if (!source) detail::refuse_source("dataset");
+    return [source = std::move(source),
+            round = detail::ElementRound{context}](std::string& what) mutable -> std::optional<Element> {
+      std::optional<Element> own;
+      for (round.begin(); !round.is_full();) {
+        std::optional<Element> element = source();
+        if (!element) {
+          what = round.describe_end();
+          return std::nullopt;
+        }
+        if (round.add(detail::describe_tensors(*element))) own = std::move(element);
+      }
+      what = round.describe();
+      return own;
+    };
+  };
+  return {strategy, start, [] { return "the elements of a dataset"; }, EndOfInput::when_all_end, here};
 }
 
 /// COLL, blocking, one agreement, in cross-replica context. Iterates over the rows of `arrays`, which must be the same

@@ -28,8 +28,17 @@ enum class InputReplicationMode : std::uint8_t {
   per_worker,  ///< each rank has its own pipeline and shares nothing of it
 };
 
-/// How ranks draw from input of their own.
+/// How ranks share out data that all of them read. File or element i belongs to rank i mod n.
+enum class AutoShard : std::uint8_t {
+  off,         ///< not at all: each rank gets what its source gives
+  by_file,     ///< each rank opens files of its own
+  by_element,  ///< each rank reads all elements, and gets its own
+  automatic    ///< by file where there are files, else by element
+};
+
+/// How ranks draw from their sources. Nothing is sharded unasked.
 struct InputOptions {
+  AutoShard auto_shard = AutoShard::off;
   EndOfInput end = EndOfInput::when_all_end;
 };
 
@@ -126,27 +135,62 @@ InputContext input_context_of(Strategy& strategy);
 
 void require_supported(InputReplicationMode mode);
 
+/// Whether ranks take elements of a source that is no file. InvalidArgument if they are to take files.
+bool is_by_element(AutoShard shard);
+
+/// What `describe` says, and how it is sharded.
+std::string describe_sharded(const std::string& dataset, AutoShard shard);
+
+/// The elements that belong to the pipeline.
+template <class Batch>
+Source<Batch> own_elements(Source<Batch> source, const InputContext& context) {
+  return [source = std::move(source), context, at = 0]() mutable -> std::optional<Batch> {
+    while (std::optional<Batch> element = source()) {
+      const int owner = at;
+      at = (at + 1) % context.num_input_pipelines();
+      if (owner == context.input_pipeline_id()) return element;
+    }
+    return std::nullopt;
+  };
+}
+
 /// Throws InvalidArgument: `maker` returned no source.
 [[noreturn]] void refuse_source(std::string_view maker);
+
+}  // namespace detail
+
+namespace detail {
+
+/// make_input_fn_iterator for what `describe` describes.
+template <class Batch>
+DistributedIterator<Batch> make_sharded_iterator(Strategy& strategy, InputFn<Batch> input_fn,
+                                                 const std::function<std::string()>& describe, InputOptions options,
+                                                 Here here) {
+  const auto start = [input_fn = std::move(input_fn), options, context = input_context_of(strategy)] {
+    Source<Batch> source = input_fn(context);
+    if (!source) refuse_source("input_fn");
+    if (is_by_element(options.auto_shard)) source = own_elements(std::move(source), context);
+    return [source = std::move(source)](std::string&) { return source(); };
+  };
+  return {strategy, start, [&] { return describe_sharded(describe(), options.auto_shard); }, options.end, here};
+}
 
 }  // namespace detail
 
 /// COLL, blocking, one agreement, in cross-replica context. Calls `input_fn` on this rank, in the strategy's scope:
 /// once now, and once for every `initialize`. Its context says that there are as many pipelines as replicas, and that
 /// this one's number is the rank. Batches are those of one replica (InputContext::per_replica_batch_size); each rank
-/// may have any number of them.
+/// may have any number of them. With AutoShard::by_element or automatic, `input_fn` gives the same elements on every
+/// rank instead, of which each gets its own.
 ///
 /// An exception of `input_fn` is rethrown here and becomes a PeerError on the others. InvalidArgument if it returns no
-/// source. MismatchError if the ranks' options differ.
+/// source, or for AutoShard::by_file: it has no files (see distribute_dataset). MismatchError if the ranks' options
+/// differ.
 template <class Batch>
 DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn, InputOptions options,
                                                   Here here = Here::current()) {
-  const auto start = [input_fn = std::move(input_fn), context = detail::input_context_of(strategy)] {
-    Source<Batch> source = input_fn(context);
-    if (!source) detail::refuse_source("input_fn");
-    return [source = std::move(source)](std::string&) { return source(); };
-  };
-  return {strategy, start, [] { return "an input function"; }, options.end, here};
+  return detail::make_sharded_iterator<Batch>(
+      strategy, std::move(input_fn), [] { return "an input function"; }, options, here);
 }
 
 /// The same with default options.
