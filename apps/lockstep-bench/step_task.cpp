@@ -39,7 +39,7 @@ ImageSet random_images(std::int64_t count) {
 }
 
 TextSet random_text(std::int64_t count) {
-  return {.bytes = random_bytes(count * context + 1, 0), .context = context};
+  return {.tokens = tokens_of_text(random_bytes(count * context + 1, 0)), .context = context};
 }
 
 }  // namespace

@@ -115,8 +115,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.group("Data and model");
   parser.option("--data", "PATH",
                 "Folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-                "t10k-labels-idx1-ubyte, plain or .gz; for gpt a text file, plain or .gz, whose last tenth is the test "
-                "set (required, but not for --predict)",
+                "t10k-labels-idx1-ubyte, plain or .gz; for gpt a text file, plain or .gz, or a folder of them, whose "
+                "last tenth is the test set (required, but not for --predict)",
                 [&](const std::string&, const std::string& text) { training.data = text; });
   parser.option("--classes", "N", "Number of classes, for images only; labels are 0 to N-1 (default 10)",
                 [&](const std::string& option, const std::string& text) {
@@ -159,8 +159,15 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   };
   size_of_gpt("--layers", "Transformer blocks", training.layers, 1024);
   size_of_gpt("--heads", "Attention heads of each block", training.heads, 1 << 20);
-  size_of_gpt("--embed", "Length of the vector of a byte, a multiple of --heads", training.embed, 1 << 20);
-  size_of_gpt("--context", "Bytes in a sample, the most that a byte is predicted from", training.context, 1 << 20);
+  size_of_gpt("--embed", "Length of the vector of a token, a multiple of --heads", training.embed, 1 << 20);
+  size_of_gpt("--context", "Tokens in a sample, the most that a token is predicted from", training.context, 1 << 20);
+  parser.option("--vocabulary", "N",
+                "The data are files of 16-bit tokens below N, as llm.c writes them; for gpt only (default: the tokens "
+                "are the bytes of texts)",
+                [&](const std::string& option, const std::string& text) {
+                  training.vocabulary = parse_count(option, text, 1, 1 << 16);
+                  of_models.add(option, {ModelKind::gpt});
+                });
   parser.option("--dtype", "f32|f64", "Type of weights and arithmetic (default f32)",
                 [&](const std::string& option, const std::string& text) {
                   training.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
@@ -379,7 +386,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         of_training.push_back(option);
       });
   parser.option("--sample", "N",
-                "Bytes of text that the trained model writes to stdout before the result, or after each line of "
+                "Bytes, or tokens, that the trained model writes to stdout before the result, or after each line of "
                 "--predict (default 64); for gpt only",
                 [&](const std::string& option, const std::string& text) {
                   training.sample = parse_count(option, text, 1, 1 << 20);

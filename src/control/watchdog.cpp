@@ -242,7 +242,8 @@ class Watchdog::Thread {
                                  seen.terminated ? "SIGTERM ended it" : "its process ended", describe(seen)),
                      ExitCode::peer_failed, Finding::Evidence::kernel};
 
-    peer.silent_ticks = seen.heartbeat == peer.heartbeat && is_heard(row) ? peer.silent_ticks + 1 : 0;
+    const bool heard = is_heard(row);
+    peer.silent_ticks = seen.heartbeat == peer.heartbeat && heard ? peer.silent_ticks + 1 : 0;
     // One heartbeat may have been on its way when this rank was told.
     if (peer.elsewhere && told_ticks_ > 1 && seen.heartbeat != peer.heartbeat) peer.has_beaten_since_told = true;
     peer.heartbeat = seen.heartbeat;
@@ -250,7 +251,7 @@ class Watchdog::Thread {
     if (seen.terminated && peer.elsewhere) return std::nullopt;
     if (peer.silent_ticks >= stall_ticks_) return stopped_or_out_of_reach(row, seen);
     // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
-    const bool runs = peer.silent_ticks == 0;
+    const bool runs = heard && peer.silent_ticks == 0;
     if (runs && waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
       return Finding{late_sentence(name(row), table_.read(table_.row()).last, options_.stall_timeout.count(), seen),
                      ExitCode::stall};

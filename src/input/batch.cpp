@@ -62,18 +62,19 @@ void require_fit(const TextSet& text, std::span<const std::int64_t> sample_indic
     throw InvalidArgument{fmt::format("a batch of inputs {} was not made by make_text_batch; expected i32",
                                       describe(batch.inputs.view()))};
   if (text.context != shape[1])
-    throw InvalidArgument{
-        fmt::format("samples of {} bytes of text do not fit into rows of {}", text.context, shape[1])};
+    throw InvalidArgument{fmt::format("samples of {} tokens do not fit into rows of {}", text.context, shape[1])};
   require_samples(sample_indices, text.count(), shape[0]);
 }
 
-/// Writes the bytes from `offset` on of each sample, as numbers.
-void fill_bytes(const TextSet& text, std::span<const std::int64_t> sample_indices, std::int64_t offset,
-                std::span<std::int32_t> rows) {
-  auto row = rows.begin();
-  for (const std::int64_t sample : sample_indices)
-    row = std::copy_n(text.bytes.begin() + sample * text.context + offset, text.context, row);
-  std::fill(row, rows.end(), 0);
+/// Writes the tokens from `offset` on of each sample.
+void fill_tokens(const TextSet& text, std::span<const std::int64_t> sample_indices, std::int64_t offset,
+                 std::span<std::int32_t> rows) {
+  const auto context = static_cast<std::size_t>(text.context);
+  for (const std::int64_t sample : sample_indices) {
+    text.tokens->read(sample * text.context + offset, rows.first(context));
+    rows = rows.subspan(context);
+  }
+  std::ranges::fill(rows, 0);
 }
 
 /// Rows [first, first + rows) of a tensor, sharing its memory.
@@ -127,15 +128,16 @@ void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_ind
 
 SampleBatch make_text_batch(std::int64_t capacity, std::int64_t context, Stream& stream) {
   if (capacity < 1 || context < 1)
-    throw InvalidArgument{fmt::format("a batch of {} rows of {} bytes; expected 1 or more of both", capacity, context)};
+    throw InvalidArgument{
+        fmt::format("a batch of {} rows of {} tokens; expected 1 or more of both", capacity, context)};
   const Shape shape{capacity, context};
   return {Tensor::pinned(DType::i32, shape, stream), Tensor::pinned(DType::i32, shape, stream), 0};
 }
 
 void fill_batch(const TextSet& text, std::span<const std::int64_t> sample_indices, SampleBatch& batch) {
   require_fit(text, sample_indices, batch);
-  fill_bytes(text, sample_indices, 0, batch.inputs.view().elements<std::int32_t>());
-  fill_bytes(text, sample_indices, 1, batch.labels.view().elements<std::int32_t>());
+  fill_tokens(text, sample_indices, 0, batch.inputs.view().elements<std::int32_t>());
+  fill_tokens(text, sample_indices, 1, batch.labels.view().elements<std::int32_t>());
   batch.samples = static_cast<std::int64_t>(sample_indices.size());
 }
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -8,58 +10,172 @@
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/input/range.hpp>
 #include <lockstep/input/text.hpp>
 
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"
+#include "input/token_file.hpp"
+#include "input/token_pieces.hpp"
 
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t largest_text = std::uint64_t{2} << 30;
-constexpr std::int64_t parts = 10;  // one of which is the test part
+namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const std::filesystem::path& path, std::string_view what) {
+constexpr std::uint64_t largest_text = std::uint64_t{2} << 30;
+constexpr std::int64_t largest_vocabulary = 1 << 16;
+constexpr std::int64_t parts = 10;  // one of which is the test part, unless files are
+constexpr std::size_t tokens_at_once = 1 << 16;
+
+[[noreturn]] void fail(const fs::path& path, std::string_view what) {
   throw ConfigError{fmt::format("{}: {}", path.string(), what)};
 }
 
-std::vector<std::uint8_t> read_text(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) && !error)
-    fail(path, "does not exist; expected a text file, plain or packed (gzip)");
-  std::vector<std::uint8_t> bytes = read_whole_file(path, largest_text, "a text of at most 2 GiB");
+std::vector<std::uint8_t> read_text(const fs::path& path, std::uint64_t limit = largest_text) {
+  std::vector<std::uint8_t> bytes = read_whole_file(path, limit, "texts of at most 2 GiB in all");
   // It would train, and learn nothing.
-  if (const std::string_view archive = archive_name(std::span{bytes}.first(std::min<std::size_t>(bytes.size(), 512)));
-      !archive.empty())
+  const std::span first = std::span{bytes}.first(std::min<std::size_t>(bytes.size(), 512));
+  if (const std::string_view archive = archive_name(first); !archive.empty())
     fail(path, fmt::format("is {}, not a text; expected a text file, plain or packed (gzip)", archive));
   return bytes;
 }
 
+void require_there(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error) && !error)
+    fail(path, "does not exist; expected a text file, plain or packed (gzip), or a folder of them");
+}
+
+bool is_for_test(const fs::path& file) {
+  constexpr std::array<std::string_view, 4> names{"val", "valid", "validation", "test"};
+  const auto is_letter = [](unsigned char each) { return std::isalpha(each) != 0; };
+  const std::string name = file.filename().string();
+  for (auto begin = name.begin(); begin != name.end();) {
+    begin = std::find_if(begin, name.end(), is_letter);
+    const auto end = std::find_if_not(begin, name.end(), is_letter);
+    if (std::ranges::find(names, std::string_view{begin, end}) != names.end()) return true;
+    begin = end;
+  }
+  return false;
+}
+
+struct Files {
+  std::vector<fs::path> train;
+  std::vector<fs::path> test;  ///< if empty, a part of the others is
+};
+
+/// The file, or the files of the folder.
+Files find_files(const fs::path& path) {
+  require_there(path);
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {{path}, {}};
+  Files files;
+  for (fs::directory_iterator entry{path, error}, end; !error && entry != end; entry.increment(error)) {
+    const fs::path& file = entry->path();
+    if (!file.filename().string().starts_with('.')) (is_for_test(file) ? files.test : files.train).push_back(file);
+  }
+  if (error) fail(path, fmt::format("cannot be read: {}", error.message()));
+  if (files.train.empty())
+    fail(path, fmt::format("holds no {}files; expected text files, plain or packed (gzip), or files of tokens",
+                           files.test.empty() ? "" : "training "));
+  std::ranges::sort(files.train);
+  std::ranges::sort(files.test);
+  return files;
+}
+
+/// Reads files of one kind. Texts have one limit together.
+class TokenReader {
+ public:
+  explicit TokenReader(const TextOptions& options) : vocabulary_{options.vocabulary} {}
+
+  std::shared_ptr<const TokenPieces> read(const std::vector<fs::path>& files) {
+    auto pieces = std::make_shared<TokenPieces>();
+    for (const fs::path& file : files) {
+      const auto tokens = vocabulary_ ? map_token_file(file, *vocabulary_) : read_bytes(file);
+      pieces->append(tokens, {0, tokens->count()});
+    }
+    return pieces;
+  }
+
+ private:
+  std::shared_ptr<const TokenSequence> read_bytes(const fs::path& file) {
+    std::vector<std::uint8_t> bytes = read_text(file, left_);
+    if (begins_token_file(bytes))
+      fail(file, "is a file of tokens; expected --vocabulary N, where every token is below N");
+    left_ -= bytes.size();
+    return tokens_of_text(std::move(bytes));
+  }
+
+  std::optional<std::int64_t> vocabulary_;
+  std::uint64_t left_ = largest_text;
+};
+
+/// ConfigError unless the last tenth of `count` tokens holds a sample.
+void require_enough_for_two(const fs::path& path, std::int64_t count, const TextOptions& options) {
+  if (count / parts > options.context) return;
+  const char* const unit = options.vocabulary ? "token" : "byte";
+  fail(path, fmt::format("{}; expected at least {} x ({} + 1) {}s{}, so that its last tenth holds a context of {} and "
+                         "the {} after it",
+                         count == 0 ? "is empty" : fmt::format("holds {} {}s", count, unit), parts, options.context,
+                         unit, options.vocabulary ? "" : " of text", options.context, unit));
+}
+
+/// ConfigError unless both parts hold a sample.
+void require_enough(const fs::path& path, std::int64_t train, std::int64_t test, const TextOptions& options) {
+  if (std::min(train, test) > options.context) return;
+  const char* const unit = options.vocabulary ? "token" : "byte";
+  fail(path, fmt::format("its training files hold {0} {2}s and its test files {1}; expected at least {3} + 1 of each, "
+                         "for a context and the {2} after it",
+                         train, test, unit, options.context));
+}
+
+/// As the files have them.
+template <class Number>
+void update(Digest& digest, const TokenSequence& tokens) {
+  std::vector<std::int32_t> read(tokens_at_once);
+  std::vector<Number> numbers(tokens_at_once);
+  for (std::int64_t first = 0; first < tokens.count();) {
+    const auto now = static_cast<std::size_t>(std::min<std::int64_t>(tokens.count() - first, std::ssize(read)));
+    tokens.read(first, std::span{read}.first(now));
+    std::ranges::transform(std::span{read}.first(now), numbers.begin(),
+                           [](std::int32_t token) { return static_cast<Number>(token); });
+    digest.update(std::as_bytes(std::span{numbers}.first(now)));
+    first += static_cast<std::int64_t>(now);
+  }
+}
+
 void update(Digest& digest, const TextSet& set) {
-  // Sizes first, so that the same bytes cut in another way have a different digest.
-  digest.update(fmt::format("{} bytes in samples of {}:", set.bytes.size(), set.context))
-      .update(std::as_bytes(std::span{set.bytes}));
+  if (!set.tokens) return;
+  const bool bytes = set.tokens->are_bytes();
+  // Sizes first, so that the same tokens cut in another way have a different digest.
+  digest.update(fmt::format("{} {} in samples of {}:", set.tokens->count(), bytes ? "bytes" : "tokens", set.context));
+  bytes ? update<std::uint8_t>(digest, *set.tokens) : update<std::int32_t>(digest, *set.tokens);
 }
 
 }  // namespace
 
-TextData load_text_data(const std::filesystem::path& path, std::int64_t context) {
-  if (context < 1) throw InvalidArgument{fmt::format("a context of {} bytes; expected 1 or more", context)};
-  std::vector<std::uint8_t> bytes = read_text(path);
-  const auto size = static_cast<std::int64_t>(bytes.size());
-  const std::int64_t tested = size / parts;
-  if (tested <= context)
-    fail(path,
-         fmt::format("{}; expected at least {} x ({} + 1) bytes of text, so that its last tenth holds a context of "
-                     "{} and the byte behind it",
-                     size == 0 ? "is empty" : fmt::format("holds {} bytes", size), parts, context, context));
-  const auto boundary = bytes.end() - tested;
-  TextSet test{{boundary, bytes.end()}, context};
-  bytes.erase(boundary, bytes.end());
-  return {{std::move(bytes), context}, std::move(test)};
+TextData load_text_data(const fs::path& path, const TextOptions& options) {
+  if (options.context < 1)
+    throw InvalidArgument{fmt::format("a context of {} tokens; expected 1 or more", options.context)};
+  if (options.vocabulary && (*options.vocabulary < 1 || *options.vocabulary > largest_vocabulary))
+    throw InvalidArgument{fmt::format("a vocabulary of {}; expected 1 to {}, as tokens have 16 bits",
+                                      *options.vocabulary, largest_vocabulary)};
+  const Files files = find_files(path);
+  TokenReader reader{options};
+  const auto train = reader.read(files.train), test = reader.read(files.test);
+  const std::int64_t count = train->count();
+  if (!files.test.empty()) {
+    require_enough(path, count, test->count(), options);
+    return {{train, options.context}, {test, options.context}};
+  }
+  require_enough_for_two(path, count, options);
+  const std::int64_t boundary = count - count / parts;
+  return {{train->slice({0, boundary}), options.context}, {train->slice({boundary, count}), options.context}};
 }
 
-std::vector<std::string> load_text_lines(const std::filesystem::path& path) {
+std::vector<std::string> load_text_lines(const fs::path& path) {
+  require_there(path);
   const std::vector<std::uint8_t> bytes = read_text(path);
   if (bytes.empty()) fail(path, "is empty; expected 1 line or more");
   std::vector<std::string> lines;

@@ -12,11 +12,8 @@
 namespace lockstep::nn {
 namespace {
 
-void check(const Gpt& model, std::string_view prompt, const GenerateOptions& options) {
-  if (prompt.empty()) throw InvalidArgument{"generate: the prompt is empty; expected 1 byte or more"};
-  if (model.options().vocabulary > 256)
-    throw InvalidArgument{fmt::format("generate: a vocabulary of {} tokens is not one of bytes; expected 256 or fewer",
-                                      model.options().vocabulary)};
+void check(std::span<const std::int32_t> prompt, const GenerateOptions& options) {
+  if (prompt.empty()) throw InvalidArgument{"generate: the prompt is empty; expected 1 token or more"};
   if (options.length < 0)
     throw InvalidArgument{fmt::format("generate: the length is {}; expected 0 or more", options.length)};
   if (!(options.temperature >= 0) || std::isinf(options.temperature))
@@ -40,20 +37,29 @@ std::size_t draw(std::span<double> logits, double temperature, double uniform) {
 
 }  // namespace
 
-std::string generate(Gpt& model, std::string_view prompt, const GenerateOptions& options) {
-  check(model, prompt, options);
-  std::vector<std::int32_t> tokens;
-  for (const char byte : prompt) tokens.push_back(static_cast<unsigned char>(byte));
+std::vector<std::int32_t> generate(Gpt& model, std::span<const std::int32_t> prompt, const GenerateOptions& options) {
+  check(prompt, options);
+  std::vector<std::int32_t> tokens{prompt.begin(), prompt.end()};
   const RandomStream random{options.seed, RandomPurpose::generated_text, 0};
-  std::string text;
   for (std::int64_t i = 0; i < options.length; ++i) {
     const std::size_t known = std::min(tokens.size(), static_cast<std::size_t>(model.options().context));
     std::vector<double> logits = model.logits(std::span{tokens}.last(known));
-    const std::span behind_last = std::span{logits}.last(static_cast<std::size_t>(model.options().vocabulary));
-    const std::size_t token = draw(behind_last, options.temperature, random.uniform(static_cast<std::uint64_t>(i)));
+    const std::span after_last = std::span{logits}.last(static_cast<std::size_t>(model.options().vocabulary));
+    const std::size_t token = draw(after_last, options.temperature, random.uniform(static_cast<std::uint64_t>(i)));
     tokens.push_back(static_cast<std::int32_t>(token));
-    text.push_back(static_cast<char>(token));
   }
+  tokens.erase(tokens.begin(), tokens.begin() + std::ssize(prompt));
+  return tokens;
+}
+
+std::string generate(Gpt& model, std::string_view prompt, const GenerateOptions& options) {
+  if (model.options().vocabulary > 256)
+    throw InvalidArgument{fmt::format("generate: a vocabulary of {} tokens is not one of bytes; expected 256 or fewer",
+                                      model.options().vocabulary)};
+  std::vector<std::int32_t> bytes;
+  for (const char byte : prompt) bytes.push_back(static_cast<unsigned char>(byte));
+  std::string text;
+  for (const std::int32_t token : generate(model, bytes, options)) text.push_back(static_cast<char>(token));
   return text;
 }
 

@@ -1,11 +1,13 @@
 // Training on text: the data, and the gpt.
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
@@ -30,14 +32,17 @@ bool has_images(const std::filesystem::path& folder) {
 }
 
 const TrainingOptions& checked(const TrainingOptions& options) {
+  if (options.vocabulary && !options.predict.empty())
+    throw ConfigError{
+        "--predict: expected no --vocabulary, since a file of tokens does not tell which texts they stand for"};
   if (options.heads < 1 || options.embed % options.heads != 0)
     throw ConfigError{
         fmt::format("--heads {}: expected a number that divides --embed, which is {}", options.heads, options.embed)};
-  std::error_code ignored;
-  if (std::filesystem::is_directory(options.data, ignored))
-    throw ConfigError{
-        fmt::format("{}: is a folder{}; expected a text file, plain or packed (gzip), for --model gpt (--data)",
-                    options.data.string(), has_images(options.data) ? " of images, which train --model convnet" : "")};
+  if (has_images(options.data))
+    throw ConfigError{fmt::format(
+        "{}: is a folder of images, which train --model convnet; expected text files, plain or packed (gzip), for "
+        "--model gpt (--data)",
+        options.data.string())};
   return options;
 }
 
@@ -45,7 +50,7 @@ class TextTask final : public TrainingTask {
  public:
   explicit TextTask(const TrainingOptions& options) : options_{checked(options)} {
     if (options.predict.empty())
-      data_ = load_text_data(options.data, options.context);
+      data_ = load_text_data(options.data, {.context = options.context, .vocabulary = options.vocabulary});
     else
       lines_ = load_text_lines(options.predict);
   }
@@ -61,9 +66,7 @@ class TextTask final : public TrainingTask {
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
     return model_.emplace(strategy, gpt(), std::move(kernels));
   }
-  std::string write_sample() override {
-    return options_.sample == 0 ? "" : generate(*model_, prompt, {.length = options_.sample, .seed = options_.seed});
-  }
+  std::string write_sample() override;
   std::unique_ptr<Predictor> make_predictor(Stream&) override {
     constexpr std::int64_t usual_length = 64;
     return make_text_predictor(*model_, lines_, options_.sample > 0 ? options_.sample : usual_length, options_.seed);
@@ -75,6 +78,7 @@ class TextTask final : public TrainingTask {
             .heads = options_.heads,
             .width = options_.embed,
             .context = options_.context,
+            .vocabulary = options_.vocabulary.value_or(256),
             .dtype = options_.dtype,
             .seed = options_.seed};
   }
@@ -85,6 +89,16 @@ class TextTask final : public TrainingTask {
   TextSamples train_{data_.train}, test_{data_.test};
   std::optional<nn::Gpt> model_;
 };
+
+std::string TextTask::write_sample() {
+  if (options_.sample == 0) return "";
+  const nn::GenerateOptions length{.length = options_.sample, .seed = options_.seed};
+  if (!options_.vocabulary) return generate(*model_, prompt, length);
+  // What a text begins with: where a tokenizer marks that, the first token of the data is the mark.
+  std::int32_t first;
+  data_.train.tokens->read(0, {&first, 1});
+  return fmt::format("{}", fmt::join(generate(*model_, std::span{&first, 1}, length), " "));
+}
 
 void TextTask::require_model_fits(const FitOptions& fit, const Room& room) const {
   const nn::GptOptions model = gpt();

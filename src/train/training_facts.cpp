@@ -24,8 +24,9 @@ std::string model_text(const TrainingOptions& options) {
     case ModelKind::convnet:
       return fmt::format("convnet for {} classes{}", options.classes, text_of(options.batch_norm));
     case ModelKind::gpt:
-      return fmt::format("gpt of {} layers, {} heads, width {}, context {}", options.layers, options.heads,
-                         options.embed, options.context);
+      return fmt::format("gpt of {} layers, {} heads, width {}, context {}{}", options.layers, options.heads,
+                         options.embed, options.context,
+                         options.vocabulary ? fmt::format(", vocabulary {}", *options.vocabulary) : "");
   }
   return "";
 }

@@ -110,9 +110,9 @@ TEST_CASE("a text that is wrong is refused by its name") {
   };
   const std::vector<BadText> texts{
       {folder.path() / "missing", {": does not exist; expected a text file, plain or packed (gzip)"}},
-      {small_data(), {": is a folder of images, which train --model convnet; expected a text file", "--model gpt"}},
+      {small_data(), {": is a folder of images, which train --model convnet; expected text files", "--model gpt"}},
       {folder.write("short", small_text(1289)),
-       {": holds 1289 bytes; expected at least 10 x (128 + 1) bytes", "holds a context of 128 and the byte behind it"}},
+       {": holds 1289 bytes; expected at least 10 x (128 + 1) bytes", "holds a context of 128 and the byte after it"}},
       {folder.write("corrupt.gz", broken), {": its packed (gzip) data is corrupt"}},
   };
   int ranks = 0;

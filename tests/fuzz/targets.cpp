@@ -162,12 +162,28 @@ bool read_text(std::string_view input) {
   file.write(input);
   return accepts<ConfigError>(file.path().string(), [&] {
     constexpr std::int64_t context = 4;
-    const TextData data = load_text_data(file.path(), context);
-    const std::size_t bytes = data.train.bytes.size() + data.test.bytes.size();
-    require(data.test.bytes.size() == bytes / 10, "the last tenth is for the test");
+    const TextData data = load_text_data(file.path(), {.context = context});
+    const auto bytes = static_cast<std::size_t>(data.train.tokens->count() + data.test.tokens->count());
+    require(data.test.tokens->count() == static_cast<std::int64_t>(bytes / 10), "the last tenth is for the test");
     require(data.train.count() > 0 && data.test.count() > 0, "each part has a sample");
     const bool packed = input.starts_with("\x1f\x8b");
     require(packed || bytes == input.size(), "a plain text is its bytes");
+    (void)digest(data);
+  });
+}
+
+bool read_tokens(std::string_view input) {
+  static const MemoryFile file{""};
+  file.write(input);
+  return accepts<ConfigError>(file.path().string(), [&] {
+    constexpr std::int64_t context = 2, vocabulary = 1000;
+    const TextData data = load_text_data(file.path(), {.context = context, .vocabulary = vocabulary});
+    const std::int64_t count = data.train.tokens->count() + data.test.tokens->count();
+    require(input.size() == 1024 + 2 * static_cast<std::size_t>(count), "every byte after the header is of a token");
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.test.tokens->count()));
+    data.test.tokens->read(0, tokens);
+    require(std::ranges::all_of(tokens, [](std::int32_t token) { return token >= 0 && token < vocabulary; }),
+            "tokens are below the vocabulary");
     (void)digest(data);
   });
 }
@@ -220,8 +236,13 @@ bool read_manifest(std::string_view input) {
 }
 
 constexpr Target all[] = {
-    {"cluster-spec", read_cluster_spec_text}, {"tf-config", read_tf_config}, {"idx", read_idx}, {"text", read_text},
-    {"safetensors", read_safetensors},        {"manifest", read_manifest},
+    {"cluster-spec", read_cluster_spec_text},
+    {"tf-config", read_tf_config},
+    {"idx", read_idx},
+    {"text", read_text},
+    {"tokens", read_tokens},
+    {"safetensors", read_safetensors},
+    {"manifest", read_manifest},
 };
 
 }  // namespace

@@ -31,10 +31,10 @@ ImageSet random_images(std::int64_t count, std::uint64_t set) {
 
 TextSet random_text(std::int64_t bytes, std::uint64_t set) {
   const RandomStream random{seed, RandomPurpose::simulation, set};
-  TextSet text{.bytes = {}, .context = 5};
+  std::vector<std::uint8_t> text;
   for (std::int64_t i = 0; i < bytes; ++i)
-    text.bytes.push_back(static_cast<std::uint8_t>('a' + random.below(4, static_cast<std::uint64_t>(i))));
-  return text;
+    text.push_back(static_cast<std::uint8_t>('a' + random.below(4, static_cast<std::uint64_t>(i))));
+  return {tokens_of_text(std::move(text)), 5};
 }
 
 /// Everything that a run says but its times.

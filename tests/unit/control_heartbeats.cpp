@@ -227,14 +227,18 @@ TEST_CASE("a meeting to which all have come and which does not end is the networ
                                                "(trainer.cpp:120), which has not ended for 0.6 s"));
 }
 
-TEST_CASE("a rank whose heartbeats go to a neighbour that has fallen silent is not judged") {
-  // Rank 1's go to rank 3, which shares rank 2's node and does nothing.
+TEST_CASE("a rank whose heartbeats go to a neighbour that has fallen silent is not judged, nor called late") {
+  // Rank 1's go to rank 3, which shares rank 2's node and has stopped in a meeting.
   Ranks ranks{{0, 0, 2, 2}};
+  ranks.table(0).enter_meeting(1, merge_tag());
   REQUIRE(ranks.hears(2, 0));
   PhaseTable::Snapshot row;
   row.phase = Phase::computing;
   ranks.table(2).write(1, row);
+  row.meeting = 1;
+  row.heartbeat = 1;
   ranks.table(2).write(3, row);
+  ranks.table(2).enter_meeting(1, merge_tag());
   Watched watched{ranks, 0.6, 2};
   REQUIRE(eventually([&] {
     ranks.beat(0);

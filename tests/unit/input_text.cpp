@@ -32,12 +32,19 @@ std::string counting(std::size_t size, std::size_t first = 0) {
   return bytes;
 }
 
-std::string as_text(const std::vector<std::uint8_t>& bytes) {
-  return {bytes.begin(), bytes.end()};
+Numbers numbers_in(const TextSet& set) {
+  Numbers numbers(static_cast<std::size_t>(set.tokens->count()));
+  set.tokens->read(0, numbers);
+  return numbers;
+}
+
+std::string text_in(const TextSet& set) {
+  const Numbers numbers = numbers_in(set);
+  return {numbers.begin(), numbers.end()};
 }
 
 TextSet text_of(const std::string& bytes, std::int64_t context) {
-  return {{bytes.begin(), bytes.end()}, context};
+  return {tokens_of_text({bytes.begin(), bytes.end()}), context};
 }
 
 class TextFile {
@@ -52,7 +59,7 @@ class TextFile {
 /// What the ConfigError says behind the file's name.
 std::string refusal(const fs::path& path, std::int64_t context) {
   try {
-    load_text_data(path, context);
+    load_text_data(path, {.context = context});
     return "not refused";
   } catch (const ConfigError& error) {
     const std::string message = error.what();
@@ -75,9 +82,9 @@ std::string refusal_of_room(const fs::path& path, std::uint64_t bytes) {
 
 TEST_CASE("a text is its bytes, of which the last tenth is for the test") {
   const TextFile file{counting(109)};
-  const TextData data = load_text_data(file.path(), 4);
-  CHECK(as_text(data.train.bytes) == counting(99));
-  CHECK(as_text(data.test.bytes) == counting(10, 99));
+  const TextData data = load_text_data(file.path(), {.context = 4});
+  CHECK(text_in(data.train) == counting(99));
+  CHECK(text_in(data.test) == counting(10, 99));
   CHECK(data.train.context == 4);
   CHECK(data.test.context == 4);
   CHECK(data.train.count() == 24);  // bytes 0 to 95 and their successors
@@ -87,10 +94,10 @@ TEST_CASE("a text is its bytes, of which the last tenth is for the test") {
 TEST_CASE("a packed text is the same as a plain one, also where it is large") {
   const std::string content = counting((3 << 20) + 17);
   const TextFile plain{content}, packed{test::packed(content)}, exact{counting(2 << 20)};
-  const TextData data = load_text_data(packed.path(), 128);
-  CHECK(as_text(data.train.bytes) + as_text(data.test.bytes) == content);
-  CHECK(digest(data) == digest(load_text_data(plain.path(), 128)));
-  CHECK(load_text_data(exact.path(), 128).train.bytes.size() == (2 << 20) - (2 << 20) / 10);
+  const TextData data = load_text_data(packed.path(), {.context = 128});
+  CHECK(text_in(data.train) + text_in(data.test) == content);
+  CHECK(digest(data) == digest(load_text_data(plain.path(), {.context = 128})));
+  CHECK(load_text_data(exact.path(), {.context = 128}).train.tokens->count() == (2 << 20) - (2 << 20) / 10);
 }
 
 TEST_CASE("the digest of a text depends on its bytes, its context and where the test begins") {
@@ -126,14 +133,16 @@ TEST_CASE("files that are no text of a useful size are refused with what was exp
   const std::string expected = "; expected at least 10 x (4 + 1) bytes of text";
   CHECK_THAT(refusal(TextFile{""}.path(), 4), Catch::StartsWith("is empty" + expected));
   CHECK_THAT(refusal(TextFile{counting(49)}.path(), 4), Catch::StartsWith("holds 49 bytes" + expected));
-  CHECK(load_text_data(TextFile{counting(50)}.path(), 4).test.count() == 1);
+  CHECK(load_text_data(TextFile{counting(50)}.path(), {.context = 4}).test.count() == 1);
   CHECK_THAT(refusal(TextFile{counting(50)}.path(), std::numeric_limits<std::int64_t>::max()),
              Catch::StartsWith("holds 50 bytes"));
-  CHECK_THROWS_AS(load_text_data(TextFile{counting(50)}.path(), 0), InvalidArgument);
+  CHECK_THROWS_AS(load_text_data(TextFile{counting(50)}.path(), {.context = 0}), InvalidArgument);
 
   const lockstep::test::TemporaryDirectory directory;
-  CHECK(refusal(directory.path() / "none", 4) == "does not exist; expected a text file, plain or packed (gzip)");
-  CHECK(refusal(directory.path(), 4) == "is not a regular file");
+  CHECK(refusal(directory.path() / "none", 4) ==
+        "does not exist; expected a text file, plain or packed (gzip), or a folder of them");
+  CHECK(refusal(directory.path(), 4) ==
+        "holds no files; expected text files, plain or packed (gzip), or files of tokens");
   CHECK(refusal("/dev/null", 4) == "is not a regular file");
 
   const std::string whole = test::packed(counting(1000));
@@ -148,7 +157,7 @@ TEST_CASE("a text of more than 2 GiB is refused before it is read") {
   const TextFile file{""};
   constexpr std::uint64_t largest = std::uint64_t{2} << 30;
   fs::resize_file(file.path(), largest + 1);
-  CHECK(refusal(file.path(), 4) == "holds more than 2147483648 bytes; expected a text of at most 2 GiB");
+  CHECK(refusal(file.path(), 4) == "holds more than 2147483648 bytes; expected texts of at most 2 GiB in all");
 }
 
 TEST_CASE("packed content is counted before memory is taken for it") {
@@ -223,7 +232,7 @@ TEST_CASE("a batch of text holds its samples, and zeros behind them") {
 
 TEST_CASE("a batch of text that cannot be made or filled is refused, and left as it was") {
   CHECK_THROWS_AS(make_text_batch(0, 4), InvalidArgument);
-  CHECK_THROWS_WITH(make_text_batch(4, 0), "a batch of 4 rows of 0 bytes; expected 1 or more of both");
+  CHECK_THROWS_WITH(make_text_batch(4, 0), "a batch of 4 rows of 0 tokens; expected 1 or more of both");
   const TextSet text = text_of("abcdefg", 2);
   SampleBatch batch = make_text_batch(2, 2);
   fill_batch(text, std::vector<std::int64_t>{1}, batch);
@@ -237,7 +246,7 @@ TEST_CASE("a batch of text that cannot be made or filled is refused, and left as
   refused(text, {0, 1, 2}, "3 samples do not fit into a batch of 2 rows");
   refused(text, {0, 3}, "sample 3 is outside of [0, 3)");
   refused(text, {-1}, "sample -1 is outside of [0, 3)");
-  refused(text_of("abcdefg", 3), {0}, "samples of 3 bytes of text do not fit into rows of 2");
+  refused(text_of("abcdefg", 3), {0}, "samples of 3 tokens do not fit into rows of 2");
 
   SampleBatch images = make_batch(2, 2, DType::f32);
   CHECK_THROWS_WITH(fill_batch(text, std::vector<std::int64_t>{0}, images),

@@ -99,7 +99,7 @@ TEST_CASE("what is generated depends on the weights, the prompt's last bytes and
 TEST_CASE("a gpt learns a text by heart and says it") {
   for (const SharedKernels& kernels : {reference(), automatic()}) {
     const std::string verse = "to be, or not to be, that is it";
-    const TextSet text{{verse.begin(), verse.end()}, 30};
+    const TextSet text{tokens_of_text({verse.begin(), verse.end()}), 30};
     REQUIRE(text.count() == 1);
     GptProgram program{{.layers = 1, .heads = 2, .width = 16, .context = 30, .vocabulary = 128, .seed = 2}, kernels};
     CHECK(train(program, text, 1) == Approx(std::log(128)).epsilon(0.02));
@@ -114,7 +114,7 @@ TEST_CASE("what cannot be generated is refused") {
     CHECK_THROWS_AS(generate(program.model, prompt, options), InvalidArgument);
     CHECK_THROWS_WITH(generate(program.model, prompt, options), Catch::Contains(message));
   };
-  refused("", {}, "generate: the prompt is empty; expected 1 byte or more");
+  refused("", {}, "generate: the prompt is empty; expected 1 token or more");
   refused("\x80", {}, "index 128 at position 0 is outside of [0, 128)");
   refused("a", {.length = -1}, "generate: the length is -1; expected 0 or more");
   for (const double temperature :

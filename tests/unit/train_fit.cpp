@@ -147,9 +147,16 @@ ImageData images(int count) {
 
 /// Bytes of no pattern, in so many windows.
 TextSet text(std::int64_t windows, std::int64_t context) {
-  TextSet text{.context = context};
-  for (std::int64_t i = 0; i <= windows * context; ++i) text.bytes.push_back(static_cast<std::uint8_t>(i * i % 251));
-  return text;
+  std::vector<std::uint8_t> bytes;
+  for (std::int64_t i = 0; i <= windows * context; ++i) bytes.push_back(static_cast<std::uint8_t>(i * i % 251));
+  return {tokens_of_text(std::move(bytes)), context};
+}
+
+/// The first so many labels of a text.
+std::vector<std::int32_t> labels_of(const TextSet& text, std::int64_t count) {
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(count));
+  text.tokens->read(1, labels);
+  return labels;
 }
 
 struct Trained {
@@ -313,9 +320,9 @@ TEST_CASE("an evaluation of a text is by the label, with bits per byte; one of i
   const EvaluationReport report =
       train(text(8, 4), test, {.global_batch = 8, .steps = 1, .shards = 4}).result.last_evaluation;
   double sum = 0, even = 0;
-  for (std::size_t label = 1; label <= 20; ++label) {
-    sum += test.bytes[label];
-    even += test.bytes[label] % 2 == 0;
+  for (const std::int32_t label : labels_of(test, 20)) {
+    sum += label;
+    even += label % 2 == 0;
   }
   CHECK(report.loss == sum / 20);
   CHECK(report.accuracy == even / 20);
@@ -331,13 +338,13 @@ TEST_CASE("losses, gradients and evaluations are divided by what the labels weig
   MaskedModel model{strategy};
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;
-  const TextSet train = text(8, 5), test = text(3, 5), masked{.bytes = std::vector<std::uint8_t>(11, 3), .context = 5};
+  const TextSet train = text(8, 5), test = text(3, 5), masked{tokens_of_text(std::vector<std::uint8_t>(11, 3)), 5};
   const auto sums_of = [](const TextSet& text) {
     double count = 0, weight = 0;
-    for (std::size_t i = 1; i < text.bytes.size(); ++i) {
-      if (text.bytes[i] % 3 == 0) continue;
+    for (const std::int32_t label : labels_of(text, text.tokens->count() - 1)) {
+      if (label % 3 == 0) continue;
       count += 1;
-      weight += text.bytes[i] % 2 == 0 ? 1 : 0.5;
+      weight += label % 2 == 0 ? 1 : 0.5;
     }
     return std::pair{count, weight};
   };
@@ -376,8 +383,8 @@ TEST_CASE("an evaluation may take the first samples alone, and each step knows h
   CHECK(trained.evaluations_left == std::vector<std::int64_t>{3, 3, 2, 2, 1});
   CHECK(std::accumulate(trained.evaluated.begin(), trained.evaluated.end(), std::int64_t{0}) == 9);
   CHECK(trained.result.last_evaluation.samples == 3);
-  CHECK(trained.result.last_evaluation.loss ==
-        std::accumulate(test.bytes.begin() + 1, test.bytes.begin() + 13, 0.) / 12);
+  const std::vector<std::int32_t> labels = labels_of(test, 12);
+  CHECK(trained.result.last_evaluation.loss == std::accumulate(labels.begin(), labels.end(), 0.) / 12);
   const FitOptions more{.global_batch = 1, .steps = 1, .shards = 4, .evaluation_samples = 100};
   CHECK(train(text(1, 4), test, more).result.last_evaluation.samples == 11);
 }

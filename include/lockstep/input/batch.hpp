@@ -19,7 +19,7 @@ struct SampleBatch {
   /// Images: [capacity, features], f32 or f64, scaled to [0, 1]. Text: [capacity, context], i32. A source and a model
   /// of your own agree on any shape that begins with the capacity, and on any type; so for labels.
   Tensor inputs;
-  /// i32: one label per image, [capacity], or one per byte of a text, [capacity, context].
+  /// i32: one label per image, [capacity], or one per token of a text, [capacity, context].
   Tensor labels;
   std::int64_t samples = 0;
 
@@ -52,12 +52,12 @@ SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype
 /// there are more samples than rows, a sample is not in `images`, or the images have a different number of pixels.
 void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_indices, SampleBatch& batch);
 
-/// The same for text, with samples of `context` bytes each. InvalidArgument unless both numbers are positive.
+/// The same for text, with samples of `context` tokens each. InvalidArgument unless both numbers are positive.
 SampleBatch make_text_batch(std::int64_t capacity, std::int64_t context, Stream& stream = host_stream());
 
-/// Fills row i with the bytes of sample `sample_indices[i]`, and its labels with the bytes that follow each of them;
-/// zeroes the rows after the last sample. Otherwise as fill_batch for images. InvalidArgument if the text is cut for
-/// another context.
+/// Fills row i with the tokens of sample `sample_indices[i]`, and its labels with the token after each of them; zeroes
+/// the rows after the last sample. Otherwise as fill_batch for images. InvalidArgument if the text is cut for another
+/// context; throws as TokenSequence::read does.
 void fill_batch(const TextSet& text, std::span<const std::int64_t> sample_indices, SampleBatch& batch);
 
 }  // namespace lockstep

@@ -57,7 +57,7 @@ class TextSamples final : public SampleSource {
 
   std::int64_t count() const override { return text_.count(); }
   std::int64_t labels_per_sample() const override { return text_.context; }
-  bool labels_are_bytes() const override { return true; }
+  bool labels_are_bytes() const override { return text_.tokens && text_.tokens->are_bytes(); }
   SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
     return make_text_batch(capacity, text_.context, stream);
   }

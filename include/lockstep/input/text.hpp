@@ -1,21 +1,25 @@
-// Text as bytes, cut into windows for models that predict the next byte.
+// Text as samples for a language model: files of any bytes, or of the tokens that a tokenizer made of them.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <lockstep/input/tokens.hpp>
+
 namespace lockstep {
 
-/// A text and how it is cut. Sample i is the `context` bytes from i * context on, and its labels are the bytes that
-/// follow each of those. The labels of all samples are thus every byte but the first, once, except for a remainder that
-/// fills no window.
+/// Tokens, cut into windows of `context`. Sample i is the tokens i * context to i * context + context - 1, and its
+/// label at each position is the token after it. The labels of all samples are thus every token but the first, once,
+/// except for a remainder that fills no window.
 struct TextSet {
-  std::vector<std::uint8_t> bytes;
+  std::shared_ptr<const TokenSequence> tokens;  ///< none if null
   std::int64_t context = 1;
 
-  std::int64_t count() const { return bytes.empty() ? 0 : (static_cast<std::int64_t>(bytes.size()) - 1) / context; }
+  std::int64_t count() const { return !tokens || tokens->count() == 0 ? 0 : (tokens->count() - 1) / context; }
 };
 
 struct TextData {
@@ -23,17 +27,34 @@ struct TextData {
   TextSet test;
 };
 
-/// Reads a file of any bytes, plain or packed (gzip); recognises packed content by its first bytes, not by its name.
-/// The last tenth, rounded down, is `test`; the rest is `train`. A one-line ConfigError, which names the file, if it is
-/// missing, cannot be read or unpacked, is too short for a sample in each part, or holds more than 2 GiB.
-/// InvalidArgument unless `context` is positive.
-TextData load_text_data(const std::filesystem::path& path, std::int64_t context);
+/// How load_text_data reads files.
+struct TextOptions {
+  std::int64_t context = 128;
+  /// Of files of tokens: each is below this number, at most 65536. If empty, the tokens are the bytes of texts.
+  std::optional<std::int64_t> vocabulary = {};
+};
 
-/// Reads the lines of such a file, without their line breaks; a break at the end of the file begins no other line.
-/// ConfigError as above, and for a file without lines.
+/// Reads a file, or the files of a folder in the order of their names as if they were one. Files whose names begin with
+/// a dot are passed over. If some names have the word "val", "valid", "validation" or "test" in them (as in
+/// "shakespeare_val_000.bin"), those files are `test` and the others `train`. Otherwise, the last tenth of all tokens,
+/// rounded down, is `test`, and the rest is `train`.
+///
+/// Without a vocabulary, files hold any bytes, plain or packed (gzip); packed content is recognised by its first bytes,
+/// not by its name. With one, they hold 16-bit tokens as llm.c writes them: a header of 256 little-endian 32-bit
+/// integers, 20240520, 1 and the number of tokens, then the tokens. Such files are mapped, so their pages are memory
+/// that the system can take back; they must not become shorter while the result lives.
+///
+/// A one-line ConfigError, which names the file, if it is missing, cannot be read or unpacked, is of the other kind,
+/// has a token outside of the vocabulary, or if a part is too short for a sample. Texts of more than 2 GiB in all are
+/// refused. InvalidArgument unless `context` is positive.
+TextData load_text_data(const std::filesystem::path& path, const TextOptions& options);
+
+/// Reads the lines of a file, plain or packed, without their line breaks; a break at the end of the file begins no
+/// other line. ConfigError as above, and for a file without lines.
 std::vector<std::string> load_text_lines(const std::filesystem::path& path);
 
-/// A digest of the bytes and how they are cut. It is equal on two ranks that loaded the same data, packed or not.
+/// A digest of the tokens and how they are cut. It is equal on two ranks that loaded the same data, however it is
+/// packed or spread over files.
 std::uint64_t digest(const TextData& data);
 
 }  // namespace lockstep

@@ -43,7 +43,7 @@ struct InitialWeights {
 enum class ShowProgress : std::uint8_t { yes, no };
 
 struct TrainingOptions {
-  std::filesystem::path data;  ///< a folder of images or a text file
+  std::filesystem::path data;  ///< a folder of images, or a text file or a folder of them
   ModelKind model = ModelKind::mlp;
   std::int64_t classes = 10;                               ///< images only
   std::vector<std::int64_t> hidden = {512, 512};           ///< mlp only
@@ -52,8 +52,10 @@ struct TrainingOptions {
   std::int64_t layers = 4;  ///< gpt only, as all that follow
   std::int64_t heads = 4;   ///< a divisor of `embed`
   std::int64_t embed = 128;
-  std::int64_t context = 128;  ///< bytes in a sample
-  std::int64_t sample = 0;     ///< bytes that the trained model writes; 64 after each line of `predict`, if 0
+  std::int64_t context = 128;  ///< tokens in a sample
+  /// Data are files of tokens below this number, not texts (TextOptions).
+  std::optional<std::int64_t> vocabulary = {};
+  std::int64_t sample = 0;  ///< tokens that the trained model writes; 64 after each line of `predict`, if 0
 
   /// At most one of the two. If both are empty: 5 epochs, or 1 for text.
   std::optional<std::int64_t> epochs, steps;
@@ -105,7 +107,8 @@ struct TrainingResult {
   std::string model;
   FitResult fit;
   std::uint64_t weights_digest;
-  /// The bytes asked for, a function of the weights and the seed. On the chief only, unless the model has diverged.
+  /// The bytes asked for, or with a vocabulary the numbers of the tokens: a function of the weights, the seed and the
+  /// first token of the data. On the chief only, unless the model has diverged.
   std::string sample;
 };
 

@@ -1,0 +1,20 @@
+// Files of 16-bit tokens, as llm.c writes them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include <lockstep/input/tokens.hpp>
+
+namespace lockstep {
+
+/// Whether `first`, the first bytes of a file, begin a file of tokens. Four bytes tell.
+bool begins_token_file(std::span<const std::uint8_t> first);
+
+/// Maps a file of tokens, and reads it once. ConfigError, which names the file, if it cannot be mapped, is no such
+/// file, is not as long as its header says, or holds a token that is not below `vocabulary`.
+std::shared_ptr<const TokenSequence> map_token_file(const std::filesystem::path& path, std::int64_t vocabulary);
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/input/tokens.hpp>
+
+#include "input/token_pieces.hpp"
+
+namespace lockstep {
+namespace {
+
+template <class Number>
+class TokensInMemory final : public TokenSequence {
+ public:
+  explicit TokensInMemory(std::vector<Number> tokens) : tokens_{std::move(tokens)} {}
+
+  std::int64_t count() const override { return std::ssize(tokens_); }
+  bool are_bytes() const override { return sizeof(Number) == 1; }
+  void read(std::int64_t first, std::span<std::int32_t> to) const override {
+    require_tokens(first, std::ssize(to), count());
+    std::copy_n(tokens_.begin() + first, to.size(), to.begin());
+  }
+
+ private:
+  std::vector<Number> tokens_;
+};
+
+}  // namespace
+
+std::shared_ptr<const TokenSequence> tokens_of_text(std::vector<std::uint8_t> bytes) {
+  return std::make_shared<TokensInMemory<std::uint8_t>>(std::move(bytes));
+}
+
+std::shared_ptr<const TokenSequence> tokens_of_numbers(std::vector<std::int32_t> numbers) {
+  return std::make_shared<TokensInMemory<std::int32_t>>(std::move(numbers));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// Training on tokens, on simulated ranks.
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/philox.hpp>
+
+#include "apps/simulated_training.hpp"
+#include "support/quiet_log.hpp"
+#include "support/token_file.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+constexpr std::uint16_t vocabulary = 600;
+
+/// Tokens of which each says the next one, but for chance.
+std::vector<std::uint16_t> tokens(std::size_t count, std::uint64_t set) {
+  const RandomStream random{17, RandomPurpose::simulation, set};
+  std::vector<std::uint16_t> tokens{599};
+  while (tokens.size() < count) {
+    const bool jumps = random.below(8, tokens.size()) == 0;
+    tokens.push_back(static_cast<std::uint16_t>(jumps ? 592 + random.below(8, tokens.size() + count)
+                                                      : 592 + (tokens.back() - 591) % 8));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+TEST_CASE("a gpt learns tokens beyond the bytes, with the same bits on any number of ranks") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  folder.write("train_0.bin", token_file(tokens(900, 0)));
+  folder.write("train_1.bin", token_file(tokens(333, 1)));
+  folder.write("val.bin", token_file(tokens(200, 2)));
+  const Arguments arguments{"--model",         "gpt",  "--data",   folder.path(), "--vocabulary",   "600",
+                            "--layers",        "1",    "--heads",  "2",           "--embed",        "16",
+                            "--context",       "8",    "--steps",  "20",          "--global-batch", "16",
+                            "--learning-rate", "0.02", "--sample", "5",           "--quiet"};
+  const Trained one = train_simulated(1, arguments);
+  CHECK(one.metrics.front()["loss"].get<double>() == Approx(std::log(600)).epsilon(0.02));
+  CHECK(one.result["eval_loss"].get<double>() < 4);
+  CHECK_FALSE(one.result.contains("bits_per_byte"));
+  for (const int ranks : {2, 4}) {
+    const Trained other = train_simulated(ranks, arguments);
+    CHECK(other.result["weights_digest"] == one.result["weights_digest"]);
+    CHECK(other.written == one.written);
+  }
+  // Five numbers below the vocabulary.
+  std::istringstream written{one.written};
+  std::vector<int> numbers;
+  for (int number; written >> number;) numbers.push_back(number);
+  REQUIRE(numbers.size() == 5);
+  for (const int number : numbers) CHECK((number >= 0 && number < 600));
+}
+
+TEST_CASE("files of tokens and texts are told apart") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::string file = folder.write("tokens", token_file(tokens(900, 0)));
+  const std::string text = folder.write("text", std::string(2000, 'x'));
+  const Arguments gpt{"--model", "gpt", "--steps", "1", "--context", "8"};
+  CHECK_THROWS_WITH(train_simulated(2, gpt + Arguments{"--data", file}),
+                    file + ": is a file of tokens; expected --vocabulary N, where every token is below N");
+  CHECK_THROWS_WITH(train_simulated(2, gpt + Arguments{"--data", text, "--vocabulary", "600"}),
+                    Catch::StartsWith(text + ": is no file of tokens"));
+  CHECK_THROWS_WITH(parse({"--data", text, "--vocabulary", "600"}), "--vocabulary: expected only with --model gpt");
+  CHECK_THROWS_WITH(parse(gpt + Arguments{"--data", text, "--vocabulary", "65537"}),
+                    Catch::StartsWith("--vocabulary 65537: expected"));
+}
