@@ -1,5 +1,7 @@
 // Iterators of a program on one replica, and what they refuse.
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <limits>
 #include <map>
 #include <optional>
@@ -14,6 +16,7 @@
 #include <lockstep/train/distribute.hpp>
 
 #include "support/child_process.hpp"
+#include "train/work_ahead.hpp"
 
 using namespace lockstep;
 
@@ -221,4 +224,46 @@ TEST_CASE("one line warns of replicas that get no file", "[F-27]") {
   CHECK(log_of(4, 4, AutoShard::by_file).empty());
   const std::string log = log_of(4, 3, AutoShard::by_file);
   CHECK(std::ranges::count(log, '\n') == 1);
+}
+
+TEST_CASE("a thread that draws ahead for the default strategy has that of its program, which is none", "[F-3]") {
+  std::optional<bool> has_one;
+  auto iterator = make_input_fn_iterator<int>(
+      Strategy::current(),
+      [&](const InputContext&) {
+        return [&, next = 0]() mutable -> std::optional<int> {
+          has_one = has_strategy() || !in_cross_replica_context();
+          return next < 50 ? std::optional{next++} : std::nullopt;
+        };
+      },
+      InputOptions{.prefetch_batches = 3});
+  for (int i = 0; i < 50; ++i) CHECK(iterator.next()->local() == i);
+  CHECK_FALSE(iterator.next());
+  CHECK(has_one == false);
+}
+
+TEST_CASE("a source that never returns does not keep the end of its iterator waiting for ever", "[F-3]") {
+  std::promise<void> begun, returns, ended;
+  std::string log;
+  {
+    test::CapturedStderr captured;
+    {
+      const std::shared_ptr<void> work{nullptr, [&](void*) { ended.set_value(); }};
+      WorkAhead ahead{[&, work, pieces = 0]() mutable {
+                        if (++pieces == 2) {
+                          begun.set_value();
+                          returns.get_future().wait();
+                        }
+                        return WorkAhead::Made{std::make_shared<int>(pieces)};
+                      },
+                      {.patience = std::chrono::milliseconds{1}}};
+      CHECK(*static_cast<int*>(ahead.next().get()) == 1);
+      begun.get_future().wait();
+    }
+    log = captured.text();
+  }
+  CHECK_THAT(log, Catch::Contains("a source has not returned for 0.001 s after the end of its iterator"));
+  // The thread owns what it still uses, and ends with it.
+  returns.set_value();
+  ended.get_future().wait();
 }

@@ -34,6 +34,11 @@ struct DatasetOptions {
   std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
   Remainder remainder = Remainder::cut;
   EndOfInput end = EndOfInput::when_all_end;  ///< a replica that gets no rows of a batch counts as one without input
+  int prefetch_batches = 0;                   ///< how many batches this rank draws ahead; see DistributedIterator
+};
+
+struct ElementOptions {
+  int prefetch_batches = 0;  ///< as in DatasetOptions
 };
 
 struct ArrayOptions {
@@ -44,6 +49,7 @@ struct ArrayOptions {
   std::optional<std::uint64_t> shuffle_seed = 1;
   Remainder remainder = Remainder::cut;       ///< as in DatasetOptions
   EndOfInput end = EndOfInput::when_all_end;  ///< as in DatasetOptions
+  int prefetch_batches = 0;                   ///< as in DatasetOptions
 };
 
 namespace detail {
@@ -131,7 +137,11 @@ DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Bat
       return std::nullopt;
     };
   };
-  return {strategy, start, [&] { return detail::describe_dataset(options); }, options.end, here};
+  return {strategy,
+          start,
+          [&] { return detail::describe_dataset(options); },
+          {options.end, options.prefetch_batches},
+          here};
 }
 
 /// COLL, blocking, one agreement, in cross-replica context. Deals out the elements of `dataset`, which are of any type:
@@ -142,7 +152,7 @@ DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Bat
 /// or type, or if the ranks have different numbers of elements.
 template <class Element>
 DistributedIterator<Element> make_element_iterator(Strategy& strategy, Dataset<Element> dataset,
-                                                   Here here = Here::current()) {
+                                                   ElementOptions options = {}, Here here = Here::current()) {
   const auto start = [dataset = std::move(dataset), context = detail::input_context_of(strategy)] {
     Source<Element> source = dataset();
     if (!source) detail::refuse_source("dataset");
@@ -161,7 +171,11 @@ DistributedIterator<Element> make_element_iterator(Strategy& strategy, Dataset<E
       return own;
     };
   };
-  return {strategy, start, [] { return "the elements of a dataset"; }, EndOfInput::when_all_end, here};
+  return {strategy,
+          start,
+          [] { return "the elements of a dataset"; },
+          {.prefetch_batches = options.prefetch_batches},
+          here};
 }
 
 /// COLL, blocking, one agreement, in cross-replica context. Iterates over the rows of `arrays`, which must be the same
@@ -181,7 +195,11 @@ DistributedIterator<Arrays> make_array_iterator(Strategy& strategy, Arrays array
       return piece ? std::optional{detail::with_leaves(arrays, *piece)} : std::nullopt;
     };
   };
-  return {strategy, start, [&] { return detail::describe_input(leaves, options); }, options.end, here};
+  return {strategy,
+          start,
+          [&] { return detail::describe_input(leaves, options); },
+          {options.end, options.prefetch_batches},
+          here};
 }
 
 }  // namespace lockstep

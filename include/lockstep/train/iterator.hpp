@@ -12,6 +12,7 @@
 #include <lockstep/input/input_context.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/batch_outline.hpp>
+#include <lockstep/train/draw_ahead.hpp>
 
 namespace lockstep {
 
@@ -40,10 +41,25 @@ enum class AutoShard : std::uint8_t {
 struct InputOptions {
   AutoShard auto_shard = AutoShard::off;
   EndOfInput end = EndOfInput::when_all_end;
+  int prefetch_batches = 0;  ///< how many batches this rank draws ahead; see DistributedIterator
 };
 
 /// Feeds Strategy::run_on_next and run_steps_on_iterator. Ready as soon as it is constructed.
 /// Everything it calls runs in the strategy's scope. The strategy must outlive it, and may be moved.
+///
+/// Prefetching. With `prefetch_batches`, from the first `next` on, a thread of this rank draws as many batches ahead,
+/// in order; nothing is sent. Ranks may have different numbers. The batches are those of an iterator without
+/// prefetching, and an exception of the source comes from the `next` that would have drawn; the source is not called
+/// between an exception and the `next` after it. If the rank computes on a GPU, the batches' tensors are copied to it,
+/// through pinned memory and beside the computation, and `next` returns them there; slices stay on the host.
+///
+/// The source then runs beside the program: what both use needs a lock, and a batch must not share memory that the
+/// source writes to later. The strategy is current in it, as without prefetching, but calls that ranks make together
+/// throw ContextError.
+///
+/// The thread ends with the iterator and at `initialize`, which wait for the call of the source in progress. If that
+/// does not return within 10 seconds, the log gets a warning and the thread is left behind with the source, whose
+/// references to the program may then dangle. Simulated ranks (sim::run) draw ahead in `next`, on their own thread.
 template <class Batch>
 class DistributedIterator {
  public:
@@ -51,16 +67,23 @@ class DistributedIterator {
   /// must be the same on every rank; the ranks compare it.
   using Draw = std::function<std::optional<Batch>(std::string& what)>;
 
+  /// How batches are drawn: as in InputOptions.
+  struct DrawOptions {
+    EndOfInput end = EndOfInput::when_all_end;
+    int prefetch_batches = 0;
+  };
+
   /// COLL, blocking, one agreement, in cross-replica context. For the make_…_iterator functions. Calls `describe`,
   /// which says what the iterator is over, and `start`, which begins at the first batch; then the ranks compare the
   /// descriptions and the end of input. Every `initialize` calls `start` again.
   DistributedIterator(Strategy& strategy, std::function<Draw()> start, const std::function<std::string()>& describe,
-                      EndOfInput end, Here here)
-      : extended_{&strategy.extended()}, start_{std::move(start)}, end_{end} {
+                      DrawOptions options, Here here)
+      : extended_{&strategy.extended()}, start_{std::move(start)}, options_{options} {
     extended_->agree_on_input(
         [&] {
-          InputOffer iterator{.what = "an iterator over " + describe(), .end = end_};
-          draw_ = start_();
+          detail::require_prefetch(options_.prefetch_batches);
+          InputOffer iterator{.what = "an iterator over " + describe(), .end = options_.end};
+          draw_ = make_draw();
           return iterator;
         },
         here);
@@ -85,7 +108,7 @@ class DistributedIterator {
     std::optional<Batch> own;
     const InputAnswer answer = extended_->agree_on_input(
         [&] {
-          InputOffer offer{.end = end_};
+          InputOffer offer{.end = options_.end};
           if (draw_) own = draw_(offer.what);
           if (!own) draw_ = nullptr;
           offer.any = own.has_value();
@@ -112,8 +135,9 @@ class DistributedIterator {
   /// `next` rethrows, so that the other ranks learn of it.
   void initialize() {
     const Scope scope = extended_->strategy().scope();
+    draw_ = nullptr;  // whatever draws ahead ends before the input function is called
     try {
-      draw_ = start_();
+      draw_ = make_draw();
     } catch (...) {
       draw_ = [failure = std::current_exception()](std::string&) -> std::optional<Batch> {
         std::rethrow_exception(failure);
@@ -122,9 +146,15 @@ class DistributedIterator {
   }
 
  private:
+  Draw make_draw() {
+    Draw draw = start_();
+    if (options_.prefetch_batches == 0) return draw;
+    return detail::draw_ahead<Batch>(*extended_, options_.prefetch_batches, std::move(draw));
+  }
+
   StrategyExtended* extended_;  ///< unlike the strategy, never moves
   std::function<Draw()> start_;
-  EndOfInput end_;
+  DrawOptions options_;
   Draw draw_;  ///< empty after the end of this rank's data
 };
 
@@ -172,7 +202,11 @@ DistributedIterator<Batch> make_sharded_iterator(Strategy& strategy, InputFn<Bat
     if (is_by_element(options.auto_shard)) source = own_elements(std::move(source), context);
     return [source = std::move(source)](std::string&) { return source(); };
   };
-  return {strategy, start, [&] { return describe_sharded(describe(), options.auto_shard); }, options.end, here};
+  return {strategy,
+          start,
+          [&] { return describe_sharded(describe(), options.auto_shard); },
+          {options.end, options.prefetch_batches},
+          here};
 }
 
 }  // namespace detail
@@ -184,8 +218,8 @@ DistributedIterator<Batch> make_sharded_iterator(Strategy& strategy, InputFn<Bat
 /// rank instead, of which each gets its own.
 ///
 /// An exception of `input_fn` is rethrown here and becomes a PeerError on the others. InvalidArgument if it returns no
-/// source, or for AutoShard::by_file: it has no files (see distribute_dataset). MismatchError if the ranks' options
-/// differ.
+/// source, for AutoShard::by_file, since it has no files (see distribute_dataset), or for a negative number of batches
+/// to prefetch. MismatchError if the ranks' options differ.
 template <class Batch>
 DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn, InputOptions options,
                                                   Here here = Here::current()) {
