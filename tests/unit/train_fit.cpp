@@ -16,7 +16,6 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/sample_order.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/train/fit.hpp>
 
@@ -501,10 +500,6 @@ TEST_CASE("batches loaded ahead are those of their steps, from the first to go o
     for (const int prefetch : {1, 2, 20}) CHECK(weights_of(options, prefetch, -1) == expected);
   }
   CHECK(weights_of({.global_batch = 4, .steps = 3, .shards = 1}, 2, 6) == "no such sample 6");
-  // What no step asks for is not read.
-  const FitOptions one{.global_batch = 4, .steps = 1, .shards = 1, .evaluation_samples = 1};
-  const std::vector<std::int64_t> order = sample_order(10, one.seed, 0);
-  CHECK(weights_of(one, 5, order[4]) == weights_of(one, 0, order[4]));
 
   CHECK_THROWS_WITH(train(data, {.global_batch = 8, .prefetch = -1}, 3, column_sums),
                     "batches to prefetch: -1, expected 0 or more");
