@@ -191,6 +191,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "--accumulate", "K",
       "Micro-batches per shard, computed one after the other, so that activations take 1/K of the memory (default 1)",
       [&](const std::string& option, const std::string& text) { training.accumulate = parse_count(option, text); });
+  parser.option("--prefetch", "N", "Batches that a thread of each rank loads ahead of their steps (default 0)",
+                [&](const std::string& option, const std::string& text) {
+                  training.prefetch = static_cast<int>(parse_count(option, text, 0, 1024));
+                });
   parser.option(
       "--optimizer", "sgd|momentum|adamw", "Optimizer (default momentum, for gpt adamw)",
       [&](const std::string& option, const std::string& text) {

@@ -65,6 +65,7 @@
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/train/dataset_iterator.hpp>
+#include <lockstep/train/distribute.hpp>
 #include <lockstep/train/fit.hpp>
 #include <lockstep/train/iterator.hpp>
 #include <lockstep/train/metrics_file.hpp>

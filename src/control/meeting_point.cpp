@@ -26,7 +26,25 @@ std::string told_place(const Tag& culprit, bool all_failed) {
   return fmt::format("; {} {}", all_failed ? "this was" : "it was", place_of_failure(culprit));
 }
 
+/// How many Aparts of this thread live.
+thread_local int apart = 0;
+
+void require_not_apart(std::string_view what, const Here& here) {
+  if (apart == 0) return;
+  const std::string site = site_of(here);
+  throw ContextError{
+      fmt::format("{}{} in a source whose batches are prefetched: expected nothing that the ranks do together", what,
+                  site.empty() ? "" : fmt::format(" ({})", site))};
+}
+
 }  // namespace
+
+MeetingPoint::Apart::Apart() {
+  ++apart;
+}
+MeetingPoint::Apart::~Apart() {
+  --apart;
+}
 
 std::string message_of(const std::exception_ptr& exception) {
   try {
@@ -105,6 +123,7 @@ bool MeetingPoint::has_called_since() const {
 }
 
 Tag MeetingPoint::next_tag(TagKind kind, int strategy, const Here& here, std::string_view text) {
+  require_not_apart("an agreement", here);
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   make_open_sum();
   Tag tag = make_tag(kind, strategy);
@@ -157,6 +176,7 @@ void MeetingPoint::enter_after_last() {
 }
 
 void MeetingPoint::fail(std::exception_ptr exception) {
+  if (apart > 0) std::rethrow_exception(exception);
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   if (covered_) std::rethrow_exception(exception);  // it leaves the computation, whose end announces it
   make_open_sum();
@@ -237,6 +257,7 @@ MeetingPoint::Alone::~Alone() {
 }
 
 void MeetingPoint::enter_run(const std::optional<Here>& here) {
+  require_not_apart("a run", here.value_or(Here{}));
   if (depth_++ > 0) return;
   failure_.reset();
   ++run_;

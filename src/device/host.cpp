@@ -42,6 +42,7 @@ class HostStream final : public Stream {
   std::unique_ptr<Event> record() override { return std::make_unique<HostEvent>(); }
   void wait(const Event&) override {}
   void synchronize() override {}
+  std::unique_ptr<Stream> make_sibling() override { return std::make_unique<HostStream>(); }
   bool is_capturing() const override { return false; }
 };
 

@@ -158,6 +158,7 @@ void Job::take_part(int rank) {
   ReplicaGroup group{make_communicator(data_, rank), make_channel(control_, rank, options_.ranks), names_,
                      [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); }};
   group.set_device_names(devices_of(options_.ranks));
+  group.forbid_threads();
   struct Shown {
     const MeetingPoint*& meeting;
     ~Shown() { meeting = nullptr; }

@@ -41,10 +41,14 @@ InputAnswer StrategyExtended::agree_on_input(const std::function<InputOffer()>& 
   } catch (...) {
     meeting.fail(std::current_exception());
   }
-  const auto [any, lacks_outline] =
-      meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what, {own.any, own.lacks_outline});
-  if (!any || !lacks_outline) return {.any = any};
-  return {.any = true, .outline = meeting.first_brought(own.outline)};
+  // The second question of the agreement is another one for each end of input, which the text tells apart.
+  const bool with_first = own.end == EndOfInput::when_first_ends;
+  if (with_first)
+    own.what += own.what.empty() ? "input until the first rank has none" : ", until the first rank has none";
+  const auto [any, lacking] = meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what,
+                                                {own.any, with_first ? !own.any : own.lacks_outline});
+  if (with_first || !any || !lacking) return {.goes_on = any && !(with_first && lacking)};
+  return {.goes_on = true, .outline = meeting.first_brought(own.outline)};
 }
 
 }  // namespace lockstep

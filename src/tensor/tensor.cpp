@@ -98,4 +98,26 @@ Tensor Tensor::from_bytes(std::span<const std::byte> bytes, DType dtype, Shape s
   return made;
 }
 
+Tensor stack(std::span<const Tensor> rows) {
+  if (rows.empty()) throw InvalidArgument{"0 tensors to stack; expected 1 or more"};
+  const TensorView first = rows.front().view();
+  Shape shape = first.shape();
+  shape.insert(shape.begin(), static_cast<std::int64_t>(rows.size()));
+  for (const Tensor& row : rows) {
+    if (row.shape() != first.shape() || row.dtype() != first.dtype())
+      throw InvalidArgument{fmt::format("cannot stack {} and {}", describe(first), describe(row.view()))};
+    if (row.device() != DeviceKind::cpu)
+      throw InvalidArgument{fmt::format("cannot stack {} in the memory of a {} device; expected the host's",
+                                        describe(row.view()), name_of(row.device()))};
+  }
+  const Tensor made = Tensor::uninitialised(first.dtype(), std::move(shape));
+  std::byte* to = made.view().data();
+  for (const Tensor& row : rows) {
+    if (first.bytes() == 0) break;
+    std::memcpy(to, row.view().data(), first.bytes());
+    to += first.bytes();
+  }
+  return made;
+}
+
 }  // namespace lockstep

@@ -45,6 +45,32 @@ Tensor rows_of(const TensorView& array, std::span<const std::int64_t> rows) {
   return taken;
 }
 
+/// Copies the given rows of `leaves` into new memory.
+std::vector<Leaf> take_rows(std::span<const Leaf> leaves, std::span<const std::int64_t> rows) {
+  std::vector<Leaf> taken;
+  for (const Leaf& leaf : leaves) taken.push_back(rows_of(array_of(leaf), rows));
+  return taken;
+}
+
+/// "f32[32, 784], i32[32]".
+std::string describe_arrays(std::span<const Leaf> leaves) {
+  std::vector<std::string> texts;
+  for (const Leaf& leaf : leaves) texts.push_back(describe(array_of(leaf)));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+/// For the end of a description; nothing by default.
+const char* text_of(Remainder remainder) {
+  return remainder == Remainder::drop ? ", without a smaller one" : "";
+}
+
+/// What the options say of a batch of `rows`, of which `piece` are this rank's.
+Taken judge(std::int64_t rows, Range piece, const DatasetOptions& options) {
+  if (options.remainder == Remainder::drop && rows < options.global_batch_size) return Taken::nothing;
+  if (options.end == EndOfInput::when_first_ends && piece.size() == 0) return Taken::end;
+  return Taken::piece;
+}
+
 }  // namespace
 
 std::int64_t row_count(std::span<const Leaf> leaves) {
@@ -58,22 +84,21 @@ std::int64_t row_count(std::span<const Leaf> leaves) {
   return first.shape().front();
 }
 
-std::vector<Leaf> take_rows(std::span<const Leaf> leaves, std::span<const std::int64_t> rows) {
-  std::vector<Leaf> taken;
-  for (const Leaf& leaf : leaves) taken.push_back(rows_of(array_of(leaf), rows));
+Taken take_piece(std::vector<Leaf>& leaves, const DatasetOptions& options, const InputContext& context,
+                 std::string& what) {
+  what = describe_arrays(leaves);
+  const std::int64_t rows = row_count(leaves);
+  const Range piece = context.piece_of_batch(rows, options.global_batch_size);
+  const Taken taken = judge(rows, piece, options);
+  if (taken != Taken::piece) return taken;
+  std::vector<std::int64_t> own(static_cast<std::size_t>(piece.size()));
+  std::iota(own.begin(), own.end(), piece.first);
+  leaves = take_rows(leaves, own);
   return taken;
 }
 
-std::vector<Leaf> take_rows(std::span<const Leaf> leaves, Range rows) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
-  std::iota(all.begin(), all.end(), rows.first);
-  return take_rows(leaves, all);
-}
-
-std::string describe_arrays(std::span<const Leaf> leaves) {
-  std::vector<std::string> texts;
-  for (const Leaf& leaf : leaves) texts.push_back(describe(array_of(leaf)));
-  return fmt::format("{}", fmt::join(texts, ", "));
+std::string describe_dataset(const DatasetOptions& options) {
+  return fmt::format("a dataset in global batches of {}{}", options.global_batch_size, text_of(options.remainder));
 }
 
 std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& options) {
@@ -82,26 +107,51 @@ std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& opt
     const TensorView array = array_of(leaf);
     texts.push_back(fmt::format("{} of digest {}", describe(array), to_hex(digest_of_elements(array))));
   }
-  return fmt::format("{} in global batches of {}, {}, {}", fmt::join(texts, ", "), options.global_batch_size,
+  return fmt::format("{} in global batches of {}{}, {}, {}", fmt::join(texts, ", "), options.global_batch_size,
+                     text_of(options.remainder),
                      options.num_epochs ? fmt::format("num_epochs {}", *options.num_epochs) : "for ever",
                      options.shuffle_seed ? fmt::format("shuffled by seed {}", *options.shuffle_seed) : "in order");
 }
 
+void ElementRound::begin() {
+  first_ += std::ssize(shapes_);
+  shapes_.clear();
+}
+
+bool ElementRound::add(std::string shapes) {
+  shapes_.push_back(std::move(shapes));
+  return std::ssize(shapes_) == context_.input_pipeline_id() + 1;
+}
+
+std::string ElementRound::describe() const {
+  const std::int64_t last = first_ + std::ssize(shapes_) - 1;
+  const std::string elements =
+      last == first_ ? fmt::format("element {}", first_) : fmt::format("elements {} to {}", first_, last);
+  if (std::ranges::count(shapes_, shapes_.front()) != std::ssize(shapes_))
+    return fmt::format("{}: {}", elements, fmt::join(shapes_, "; "));
+  return shapes_.front().empty() ? elements : fmt::format("{}, each {}", elements, shapes_.front());
+}
+
+std::string ElementRound::describe_end() const {
+  return fmt::format("the end of the dataset after {} elements", first_ + std::ssize(shapes_));
+}
+
 ArrayReader::ArrayReader(std::vector<Leaf> arrays, const ArrayOptions& options, const InputContext& context)
     : arrays_{std::move(arrays)},
-      global_batch_size_{options.global_batch_size},
+      options_{.global_batch_size = options.global_batch_size, .remainder = options.remainder, .end = options.end},
       context_{context},
       sequence_{row_count(arrays_), options.num_epochs, options.shuffle_seed} {
-  (void)context.per_replica_batch_size(global_batch_size_);
+  (void)context.per_replica_batch_size(options_.global_batch_size);
 }
 
 std::optional<std::vector<Leaf>> ArrayReader::next(std::string& what) {
   // Avoids overflow: a batch size may be as large as the type allows, to take all rows at once.
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() - position_;
-  const Range batch = sequence_.within({position_, position_ + std::min(global_batch_size_, most)});
+  const Range batch = sequence_.within({position_, position_ + std::min(options_.global_batch_size, most)});
   what = fmt::format("rows at {} to {}", batch.first, batch.last);
   if (batch.size() == 0) return std::nullopt;
-  const Range piece = context_.piece_of_batch(batch.size(), global_batch_size_);
+  const Range piece = context_.piece_of_batch(batch.size(), options_.global_batch_size);
+  if (judge(batch.size(), piece, options_) != Taken::piece) return std::nullopt;  // only the last batch is smaller
   position_ = batch.last;
   return take_rows(arrays_, sequence_.rows_at({batch.first + piece.first, batch.first + piece.last}));
 }

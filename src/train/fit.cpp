@@ -132,6 +132,7 @@ class Fit {
   /// are divided by what these weigh.
   StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;
+  void load_ahead();
   StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples, AgreedStep& agreed);
   StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                 const nn::GradientBuffer& sum);
@@ -238,8 +239,20 @@ void Fit::judge_loss(double loss, const std::string& whose) {
   if (rank_ == 0) log::warning(line);
 }
 
+/// The order of the samples is computed once more, on the thread that loads.
+void Fit::load_ahead() {
+  const bool shard_by_shard = accumulation_.has_value();
+  train_shards_.load_ahead(
+      {.steps = options_.prefetch,
+       .order = shard_by_shard ? RankShards::Order::shard_by_shard : RankShards::Order::all_shards,
+       .where = strategy_.group().may_start_threads() ? WorkAhead::Where::on_thread : WorkAhead::Where::in_turn,
+       .of = {options_.start.steps, options_.steps},
+       .samples = [this, samples = samples_](std::int64_t step) mutable { return samples.of(schedule_.batch(step)); }});
+}
+
 FitResult Fit::run(Observer& observer) {
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
+  if (options_.prefetch > 0 && options_.start.steps < options_.steps) load_ahead();
   FitState state = options_.start;
   const std::int64_t samples_before = samples_in(schedule_, state.steps);
   FitResult result{.steps = state.steps, .samples = samples_before};
@@ -336,6 +349,8 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
+  if (options.prefetch < 0)
+    throw InvalidArgument{fmt::format("batches to prefetch: {}, expected 0 or more", options.prefetch)};
   if (options.start.steps < 0 || options.start.steps > options.steps)
     throw InvalidArgument{
         fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start.steps)};

@@ -50,15 +50,42 @@ RankShards::Loaded RankShards::load_one(std::span<const std::int64_t> batch, std
 
 RankShards::Loaded RankShards::load(std::optional<ShardLoader>& loader, std::span<const std::int64_t> batch,
                                     Range shards, int micro_batch) {
+  parts_ = parts_of(batch, shards, micro_batch);
+  if (ahead_) {
+    (void)ahead_->next();
+    return {loader->send(), parts_.first_samples};
+  }
   if (!loader) loader.emplace(source_, capacity_, shards.size(), stream_);
-  samples_.clear();
-  first_samples_.clear();
+  return {loader->load(parts_.samples), parts_.first_samples};
+}
+
+RankShards::Parts RankShards::parts_of(std::span<const std::int64_t> batch, Range shards, int micro_batch) const {
+  Parts parts;
   for (std::int64_t shard = shards.first; shard < shards.last; ++shard) {
     const BatchPart part = part_of(batch, shard, micro_batch);
-    samples_.push_back(part.samples);
-    first_samples_.push_back(part.first);
+    parts.samples.push_back(part.samples);
+    parts.first_samples.push_back(part.first);
   }
-  return {loader->load(samples_), first_samples_};
+  return parts;
+}
+
+void RankShards::load_ahead(LoadsAhead loads) {
+  const bool all = loads.order == Order::all_shards;
+  const std::int64_t turns = all ? 1 : count();  // of a step, each with all micro-batches
+  const std::int64_t of_step = turns * cut_.micro_batches;
+  const auto pieces = static_cast<int>(loads.steps * of_step);
+  ShardLoader& loader = (all ? all_ : one_).emplace(source_, capacity_, all ? count() : 1, stream_, pieces);
+  const std::int64_t last = loads.of.size() * of_step;
+  const auto assemble = [this, loads = std::move(loads), &loader, all, of_step, last, next = std::int64_t{0},
+                         batch = std::span<const std::int64_t>{}]() mutable {
+    const std::int64_t in_step = next % of_step;
+    if (in_step == 0) batch = loads.samples(loads.of.first + next / of_step);
+    const std::int64_t shard = mine_.first + in_step / cut_.micro_batches;
+    const Range shards = all ? mine_ : Range{shard, shard + 1};
+    loader.assemble(parts_of(batch, shards, static_cast<int>(in_step % cut_.micro_batches)).samples);
+    return WorkAhead::Made{nullptr, ++next == last};
+  };
+  ahead_.emplace(assemble, WorkAhead::Options{.pieces = pieces, .where = loads.where});
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <lockstep/nn/model.hpp>
 
 #include "train/shard_loader.hpp"
+#include "train/work_ahead.hpp"
 
 namespace lockstep {
 
@@ -54,6 +56,22 @@ class RankShards {
   Loaded load_all(std::span<const std::int64_t> batch, int micro_batch = 0);
   Loaded load_one(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch = 0);
 
+  /// Which micro-batches a step loads: those of all shards, one after the other, or those of each shard.
+  enum class Order : std::uint8_t { all_shards, shard_by_shard };
+
+  struct LoadsAhead {
+    int steps = 1;  ///< how many steps ahead micro-batches are assembled; 1 or more
+    Order order = Order::all_shards;
+    WorkAhead::Where where = WorkAhead::Where::on_thread;
+    Range of;  ///< the steps that load, each of them once and in order
+    /// The batch of a step. Called in order, on that thread.
+    std::function<std::span<const std::int64_t>(std::int64_t step)> samples;
+  };
+
+  /// Before the first load: has all loads that follow assembled ahead. They must be those of the steps in order. An
+  /// exception of the source comes from the load that would have assembled.
+  void load_ahead(LoadsAhead loads);
+
   /// Number of samples in a micro-batch of all shards, including other ranks'.
   std::int64_t samples_of_all(std::span<const std::int64_t> batch, int micro_batch) const;
 
@@ -61,14 +79,21 @@ class RankShards {
   BatchPart part_of(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch) const;
   Loaded load(std::optional<ShardLoader>& loader, std::span<const std::int64_t> batch, Range shards, int micro_batch);
 
+  /// The samples of a load, and where they begin in the batch of the step, for each shard.
+  struct Parts {
+    std::vector<std::span<const std::int64_t>> samples;
+    std::vector<std::int64_t> first_samples;
+  };
+  Parts parts_of(std::span<const std::int64_t> batch, Range shards, int micro_batch) const;
+
   const SampleSource& source_;
   std::int64_t capacity_;  ///< of a micro-batch
   BatchCut cut_;
   Range mine_;
   Stream& stream_;
   std::optional<ShardLoader> all_, one_;  ///< made on first use
-  std::vector<std::span<const std::int64_t>> samples_;
-  std::vector<std::int64_t> first_samples_;
+  Parts parts_;                           ///< of the last load
+  std::optional<WorkAhead> ahead_;        ///< ends before the loader that it fills
 };
 
 }  // namespace lockstep

@@ -4,12 +4,11 @@
 
 namespace lockstep {
 
-ShardLoader::ShardLoader(const SampleSource& source, std::int64_t capacity, std::int64_t shards, Stream& stream)
-    : source_{source}, stream_{stream} {
-  const auto make = [&] { return make_batch_group(source.make_batch(shards * capacity, stream), shards); };
-  staging_[0].group = make();
+ShardLoader::ShardLoader(const SampleSource& source, std::int64_t capacity, std::int64_t shards, Stream& stream,
+                         std::size_t ahead)
+    : source_{source}, stream_{stream}, staging_(ahead + (stream.kind() == DeviceKind::cpu ? 1 : 2)) {
+  for (Staging& each : staging_) each.group = make_batch_group(source.make_batch(shards * capacity, stream), shards);
   if (stream.kind() == DeviceKind::cpu) return;
-  staging_[1].group = make();
   const BatchGroup& host = staging_[0].group;
   on_device_ = make_batch_group({.inputs = Tensor::zeros(host.inputs.dtype(), host.inputs.shape(), stream),
                                  .labels = Tensor::zeros(host.labels.dtype(), host.labels.shape(), stream)},
@@ -26,18 +25,23 @@ ShardLoader::~ShardLoader() {
   }
 }
 
-const BatchGroup& ShardLoader::load(std::span<const std::span<const std::int64_t>> samples) {
-  Staging& staging = staging_[turn_];
+void ShardLoader::assemble(std::span<const std::span<const std::int64_t>> samples) {
+  Staging& staging = staging_[assembled_ % staging_.size()];
   if (staging.copied) staging.copied->synchronize();  // two loads ago, so done by now unless the GPU is far behind
+  for (std::size_t shard = 0; shard < samples.size(); ++shard)
+    source_.fill(samples[shard], staging.group.batches[shard]);
+  ++assembled_;
+}
+
+const BatchGroup& ShardLoader::send() {
+  Staging& staging = staging_[sent_++ % staging_.size()];
   BatchGroup& group = staging.group;
-  for (std::size_t shard = 0; shard < samples.size(); ++shard) source_.fill(samples[shard], group.batches[shard]);
   if (stream_.kind() == DeviceKind::cpu) return group;
   copy(group.inputs.view(), on_device_.inputs.view(), stream_);
   copy(group.labels.view(), on_device_.labels.view(), stream_);
-  for (std::size_t shard = 0; shard < samples.size(); ++shard)
+  for (std::size_t shard = 0; shard < group.batches.size(); ++shard)
     on_device_.batches[shard].samples = group.batches[shard].samples;
   staging.copied = stream_.record();
-  turn_ = 1 - turn_;
   return on_device_;
 }
 

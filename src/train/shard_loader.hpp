@@ -1,10 +1,11 @@
 // From samples on the host to batches in the memory where the model computes.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <lockstep/input/batch.hpp>
 #include <lockstep/input/sample_source.hpp>
@@ -12,13 +13,14 @@
 namespace lockstep {
 
 /// Memory for the batches of several shards at a time. On the host, the model reads them where they are assembled. For
-/// a GPU they are assembled in one of two pinned buffers and copied over; one is filled while the other is being
+/// a GPU they are assembled in one of several pinned buffers and copied over; one is filled while others are being
 /// copied.
 class ShardLoader {
  public:
-  /// For `shards` batches of up to `capacity` samples each, in memory of the stream's device. `source` and `stream`
-  /// must outlive it.
-  ShardLoader(const SampleSource& source, std::int64_t capacity, std::int64_t shards, Stream& stream);
+  /// For `shards` batches of up to `capacity` samples each, in memory of the stream's device, of which `ahead` can be
+  /// assembled ahead. `source` and `stream` must outlive it.
+  ShardLoader(const SampleSource& source, std::int64_t capacity, std::int64_t shards, Stream& stream,
+              std::size_t ahead = 0);
   ShardLoader(const ShardLoader&) = delete;
   ShardLoader& operator=(const ShardLoader&) = delete;
 
@@ -27,7 +29,15 @@ class ShardLoader {
 
   /// Loads the samples of each shard; there must be as many shards as it was made for. The result is valid for work
   /// enqueued on the stream from now on, until the next call.
-  const BatchGroup& load(std::span<const std::span<const std::int64_t>> samples);
+  const BatchGroup& load(std::span<const std::span<const std::int64_t>> samples) {
+    assemble(samples);
+    return send();
+  }
+
+  /// The two halves of `load`. Another thread may assemble while this one sends, at most `ahead` groups more than were
+  /// sent.
+  void assemble(std::span<const std::span<const std::int64_t>> samples);
+  const BatchGroup& send();
 
  private:
   struct Staging {
@@ -37,9 +47,9 @@ class ShardLoader {
 
   const SampleSource& source_;
   Stream& stream_;
-  std::array<Staging, 2> staging_;
-  std::size_t turn_ = 0;
-  BatchGroup on_device_;  ///< unused on the host
+  std::vector<Staging> staging_;
+  std::size_t assembled_ = 0, sent_ = 0;  ///< groups; each is used by one of the two threads
+  BatchGroup on_device_;                  ///< unused on the host
 };
 
 }  // namespace lockstep

@@ -86,6 +86,7 @@ FitOptions fit_options_of(const TrainingOptions& options, const SampleSource& tr
           .seed = options.seed,
           .shards = shards,
           .accumulate = micro_batches_of(options, schedule, shards),
+          .prefetch = options.prefetch,
           .evaluate_every = options.evaluate_every,
           .evaluation_samples = options.evaluation_samples,
           .attest_every = options.attest_every,

@@ -38,9 +38,11 @@ TEST_CASE("the reference kernels end in the same bytes on 1 and 4 ranks too, in 
       {1, 4}, {"--steps", "10", "--hidden", "30", "--global-batch", "50", "--kernels", "reference", "--dtype", "f64"});
 }
 
-TEST_CASE("threads do not touch the bytes") {
+TEST_CASE("threads do not touch the bytes, and nor does loading ahead") {
   const Arguments arguments{"--steps", "10", "--hidden", "40"};
-  CHECK(train(2, arguments + Arguments{"--threads", "2"}).digest() == train(2, arguments).digest());
+  const std::string digest = train(2, arguments).digest();
+  CHECK(train(2, arguments + Arguments{"--threads", "2"}).digest() == digest);
+  CHECK(train(2, arguments + Arguments{"--prefetch", "3"}).digest() == digest);
 }
 
 TEST_CASE("3 ranks are close to 1 after a few steps") {

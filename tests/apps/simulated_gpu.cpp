@@ -49,7 +49,7 @@ TEST_CASE("with eight shards, 1, 2 and 4 ranks with GPUs have the bits of a CPU"
   const Trained cpu = on_cpu(1, shards);
   for (const int ranks : {1, 2, 4}) {
     INFO(ranks << " ranks");
-    const Trained gpu = on_gpu(ranks, shards);
+    const Trained gpu = on_gpu(ranks, shards + Arguments{"--prefetch", std::to_string(ranks - 1)});
     CHECK(gpu.result["shards"] == 8);
     check_equal(gpu, cpu);
   }
@@ -76,7 +76,7 @@ TEST_CASE("AdamW and momentum with clipping, decay and micro-batches work there 
   const Arguments arguments{"--steps",      "10", "--global-batch", "90",      "--hidden",    "9",
                             "--shards",     "8",  "--optimizer",    optimizer, "--clip-norm", "0.5",
                             "--accumulate", "3",  "--weight-decay", "0.1",     "--schedule",  "cosine"};
-  check_equal(on_gpu(2, arguments), on_cpu(1, arguments));
+  check_equal(on_gpu(2, arguments + Arguments{"--prefetch", "2"}), on_cpu(1, arguments));
 }
 
 TEST_CASE("a model without GPU kernels runs on the CPU with a warning, and is refused where a GPU was asked for") {

@@ -81,6 +81,77 @@ TEST_CASE("each replica takes its piece of every global batch, and of the last, 
   }
 }
 
+TEST_CASE("a smaller batch can be dropped, so that all have the same shape", "[A-49][A-64]") {
+  Strategy& strategy = runtime().strategy();
+  CHECK(DatasetOptions{}.remainder == Remainder::cut);
+  CHECK(ArrayOptions{}.remainder == Remainder::cut);
+  auto batches = make_dataset_iterator(strategy, dataset(2 * ranks() - 1),
+                                       {.global_batch_size = 2 * ranks(), .remainder = Remainder::drop});
+  auto arrays =
+      make_array_iterator(strategy, rows(0, 6 * ranks() - 1),
+                          {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .remainder = Remainder::drop});
+  for (auto* const iterator : {&batches, &arrays}) {
+    for (int time = 0; time < 2; ++time) {
+      for (int batch = 0; batch < 2; ++batch) {
+        const std::int64_t first = 2 * (batch * ranks() + rank());
+        CHECK(rows_of(iterator->next()->local()) == count_up(first, first + 2));
+      }
+      CHECK_FALSE(iterator->next());
+      CHECK_FALSE(iterator->next());
+      iterator->initialize();
+    }
+  }
+
+  // One in the middle is passed over, and the next is not.
+  auto middle = make_dataset_iterator<Pair>(strategy,
+                                            [] {
+                                              return [batch = 0]() mutable -> std::optional<Pair> {
+                                                if (batch == 3) return std::nullopt;
+                                                return rows(0, batch++ == 1 ? ranks() - 1 : ranks());
+                                              };
+                                            },
+                                            {.global_batch_size = ranks(), .remainder = Remainder::drop});
+  CHECK(middle.next());
+  CHECK(middle.next());
+  CHECK_FALSE(middle.next());
+
+  if (ranks() == 1) return;
+  CHECK_THAT(mismatch_of([&] {
+               (void)make_array_iterator(
+                   strategy, rows(0, 9),
+                   {.global_batch_size = ranks(), .remainder = odd_one() ? Remainder::drop : Remainder::cut});
+             }),
+             Catch::StartsWith("replica " + std::to_string(last()) + " ("));
+  CHECK_THAT(mismatch_of([&] {
+               (void)make_dataset_iterator(
+                   strategy, dataset(1),
+                   {.global_batch_size = ranks(), .remainder = odd_one() ? Remainder::drop : Remainder::cut});
+             }),
+             Catch::Contains(", without a smaller one"));
+  expect_in_step();
+}
+
+TEST_CASE("where the first end ends the input, there is no step for a batch that leaves a replica without rows",
+          "[F-23]") {
+  Strategy& strategy = runtime().strategy();
+  // The last batch has two rows a replica, but for the last replica: one, which is enough, or none.
+  for (const std::int64_t of_last : {1, 0}) {
+    const std::int64_t in_last = 2 * last() + of_last;
+    CAPTURE(in_last);
+    auto batches = make_dataset_iterator(strategy, dataset(in_last),
+                                         {.global_batch_size = 2 * ranks(), .end = EndOfInput::when_first_ends});
+    auto arrays =
+        make_array_iterator(strategy, rows(0, 4 * ranks() + in_last),
+                            {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .end = EndOfInput::when_first_ends});
+    for (auto* const iterator : {&batches, &arrays}) {
+      for (int batch = 0; batch < 2; ++batch) CHECK(iterator->next());
+      CHECK(iterator->next().has_value() == (of_last == 1));
+      CHECK_FALSE(iterator->next());
+    }
+  }
+  expect_in_step();
+}
+
 TEST_CASE("a global batch that the replicas do not divide is refused on every rank", "[A-33][F-8]") {
   Strategy& strategy = runtime().strategy();
   const std::int64_t odd = ranks() + 1;

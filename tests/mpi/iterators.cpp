@@ -194,6 +194,56 @@ TEST_CASE("a batch that looks the same without samples everywhere costs no messa
   CHECK(runtime().strategy().group().meeting().meetings() == before + 2);
 }
 
+TEST_CASE("where the first end ends the input, no rank gets a step that one has no batch for", "[F-23]") {
+  Strategy& strategy = runtime().strategy();
+  Calls calls;
+  // Replica 0 has the fewest: as many as there are ranks.
+  auto iterator = make_input_fn_iterator(strategy, batches(ranks() + rank(), calls),
+                                         InputOptions{.end = EndOfInput::when_first_ends});
+  for (int time = 0; time < 2; ++time) {
+    std::vector<Numbers> expected;
+    for (int step = 0; step < ranks(); ++step) expected.push_back({10 * rank() + step});
+    CHECK(all_of(iterator) == expected);
+    CHECK_FALSE(iterator.next());
+    CHECK(calls.draws == (time + 1) * (ranks() + 1));  // the batch of the step that was none is lost
+    iterator.initialize();
+  }
+
+  // One rank that starts over has batches again, and still there is no step.
+  while (iterator.next()) continue;
+  if (odd_one()) iterator.initialize();
+  CHECK(iterator.next().has_value() == (ranks() == 1));
+  expect_in_step();
+}
+
+TEST_CASE("an end with the first rank's costs no message, and no batch without samples", "[F-23]") {
+  Strategy& strategy = runtime().strategy();
+  auto iterator = make_input_fn_iterator<Samples>(
+      strategy,
+      [&](const InputContext&) {
+        return [&, step = 0]() mutable {
+          return step < 1 + rank() ? std::optional{samples_of(rank(), step++, strategy.stream())} : std::nullopt;
+        };
+      },
+      InputOptions{.end = EndOfInput::when_first_ends});
+  const auto before = strategy.group().meeting().meetings();
+  CHECK(iterator.next());
+  CHECK_FALSE(iterator.next());
+  CHECK_FALSE(iterator.next());
+  CHECK(strategy.group().meeting().meetings() == before + 3);
+}
+
+TEST_CASE("ranks whose input ends otherwise are told so", "[F-23]") {
+  if (ranks() == 1) return;
+  Calls calls;
+  const auto end = odd_one() ? EndOfInput::when_first_ends : EndOfInput::when_all_end;
+  const std::string told = mismatch_of(
+      [&] { (void)make_input_fn_iterator(runtime().strategy(), batches(1, calls), InputOptions{.end = end}); });
+  CHECK_THAT(told, Catch::StartsWith("replica " + std::to_string(last()) + " (") &&
+                       Catch::Contains("an iterator over an input function, until the first rank has none"));
+  expect_in_step();
+}
+
 TEST_CASE("a pipeline that starts over on one rank leaves those of the others where they are", "[F-20]") {
   Calls calls;
   auto iterator = make_input_fn_iterator(runtime().strategy(), batches(4, calls));

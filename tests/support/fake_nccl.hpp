@@ -136,6 +136,7 @@ class FakeStream final : public Stream {
     journal_.note(name + " waits for " + dynamic_cast<const FakeEvent&>(event).name);
   }
   void synchronize() override { journal_.note(name + " blocks the host"); }
+  std::unique_ptr<Stream> make_sibling() override { return std::make_unique<FakeStream>(name, journal_); }
   bool is_capturing() const override { return false; }
 
   std::string name;

@@ -18,6 +18,7 @@ class ForwardingStream : public Stream {
   std::unique_ptr<Event> record() override { return host_.record(); }
   void wait(const Event& event) override { host_.wait(event); }
   void synchronize() override { host_.synchronize(); }
+  std::unique_ptr<Stream> make_sibling() override { return std::make_unique<ForwardingStream>(); }
   bool is_capturing() const override { return host_.is_capturing(); }
 
  private:

@@ -22,6 +22,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <span>
@@ -45,6 +46,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Guards the queues and the memory of the process, which several threads may use. Held while work is done, too.
+std::recursive_mutex& gpu() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+using Locked = std::lock_guard<std::recursive_mutex>;
+
 /// Work in order, none of it done before somebody asks.
 class Queue {
  public:
@@ -52,13 +60,23 @@ class Queue {
 
   ~Queue() { run_until(end()); }
 
-  void push(std::function<void()> work) { waiting_.push_back(std::move(work)); }
+  void push(std::function<void()> work) {
+    const Locked lock{gpu()};
+    waiting_.push_back(std::move(work));
+  }
 
   /// Behind everything pushed so far.
-  Position end() const { return done_ + waiting_.size(); }
-  bool reached(Position position) const { return done_ >= position; }
+  Position end() const {
+    const Locked lock{gpu()};
+    return done_ + waiting_.size();
+  }
+  bool reached(Position position) const {
+    const Locked lock{gpu()};
+    return done_ >= position;
+  }
 
   void run_until(Position position) {
+    const Locked lock{gpu()};
     while (done_ < position) {
       const auto work = std::move(waiting_.front());
       waiting_.pop_front();
@@ -79,6 +97,7 @@ std::vector<std::weak_ptr<Queue>>& queues() {
 }
 
 void run_everything() {
+  const Locked lock{gpu()};
   for (const auto& each : queues())
     if (const auto queue = each.lock()) queue->run_until(queue->end());
 }
@@ -138,7 +157,10 @@ class SimulatedEvent final : public Event {
 
 class SimulatedStream final : public Stream {
  public:
-  SimulatedStream() { queues().push_back(queue_); }
+  SimulatedStream() {
+    const Locked lock{gpu()};
+    queues().push_back(queue_);
+  }
 
   void push(std::function<void()> work) { queue_->push(std::move(work)); }
 
@@ -146,6 +168,7 @@ class SimulatedStream final : public Stream {
 
   Buffer allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, 0, DeviceKind::cuda, nullptr};
+    const Locked lock{gpu()};
     auto memory = std::make_shared<Buffer>(allocate_host(bytes));
     std::memset(memory->data(), 0xa5, bytes);  // uninitialised memory is not zero
     device_memory()[memory->data()] = bytes;
@@ -159,10 +182,12 @@ class SimulatedStream final : public Stream {
   }
 
   Buffer allocate_pinned(std::size_t bytes) override {
+    const Locked lock{gpu()};
     auto memory = std::make_shared<Buffer>(allocate_host(bytes));
     void* const data = memory->data();
     if (data) pinned().emplace(memory->data(), Pinned{bytes});
     return {data, bytes, DeviceKind::cpu, [memory](void*) {
+              const Locked lock{gpu()};
               const auto piece = pinned().find(memory->data());
               if (piece == pinned().end()) return;
               if (*piece->second.copies > 0) {
@@ -175,6 +200,7 @@ class SimulatedStream final : public Stream {
 
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
+    const Locked lock{gpu()};
     if (is_on_device(from) || is_pinned(from)) {
       const Pinned* const piece = pinned_at(is_pinned(from) ? from : to);
       const auto copies = piece ? piece->copies : std::make_shared<int>(0);
@@ -198,6 +224,7 @@ class SimulatedStream final : public Stream {
     if (const auto* const recorded = dynamic_cast<const SimulatedEvent*>(&event)) push(recorded->as_work());
   }
   void synchronize() override { queue_->run_until(queue_->end()); }
+  std::unique_ptr<Stream> make_sibling() override { return std::make_unique<SimulatedStream>(); }
   bool is_capturing() const override { return capturing_; }
 
   void begin_capture() { capturing_ = true; }

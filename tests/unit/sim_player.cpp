@@ -262,7 +262,7 @@ class Player {
                             .outline = own ? Numbers{operation.id, 7} : Numbers{},
                             .lacks_outline = !own};
         });
-        answer.outline.push_back(answer.any);
+        answer.outline.push_back(answer.goes_on);
         const Numbers expected = some && program_.ranks > 1 ? Numbers{operation.id, 7, 1} : Numbers{some};
         const auto numbers = [](const Numbers& of) { return Tensor::from(of, {std::ssize(of)}); };
         return expect_exact(operation, numbers(answer.outline), numbers(expected));

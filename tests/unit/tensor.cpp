@@ -87,3 +87,34 @@ TEST_CASE("memory for copies is plain memory where no copy is needed") {
   CHECK(pinned.device() == DeviceKind::cpu);
   CHECK(pinned.to_vector<std::int32_t>() == std::vector<std::int32_t>{0, 0, 0});
 }
+
+TEST_CASE("rows are stacked to one tensor, in memory of its own", "[F-26]") {
+  const std::vector<Tensor> rows{Tensor::from({1.f, 2.f}, {1, 2}), Tensor::from({3.f, 4.f}, {1, 2}),
+                                 Tensor::from({5.f, 6.f}, {1, 2})};
+  const Tensor stacked = stack(rows);
+  CHECK(describe(stacked.view()) == "f32[3, 1, 2]");
+  CHECK(stacked.to_vector<float>() == std::vector<float>{1, 2, 3, 4, 5, 6});
+  rows[0].view().elements<float>()[0] = 9;
+  CHECK(stacked.to_vector<float>()[0] == 1);
+  CHECK(stack(std::vector{Tensor::scalar(std::int64_t{7})}).to_vector<std::int64_t>() == std::vector<std::int64_t>{7});
+  CHECK(describe(stack(std::vector(2, Tensor::zeros(DType::u8, {0, 3}))).view()) == "u8[2, 0, 3]");
+}
+
+TEST_CASE("rows that differ in shape or type, or that are on a GPU, are not stacked", "[F-26]") {
+  const auto refused = [](const std::vector<Tensor>& rows) {
+    CHECK_THROWS_AS(stack(rows), InvalidArgument);
+    try {
+      (void)stack(rows);
+    } catch (const InvalidArgument& error) {
+      return std::string{error.what()};
+    }
+    return std::string{};
+  };
+  const Tensor two = Tensor::zeros(DType::f32, {2});
+  CHECK(refused({two, two, Tensor::zeros(DType::f32, {3})}) == "cannot stack f32[2] and f32[3]");
+  CHECK(refused({two, Tensor::zeros(DType::i32, {2})}) == "cannot stack f32[2] and i32[2]");
+  CHECK(refused({}) == "0 tensors to stack; expected 1 or more");
+  float unused[2] = {};
+  const Tensor there{nullptr, {reinterpret_cast<std::byte*>(unused), {2}, DType::f32, DeviceKind::cuda}};
+  CHECK(refused({there}) == "cannot stack f32[2] in the memory of a cuda device; expected the host's");
+}

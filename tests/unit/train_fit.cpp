@@ -12,6 +12,8 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/optim/sgd.hpp>
@@ -459,6 +461,48 @@ TEST_CASE("an only shard is accumulated where its gradient belongs") {
 TEST_CASE("no micro-batches at all are refused") {
   const FitOptions options{.global_batch = 8, .steps = 1, .shards = 1, .accumulate = 0};
   CHECK_THROWS_WITH(train(images(8), options, 3, column_sums), "micro-batches of a shard: 0, expected at least 1");
+}
+
+TEST_CASE("batches loaded ahead are those of their steps, from the first to go on with, and fail in their own step") {
+  /// Images, of which one cannot be read.
+  class Damaged final : public SampleSource {
+   public:
+    Damaged(const ImageSet& images, std::int64_t bad) : images_{images, DType::f64}, bad_{bad} {}
+    std::int64_t count() const override { return images_.count(); }
+    SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
+      return images_.make_batch(capacity, stream);
+    }
+    void fill(std::span<const std::int64_t> samples, SampleBatch& batch) const override {
+      if (std::ranges::count(samples, bad_) > 0) throw std::runtime_error{"no such sample"};
+      images_.fill(samples, batch);
+    }
+
+   private:
+    ImageSamples images_;
+    std::int64_t bad_;
+  };
+  const ImageData data = images(10);
+  const auto weights_of = [&](FitOptions options, int prefetch, std::int64_t bad) -> std::string {
+    options.prefetch = prefetch;
+    const Damaged source{data.train, bad};
+    const ImageSamples test{data.test, DType::f64};
+    try {
+      return fmt::format("{}", fmt::join(train({source, test}, options, 3, column_sums).weights, " "));
+    } catch (const std::runtime_error& error) {
+      return fmt::format("{} {}", error.what(), bad);
+    }
+  };
+  for (const int micro_batches : {1, 2}) {
+    // Epochs of 4, 4 and 2 samples, which leave shards without any.
+    const FitOptions options{
+        .global_batch = 4, .steps = 7, .shards = 4, .accumulate = micro_batches, .start = {.steps = 1}};
+    const std::string expected = weights_of(options, 0, -1);
+    for (const int prefetch : {1, 2, 20}) CHECK(weights_of(options, prefetch, -1) == expected);
+  }
+  CHECK(weights_of({.global_batch = 4, .steps = 3, .shards = 1}, 2, 6) == "no such sample 6");
+
+  CHECK_THROWS_WITH(train(data, {.global_batch = 8, .prefetch = -1}, 3, column_sums),
+                    "batches to prefetch: -1, expected 0 or more");
 }
 
 TEST_CASE("a frozen variable that the model does not have is refused, and freezing all of them") {

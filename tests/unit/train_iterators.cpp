@@ -1,5 +1,7 @@
 // Iterators of a program on one replica, and what they refuse.
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <limits>
 #include <map>
 #include <optional>
@@ -10,7 +12,11 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/train/dataset_iterator.hpp>
+#include <lockstep/sim/sim.hpp>
+#include <lockstep/train/distribute.hpp>
+
+#include "support/child_process.hpp"
+#include "train/work_ahead.hpp"
 
 using namespace lockstep;
 
@@ -187,4 +193,77 @@ TEST_CASE("arrays that cannot be cut into batches are refused", "[A-33]") {
   CHECK_THROWS_WITH(make(ints({1}), {}), "`global_batch_size` is 0; expected 1 or more");
   CHECK_THROWS_WITH(make(ints({1}), {.global_batch_size = 1, .num_epochs = 0}),
                     Catch::StartsWith("`num_epochs` is 0; expected 1 to "));
+}
+
+TEST_CASE("a vector of tensors is columns, and its rows are stacked by who asks for it", "[F-26]") {
+  const std::vector<Tensor> list{ints({1, 2}), ints({3, 4})};
+  auto columns = make_array_iterator(Strategy::current(), list, {.global_batch_size = 2, .shuffle_seed = {}});
+  CHECK(columns.next()->local().at(1).to_vector<std::int32_t>() == std::vector<std::int32_t>{3, 4});
+  CHECK_FALSE(columns.next());
+  auto rows = make_array_iterator(Strategy::current(), stack(list), {.global_batch_size = 1, .shuffle_seed = {}});
+  CHECK(rows.next()->local().to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 2});
+  CHECK(rows.next()->local().shape() == Shape{1, 2});
+}
+
+TEST_CASE("one line warns of replicas that get no file", "[F-27]") {
+  const auto log_of = [](int ranks, int files, AutoShard shard) {
+    test::CapturedStderr captured;
+    sim::run({.ranks = ranks}, [&](Strategy& strategy, int) {
+      const FileDataset<int> dataset{{static_cast<std::size_t>(files), "file"},
+                                     [](const auto&) { return [] { return std::optional<int>{}; }; }};
+      auto iterator = distribute_dataset(strategy, dataset, {.auto_shard = shard});
+      while (iterator.next()) continue;
+      iterator.initialize();
+    });
+    return captured.text();
+  };
+  const auto warns = [](const std::string& text) { return Catch::EndsWith(" warning: " + text + "\n"); };
+  CHECK_THAT(log_of(4, 3, AutoShard::by_file), warns("3 files for 4 replicas: replica 3 gets none"));
+  CHECK_THAT(log_of(4, 1, AutoShard::automatic), warns("1 file for 4 replicas: replicas 1 to 3 get none"));
+  for (const AutoShard shard : {AutoShard::off, AutoShard::by_element}) CHECK(log_of(4, 3, shard).empty());
+  CHECK(log_of(4, 4, AutoShard::by_file).empty());
+  const std::string log = log_of(4, 3, AutoShard::by_file);
+  CHECK(std::ranges::count(log, '\n') == 1);
+}
+
+TEST_CASE("a thread that draws ahead for the default strategy has that of its program, which is none", "[F-3]") {
+  std::optional<bool> has_one;
+  auto iterator = make_input_fn_iterator<int>(
+      Strategy::current(),
+      [&](const InputContext&) {
+        return [&, next = 0]() mutable -> std::optional<int> {
+          has_one = has_strategy() || !in_cross_replica_context();
+          return next < 50 ? std::optional{next++} : std::nullopt;
+        };
+      },
+      InputOptions{.prefetch_batches = 3});
+  for (int i = 0; i < 50; ++i) CHECK(iterator.next()->local() == i);
+  CHECK_FALSE(iterator.next());
+  CHECK(has_one == false);
+}
+
+TEST_CASE("a source that never returns does not keep the end of its iterator waiting for ever", "[F-3]") {
+  std::promise<void> begun, returns, ended;
+  std::string log;
+  {
+    test::CapturedStderr captured;
+    {
+      const std::shared_ptr<void> work{nullptr, [&](void*) { ended.set_value(); }};
+      WorkAhead ahead{[&, work, pieces = 0]() mutable {
+                        if (++pieces == 2) {
+                          begun.set_value();
+                          returns.get_future().wait();
+                        }
+                        return WorkAhead::Made{std::make_shared<int>(pieces)};
+                      },
+                      {.patience = std::chrono::milliseconds{1}}};
+      CHECK(*static_cast<int*>(ahead.next().get()) == 1);
+      begun.get_future().wait();
+    }
+    log = captured.text();
+  }
+  CHECK_THAT(log, Catch::Contains("a source has not returned for 0.001 s after the end of its iterator"));
+  // The thread owns what it still uses, and ends with it.
+  returns.set_value();
+  ended.get_future().wait();
 }

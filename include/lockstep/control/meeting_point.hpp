@@ -167,6 +167,16 @@ class MeetingPoint {
   /// rank.
   bool stop_requested() const { return stop_requested_; }
 
+  /// LOCAL. While it lives, this thread is apart from the job: other ranks may be anywhere, so every agreement that it
+  /// asks for, and every run, throws ContextError and changes nothing. For what runs ahead of the program.
+  class [[nodiscard]] Apart {
+   public:
+    Apart();
+    Apart(const Apart&) = delete;
+    Apart& operator=(const Apart&) = delete;
+    ~Apart();
+  };
+
   /// COLL, blocking. Ends a run by an exception, which is announced unless every rank knows of it already. Throws as
   /// `fail` does.
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);

@@ -27,19 +27,28 @@ using next_input_t = typename std::remove_cvref_t<decltype(std::declval<T&>().ne
 template <DistributedInput T>
 using step_input_t = const next_input_t<T>&;
 
+/// When input ends whose ranks have different amounts of it. The ranks compare it.
+enum class EndOfInput : std::uint8_t {
+  when_all_end,    ///< a rank without input takes part with an empty batch while any other has input
+  when_first_ends  ///< a step that a rank has no input for is no step: no rank gets its input
+};
+
 /// What a rank brings to an agreement on input (StrategyExtended::agree_on_input).
 struct InputOffer {
   bool any = false;  ///< whether this rank has input
   std::string what;  ///< what must be the same on every rank, as the error message shows it: "rows 32 to 64"
   /// What this rank's input looks like, encoded by the caller; empty if it has none.
   std::vector<std::int64_t> outline = {};
-  bool lacks_outline = false;  ///< whether this rank must know what the others' input looks like
+  /// Whether this rank must know what the others' input looks like. Not asked where input ends with the first rank's.
+  bool lacks_outline = false;
+  EndOfInput end = EndOfInput::when_all_end;
 };
 
 /// The result of that agreement, the same on every rank.
 struct InputAnswer {
-  bool any = false;  ///< whether any rank has input
-  /// The outline of the lowest rank that offered one, if any rank has input and any lacks an outline; else empty.
+  /// Whether there is a step: any rank has input, or, where input ends with the first rank's, all have.
+  bool goes_on = false;
+  /// The outline of the lowest rank that offered one, if there is a step and any rank lacks an outline; else empty.
   std::vector<std::int64_t> outline = {};
 };
 

@@ -45,6 +45,10 @@ class ReplicaGroup {
   /// The name of this rank's device.
   const std::string& device_name() const { return device_names_[static_cast<std::size_t>(rank())]; }
 
+  /// LOCAL, before the first strategy is made. For ranks that are threads which take turns: none starts another.
+  void forbid_threads() { may_start_threads_ = false; }
+  bool may_start_threads() const { return may_start_threads_; }
+
   int rank() const { return data_->rank(); }
   int size() const { return data_->size(); }
 
@@ -81,6 +85,7 @@ class ReplicaGroup {
   std::atomic<Communicator*> to_abort_ = nullptr;
   std::atomic<bool> failed_ = false;
   int strategies_ = 0;
+  bool may_start_threads_ = true;
 };
 
 /// A group of one rank: what a program has before, or without, a Runtime.

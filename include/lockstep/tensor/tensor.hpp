@@ -135,4 +135,9 @@ class Tensor {
   TensorView view_;
 };
 
+/// Rows as one tensor: n tensors of one shape and type become one of shape [n, …] in new memory of the host.
+/// InvalidArgument if there are none, if their shapes or types differ, or if one is in the memory of a GPU (copy it
+/// first, by Tensor::on_host).
+Tensor stack(std::span<const Tensor> rows);
+
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <lockstep/input/row_sequence.hpp>
+#include <lockstep/train/batch_tensors.hpp>
 #include <lockstep/train/iterator.hpp>
 #include <lockstep/values/nest.hpp>
 
@@ -23,8 +24,21 @@ namespace lockstep {
 template <class Batch>
 using Dataset = std::function<Source<Batch>()>;
 
+/// What becomes of a global batch with fewer rows than `global_batch_size`, such as the last of an epoch.
+enum class Remainder : std::uint8_t {
+  cut,  ///< it is cut like the others, so some replicas get fewer rows or none
+  drop  ///< no replica gets it: all batches have the same shapes, on every replica and in every step
+};
+
 struct DatasetOptions {
   std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
+  Remainder remainder = Remainder::cut;
+  EndOfInput end = EndOfInput::when_all_end;  ///< a replica that gets no rows of a batch counts as one without input
+  int prefetch_batches = 0;                   ///< how many batches this rank draws ahead; see DistributedIterator
+};
+
+struct ElementOptions {
+  int prefetch_batches = 0;  ///< as in DatasetOptions
 };
 
 struct ArrayOptions {
@@ -33,6 +47,9 @@ struct ArrayOptions {
   std::optional<std::int64_t> num_epochs = 1;
   /// Shuffle seed; each epoch reshuffles. If empty, keeps the order.
   std::optional<std::uint64_t> shuffle_seed = 1;
+  Remainder remainder = Remainder::cut;       ///< as in DatasetOptions
+  EndOfInput end = EndOfInput::when_all_end;  ///< as in DatasetOptions
+  int prefetch_batches = 0;                   ///< as in DatasetOptions
 };
 
 namespace detail {
@@ -41,15 +58,41 @@ namespace detail {
 /// functions below check the latter too.
 std::int64_t row_count(std::span<const Leaf> leaves);
 
-/// Copies the given rows of `leaves` into new memory.
-std::vector<Leaf> take_rows(std::span<const Leaf> leaves, std::span<const std::int64_t> rows);
-std::vector<Leaf> take_rows(std::span<const Leaf> leaves, Range rows);
+/// "a dataset in global batches of 32".
+std::string describe_dataset(const DatasetOptions& options);
 
-/// "f32[32, 784], i32[32]".
-std::string describe_arrays(std::span<const Leaf> leaves);
-
-/// The same, with a digest of each array and how they are read.
+/// The arrays with a digest of each, and how they are read.
 std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& options);
+
+/// What this rank takes of a global batch of a dataset.
+enum class Taken : std::uint8_t { piece, nothing, end };
+
+/// Replaces the leaves of a global batch by this rank's piece of them, in new memory, and describes the batch in
+/// `what`. Leaves them as they are if the batch is dropped, or is the end of this rank's input.
+Taken take_piece(std::vector<Leaf>& leaves, const DatasetOptions& options, const InputContext& context,
+                 std::string& what);
+
+/// The elements of a dataset that are dealt in one step: one to each replica.
+class ElementRound {
+ public:
+  explicit ElementRound(const InputContext& context) : context_{context} {}
+
+  /// Begins the next round.
+  void begin();
+  bool is_full() const { return std::ssize(shapes_) == context_.num_replicas_in_sync(); }
+
+  /// Adds an element with tensors of these shapes. Returns whether it is this rank's.
+  bool add(std::string shapes);
+
+  /// "elements 4 to 7, each f32[2]", and what it is if the dataset ends first: all that the ranks compare.
+  std::string describe() const;
+  std::string describe_end() const;
+
+ private:
+  InputContext context_;
+  std::int64_t first_ = 0;
+  std::vector<std::string> shapes_;
+};
 
 /// One rank's reader of arrays.
 class ArrayReader {
@@ -61,7 +104,7 @@ class ArrayReader {
 
  private:
   std::vector<Leaf> arrays_;
-  std::int64_t global_batch_size_;
+  DatasetOptions options_;
   InputContext context_;
   RowSequence sequence_;
   std::int64_t position_ = 0;
@@ -71,7 +114,8 @@ class ArrayReader {
 
 /// COLL, blocking, one agreement, in cross-replica context. Replica r of n takes the r-th of n equal pieces of every
 /// batch. A smaller last batch is cut in the same places, so some replicas get fewer rows or none. A replica without
-/// rows gets tensors whose first dimension is 0, and takes part in the step like the others.
+/// rows gets tensors whose first dimension is 0, and takes part in the step like the others. The options can drop such
+/// a batch, or let the input end before a step that a replica has no rows for.
 ///
 /// InvalidArgument if the replicas do not divide `global_batch_size`, a batch has more rows than that, or `dataset`
 /// returns no source. MismatchError if the ranks' batches differ in shape or type, or end at different steps.
@@ -83,25 +127,61 @@ DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Bat
     Source<Batch> source = dataset();
     if (!source) detail::refuse_source("dataset");
     return [source = std::move(source), options, context](std::string& what) -> std::optional<Batch> {
-      const std::optional<Batch> batch = source();
-      if (!batch) {
-        what = "the end of the dataset";
-        return std::nullopt;
+      while (const std::optional<Batch> batch = source()) {
+        std::vector<detail::Leaf> leaves = detail::leaves_of(*batch);
+        const detail::Taken taken = detail::take_piece(leaves, options, context, what);
+        if (taken == detail::Taken::piece) return detail::with_leaves(*batch, leaves);
+        if (taken == detail::Taken::end) return std::nullopt;
       }
-      const std::vector<detail::Leaf> leaves = detail::leaves_of(*batch);
-      what = detail::describe_arrays(leaves);
-      const Range piece = context.piece_of_batch(detail::row_count(leaves), options.global_batch_size);
-      return detail::with_leaves(*batch, detail::take_rows(leaves, piece));
+      what = "the end of the dataset";
+      return std::nullopt;
     };
   };
-  return {strategy, start,
-          [&] { return "a dataset in global batches of " + std::to_string(options.global_batch_size); }, here};
+  return {strategy,
+          start,
+          [&] { return detail::describe_dataset(options); },
+          {options.end, options.prefetch_batches},
+          here};
+}
+
+/// COLL, blocking, one agreement, in cross-replica context. Deals out the elements of `dataset`, which are of any type:
+/// in step i, replica r of n gets element i n + r. If fewer than n elements are left, they are dropped, and the input
+/// ends on all ranks.
+///
+/// InvalidArgument if `dataset` returns no source. MismatchError if the elements' tensors differ between ranks in shape
+/// or type, or if the ranks have different numbers of elements.
+template <class Element>
+DistributedIterator<Element> make_element_iterator(Strategy& strategy, Dataset<Element> dataset,
+                                                   ElementOptions options = {}, Here here = Here::current()) {
+  const auto start = [dataset = std::move(dataset), context = detail::input_context_of(strategy)] {
+    Source<Element> source = dataset();
+    if (!source) detail::refuse_source("dataset");
+    return [source = std::move(source),
+            round = detail::ElementRound{context}](std::string& what) mutable -> std::optional<Element> {
+      std::optional<Element> own;
+      for (round.begin(); !round.is_full();) {
+        std::optional<Element> element = source();
+        if (!element) {
+          what = round.describe_end();
+          return std::nullopt;
+        }
+        if (round.add(detail::describe_tensors(*element))) own = std::move(element);
+      }
+      what = round.describe();
+      return own;
+    };
+  };
+  return {strategy,
+          start,
+          [] { return "the elements of a dataset"; },
+          {.prefetch_batches = options.prefetch_batches},
+          here};
 }
 
 /// COLL, blocking, one agreement, in cross-replica context. Iterates over the rows of `arrays`, which must be the same
 /// on every rank; the ranks compare digests. The rows are shuffled, repeated and then cut into global batches, so a
-/// batch may span two epochs, and only the very last can be smaller. Replicas take pieces as in make_dataset_iterator.
-/// The order of the rows is that of RowSequence, and the same after every `initialize`.
+/// batch may span two epochs, and only the very last can be smaller (or is dropped). Replicas take pieces as in
+/// make_dataset_iterator. The order of the rows is that of RowSequence, and the same after every `initialize`.
 ///
 /// Shares the arrays' memory, which must not change while the iterator lives. InvalidArgument if the replicas do not
 /// divide `global_batch_size`, or if the arrays have no rows or different numbers of rows.
@@ -115,7 +195,11 @@ DistributedIterator<Arrays> make_array_iterator(Strategy& strategy, Arrays array
       return piece ? std::optional{detail::with_leaves(arrays, *piece)} : std::nullopt;
     };
   };
-  return {strategy, start, [&] { return detail::describe_input(leaves, options); }, here};
+  return {strategy,
+          start,
+          [&] { return detail::describe_input(leaves, options); },
+          {options.end, options.prefetch_batches},
+          here};
 }
 
 }  // namespace lockstep

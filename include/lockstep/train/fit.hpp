@@ -29,6 +29,10 @@ struct FitOptions {
   std::uint64_t seed = 1;  ///< seeds the order of the samples
   int shards = 8;          ///< a multiple of the number of ranks
   int accumulate = 1;      ///< micro-batches per shard
+  /// How many steps ahead a thread of each rank loads batches. It changes no bits. If 0, each step loads its own.
+  /// Otherwise TrainingSamples::train is filled from on that thread, while evaluations fill from `test` on the
+  /// program's.
+  int prefetch = 0;
   /// Steps between evaluations. If empty, evaluates after each epoch. The last step always evaluates.
   std::optional<std::int64_t> evaluate_every;
   /// Samples of an evaluation, the first ones of the test set. If empty, or if there are fewer, all of them.

@@ -73,6 +73,7 @@ struct TrainingOptions {
   std::optional<double> clip_norm;
   /// Micro-batches per shard; at most the samples in the largest shard.
   std::int64_t accumulate = 1;
+  int prefetch = 0;  ///< batches that are loaded ahead of their steps
   std::uint64_t seed = 1;
   /// If automatic: as resolve_shards chooses on the CPU, one per rank on GPUs.
   ShardRequest shards;

@@ -74,7 +74,7 @@ class CudaEvent final : public Event {
 
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(int device) : handle_{std::make_shared<const StreamHandle>(device)} {}
+  explicit CudaStream(int device) : device_{device}, handle_{std::make_shared<const StreamHandle>(device)} {}
 
   DeviceKind kind() const override { return DeviceKind::cuda; }
 
@@ -130,6 +130,8 @@ class CudaStream final : public Stream {
     check_cuda(cudaStreamSynchronize(handle_->get()), "cudaStreamSynchronize");
   }
 
+  std::unique_ptr<Stream> make_sibling() override { return std::make_unique<CudaStream>(device_); }
+
   bool is_capturing() const override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(handle_->get(), &status), "cudaStreamIsCapturing");
@@ -142,6 +144,7 @@ class CudaStream final : public Stream {
   }
 
  private:
+  int device_;
   std::shared_ptr<const StreamHandle> handle_;
 };
 
