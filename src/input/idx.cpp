@@ -177,7 +177,9 @@ ImageSet read_set(const Files& files, std::int64_t classes) {
 
 void update(Digest& digest, const ImageSet& set) {
   // Sizes first, so that the same bytes in another shape have a different digest.
-  for (const std::int64_t size : {set.count(), set.rows, set.columns}) {
+  std::vector<std::int64_t> sizes{set.count(), set.rows, set.columns};
+  if (set.channels != 1) sizes.push_back(set.channels);
+  for (const std::int64_t size : sizes) {
     std::array<std::uint8_t, 8> bytes;
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(size >> (8 * i));
     digest.update(std::as_bytes(std::span{bytes}));

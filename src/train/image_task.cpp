@@ -7,7 +7,9 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/idx.hpp>
+#include <lockstep/input/shards.hpp>
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/mlp.hpp>
 
@@ -57,6 +59,7 @@ class ImageTask final : public TrainingTask {
   nn::ConvnetOptions convnet() const {
     return {.height = data_.train.rows,
             .width = data_.train.columns,
+            .channels = data_.train.channels,
             .classes = options_.classes,
             .batch_norm = options_.batch_norm,
             .dropout = options_.dropout,
@@ -70,7 +73,7 @@ class ImageTask final : public TrainingTask {
   }
 
   void require_mlp_fits(const Room& room) const;
-  void require_convnet_fits(const Room& room) const;
+  void require_convnet_fits(const FitOptions& fit, const Room& room) const;
 
   const TrainingOptions& options_;
   ImageData data_;
@@ -79,8 +82,8 @@ class ImageTask final : public TrainingTask {
   Logits logits_;  ///< its
 };
 
-void ImageTask::require_model_fits(const FitOptions&, const Room& room) const {
-  options_.model == ModelKind::convnet ? require_convnet_fits(room) : require_mlp_fits(room);
+void ImageTask::require_model_fits(const FitOptions& fit, const Room& room) const {
+  options_.model == ModelKind::convnet ? require_convnet_fits(fit, room) : require_mlp_fits(room);
 }
 
 void ImageTask::require_mlp_fits(const Room& room) const {
@@ -91,15 +94,28 @@ void ImageTask::require_mlp_fits(const Room& room) const {
                  fmt::format("--hidden {}", fmt::join(options_.hidden, ",")), "smaller layers");
 }
 
-void ImageTask::require_convnet_fits(const Room& room) const {
-  const std::string images = fmt::format("{} x {}", data_.train.rows, data_.train.columns);
+void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) const {
+  std::string images = fmt::format("{} x {}", data_.train.rows, data_.train.columns);
   if (data_.train.rows < 6 || data_.train.columns < 6)
     throw ConfigError{fmt::format("--model convnet: the images are {}; expected 6 x 6 or more", images)};
-  // Two 3 x 3 convolutions, each without its edge, and 2 x 2 pooling. They have few weights.
   const nn::ConvnetOptions model = convnet();
+  if (model.channels != 1) images += fmt::format(" x {}", model.channels);
+  // Two 3 x 3 convolutions, each without its edge, and 2 x 2 pooling.
   const std::int64_t pooled = (model.height - 4) / 2 * ((model.width - 4) / 2) * model.filters[1];
-  require_memory(options_, {.weights = weights_between({pooled, model.hidden, model.classes})}, room,
-                 fmt::format("--model convnet for images of {}", images), "smaller images");
+  const auto height = static_cast<double>(model.height), width = static_cast<double>(model.width),
+             first = static_cast<double>(model.filters[0]), second = static_cast<double>(model.filters[1]);
+  const double of_first = (height - 2) * (width - 2) * first, of_second = (height - 4) * (width - 4) * second;
+  const std::int64_t batch =
+      options_.predict.empty() ? BatchSchedule{data_.train.count(), fit.global_batch}.largest_batch() : 1;
+  const auto samples = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
+  // Outputs, the gradient of the first, and with batch norm the sums of both convolutions.
+  const bool normalises = model.batch_norm != nn::BatchNormKind::none;
+  const ModelSize size{.weights = weights_between({9 * model.channels, model.filters[0]}) +
+                                  weights_between({9 * model.filters[0], model.filters[1]}) +
+                                  weights_between({pooled, model.hidden, model.classes}),
+                       .activations = samples * ((normalises ? 3 : 2) * of_first + (normalises ? 2 : 1) * of_second)};
+  require_memory(options_, size, room, fmt::format("--model convnet for images of {}", images),
+                 "smaller images, or fewer samples of a shard at a time (--global-batch, --accumulate)");
 }
 
 }  // namespace
