@@ -7,6 +7,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch.hpp>
 
+#include "input/batch_checks.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -42,6 +44,8 @@ void require_shapes(const SampleBatch& batch, std::string_view maker, const Shap
                                       describe(batch.inputs.view()), describe(batch.labels.view()), maker)};
 }
 
+}  // namespace
+
 void require_samples(std::span<const std::int64_t> sample_indices, std::int64_t count, std::int64_t rows) {
   if (static_cast<std::int64_t>(sample_indices.size()) > rows)
     throw InvalidArgument{fmt::format("{} samples do not fit into a batch of {} rows", sample_indices.size(), rows)};
@@ -49,6 +53,8 @@ void require_samples(std::span<const std::int64_t> sample_indices, std::int64_t 
     if (sample < 0 || sample >= count)
       throw InvalidArgument{fmt::format("sample {} is outside of [0, {})", sample, count)};
 }
+
+namespace {
 
 void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_indices, const SampleBatch& batch) {
   const Shape& shape = batch.inputs.shape();

@@ -51,7 +51,7 @@ TEST_CASE("a folder without the data is refused by its name") {
   check_refused(run_on(2, missing), {missing + ": does not exist", "--data"});
   const std::string file = data.path() + "/" + train_images;
   check_refused(run_on(1, file),
-                {file + ": is not a directory; expected one of IDX files (--data): train-images-idx3-ubyte, ",
+                {file + ": is not a data set; expected a folder of IDX files (train-images-idx3-ubyte and so on), ",
                  "; this is one of the files, expected its folder: --data " + data.path()});
   check_refused(run_on(3, ""), {"--data", "expected"});
   data.remove(test_labels);

@@ -33,9 +33,6 @@ struct ImageData {
 /// file and what was expected. Memory grows with what a file holds, not with what its header claims.
 ImageData load_image_data(const std::filesystem::path& directory, std::int64_t classes);
 
-/// Reads the images in one file, which have no labels: each gets the label 0. ConfigError as above.
-ImageSet load_images(const std::filesystem::path& file);
-
 /// A digest of sizes, pixels and labels. It is equal on two ranks that loaded the same data, packed or not.
 std::uint64_t digest(const ImageData& data);
 

@@ -1,0 +1,101 @@
+// Training on images in colour, arrays and CSV, on simulated ranks.
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/simulated_training.hpp"
+#include "support/colour_images.hpp"
+#include "support/labelled_files.hpp"
+#include "support/quiet_log.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using Catch::Contains;
+
+namespace {
+
+const Arguments convnet{"--model",        "convnet", "--batch-norm", "--optimizer", "adamw",
+                        "--global-batch", "32",      "--steps",      "15",          "--quiet"};
+
+const Arguments mlp{"--hidden", "16", "--global-batch", "32", "--quiet"};
+
+/// Rows whose class is the larger of two numbers.
+std::string rows(int count, const std::string& label) {
+  std::string text = "x," + label + ",y\n";
+  for (int i = 0; i < count; ++i) {
+    const int x = i * 7 % 13, y = i * 5 % 11;
+    text += std::to_string(x) + "," + std::to_string(x > y) + "," + std::to_string(y) + ".5\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("the convnet learns colours, with the same bits on any number of ranks and however much memory there is") {
+  const QuietLog quiet;
+  const ColourImages images;
+  const Arguments arguments = convnet + Arguments{"--data", images.path()};
+  const Trained one = train_simulated(1, arguments);
+  CHECK(one.metrics.front()["loss"].get<double>() > 2);
+  CHECK(one.result["train_loss"].get<double>() < 1.5);
+  CHECK(one.result["eval_accuracy"].get<double>() > 0.8);
+  check_same(one, train_simulated(2, arguments));
+  check_same(one, train_simulated(4, arguments + Arguments{"--data-memory", "100K"}));
+}
+
+TEST_CASE("augmented images have the same bits on any number of ranks and through a resume, and others without it") {
+  const QuietLog quiet;
+  const ColourImages images;
+  const Arguments arguments = mlp + Arguments{"--data", images.path(), "--steps", "12"};
+  const Arguments augmented = arguments + Arguments{"--augment", "flip,crop"};
+  const Trained one = train_simulated(1, augmented);
+  for (const int ranks : {2, 4}) check_same(one, train_simulated(ranks, augmented));
+  CHECK(train_simulated(1, arguments).digest() != one.digest());
+  CHECK(train_simulated(1, arguments + Arguments{"--augment", "flip"}).digest() != one.digest());
+
+  const TemporaryDirectory folder;
+  const Arguments saved{"--checkpoint-dir", folder.path() / "run"};
+  (void)train_simulated(2, mlp + Arguments{"--data", images.path(), "--steps", "7", "--augment", "flip,crop"} + saved);
+  const Arguments resumed = saved + Arguments{"--resume", "auto"};
+  CHECK_THROWS_WITH(train_simulated(1, arguments + resumed),
+                    Contains("is of a training with augmentation flip,crop, and this one has none"));
+  CHECK(train_simulated(4, augmented + resumed).digest() == one.digest());
+  CHECK_THROWS_WITH(parse(arguments + Arguments{"--augment", "flop"}),
+                    "--augment flop: expected flip, crop or flip,crop");
+}
+
+TEST_CASE("arrays and CSV train an mlp with the classes that they have, and no convnet") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::string csv = folder.write("points.csv", rows(300, "label"));
+  const Arguments arguments = mlp + Arguments{"--data", csv, "--epochs", "20", "--learning-rate", "0.001"};
+  const Trained one = train_simulated(1, arguments);
+  CHECK(one.result["eval_accuracy"].get<double>() > 0.9);
+  CHECK(one.result["samples"] == 20 * 270);
+  check_same(one, train_simulated(4, arguments + Arguments{"--data-memory", "1K"}));
+  const std::string other = folder.write("other.csv", rows(300, "wide"));
+  const Arguments by_column = mlp + Arguments{"--data", other, "--epochs", "20", "--learning-rate", "0.001"};
+  CHECK(train_simulated(2, by_column + Arguments{"--label-column", "wide"}).digest() == one.digest());
+  CHECK_THROWS_WITH(train_simulated(1, by_column),
+                    Contains("other.csv: is not a data set") || Contains("has no column \"label\""));
+  const std::string refused = "the samples of " + csv + " are rows of 2 numbers, not images; expected ";
+  CHECK_THROWS_WITH(train_simulated(2, {"--model", "convnet", "--data", csv}),
+                    "--model convnet: " + refused + "--model mlp");
+  CHECK_THROWS_WITH(train_simulated(2, {"--data", csv, "--augment", "flip"}), "--augment: " + refused + "no --augment");
+
+  // 7 classes, which the weights show.
+  const std::string samples = npy<float>("<f4", "7, 6, 6", std::vector<float>(7 * 36, 0.5F)),
+                    labels = npy<std::int16_t>("<i2", "7, 1", {0, 1, 2, 3, 4, 5, 6});
+  for (const char* const part : {"train", "test"}) {
+    folder.write(std::string{"x_"} + part + ".npy", samples);
+    folder.write(std::string{"y_"} + part + ".npy", labels);
+  }
+  const Arguments on_arrays{"--model", "convnet", "--data", folder.path(), "--steps", "1", "--quiet"};
+  CHECK(train_simulated(2, on_arrays + Arguments{"--classes", "7"}).digest() == train_simulated(1, on_arrays).digest());
+  CHECK(train_simulated(1, on_arrays + Arguments{"--classes", "8"}).digest() != train_simulated(1, on_arrays).digest());
+}
