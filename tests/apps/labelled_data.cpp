@@ -99,3 +99,30 @@ TEST_CASE("arrays and CSV train an mlp with the classes that they have, and no c
   CHECK(train_simulated(2, on_arrays + Arguments{"--classes", "7"}).digest() == train_simulated(1, on_arrays).digest());
   CHECK(train_simulated(1, on_arrays + Arguments{"--classes", "8"}).digest() != train_simulated(1, on_arrays).digest());
 }
+
+TEST_CASE("arrays and tables are predicted as they are evaluated, on any number of ranks") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::string csv = folder.write("points.csv", rows(300, "label")), weights = folder.path() / "weights";
+  const Arguments two_classes = mlp + Arguments{"--classes", "2"};
+  (void)train_simulated(
+      1, two_classes + Arguments{"--data", csv, "--epochs", "10", "--learning-rate", "0.001", "--export", weights});
+  const auto predicted = [&](int ranks, const std::string& file) {
+    const Trained trained = train_simulated(ranks, two_classes + Arguments{"--predict", file, "--init-from", weights,
+                                                                           "--data-memory", ranks == 1 ? "1G" : "1"});
+    return trained.written + trained.result.dump();
+  };
+  const std::string lines = predicted(1, csv);
+  CHECK(std::ranges::count(lines, '\n') == 299);
+  CHECK(predicted(2, csv) == lines);
+  std::vector<double> numbers;
+  for (int i = 0; i < 300; ++i) numbers.insert(numbers.end(), {i * 7 % 13 + 0.0, i * 5 % 11 + 0.5});
+  CHECK(predicted(2, folder.write("points.npy", npy<double>("<f8", "300, 2", numbers))) == lines);
+}
+
+TEST_CASE("a folder of images is no text") {
+  const QuietLog quiet;
+  const ColourImages images;
+  CHECK_THROWS_WITH(train_simulated(2, {"--model", "gpt", "--data", images.path()}),
+                    Contains(": is a folder of images, which train --model convnet"));
+}

@@ -188,7 +188,12 @@ void check_part(const LabelledRows& part, std::int64_t classes) {
           "labels are below the number of classes");
 }
 
-constexpr LabelledOptions all_in_memory{.dtype = DType::f64}, none_in_memory{.dtype = DType::f64, .memory_bytes = 1};
+LabelledOptions all_in_memory() {
+  return {.dtype = DType::f64};
+}
+LabelledOptions none_in_memory() {
+  return {.dtype = DType::f64, .memory_bytes = 1};
+}
 
 bool is_packed(std::string_view input) {
   return input.starts_with("\x1f\x8b");
@@ -196,12 +201,12 @@ bool is_packed(std::string_view input) {
 
 /// What holds of sets that were accepted: they are the same if they are streamed.
 void check_sets(std::string_view input, const std::function<LabelledSets(const LabelledOptions&)>& load) {
-  const LabelledSets sets = load(all_in_memory);
+  const LabelledSets sets = load(all_in_memory());
   check_part(sets.train, sets.classes);
   check_part(sets.test, sets.classes);
   const std::vector<double> numbers = numbers_in(*sets.train.rows);
   if (is_packed(input)) return;
-  const LabelledSets streamed = load(none_in_memory);
+  const LabelledSets streamed = load(none_in_memory());
   require(streamed.digest.value() == sets.digest.value(), "streamed data have the same digest");
   require(numbers_in(*streamed.train.rows) == numbers, "streamed data have the same numbers");
 }
@@ -226,11 +231,11 @@ bool read_npy(std::string_view input) {
   static const MemoryFile file{""};
   file.write(input);
   return accepts<ConfigError>(file.path().string(), [&] {
-    const UnlabelledRows rows = load_npy_rows(file.path(), all_in_memory);
+    const UnlabelledRows rows = load_npy_rows(file.path(), all_in_memory());
     require(rows.rows->width() == element_count(rows.sample), "a row is a sample");
     const std::vector<double> numbers = numbers_in(*rows.rows);
     if (is_packed(input)) return;
-    const UnlabelledRows streamed = load_npy_rows(file.path(), none_in_memory);
+    const UnlabelledRows streamed = load_npy_rows(file.path(), none_in_memory());
     require(numbers_in(*streamed.rows) == numbers, "a streamed array has the same numbers");
   });
 }
