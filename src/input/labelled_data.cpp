@@ -141,9 +141,9 @@ bool has_column(const fs::path& file, const std::string& column) {
   }
 }
 
-bool is_csv(const fs::path& file, const std::string& label_column) {
+bool has_csv_name(const fs::path& file) {
   const std::string name = file.filename().string();
-  return name.ends_with(".csv") || name.ends_with(".csv.gz") || has_column(file, label_column);
+  return name.ends_with(".csv") || name.ends_with(".csv.gz");
 }
 
 Load recognise(const fs::path& path, const LabelledOptions& options) {
@@ -153,8 +153,22 @@ Load recognise(const fs::path& path, const LabelledOptions& options) {
   if (error) fail(path, fmt::format("cannot be read: {}", error.message()));
   if (!there) fail(path, fmt::format("does not exist; expected {}", expected_data));
   if (fs::is_directory(path, error)) return recognise_folder(path);
-  if (fs::is_regular_file(path, error) && is_csv(path, options.label_column)) return load_csv_sets;
+  if (fs::is_regular_file(path, error) && (has_csv_name(path) || has_column(path, options.label_column)))
+    return load_csv_sets;
   fail(path, fmt::format("is not a data set; expected {}{}", expected_data, hint_for_file(path)));
+}
+
+/// Whether a file may be CIFAR-100's: files of tokens may have its name.
+bool holds_records(const fs::path& file) {
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(file, error);
+  if (error || bytes == 0 || bytes % 3074 != 0) return false;
+  try {
+    std::vector<std::uint8_t> first(4);
+    return FileBytes{file}.read(first) == 4 && !begins_token_file(first);
+  } catch (const ConfigError&) {
+    return false;
+  }
 }
 
 void require_options(const LabelledOptions& options) {
@@ -187,10 +201,9 @@ LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& o
   if (!fs::exists(file, error) && !error) fail(file, fmt::format("does not exist; expected {}", expected));
   std::vector<std::uint8_t> first(512);
   first.resize(FileBytes{file}.read(first));
-  const std::string name = file.filename().string();
-  UnlabelledRows rows = begins_npy_file(first)                                ? load_npy_rows(file, options)
-                        : name.ends_with(".csv") || name.ends_with(".csv.gz") ? load_csv_rows(file, options)
-                                                                              : load_idx_rows(file, options);
+  UnlabelledRows rows = begins_npy_file(first) ? load_npy_rows(file, options)
+                        : has_csv_name(file)   ? load_csv_rows(file, options)
+                                               : load_idx_rows(file, options);
   const std::int64_t count = rows.rows->count();
   return {.text = samples_text(count, rows.sample),
           .sample = std::move(rows.sample),
@@ -203,11 +216,7 @@ LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& o
 bool is_folder_of_images(const fs::path& folder) {
   for (const FolderKind& kind : kinds_in(folder)) {
     if (kind.load == load_csv_sets) continue;  // a text too
-    if (kind.load != load_cifar_100) return true;
-    // Files of tokens may have these names.
-    std::error_code error;
-    const std::uintmax_t bytes = fs::file_size(folder / "train.bin", error);
-    if (!error && bytes > 0 && bytes % 3074 == 0) return true;
+    if (kind.load != load_cifar_100 || holds_records(folder / "train.bin")) return true;
   }
   return false;
 }

@@ -24,8 +24,9 @@ std::string extents_text(const Shape& shape) {
 }
 
 std::string samples_text(std::int64_t count, const Shape& sample) {
-  return sample.size() > 1 ? fmt::format("{} images of {}", count, extents_text(sample))
-                           : fmt::format("{} rows of {} numbers", count, extents_text(sample));
+  return sample.size() > 1
+             ? fmt::format("{} images of {}", count, extents_text(sample))
+             : fmt::format("{} rows of {} number{}", count, sample.front(), sample.front() == 1 ? "" : "s");
 }
 
 LabelRule LabelRule::of(const LabelledOptions& options, std::int64_t usual, std::string origin) {

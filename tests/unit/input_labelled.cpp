@@ -322,7 +322,7 @@ TEST_CASE("an array that is wrong is refused with its place") {
 TEST_CASE("a CSV file is read by its header, and its last tenth is the test set") {
   const Folder folder{{{"data.csv", rows(25)}, {"train.csv", table}, {"test.csv", table}}};
   const LabelledData file = load_labelled_data(folder.path() / "data.csv", in_f64);
-  CHECK(file.text == "CSV: 23 rows of 1 numbers to train on and 2 to test, 3 classes");
+  CHECK(file.text == "CSV: 23 rows of 1 number to train on and 2 to test, 3 classes");
   CHECK(samples_of(*file.test) == Samples{{23, 24}, {2, 0}});
   CHECK(samples_of(*file.train).inputs[22] == 22);
   check_streams(folder.path() / "data.csv");
