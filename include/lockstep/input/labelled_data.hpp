@@ -16,12 +16,13 @@ namespace lockstep {
 /// How load_labelled_data reads files.
 struct LabelledOptions {
   /// Labels go from 0 to this number minus 1. If empty, the data say it: 10 for IDX and CIFAR-10, 100 for CIFAR-100,
-  /// and otherwise the largest label of the training set plus 1.
+  /// and otherwise the largest label of the training set plus 1, or of the only file.
   std::optional<std::int64_t> classes = {};
   DType dtype = DType::f32;            ///< f32 or f64, the type of a batch's inputs
   std::string label_column = "label";  ///< of CSV files
-  /// Files that together are larger, unpacked, stay on disk: their samples are read when a batch is filled. Labels, and
-  /// where the rows of a CSV file begin, are in memory in any case.
+  /// Files are kept in memory, one after the other, as long as they fit into so many bytes. Samples of the others are
+  /// read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin, are in
+  /// memory in any case.
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
 };
 
@@ -44,9 +45,8 @@ struct LabelledData {
 ///   `t10k-labels-idx1-ubyte`;
 /// - CIFAR-10 in its binary version: `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`;
 /// - CIFAR-100 in its binary version, by its fine labels: `train.bin` and `test.bin`;
-/// - arrays of NumPy: `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`, in C order. Numbers of type u1, f4
-/// or
-///   f8, of shape [n, numbers], [n, rows, columns] or [n, rows, columns, channels]; labels of any integer type;
+/// - arrays of NumPy in C order: `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`. Samples are of type u1,
+///   f4 or f8 and of shape [n, numbers], [n, rows, columns] or [n, rows, columns, channels]; labels are integers;
 /// - CSV with a header: `train.csv` and `test.csv`, or one file, whose last tenth is the test set. The column
 ///   `label_column` holds the class, all others hold numbers.
 ///
