@@ -52,6 +52,14 @@ std::vector<std::int64_t> parse_sizes(const std::string& option, const std::stri
   return sizes;
 }
 
+/// The usual recipe for CIFAR shifts by up to 4 pixels.
+Augmentation parse_augmentation(const std::string& option, const std::string& text) {
+  if (text == "flip") return {.flip = true};
+  if (text == "crop") return {.crop = 4};
+  if (text == "flip,crop" || text == "crop,flip") return {.flip = true, .crop = 4};
+  throw ConfigError{fmt::format("{} {}: expected flip, crop or flip,crop", option, shown(text))};
+}
+
 constexpr std::initializer_list<std::pair<const char*, ModelKind>> models{
     {"mlp", ModelKind::mlp}, {"convnet", ModelKind::convnet}, {"gpt", ModelKind::gpt}};
 
@@ -114,16 +122,35 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   parser.group("Data and model");
   parser.option("--data", "PATH",
-                "Folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-                "t10k-labels-idx1-ubyte, plain or .gz; for gpt a text file, plain or .gz, or a folder of them, whose "
-                "last tenth is the test set (required, but not for --predict)",
+                "Folder of IDX files (train-images-idx3-ubyte and so on), of CIFAR-10 or CIFAR-100 in the binary "
+                "version, of x_train.npy, y_train.npy, x_test.npy and y_test.npy, or of train.csv and test.csv; or one "
+                "CSV file, whose last tenth is the test set; plain or .gz. For gpt a text file, plain or .gz, or a "
+                "folder of them, whose last tenth is the test set (required, but not for --predict)",
                 [&](const std::string&, const std::string& text) { training.data = text; });
-  parser.option("--classes", "N", "Number of classes, for images only; labels are 0 to N-1 (default 10)",
+  parser.option("--classes", "N",
+                "Number of classes; labels are 0 to N-1; not for gpt (default: what the data say, 10 for IDX)",
                 [&](const std::string& option, const std::string& text) {
-                  constexpr const char* expected = "a whole number from 1 to 256, since a label is one byte";
-                  training.classes = parse_number<std::int32_t>(option, text, 1, expected);
-                  if (training.classes > 256)
-                    throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
+                  training.classes = parse_count(option, text, 1, 1 << 16);
+                  of_models.add(option, {ModelKind::mlp, ModelKind::convnet});
+                });
+  parser.option("--label-column", "NAME", "Column of a CSV file that holds the class, for mlp only (default label)",
+                [&](const std::string& option, const std::string& text) {
+                  training.label_column = text;
+                  of_models.add(option, {ModelKind::mlp});
+                });
+  parser.option("--data-memory", "SIZE",
+                "Memory for the samples on each rank, such as 64K, 1M or 1G: files beyond it are read batch by batch; "
+                "not for gpt (default 1G)",
+                [&](const std::string& option, const std::string& text) {
+                  training.data_memory_bytes =
+                      static_cast<std::uint64_t>(parse_bytes(option, text, std::numeric_limits<std::int64_t>::max()));
+                  of_models.add(option, {ModelKind::mlp, ModelKind::convnet});
+                });
+  parser.option("--augment", "flip,crop",
+                "Change the images of the training set at random, in another way in each epoch: mirror them, shift "
+                "them by up to 4 pixels, or both; for images only (default: as they are)",
+                [&](const std::string& option, const std::string& text) {
+                  training.augmentation = parse_augmentation(option, text);
                   of_models.add(option, {ModelKind::mlp, ModelKind::convnet});
                 });
   parser.option("--model", "mlp|convnet|gpt",
@@ -231,11 +258,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option(
       "--clip-norm", "X", "Scale a step's mean gradient down to this norm if it is longer (default: never)",
       [&](const std::string& option, const std::string& text) { training.clip_norm = parse_positive(option, text); });
-  parser.option(
-      "--seed", "N", "Seed of the initial weights, the order of the samples, dropout and --sample (default 1)",
-      [&](const std::string& option, const std::string& text) {
-        training.seed = parse_number<std::uint64_t>(option, text, 0, "a whole number from 0 to 18446744073709551615");
-      });
+  parser.option("--seed", "N",
+                "Seed of the initial weights, the order of the samples, dropout, --augment and --sample (default 1)",
+                [&](const std::string& option, const std::string& text) {
+                  training.seed =
+                      parse_number<std::uint64_t>(option, text, 0, "a whole number from 0 to 18446744073709551615");
+                });
   parser.option("--eval-every", "K", "Steps between evaluations (default: evaluate after each epoch)",
                 [&](const std::string& option, const std::string& text) {
                   training.evaluate_every = parse_count(option, text);
@@ -385,7 +413,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option(
       "--predict", "FILE",
       "Print a JSON line for each sample of FILE, by the weights of --resume or --init-from: the class of each "
-      "image in an IDX file; for gpt, what it writes after each line of a text. Needs no --data",
+      "image or row in an IDX, .npy or CSV file; for gpt, what it writes after each line of a text. Needs no --data",
       [&](const std::string& option, const std::string& text) { training.predict = parse_file_name(option, text); });
 
   parser.group("Output");
@@ -421,7 +449,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   line.purpose = evaluates ? Purpose::evaluation : predicts ? Purpose::prediction : Purpose::training;
   if (training.data.empty() && !predicts)
     throw ConfigError{
-        "--data is missing: expected a folder of images (IDX files, plain or .gz) or a text file (plain or .gz); "
+        "--data is missing: expected a folder of images or a CSV file, or for gpt a text file, plain or .gz; "
         "lockstep-train --help lists the options"};
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};

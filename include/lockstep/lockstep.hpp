@@ -24,10 +24,12 @@
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/control/tag.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/batch.hpp>
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/idx.hpp>
 #include <lockstep/input/input_context.hpp>
+#include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/row_sequence.hpp>
 #include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/sample_source.hpp>

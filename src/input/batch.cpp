@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch.hpp>
+
+#include "input/batch_checks.hpp"
 
 namespace lockstep {
 namespace {
@@ -28,12 +31,20 @@ void fill_labels(const ImageSet& images, std::span<const std::int64_t> sample_in
   std::fill(row, rows.end(), 0);
 }
 
+/// "28 x 28", or "32 x 32 x 3" with channels.
+std::string size_of_image(const ImageSet& images) {
+  const std::string plane = fmt::format("{} x {}", images.rows, images.columns);
+  return images.channels == 1 ? plane : fmt::format("{} x {}", plane, images.channels);
+}
+
 /// `labels` is the shape of the labels in a batch of these inputs.
 void require_shapes(const SampleBatch& batch, std::string_view maker, const Shape& labels) {
   if (batch.inputs.shape().size() != 2 || batch.labels.shape() != labels)
     throw InvalidArgument{fmt::format("a batch of inputs {} and labels {} was not made by {}",
                                       describe(batch.inputs.view()), describe(batch.labels.view()), maker)};
 }
+
+}  // namespace
 
 void require_samples(std::span<const std::int64_t> sample_indices, std::int64_t count, std::int64_t rows) {
   if (static_cast<std::int64_t>(sample_indices.size()) > rows)
@@ -43,15 +54,17 @@ void require_samples(std::span<const std::int64_t> sample_indices, std::int64_t 
       throw InvalidArgument{fmt::format("sample {} is outside of [0, {})", sample, count)};
 }
 
+namespace {
+
 void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_indices, const SampleBatch& batch) {
   const Shape& shape = batch.inputs.shape();
   require_shapes(batch, "make_batch", {shape.empty() ? 0 : shape[0]});
   if (images.features() != shape[1])
     throw InvalidArgument{
-        fmt::format("images of {} x {} pixels do not fit into rows of {}", images.rows, images.columns, shape[1])};
+        fmt::format("images of {} pixels do not fit into rows of {}", size_of_image(images), shape[1])};
   if (images.pixels.size() != images.labels.size() * static_cast<std::size_t>(shape[1]))
-    throw InvalidArgument{fmt::format("{} pixels are not {} images of {} x {}", images.pixels.size(), images.count(),
-                                      images.rows, images.columns)};
+    throw InvalidArgument{
+        fmt::format("{} pixels are not {} images of {}", images.pixels.size(), images.count(), size_of_image(images))};
   require_samples(sample_indices, images.count(), shape[0]);
 }
 

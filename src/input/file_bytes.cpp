@@ -8,6 +8,7 @@
 #include <new>
 #include <system_error>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -21,17 +22,6 @@ constexpr std::uint8_t gzip_magic[] = {0x1f, 0x8b};
 constexpr int largest_window_gzip_only = 15 + 16;  // what zlib calls windowBits
 // Deflate's best: two bits for 258 bytes.
 constexpr std::uint64_t most_unpacked_per_byte = 1032;
-
-/// How many bytes come, or `limit` + 1 where they are more.
-std::uint64_t count_bytes(const std::filesystem::path& path, std::uint64_t limit) {
-  FileBytes file{path};
-  if (!file.packed()) return std::min(file.most_bytes(), limit + 1);
-  std::vector<std::uint8_t> piece(buffer_bytes);
-  std::uint64_t count = 0;
-  for (std::size_t found = piece.size(); found == piece.size() && count <= limit; count += found)
-    found = file.read(piece);
-  return std::min(count, limit + 1);
-}
 
 }  // namespace
 
@@ -126,8 +116,24 @@ void FileBytes::end_or_next_piece() {
     inflateReset(&stream_);
 }
 
+Descriptor FileBytes::duplicate() const {
+  Descriptor made{::fcntl(::fileno(file_.get()), F_DUPFD_CLOEXEC, 0)};
+  if (made.get() < 0) fail(fmt::format("cannot be kept open: {}", std::strerror(errno)));
+  return made;
+}
+
 void FileBytes::fail(const std::string& what) const {
   throw ConfigError{fmt::format("{}: {}", path_.string(), what)};
+}
+
+std::uint64_t count_bytes(const std::filesystem::path& path, std::uint64_t limit) {
+  FileBytes file{path};
+  if (!file.packed()) return std::min(file.most_bytes(), limit + 1);
+  std::vector<std::uint8_t> piece(buffer_bytes);
+  std::uint64_t count = 0;
+  for (std::size_t found = piece.size(); found == piece.size() && count <= limit; count += found)
+    found = file.read(piece);
+  return std::min(count, limit + 1);
 }
 
 std::vector<std::uint8_t> read_whole_file(const std::filesystem::path& path, std::uint64_t limit,

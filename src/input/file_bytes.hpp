@@ -12,6 +12,8 @@
 
 #include <zlib.h>
 
+#include "base/descriptor.hpp"
+
 namespace lockstep {
 
 /// Reads through zlib's inflate rather than its gzread, which ignores bytes after the packed data.
@@ -28,6 +30,14 @@ class FileBytes {
   std::size_t read(std::span<std::uint8_t> to);
 
   bool packed() const { return packed_; }
+
+  const std::filesystem::path& path() const { return path_; }
+
+  /// Another descriptor of the open file, to read parts of it again. ConfigError if the process may have no more.
+  Descriptor duplicate() const;
+
+  /// Throws a ConfigError that begins with the file's path.
+  [[noreturn]] void fail(const std::string& what) const;
 
   /// No more bytes than these come, if the file stays as it is: known without reading it.
   std::uint64_t most_bytes() const;
@@ -47,7 +57,6 @@ class FileBytes {
   std::size_t read_packed(std::span<std::uint8_t> to);
   /// Called after one piece of packed data: the file ends, or another piece follows.
   void end_or_next_piece();
-  [[noreturn]] void fail(const std::string& what) const;
 
   std::filesystem::path path_;
   std::uint64_t file_size_ = 0;
@@ -57,6 +66,9 @@ class FileBytes {
   bool packed_ = false;
   bool ended_ = false;
 };
+
+/// How many bytes come from a file, or `limit` + 1 if they are more.
+std::uint64_t count_bytes(const std::filesystem::path& path, std::uint64_t limit);
 
 /// All bytes of a file of at most `limit` bytes, unpacked. ConfigError where it holds more; `expected` says of what
 /// there may be so many. Packed data is unpacked twice, so that memory is taken for what is there and for no more.

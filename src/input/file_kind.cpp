@@ -9,6 +9,8 @@
 #include <lockstep/base/error.hpp>
 
 #include "input/file_bytes.hpp"
+#include "input/npy.hpp"
+#include "input/token_file.hpp"
 
 namespace lockstep {
 namespace {
@@ -64,6 +66,8 @@ std::string hint_for_file(const std::filesystem::path& file) {
   if (first.size() > 3 && std::equal(std::begin(idx), std::end(idx), first.begin()))
     return fmt::format("; this is one of the files, expected its folder: --data {}",
                        file.has_parent_path() ? file.parent_path().string() : ".");
+  if (begins_npy_file(first)) return "; this is an array of NumPy, expected the folder with x_train.npy and the others";
+  if (begins_token_file(first)) return "; this is a file of tokens, which trains --model gpt";
   if (const std::string_view archive = archive_name(first); !archive.empty())
     return fmt::format("; this is {}", archive);
   return is_text(first) ? "; this is a text, which trains --model gpt" : "";

@@ -14,6 +14,7 @@
 
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"
+#include "input/labelled_sets.hpp"
 
 namespace lockstep {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t largest_content = std::uint64_t{1} << 40;
-constexpr std::size_t chunk_bytes = 1 << 20;
 
 /// A kind of IDX file read here: its first four bytes, and how many extents follow.
 struct Format {
@@ -107,33 +107,22 @@ std::uint64_t content_bytes(const fs::path& path, const Format& format, const st
   return bytes;
 }
 
-Idx read_idx(const fs::path& path, const Format& format) {
-  FileBytes file{path};
-  Idx idx{read_extents(path, file, format), {}};
-  const std::uint64_t expected = content_bytes(path, format, idx.extents);
-  const std::uint64_t header_bytes = 4 + 4 * format.dimensions;
-  const auto announced = [&] {
-    return fmt::format("{} bytes{} (a header of {} and {})", header_bytes + expected,
-                       file.packed() ? " when unpacked" : "", header_bytes, describe_content(format, idx.extents));
-  };
-  const auto fail_truncated = [&](std::string_view at_most, std::uint64_t found) {
-    fail(path, fmt::format("truncated: expected {}, found {}{}", announced(), at_most, found));
-  };
-
-  // A header that lies costs an error message, not the memory it claims.
-  if (header_bytes + expected > file.most_bytes()) fail_truncated(file.packed() ? "at most " : "", file.most_bytes());
-  idx.bytes = file.room_for(expected);
-  // Piece by piece: packed data may end early.
-  while (idx.bytes.size() < expected) {
-    const std::size_t before = idx.bytes.size();
-    const std::size_t wanted = std::min<std::uint64_t>(expected - before, chunk_bytes);
-    idx.bytes.resize(before + wanted);
-    const std::size_t found = file.read({idx.bytes.data() + before, wanted});
-    if (found < wanted) fail_truncated("", header_bytes + before + found);
+/// A file whose header has been read.
+struct IdxFile {
+  IdxFile(const fs::path& path, const Format& format) : bytes{path}, extents{read_extents(path, bytes, format)} {
+    content = {.header_bytes = 4 + 4 * format.dimensions,
+               .bytes = content_bytes(path, format, extents),
+               .text = describe_content(format, extents)};
   }
-  std::uint8_t next;
-  if (file.read({&next, 1}) != 0) fail(path, fmt::format("has trailing bytes: expected {}, found more", announced()));
-  return idx;
+
+  FileBytes bytes;
+  std::vector<std::int64_t> extents;
+  AnnouncedContent content;
+};
+
+Idx read_idx(const fs::path& path, const Format& format) {
+  IdxFile file{path, format};
+  return {file.extents, read_content(file.bytes, file.content)};
 }
 
 bool is_there(const fs::path& path) {
@@ -143,46 +132,79 @@ bool is_there(const fs::path& path) {
   return there;
 }
 
-fs::path find(const fs::path& directory, const std::string& name) {
-  for (const fs::path& path : {directory / name, directory / (name + ".gz")})
-    if (is_there(path)) return path;
-  fail(directory, fmt::format("neither {0} nor {0}.gz is there; expected one of them", name));
-}
-
 struct Files {
   fs::path images;
   fs::path labels;
 };
 
 Files find_files(const fs::path& directory, const std::string& prefix) {
-  return {find(directory, prefix + "-images-idx3-ubyte"), find(directory, prefix + "-labels-idx1-ubyte")};
+  return {find_file(directory, prefix + "-images-idx3-ubyte"), find_file(directory, prefix + "-labels-idx1-ubyte")};
 }
 
-void require_labels_below(std::int64_t classes, const fs::path& path, const std::vector<std::uint8_t>& labels) {
-  const auto wrong = std::find_if(labels.begin(), labels.end(), [&](std::uint8_t label) { return label >= classes; });
-  if (wrong != labels.end())
-    fail(path, fmt::format("label {} (counted from 0) is {}; expected 0 to {} (--classes {})", wrong - labels.begin(),
-                           *wrong, classes - 1, classes));
+void require_as_many(const Files& files, std::int64_t images, std::int64_t labels) {
+  if (images != labels)
+    throw ConfigError{fmt::format("{} holds {} images, but {} holds {} labels; expected as many", files.images.string(),
+                                  images, files.labels.string(), labels)};
 }
 
-ImageSet read_set(const Files& files, std::int64_t classes) {
+void require_labels(const LabelRule& rule, const fs::path& path, const std::vector<std::uint8_t>& labels) {
+  for (std::size_t i = 0; i < labels.size(); ++i) rule.require(path, labels[i], static_cast<std::int64_t>(i));
+}
+
+ImageSet read_set(const Files& files, const LabelRule& rule) {
   Idx images = read_idx(files.images, image_format);
   Idx labels = read_idx(files.labels, label_format);
-  if (images.extents[0] != labels.extents[0])
-    throw ConfigError{fmt::format("{} holds {} images, but {} holds {} labels; expected as many", files.images.string(),
-                                  images.extents[0], files.labels.string(), labels.extents[0])};
-  require_labels_below(classes, files.labels, labels.bytes);
+  require_as_many(files, images.extents[0], labels.extents[0]);
+  require_labels(rule, files.labels, labels.bytes);
   return {images.extents[1], images.extents[2], std::move(images.bytes), std::move(labels.bytes)};
 }
 
-void update(Digest& digest, const ImageSet& set) {
-  // Sizes first, so that the same bytes in another shape have a different digest.
-  for (const std::int64_t size : {set.count(), set.rows, set.columns}) {
+void update(Digest& digest, const std::vector<std::int64_t>& sizes) {
+  for (const std::int64_t size : sizes) {
     std::array<std::uint8_t, 8> bytes;
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(size >> (8 * i));
     digest.update(std::as_bytes(std::span{bytes}));
   }
+}
+
+void update(Digest& digest, const ImageSet& set) {
+  // Sizes first, so that the same bytes in another shape have a different digest.
+  std::vector<std::int64_t> sizes{set.count(), set.rows, set.columns};
+  if (set.channels != 1) sizes.push_back(set.channels);
+  update(digest, sizes);
   digest.update(std::as_bytes(std::span{set.pixels})).update(std::as_bytes(std::span{set.labels}));
+}
+
+Files train_files(const fs::path& folder) {
+  return find_files(folder, "train");
+}
+Files test_files(const fs::path& folder) {
+  return find_files(folder, "t10k");
+}
+
+LabelRule label_rule(const std::optional<std::int64_t>& classes) {
+  const std::int64_t below = classes.value_or(10);
+  return {below, fmt::format(" (--classes {})", below)};
+}
+
+[[noreturn]] void refuse_size(const fs::path& test, const Shape& found, const fs::path& train, const Shape& expected) {
+  fail(test, fmt::format("its images have {} pixels; expected {}, as in {}", extents_text(found),
+                         extents_text(expected), train.string()));
+}
+
+/// As `load_image_data`, but from the files if they do not fit into `memory`.
+LabelledRows load_part(const Files& files, IdxFile& images, const LabelRule& rule, DType dtype, DataMemory& memory,
+                       Digest& digest) {
+  const Idx labels = read_idx(files.labels, label_format);
+  const std::int64_t count = images.extents[0];
+  require_as_many(files, count, labels.extents[0]);
+  auto rows = std::make_shared<StoredRows>(RowFormat{.width = images.extents[1] * images.extents[2]}, dtype);
+  update(digest, images.extents);
+  rows->append(images.bytes, images.content, memory,
+               [&](std::int64_t, std::span<const std::uint8_t> pixels) { digest.update(std::as_bytes(pixels)); });
+  require_labels(rule, files.labels, labels.bytes);
+  digest.update(std::as_bytes(std::span{labels.bytes}));
+  return {std::move(rows), {0, count}, {labels.bytes.begin(), labels.bytes.end()}};
 }
 
 }  // namespace
@@ -199,19 +221,38 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
     fail(directory, fmt::format("is not a directory; expected one of {}{}", expected, hint_for_file(directory)));
 
   // Looks for all files before reading any, so a missing test set is reported before the training set is read.
-  const Files train = find_files(directory, "train"), test = find_files(directory, "t10k");
-  ImageData data{read_set(train, classes), read_set(test, classes)};
+  const Files train = train_files(directory), test = test_files(directory);
+  const LabelRule rule = label_rule(classes);
+  ImageData data{read_set(train, rule), read_set(test, rule)};
   if (data.test.rows != data.train.rows || data.test.columns != data.train.columns)
-    fail(test.images, fmt::format("its images have {} x {} pixels; expected {} x {}, as in {}", data.test.rows,
-                                  data.test.columns, data.train.rows, data.train.columns, train.images.string()));
+    refuse_size(test.images, {data.test.rows, data.test.columns}, train.images, {data.train.rows, data.train.columns});
   return data;
 }
 
-ImageSet load_images(const fs::path& file) {
-  if (!is_there(file)) fail(file, "does not exist; expected an IDX file of images, plain or packed (gzip)");
-  Idx images = read_idx(file, image_format);
-  std::vector<std::uint8_t> labels(static_cast<std::size_t>(images.extents[0]));
-  return {images.extents[1], images.extents[2], std::move(images.bytes), std::move(labels)};
+LabelledSets load_idx_sets(const fs::path& folder, const LabelledOptions& options) {
+  const Files train = train_files(folder), test = test_files(folder);
+  const LabelRule rule = label_rule(options.classes);
+  IdxFile train_images{train.images, image_format}, test_images{test.images, image_format};
+  const Shape sample{train_images.extents[1], train_images.extents[2]};
+  const Shape sample_of_test{test_images.extents[1], test_images.extents[2]};
+  LabelledSets sets{.kind = "IDX", .sample = sample, .classes = rule.classes};
+  DataMemory memory{options.memory_bytes};
+  sets.train = load_part(train, train_images, rule, options.dtype, memory, sets.digest);
+  sets.test = load_part(test, test_images, rule, options.dtype, memory, sets.digest);
+  if (sample_of_test != sample) refuse_size(test.images, sample_of_test, train.images, sample);
+  return sets;
+}
+
+UnlabelledRows load_idx_rows(const fs::path& path, const LabelledOptions& options) {
+  IdxFile images{path, image_format};
+  const Shape sample{images.extents[1], images.extents[2]};
+  auto rows = std::make_shared<StoredRows>(RowFormat{.width = sample[0] * sample[1]}, options.dtype);
+  DataMemory memory{options.memory_bytes};
+  Digest digest;
+  update(digest, images.extents);
+  rows->append(images.bytes, images.content, memory,
+               [&](std::int64_t, std::span<const std::uint8_t> pixels) { digest.update(std::as_bytes(pixels)); });
+  return {std::move(rows), sample, std::move(digest)};
 }
 
 std::uint64_t digest(const ImageData& data) {

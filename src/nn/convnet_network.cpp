@@ -37,12 +37,15 @@ const ConvnetOptions& checked(const ConvnetOptions& options, const ops::Kernels&
   if (options.height < 0 || options.width < 0 || pooled(options.height) < 1 || pooled(options.width) < 1)
     throw InvalidArgument{
         fmt::format("a convnet for images of {} x {}; expected 6 x 6 or more", options.height, options.width)};
+  if (options.channels < 1)
+    throw InvalidArgument{fmt::format("a convnet for images of {} channels; expected 1 or more", options.channels)};
   if (std::min({options.filters[0], options.filters[1], options.hidden, options.classes}) < 1)
     throw InvalidArgument{
         fmt::format("a convnet of {} and {} filters, {} hidden units and {} classes; expected 1 or more of each",
                     options.filters[0], options.filters[1], options.hidden, options.classes)};
   (void)Dropout{{.rate = options.dropout}};
-  (void)element_count({options.height, options.width});
+  (void)element_count({options.height, options.width, options.channels});
+  (void)element_count({kernel, kernel, options.channels, options.filters[0]});
   (void)element_count({kernel, kernel, options.filters[0], options.filters[1]});
   (void)element_count({pooled_features(options), options.hidden});
   (void)element_count({options.hidden, options.classes});
@@ -79,7 +82,7 @@ Convnet::Network::Network(const Convnet& model, Strategy& strategy, const Convne
 void Convnet::Network::create_stage(Strategy& strategy, std::size_t index, const Here& here) {
   const std::int64_t filters = options_.filters[index];
   const Conv2dOptions convolution{.name = fmt::format("conv_{}", index),
-                                  .inputs = index == 0 ? 1 : options_.filters[0],
+                                  .inputs = index == 0 ? options_.channels : options_.filters[0],
                                   .outputs = filters,
                                   .kernel = kernel,
                                   .dtype = options_.dtype,
@@ -166,7 +169,9 @@ std::vector<double> Convnet::Network::logits(const SampleBatch& batch) {
 }
 
 void Convnet::Network::require_images(const SampleBatch& shard) const {
-  require_shard(shard, {.model = "a convnet", .dtype = options_.dtype, .columns = options_.height * options_.width});
+  require_shard(
+      shard,
+      {.model = "a convnet", .dtype = options_.dtype, .columns = options_.height * options_.width * options_.channels});
 }
 
 void Convnet::Network::require_trainable(const SampleBatch& shard, const GradientBuffer& gradients) const {

@@ -202,7 +202,7 @@ TensorView Convnet::Network::sums_of_samples(std::size_t stage, const Shard& sha
 }
 
 TensorView Convnet::Network::images(const Shard& shard) const {
-  return shard.batch.inputs.view().reshaped({shard.rows(), options_.height, options_.width, 1});
+  return shard.batch.inputs.view().reshaped({shard.rows(), options_.height, options_.width, options_.channels});
 }
 
 TensorView Convnet::Network::input_of(std::size_t stage, const Shard& shard) const {

@@ -33,15 +33,21 @@ double seconds_since(Clock::time_point start) {
 /// The samples of each step, in their epoch's order.
 class StepSamples {
  public:
-  StepSamples(const BatchSchedule& schedule, std::uint64_t seed) : schedule_{schedule}, seed_{seed} {}
+  StepSamples(const SampleSource& source, const BatchSchedule& schedule, std::uint64_t seed)
+      : source_{source}, schedule_{schedule}, seed_{seed} {}
 
   std::span<const std::int64_t> of(const ScheduledBatch& batch) {
-    if (batch.epoch != epoch_) order_ = sample_order(schedule_.samples(), seed_, epoch_ = batch.epoch);
+    if (batch.epoch != epoch_) {
+      order_ = sample_order(schedule_.samples(), seed_, epoch_ = batch.epoch);
+      if (source_.varies_by_epoch())
+        for (std::int64_t& sample : order_) sample += epoch_ * schedule_.samples();
+    }
     return std::span{order_}.subspan(static_cast<std::size_t>(batch.positions.first),
                                      static_cast<std::size_t>(batch.positions.size()));
   }
 
  private:
+  const SampleSource& source_;
   const BatchSchedule& schedule_;
   std::uint64_t seed_;
   std::int64_t epoch_ = -1;
@@ -106,7 +112,7 @@ class Fit {
         here_{here},
         rank_{strategy.group().rank()},
         schedule_{data.train.count(), options.global_batch},
-        samples_{schedule_, options.seed},
+        samples_{data.train, schedule_, options.seed},
         sum_{strategy.store(), model.variables()},
         statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
         gradients_{gradients_in_store(strategy.store(), updated_variables(model.variables(), options.frozen))},

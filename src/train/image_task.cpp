@@ -1,5 +1,7 @@
-// Training on labelled images: the data, and the models that take them.
+// Training on labelled images and rows of numbers: the data, and the models that take them.
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -7,7 +9,10 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/idx.hpp>
+#include <lockstep/input/augmentation.hpp>
+#include <lockstep/input/batch_schedule.hpp>
+#include <lockstep/input/labelled_data.hpp>
+#include <lockstep/input/shards.hpp>
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/mlp.hpp>
 
@@ -24,15 +29,34 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
   return weights;
 }
 
+LabelledOptions reading_options(const TrainingOptions& options) {
+  return {.classes = options.classes,
+          .dtype = options.dtype,
+          .label_column = options.label_column,
+          .memory_bytes = options.data_memory_bytes};
+}
+
+LabelledData load(TrainingOptions& options) {
+  LabelledData data = options.predict.empty() ? load_labelled_data(options.data, reading_options(options))
+                                              : load_unlabelled_data(options.predict, reading_options(options));
+  options.classes = data.classes;
+  return data;
+}
+
 class ImageTask final : public TrainingTask {
  public:
-  explicit ImageTask(const TrainingOptions& options)
-      : options_{options},
-        data_{options.predict.empty() ? load_image_data(options.data, options.classes)
-                                      : ImageData{load_images(options.predict), {}}} {}
+  explicit ImageTask(TrainingOptions& options) : options_{options}, data_{load(options)} {
+    if (options.augmentation == Augmentation{}) return;
+    require_images("--augment", "no --augment");
+    augmented_.emplace(*data_.train, data_.sample, options.augmentation, options.seed);
+  }
 
-  TrainingSamples samples() const override { return {train_, test_}; }
-  std::uint64_t data_digest() const override { return digest(data_); }
+  TrainingSamples samples() const override {
+    const SampleSource& train = *data_.train;
+    return {augmented_ ? *augmented_ : train, data_.test ? *data_.test : train};
+  }
+  std::string data_text() const override { return options_.predict.empty() ? data_.text : ""; }
+  std::uint64_t data_digest() const override { return data_.digest; }
   void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
     if (options_.model == ModelKind::convnet)
@@ -43,21 +67,22 @@ class ImageTask final : public TrainingTask {
   }
   std::string write_sample() override { return {}; }
   std::unique_ptr<Predictor> make_predictor(Stream& stream) override {
-    return make_image_predictor(logits_, data_.train, options_.dtype, stream);
+    return make_class_predictor(logits_, *data_.train, stream);
   }
 
  private:
   nn::MlpOptions mlp() const {
-    return {.inputs = data_.train.features(),
+    return {.inputs = element_count(data_.sample),
             .hidden = options_.hidden,
-            .classes = options_.classes,
+            .classes = data_.classes,
             .dtype = options_.dtype,
             .seed = options_.seed};
   }
   nn::ConvnetOptions convnet() const {
-    return {.height = data_.train.rows,
-            .width = data_.train.columns,
-            .classes = options_.classes,
+    return {.height = data_.sample[0],
+            .width = data_.sample[1],
+            .channels = data_.sample.size() > 2 ? data_.sample[2] : 1,
+            .classes = data_.classes,
             .batch_norm = options_.batch_norm,
             .dropout = options_.dropout,
             .dtype = options_.dtype,
@@ -69,42 +94,64 @@ class ImageTask final : public TrainingTask {
     model_ = std::move(model);
   }
 
+  /// ConfigError unless the data are images.
+  void require_images(std::string_view option, std::string_view expected) const;
   void require_mlp_fits(const Room& room) const;
-  void require_convnet_fits(const Room& room) const;
+  void require_convnet_fits(const FitOptions& fit, const Room& room) const;
 
   const TrainingOptions& options_;
-  ImageData data_;
-  ImageSamples train_{data_.train, options_.dtype}, test_{data_.test, options_.dtype};
+  LabelledData data_;
+  std::optional<AugmentedSamples> augmented_;
   std::unique_ptr<nn::Model> model_;
   Logits logits_;  ///< its
 };
 
-void ImageTask::require_model_fits(const FitOptions&, const Room& room) const {
-  options_.model == ModelKind::convnet ? require_convnet_fits(room) : require_mlp_fits(room);
+void ImageTask::require_model_fits(const FitOptions& fit, const Room& room) const {
+  options_.model == ModelKind::convnet ? require_convnet_fits(fit, room) : require_mlp_fits(room);
+}
+
+void ImageTask::require_images(std::string_view option, std::string_view expected) const {
+  if (!data_.has_images())
+    throw ConfigError{fmt::format("{}: the samples of {} are rows of {} numbers, not images; expected {}", option,
+                                  (options_.predict.empty() ? options_.data : options_.predict).string(),
+                                  data_.sample.front(), expected)};
 }
 
 void ImageTask::require_mlp_fits(const Room& room) const {
   std::vector<std::int64_t> sizes = options_.hidden;
-  sizes.insert(sizes.begin(), data_.train.features());
-  sizes.push_back(options_.classes);
+  sizes.insert(sizes.begin(), element_count(data_.sample));
+  sizes.push_back(data_.classes);
   require_memory(options_, {.weights = weights_between(sizes)}, room,
                  fmt::format("--hidden {}", fmt::join(options_.hidden, ",")), "smaller layers");
 }
 
-void ImageTask::require_convnet_fits(const Room& room) const {
-  const std::string images = fmt::format("{} x {}", data_.train.rows, data_.train.columns);
-  if (data_.train.rows < 6 || data_.train.columns < 6)
+void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) const {
+  require_images("--model convnet", "--model mlp");
+  const std::string images = fmt::format("{}", fmt::join(data_.sample, " x "));
+  if (data_.sample[0] < 6 || data_.sample[1] < 6)
     throw ConfigError{fmt::format("--model convnet: the images are {}; expected 6 x 6 or more", images)};
-  // Two 3 x 3 convolutions, each without its edge, and 2 x 2 pooling. They have few weights.
   const nn::ConvnetOptions model = convnet();
+  // Two 3 x 3 convolutions, each without its edge, and 2 x 2 pooling.
   const std::int64_t pooled = (model.height - 4) / 2 * ((model.width - 4) / 2) * model.filters[1];
-  require_memory(options_, {.weights = weights_between({pooled, model.hidden, model.classes})}, room,
-                 fmt::format("--model convnet for images of {}", images), "smaller images");
+  const auto height = static_cast<double>(model.height), width = static_cast<double>(model.width),
+             first = static_cast<double>(model.filters[0]), second = static_cast<double>(model.filters[1]);
+  const double of_first = (height - 2) * (width - 2) * first, of_second = (height - 4) * (width - 4) * second;
+  const std::int64_t batch =
+      options_.predict.empty() ? BatchSchedule{data_.train->count(), fit.global_batch}.largest_batch() : 1;
+  const auto samples = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
+  // Outputs, the gradient of the first, and with batch norm the sums of both convolutions.
+  const bool normalises = model.batch_norm != nn::BatchNormKind::none;
+  const ModelSize size{.weights = weights_between({9 * model.channels, model.filters[0]}) +
+                                  weights_between({9 * model.filters[0], model.filters[1]}) +
+                                  weights_between({pooled, model.hidden, model.classes}),
+                       .activations = samples * ((normalises ? 3 : 2) * of_first + (normalises ? 2 : 1) * of_second)};
+  require_memory(options_, size, room, fmt::format("--model convnet for images of {}", images),
+                 "smaller images, or fewer samples of a shard at a time (--global-batch, --accumulate)");
 }
 
 }  // namespace
 
-std::unique_ptr<TrainingTask> load_image_task(const TrainingOptions& options) {
+std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options) {
   return std::make_unique<ImageTask>(options);
 }
 

@@ -12,15 +12,15 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t images_at_once = 64;
+constexpr std::int64_t samples_at_once = 64;
 
-class ImagePredictor final : public Predictor {
+class ClassPredictor final : public Predictor {
  public:
-  ImagePredictor(Logits logits, const ImageSet& images, DType dtype, Stream& stream)
-      : logits_{std::move(logits)}, source_{images, dtype}, batches_{source_, images_at_once, {}, {0, 1}, stream} {}
+  ClassPredictor(Logits logits, const SampleSource& samples, Stream& stream)
+      : logits_{std::move(logits)}, source_{samples}, batches_{samples, samples_at_once, {}, {0, 1}, stream} {}
 
   std::int64_t count() const override { return source_.count(); }
-  std::int64_t at_once() const override { return images_at_once; }
+  std::int64_t at_once() const override { return samples_at_once; }
   std::int64_t numbers() const override { return 2; }
 
   void predict(const Range& samples, std::span<double> rows) override {
@@ -44,7 +44,7 @@ class ImagePredictor final : public Predictor {
 
  private:
   Logits logits_;
-  ImageSamples source_;
+  const SampleSource& source_;
   RankShards batches_;
 };
 
@@ -80,8 +80,8 @@ class TextPredictor final : public Predictor {
 
 }  // namespace
 
-std::unique_ptr<Predictor> make_image_predictor(Logits logits, const ImageSet& images, DType dtype, Stream& stream) {
-  return std::make_unique<ImagePredictor>(std::move(logits), images, dtype, stream);
+std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSource& samples, Stream& stream) {
+  return std::make_unique<ClassPredictor>(std::move(logits), samples, stream);
 }
 
 std::unique_ptr<Predictor> make_text_predictor(nn::Gpt& model, const std::vector<std::string>& lines,

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/input/idx.hpp>
 #include <lockstep/input/range.hpp>
+#include <lockstep/input/sample_source.hpp>
 #include <lockstep/nn/gpt.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/training.hpp>
@@ -39,8 +39,8 @@ class Predictor {
 /// The logits of the samples in a batch, [samples, classes] row by row.
 using Logits = std::function<std::vector<double>(const SampleBatch&)>;
 
-/// The class of each image. `images` and the stream must outlive the result.
-std::unique_ptr<Predictor> make_image_predictor(Logits logits, const ImageSet& images, DType dtype, Stream& stream);
+/// The class of each sample. `samples` and the stream must outlive the result.
+std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSource& samples, Stream& stream);
 
 /// What the model writes after each line, drawn with `seed` plus the line's number, from 0. `model` and `lines` must
 /// outlive the result.

@@ -23,6 +23,9 @@ class TrainingTask {
   /// Views of the data. They live as long as the task.
   virtual TrainingSamples samples() const = 0;
 
+  /// What was loaded, in a line for the log; empty if there is nothing to say.
+  virtual std::string data_text() const { return {}; }
+
   /// Equal on two ranks if they loaded the same data.
   virtual std::uint64_t data_digest() const = 0;
 
@@ -41,8 +44,9 @@ class TrainingTask {
 };
 
 /// LOCAL. Reads the data, or what is to be predicted. ConfigError if they, or the options of the model, are wrong. All
-/// defaults in `options` must be filled in, and `options` must outlive the result.
-std::unique_ptr<TrainingTask> load_image_task(const TrainingOptions& options);
+/// defaults in `options` that do not come from the data must be filled in, and `options` must outlive the result.
+/// load_image_task fills in the number of classes, if it is empty.
+std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options);
 std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options);
 
 }  // namespace lockstep

@@ -1,9 +1,7 @@
 // Training on text: the data, and the gpt.
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +10,7 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch_schedule.hpp>
+#include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
 #include <lockstep/nn/generate.hpp>
@@ -25,12 +24,6 @@ namespace {
 /// What comes before a generated sample, so that it starts a line whatever the text.
 constexpr const char* prompt = "\n";
 
-bool has_images(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  return std::filesystem::exists(folder / "train-images-idx3-ubyte", ignored) ||
-         std::filesystem::exists(folder / "train-images-idx3-ubyte.gz", ignored);
-}
-
 const TrainingOptions& checked(const TrainingOptions& options) {
   if (options.vocabulary && !options.predict.empty())
     throw ConfigError{
@@ -38,7 +31,7 @@ const TrainingOptions& checked(const TrainingOptions& options) {
   if (options.heads < 1 || options.embed % options.heads != 0)
     throw ConfigError{
         fmt::format("--heads {}: expected a number that divides --embed, which is {}", options.heads, options.embed)};
-  if (has_images(options.data))
+  if (is_folder_of_images(options.data))
     throw ConfigError{fmt::format(
         "{}: is a folder of images, which train --model convnet; expected text files, plain or packed (gzip), for "
         "--model gpt (--data)",

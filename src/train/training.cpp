@@ -146,7 +146,7 @@ bool has_gpu_kernels(ModelKind model) {
 }
 
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& given) {
-  const TrainingOptions options = with_defaults(given);
+  TrainingOptions options = with_defaults(given);
   const int rank = strategy.group().rank();
   const int ranks = strategy.num_replicas_in_sync();
 
@@ -166,6 +166,8 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     if (rank == 0) require_exportable(options);
   });
   require_same_on_all(strategy, setup);
+  if (options.augmentation != Augmentation{})
+    (void)strategy.same_on_all(fmt::format("augmentation {}", to_string(options.augmentation)));
 
   nn::Model& model = setup.task->make_model(strategy, setup.kernels);
   fit_options.frozen = frozen_by(options.freeze, model.variables());

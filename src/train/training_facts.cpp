@@ -20,9 +20,9 @@ std::string text_of(nn::BatchNormKind kind) {
 std::string model_text(const TrainingOptions& options) {
   switch (options.model) {
     case ModelKind::mlp:
-      return fmt::format("mlp of {} hidden units for {} classes", fmt::join(options.hidden, ","), options.classes);
+      return fmt::format("mlp of {} hidden units for {} classes", fmt::join(options.hidden, ","), *options.classes);
     case ModelKind::convnet:
-      return fmt::format("convnet for {} classes{}", options.classes, text_of(options.batch_norm));
+      return fmt::format("convnet for {} classes{}", *options.classes, text_of(options.batch_norm));
     case ModelKind::gpt:
       return fmt::format("gpt of {} layers, {} heads, width {}, context {}{}", options.layers, options.heads,
                          options.embed, options.context,
@@ -62,6 +62,8 @@ TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& f
                              {"shards", fmt::format("{}", fit.shards)},
                              {"accumulate", fmt::format("{}", fit.accumulate)},
                              {"data", fmt::format("of digest {}", to_hex(data_digest))}});
+  if (const std::string augmentation = to_string(options.augmentation); !augmentation.empty())
+    facts.emplace_back("augmentation", augmentation);
   if (!fit.frozen.empty()) facts.emplace_back("frozen variables", fmt::format("{}", fmt::join(fit.frozen, " ")));
   return facts;
 }

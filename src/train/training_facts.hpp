@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// What a model is, besides the shapes of its variables.
+/// What a model is, besides the shapes of its variables. The number of classes must be filled in.
 TrainingFacts model_facts(const TrainingOptions& options);
 
 /// Everything that the bits of a training depend on, besides the machine. The number of steps is among it only where

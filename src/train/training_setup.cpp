@@ -26,7 +26,7 @@ double default_learning_rate(ModelKind model, OptimizerKind optimizer) {
   return model == ModelKind::mlp ? 0.03 : 0.01;
 }
 
-std::unique_ptr<TrainingTask> load_task(const TrainingOptions& options) {
+std::unique_ptr<TrainingTask> load_task(TrainingOptions& options) {
   switch (options.model) {
     case ModelKind::mlp:
     case ModelKind::convnet: return load_image_task(options);
@@ -47,7 +47,7 @@ TrainingOptions with_defaults(TrainingOptions options) {
   return options;
 }
 
-TrainingSetup set_up(Strategy& strategy, const TrainingOptions& options) {
+TrainingSetup set_up(Strategy& strategy, TrainingOptions& options) {
   const ShardChoice shards = choose_shards(options.shards, strategy.num_replicas_in_sync(), strategy.stream().kind());
   if (strategy.group().rank() == 0) {
     if (!shards.note.empty()) log::info(shards.note);
@@ -55,7 +55,11 @@ TrainingSetup set_up(Strategy& strategy, const TrainingOptions& options) {
         !warning.empty())
       log::warning(warning);
   }
-  return {shards.shards, ops::make_kernels(options.kernels, {options.threads}, strategy.stream()), load_task(options)};
+  TrainingSetup setup{shards.shards, ops::make_kernels(options.kernels, {options.threads}, strategy.stream()),
+                      load_task(options)};
+  if (const std::string text = setup.task->data_text(); strategy.group().rank() == 0 && !text.empty())
+    log::info(fmt::format("data: {}", text));
+  return setup;
 }
 
 void require_same_on_all(Strategy& strategy, const TrainingSetup& setup) {

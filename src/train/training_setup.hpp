@@ -20,8 +20,9 @@ struct TrainingSetup {
 /// Fills in the defaults.
 TrainingOptions with_defaults(TrainingOptions options);
 
-/// LOCAL, in a run: what it throws on one rank alone then fails on all. `options` must outlive the result.
-TrainingSetup set_up(Strategy& strategy, const TrainingOptions& options);
+/// LOCAL, in a run: what it throws on one rank alone then fails on all. Fills in the options that the data decide.
+/// `options` must outlive the result.
+TrainingSetup set_up(Strategy& strategy, TrainingOptions& options);
 
 /// COLL. MismatchError if the ranks loaded different data or their kernels differ.
 void require_same_on_all(Strategy& strategy, const TrainingSetup& setup);

@@ -1,9 +1,12 @@
 // Data sets that are wrong, one file at a time. The reader's own cases are unit tests; here is what a job makes of
 // them.
+#include <limits>
+
 #include <catch2/catch.hpp>
 #include <zlib.h>
 
 #include "apps/image_files.hpp"
+#include "support/labelled_files.hpp"
 #include "support/training_job.hpp"
 
 using namespace lockstep::test;
@@ -51,7 +54,7 @@ TEST_CASE("a folder without the data is refused by its name") {
   check_refused(run_on(2, missing), {missing + ": does not exist", "--data"});
   const std::string file = data.path() + "/" + train_images;
   check_refused(run_on(1, file),
-                {file + ": is not a directory; expected one of IDX files (--data): train-images-idx3-ubyte, ",
+                {file + ": is not a data set; expected a folder of IDX files (train-images-idx3-ubyte and so on), ",
                  "; this is one of the files, expected its folder: --data " + data.path()});
   check_refused(run_on(3, ""), {"--data", "expected"});
   data.remove(test_labels);
@@ -82,6 +85,45 @@ TEST_CASE("a file that is wrong is refused by its name") {
     std::vector<std::string> told = bad.told;
     told.push_back(data.path() + "/" + bad.name);
     check_refused(run_on(1 + ranks++ % 3, data.path()), told);
+  }
+}
+
+TEST_CASE("images in colour, arrays and tables that are wrong are refused by file and place, streamed or not") {
+  const auto record = [](int label) { return cifar_record({label}, [](int, int, int) { return 1; }); };
+  const std::string labels = npy<std::uint8_t>("|u1", "2,", {0, 1}), right = npy<float>("<f4", "2, 1", {1, 2});
+  struct BadData {
+    std::vector<std::pair<std::string, std::string>> files;
+    std::string wrong;  ///< file
+    std::vector<std::string> told;
+  };
+  const std::vector<BadData> all{
+      {{{"data_batch_1.bin", record(1)},
+        {"data_batch_2.bin", record(2)},
+        {"data_batch_3.bin", record(3)},
+        {"data_batch_4.bin", record(4).substr(0, 3000)},
+        {"data_batch_5.bin", record(5)},
+        {"test_batch.bin", record(6)}},
+       "data_batch_4.bin",
+       {"holds 3000 bytes, 3000 of them in record 0 (counted from 0), which is cut short"}},
+      {{{"x_train.npy", right},
+        {"y_train.npy", labels},
+        {"x_test.npy", npy<float>("<f4", "2, 1", {1, std::numeric_limits<float>::infinity()})},
+        {"y_test.npy", labels}},
+       "x_test.npy",
+       {"number 0 of row 1 (both counted from 0) is inf; expected a finite number"}},
+      {{{"train.csv", "label,x\n0,1\n1,abc\n"}, {"test.csv", "label,x\n0,1\n"}},
+       "train.csv",
+       {"train.csv:3: column \"x\" is \"abc\"; expected a number"}},
+  };
+  int ranks = 0;
+  for (const BadData& bad : all) {
+    INFO(bad.wrong);
+    const TemporaryDirectory folder;
+    for (const auto& [name, content] : bad.files) folder.write(name, content);
+    std::vector<std::string> told = bad.told;
+    told.push_back(folder.path() / bad.wrong);
+    const Arguments arguments{"--data", folder.path(), "--steps", "1", "--data-memory", ranks == 0 ? "1G" : "1"};
+    check_refused(run_refused(1 + ranks++ % 3, arguments), told);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "apps/image_files.hpp"
 #include "faults/running_job.hpp"
 
 using namespace lockstep::test;
@@ -52,4 +53,21 @@ TEST_CASE("mpirun that is interrupted or terminated takes the whole job along, a
   CHECK(end.outcome.exit_code != 0);
   CHECK(end.after < 5s);
   check_interrupted(end.outcome.err);
+}
+
+TEST_CASE("a file that becomes shorter while its samples are read from it ends the job with one line") {
+  const ImageFiles images{{.train = 2000, .test = 10, .rows = 8, .columns = 8}};
+  const SharedMemory memory;
+  RunningJob job{
+      on_this_host(2), without_end(), memory, {"--data", images.path(), "--hidden", "16", "--data-memory", "1"}};
+  job.wait_until_it_trains();
+  job.suffer([&] { std::filesystem::resize_file(images.path() + "/" + train_images, 100); });
+  std::chrono::duration<double> after{0};
+  const Outcome outcome = job.end(after);
+  INFO("stderr: " << outcome.err);
+  CHECK_FALSE(outcome.timed_out);
+  const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::Contains(train_images + ": has become shorter while it was in use"));
+  CHECK(outcome.exit_code == 2);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -24,6 +25,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/tensor_file.hpp"
+#include "input/labelled_sets.hpp"
 
 namespace lockstep::fuzz {
 namespace {
@@ -102,22 +104,35 @@ std::string big_endian(std::initializer_list<std::uint32_t> numbers) {
   return bytes;
 }
 
-/// A folder of images that is right but for one file: links to files in memory.
-class ImageFolder {
+/// A folder of links to files in memory.
+class LinkFolder {
  public:
-  ImageFolder() {
+  LinkFolder() {
     std::string name = fs::temp_directory_path() / "lockstep-fuzz-XXXXXX";
     if (!::mkdtemp(name.data())) throw std::system_error{errno, std::generic_category(), name};
     path_ = name;
-    link("train-images-idx3-ubyte", images_);
-    link("train-labels-idx1-ubyte", labels_);
-    link("t10k-images-idx3-ubyte", images_);
-    link("t10k-labels-idx1-ubyte", labels_);
   }
-  ImageFolder(const ImageFolder&) = delete;
-  ~ImageFolder() {
+  LinkFolder(const LinkFolder&) = delete;
+  ~LinkFolder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
+  }
+
+  const fs::path& path() const { return path_; }
+  void link(const char* name, const MemoryFile& file) const { fs::create_symlink(file.path(), path_ / name); }
+
+ private:
+  fs::path path_;
+};
+
+/// A folder of images that is right but for one file.
+class ImageFolder {
+ public:
+  ImageFolder() {
+    folder_.link("train-images-idx3-ubyte", images_);
+    folder_.link("train-labels-idx1-ubyte", labels_);
+    folder_.link("t10k-images-idx3-ubyte", images_);
+    folder_.link("t10k-labels-idx1-ubyte", labels_);
   }
 
   bool accepts_images(std::string_view content) const { return accepts_content(images_, right_images, content); }
@@ -127,13 +142,11 @@ class ImageFolder {
   static inline const std::string right_images = big_endian({0x803, 2, 2, 3}) + std::string(12, 'p');
   static inline const std::string right_labels = big_endian({0x801, 2}) + std::string(2, '\1');
 
-  void link(const char* name, const MemoryFile& file) const { fs::create_symlink(file.path(), path_ / name); }
-
   /// With `content` in the file, in which `right` is before and afterwards.
   bool accepts_content(const MemoryFile& file, const std::string& right, std::string_view content) const {
     file.write(content);
-    const bool accepted = accepts<ConfigError>(path_.string(), [&] {
-      const ImageData data = load_image_data(path_, 10);
+    const bool accepted = accepts<ConfigError>(folder_.path().string(), [&] {
+      const ImageData data = load_image_data(folder_.path(), 10);
       for (const ImageSet* set : {&data.train, &data.test}) {
         require(set->rows > 0 && set->columns > 0 && set->count() > 0, "there are images, and they have pixels");
         require(static_cast<std::int64_t>(set->pixels.size()) == set->count() * set->features(), "no pixel is missing");
@@ -146,7 +159,7 @@ class ImageFolder {
     return accepted;
   }
 
-  fs::path path_;
+  LinkFolder folder_;
   MemoryFile images_{right_images}, labels_{right_labels};
 };
 
@@ -155,6 +168,84 @@ bool read_idx(std::string_view input) {
   const bool images = folder.accepts_images(input), labels = folder.accepts_labels(input);
   require(!(images && labels), "a file holds images or labels");
   return images || labels;
+}
+
+/// The numbers of all rows.
+std::vector<double> numbers_in(const NumberRows& rows) {
+  const auto width = static_cast<std::size_t>(rows.width());
+  std::vector<double> all(static_cast<std::size_t>(rows.count()) * width);
+  for (std::size_t row = 0; row * width < all.size(); ++row)
+    rows.read(static_cast<std::int64_t>(row), std::span{all}.subspan(row * width, width));
+  require(std::all_of(all.begin(), all.end(), [](double number) { return std::isfinite(number); }),
+          "every number is finite");
+  return all;
+}
+
+void check_part(const LabelledRows& part, std::int64_t classes) {
+  require(part.part.size() > 0 && part.part.last <= part.rows->count(), "a part has rows");
+  require(std::ssize(part.labels) == part.part.size(), "every row has a label");
+  require(std::all_of(part.labels.begin(), part.labels.end(), [&](int label) { return label >= 0 && label < classes; }),
+          "labels are below the number of classes");
+}
+
+LabelledOptions all_in_memory() {
+  return {.dtype = DType::f64};
+}
+LabelledOptions none_in_memory() {
+  return {.dtype = DType::f64, .memory_bytes = 1};
+}
+
+bool is_packed(std::string_view input) {
+  return input.starts_with("\x1f\x8b");
+}
+
+/// What holds of sets that were accepted: they are the same if they are streamed.
+void check_sets(std::string_view input, const std::function<LabelledSets(const LabelledOptions&)>& load) {
+  const LabelledSets sets = load(all_in_memory());
+  check_part(sets.train, sets.classes);
+  check_part(sets.test, sets.classes);
+  const std::vector<double> numbers = numbers_in(*sets.train.rows);
+  if (is_packed(input)) return;
+  const LabelledSets streamed = load(none_in_memory());
+  require(streamed.digest.value() == sets.digest.value(), "streamed data have the same digest");
+  require(numbers_in(*streamed.train.rows) == numbers, "streamed data have the same numbers");
+}
+
+bool read_cifar(std::string_view input) {
+  static const MemoryFile file{""}, right{std::string(3074, '\1')};
+  static const LinkFolder folder;
+  static const bool linked = [] {
+    folder.link("train.bin", file);
+    folder.link("test.bin", right);
+    return true;
+  }();
+  (void)linked;
+  file.write(input);
+  return accepts<ConfigError>(folder.path().string(), [&] {
+    check_sets(input, [](const LabelledOptions& options) { return load_cifar_100(folder.path(), options); });
+    require(is_packed(input) || input.size() % 3074 == 0, "a plain file is records");
+  });
+}
+
+bool read_npy(std::string_view input) {
+  static const MemoryFile file{""};
+  file.write(input);
+  return accepts<ConfigError>(file.path().string(), [&] {
+    const UnlabelledRows rows = load_npy_rows(file.path(), all_in_memory());
+    require(rows.rows->width() == element_count(rows.sample), "a row is a sample");
+    const std::vector<double> numbers = numbers_in(*rows.rows);
+    if (is_packed(input)) return;
+    const UnlabelledRows streamed = load_npy_rows(file.path(), none_in_memory());
+    require(numbers_in(*streamed.rows) == numbers, "a streamed array has the same numbers");
+  });
+}
+
+bool read_csv(std::string_view input) {
+  static const MemoryFile file{""};
+  file.write(input);
+  return accepts<ConfigError>(file.path().string(), [&] {
+    check_sets(input, [](const LabelledOptions& options) { return load_csv_sets(file.path(), options); });
+  });
 }
 
 bool read_text(std::string_view input) {
@@ -239,6 +330,9 @@ constexpr Target all[] = {
     {"cluster-spec", read_cluster_spec_text},
     {"tf-config", read_tf_config},
     {"idx", read_idx},
+    {"cifar", read_cifar},
+    {"npy", read_npy},
+    {"csv", read_csv},
     {"text", read_text},
     {"tokens", read_tokens},
     {"safetensors", read_safetensors},

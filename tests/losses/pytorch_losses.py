@@ -107,7 +107,10 @@ def read_idx(folder: pathlib.Path, name: str) -> np.ndarray:
 
 
 def load_images(folder: pathlib.Path) -> Samples:
-    """Pixels as bytes [images, rows, columns], and their classes."""
+    """Pixels as bytes [images, rows, columns] or, in colour, [images, rows, columns, channels], and their classes."""
+    if (folder / "x_train.npy").exists():
+        return Samples(torch.tensor(np.load(folder / "x_train.npy")),
+                       torch.tensor(np.load(folder / "y_train.npy").astype(np.int64)))
     images = torch.tensor(read_idx(folder, "train-images-idx3-ubyte"))
     return Samples(images, torch.tensor(read_idx(folder, "train-labels-idx1-ubyte"), dtype=torch.int64))
 
@@ -187,6 +190,13 @@ def mlp(weights: Weights) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *hidden, linear(weights, f"dense_{layers - 1}"))
 
 
+class ChannelsFirst(nn.Module):
+    """What a convolution takes of images: the channels, and in each of them row by row."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2)
+
+
 class ChannelsLast(nn.Module):
     """What a dense layer takes of images: row by row, column by column, and there the channels."""
 
@@ -197,7 +207,7 @@ class ChannelsLast(nn.Module):
 def convnet(weights: Weights, with_norm: bool) -> nn.Module:
     norms = [[batch_norm(weights, f"batch_norm_{stage}")] if with_norm else [] for stage in range(2)]
     return nn.Sequential(
-        nn.Unflatten(1, (1, -1)),
+        ChannelsFirst(),
         convolution(weights, "conv_0"), *norms[0], nn.ReLU(),
         convolution(weights, "conv_1"), *norms[1], nn.ReLU(), nn.MaxPool2d(2),
         ChannelsLast(),

@@ -39,7 +39,7 @@ void write_samples(const std::filesystem::path& path, const std::vector<std::vec
   if (!file.flush()) throw Error{fmt::format("{} cannot be written", path.string())};
 }
 
-void write_start(const std::filesystem::path& folder, std::int64_t steps, const TrainingOptions& options) {
+void write_start(const std::filesystem::path& folder, std::int64_t steps, TrainingOptions options) {
   const bool text = options.model == ModelKind::gpt;
   const std::unique_ptr<TrainingTask> task = text ? load_text_task(options) : load_image_task(options);
   Strategy& strategy = Strategy::current();

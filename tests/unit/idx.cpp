@@ -158,6 +158,10 @@ TEST_CASE("the digest follows every pixel, label and size") {
   changed = data;
   std::swap(changed.train.rows, changed.train.columns);
   CHECK(digest(changed) != before);
+  changed = data;
+  std::swap(changed.train.columns, changed.train.channels);
+  CHECK(changed.train.features() == 6);
+  CHECK(digest(changed) != before);
 }
 
 TEST_CASE("a data directory that is not there, or is a file, is refused by name") {

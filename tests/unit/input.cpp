@@ -260,6 +260,7 @@ TEST_CASE("a batch that cannot be made or filled is refused, and left as it was"
   refused(images, {1, 2}, "sample 2 is outside of [0, 2)");
   refused(images, {1, -1}, "sample -1 is outside");
   refused({1, 3, {1, 2, 3}, {0}}, {0}, "1 x 3 pixels");
+  refused({1, 2, {1, 2, 3, 4}, {0}, 2}, {0}, "images of 1 x 2 x 2 pixels do not fit into rows of 2");
   refused({1, 2, {1, 2, 3}, {0, 0}}, {0}, "3 pixels are not 2 images");
 }
 

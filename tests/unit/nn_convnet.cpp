@@ -25,6 +25,19 @@ std::vector<ConvnetOptions> all_of(DType dtype) {
           small(dtype, BatchNormKind::per_shard, 0.4)};
 }
 
+/// For images in colour.
+ConvnetOptions colour(DType dtype) {
+  ConvnetOptions options = small(dtype, BatchNormKind::per_shard);
+  options.channels = 3;
+  return options;
+}
+
+/// For the convnet of these options, whatever its channels.
+SampleBatch samples_for(const ConvnetOptions& options, std::int64_t samples, std::int64_t capacity) {
+  return lockstep::nn::samples_from(0, samples, capacity, options.dtype,
+                                    {.features = 72 * options.channels, .classes = 3});
+}
+
 std::string text(const ConvnetOptions& options) {
   return std::string{options.batch_norm == BatchNormKind::none ? "" : "batch norm, "} + "dropout " +
          std::to_string(options.dropout);
@@ -80,6 +93,7 @@ TEST_CASE("a convnet that cannot be is refused before anything is created") {
   };
   refused({.height = 5}, "images of 5 x 28; expected 6 x 6 or more");
   refused({.width = -1}, "images of 28 x -1");
+  refused({.channels = 0}, "images of 0 channels; expected 1 or more");
   refused({.filters = {0, 64}}, "0 and 64 filters");
   refused({.hidden = 0}, "0 hidden units");
   refused({.classes = -2}, "-2 classes");
@@ -95,10 +109,12 @@ TEST_CASE("a convnet that cannot be is refused before anything is created") {
 }
 
 TEST_CASE("the gradients of a convnet agree with finite differences") {
-  for (const ConvnetOptions& options : all_of(DType::f64)) {
-    CAPTURE(text(options));
+  std::vector<ConvnetOptions> all = all_of(DType::f64);
+  all.push_back(colour(DType::f64));
+  for (const ConvnetOptions& options : all) {
+    CAPTURE(text(options), options.channels);
     ConvnetProgram program{options};
-    const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
+    const SampleBatch batch = samples_for(options, 6, 8);
     const ShardPlace place{.step = 5, .first_sample = 11};
     const GradientBuffer buffer = program.buffer();
     program.model.train_shard(batch, place, buffer);
@@ -272,15 +288,21 @@ TEST_CASE("moving averages have the same bits on any number of ranks that divide
 }
 
 TEST_CASE("a convnet of f32 is close to one of f64, on every kernel") {
-  for (std::size_t which = 0; which < 4; ++which) {
-    ConvnetProgram wide{all_of(DType::f64)[which]};
+  const auto all = [](DType dtype) {
+    std::vector<ConvnetOptions> options = all_of(dtype);
+    options.push_back(colour(dtype));
+    return options;
+  };
+  for (std::size_t which = 0; which < 5; ++which) {
+    const ConvnetOptions options = all(DType::f64)[which], in_f32 = all(DType::f32)[which];
+    ConvnetProgram wide{options};
     const GradientBuffer exact = wide.buffer();
-    const ops::BatchLoss expected = wide.model.train_shard(samples_from(0, 20, 32, DType::f64), {}, exact);
+    const ops::BatchLoss expected = wide.model.train_shard(samples_for(options, 20, 32), {}, exact);
     for (const SharedKernels& kernels : {reference(), automatic()}) {
       CAPTURE(which, kernels->name());
-      ConvnetProgram narrow{all_of(DType::f32)[which], kernels};
+      ConvnetProgram narrow{in_f32, kernels};
       const GradientBuffer buffer = narrow.buffer();
-      const ops::BatchLoss result = narrow.model.train_shard(samples_from(0, 20, 32, DType::f32), {}, buffer);
+      const ops::BatchLoss result = narrow.model.train_shard(samples_for(in_f32, 20, 32), {}, buffer);
       CHECK(result.loss_sum == Approx(expected.loss_sum).epsilon(1e-6));
       CHECK(result.correct == expected.correct);
       // Five layers of sums of up to 20 * 42 terms of size 1, each rounded to 2^-24.

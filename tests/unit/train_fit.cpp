@@ -16,6 +16,7 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/input/sample_order.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/train/fit.hpp>
 
@@ -161,6 +162,20 @@ std::vector<std::int32_t> labels_of(const TextSet& text, std::int64_t count) {
   return labels;
 }
 
+/// Seven samples, whose labels are the numbers under which they are asked for.
+class NumberedSamples final : public SampleSource {
+ public:
+  std::int64_t count() const override { return 7; }
+  bool varies_by_epoch() const override { return true; }
+  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
+    return lockstep::make_batch(capacity, 3, DType::f64, stream);
+  }
+  void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override {
+    std::ranges::copy(sample_indices, batch.labels.view().elements<std::int32_t>().begin());
+    batch.samples = std::ssize(sample_indices);
+  }
+};
+
 struct Trained {
   std::vector<Seen> seen;
   std::vector<Absorbed> absorbed;
@@ -242,6 +257,22 @@ TEST_CASE(
     CHECK(pieces.losses == whole.losses);
     CHECK(pieces.weights == whole.weights);
   }
+}
+
+TEST_CASE("a source that varies by epoch is asked for the samples of the epoch, and evaluated as it is") {
+  const NumberedSamples train_samples;
+  const ImageData data = images(1);
+  const ImageSamples test_samples{data.test, DType::f64};
+  FitOptions options{.global_batch = 4, .steps = 6, .shards = 2};
+  const Trained whole = train({train_samples, test_samples}, options, 3, column_sums);
+  std::vector<std::int32_t> expected;
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch)
+    for (const std::int64_t sample : sample_order(7, options.seed, epoch))
+      expected.push_back(static_cast<std::int32_t>(7 * epoch + sample));
+  CHECK(labels_of(whole.seen) == expected);
+  options.start.steps = 3;
+  const Trained rest = train({train_samples, test_samples}, options, 3, column_sums);
+  CHECK(labels_of(rest.seen) == std::vector<std::int32_t>(expected.begin() + 7 + 4, expected.end()));
 }
 
 TEST_CASE("the gradients of a shard's micro-batches are added up first one first, those of the shards as a tree") {

@@ -16,7 +16,8 @@ enum class RandomPurpose : std::uint8_t {
   simulation = 4,
   generated_text = 5,
   fault = 6,
-  kernel_trial = 7
+  kernel_trial = 7,
+  augmentation = 8
 };
 
 /// Philox4x32-10 itself: 128 random bits for a 128-bit counter under a 64-bit key.

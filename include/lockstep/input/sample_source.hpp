@@ -18,6 +18,10 @@ class SampleSource {
 
   virtual std::int64_t count() const = 0;
 
+  /// Whether each epoch has samples of its own, as with random changes to images. The number of a sample in `fill` is
+  /// then epoch * count() + sample, with epochs from 0, for samples to train on.
+  virtual bool varies_by_epoch() const { return false; }
+
   /// The number of labels per sample. Decides how many samples are evaluated at a time.
   virtual std::int64_t labels_per_sample() const { return 1; }
 

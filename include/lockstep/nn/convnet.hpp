@@ -15,8 +15,9 @@
 namespace lockstep::nn {
 
 struct ConvnetOptions {
-  std::int64_t height = 28;  ///< of the images, which have one channel
+  std::int64_t height = 28;  ///< of the images
   std::int64_t width = 28;
+  std::int64_t channels = 1;                       ///< of the images: [height, width, channels] in memory
   std::array<std::int64_t, 2> filters = {32, 64};  ///< outputs of each convolution
   std::int64_t hidden = 128;                       ///< outputs of the first dense layer
   std::int64_t classes = 10;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/base/dtype.hpp>
+#include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/ops/kernels.hpp>
@@ -16,7 +17,7 @@
 
 namespace lockstep {
 
-/// The first two train on images, the last on text.
+/// The first trains on images or rows of numbers, the second on images, the last on text.
 enum class ModelKind : std::uint8_t { mlp, convnet, gpt };
 
 enum class OptimizerKind : std::uint8_t { sgd, momentum, adamw };
@@ -43,9 +44,12 @@ struct InitialWeights {
 enum class ShowProgress : std::uint8_t { yes, no };
 
 struct TrainingOptions {
-  std::filesystem::path data;  ///< a folder of images, or a text file or a folder of them
+  std::filesystem::path data;  ///< images or rows as load_labelled_data takes them, or a text file or a folder of them
   ModelKind model = ModelKind::mlp;
-  std::int64_t classes = 10;                               ///< images only
+  std::optional<std::int64_t> classes = {};  ///< not for text; as LabelledOptions has it
+  std::string label_column = "label";        ///< not for text, as data_memory_bytes: see LabelledOptions
+  std::uint64_t data_memory_bytes = std::uint64_t{1} << 30;
+  Augmentation augmentation = {};                          ///< of the images of the training set
   std::vector<std::int64_t> hidden = {512, 512};           ///< mlp only
   nn::BatchNormKind batch_norm = nn::BatchNormKind::none;  ///< convnet only, as dropout
   double dropout = 0;
@@ -93,7 +97,8 @@ struct TrainingOptions {
   bool keep_best_checkpoint = false;  ///< saves one after an evaluation with the lowest loss so far; the best stays
   bool checkpoints_optional = false;  ///< one that cannot be written is a warning
   Resume resume = {};
-  /// For `run_prediction`: an IDX file of images, or a text with a sample in each line, instead of `data`.
+  /// For `run_prediction`: a file as load_unlabelled_data takes it, or a text with a sample in each line, instead of
+  /// `data`. Without `classes`, the model has 10.
   std::filesystem::path predict;
   std::vector<std::string> freeze;         ///< globs on the names of variables that no step updates
   InitialWeights initial_weights = {};     ///< unless the training is resumed

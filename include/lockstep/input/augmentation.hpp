@@ -1,0 +1,49 @@
+// Random changes to the images of a training set.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <lockstep/base/shape.hpp>
+#include <lockstep/input/sample_source.hpp>
+
+namespace lockstep {
+
+/// What is done to each image, by chance.
+struct Augmentation {
+  bool flip = false;      ///< mirrors an image, left to right, with a probability of one half
+  std::int64_t crop = 0;  ///< shifts an image by up to so many pixels in each direction; zeros fill what becomes free
+
+  bool operator==(const Augmentation&) const = default;
+};
+
+/// "flip,crop"; empty if nothing is done.
+std::string to_string(const Augmentation& augmentation);
+
+/// Images, each changed in another way in each epoch. How is a function of the seed, the epoch and the sample, and so
+/// the same on every rank. Evaluations take the images themselves. LOCAL and pure, as every source.
+class AugmentedSamples final : public SampleSource {
+ public:
+  /// `sample` is the shape of an image: [rows, columns] or [rows, columns, channels]. `images` must outlive it.
+  /// InvalidArgument for another shape, or a negative crop.
+  AugmentedSamples(const SampleSource& images, const Shape& sample, const Augmentation& augmentation,
+                   std::uint64_t seed);
+
+  std::int64_t count() const override { return images_.count(); }
+  bool varies_by_epoch() const override { return true; }
+  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
+    return images_.make_batch(capacity, stream);
+  }
+  void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override;
+
+ private:
+  template <class Real>
+  void change(std::span<const std::int64_t> sample_indices, std::span<Real> inputs) const;
+
+  const SampleSource& images_;
+  std::int64_t rows_, columns_, channels_;
+  Augmentation augmentation_;
+  std::uint64_t seed_;
+};
+
+}  // namespace lockstep

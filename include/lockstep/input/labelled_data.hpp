@@ -1,0 +1,67 @@
+// Labelled images and rows of numbers, in the formats in which people have them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <lockstep/base/dtype.hpp>
+#include <lockstep/base/shape.hpp>
+#include <lockstep/input/sample_source.hpp>
+
+namespace lockstep {
+
+/// How load_labelled_data reads files.
+struct LabelledOptions {
+  /// Labels go from 0 to this number minus 1. If empty, the data say it: 10 for IDX and CIFAR-10, 100 for CIFAR-100,
+  /// and otherwise the largest label of the training set plus 1, or of the only file.
+  std::optional<std::int64_t> classes = {};
+  DType dtype = DType::f32;            ///< f32 or f64, the type of a batch's inputs
+  std::string label_column = "label";  ///< of CSV files
+  /// Files are kept in memory, one after the other, as long as they fit into so many bytes. Samples of the others are
+  /// read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin, are in
+  /// memory in any case.
+  std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+};
+
+struct LabelledData {
+  std::string text;  ///< "CIFAR-10: 50000 images of 32 x 32 x 3 to train on and 10000 to test, 10 classes"
+  /// The shape of a sample, which a batch holds as one row: [rows, columns] or [rows, columns, channels] of images, and
+  /// otherwise [numbers].
+  Shape sample;
+  std::int64_t classes = 0;
+  std::unique_ptr<const SampleSource> train;
+  std::unique_ptr<const SampleSource> test;  ///< null for data without labels
+  std::uint64_t digest = 0;                  ///< of sizes, numbers and labels: equal on ranks that loaded the same data
+
+  bool has_images() const { return sample.size() > 1; }
+};
+
+/// Reads the training and test set at `path`, and recognises what it is:
+///
+/// - a folder of IDX files: `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
+///   `t10k-labels-idx1-ubyte`;
+/// - CIFAR-10 in its binary version: `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`;
+/// - CIFAR-100 in its binary version, by its fine labels: `train.bin` and `test.bin`;
+/// - arrays of NumPy in C order: `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`. Samples are of type u1,
+///   f4 or f8 and of shape [n, numbers], [n, rows, columns] or [n, rows, columns, channels]; labels are integers;
+/// - CSV with a header: `train.csv` and `test.csv`, or one file, whose last tenth is the test set. The column
+///   `label_column` holds the class, all others hold numbers.
+///
+/// Every file may be packed (gzip). 8-bit numbers are scaled to [0, 1], others are taken as they are and must be
+/// finite. Everything is read once and checked: any fault is a one-line ConfigError with the file and the place. A file
+/// that stays on disk must not change while the result lives; where it has become shorter, SampleSource::fill throws a
+/// ConfigError.
+LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledOptions& options);
+
+/// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header, in
+/// which a column of labels is passed over. Every label in its batches is 0. ConfigError as above.
+LabelledData load_unlabelled_data(const std::filesystem::path& file, const LabelledOptions& options);
+
+/// Whether a folder holds data of which load_labelled_data knows that they are images or arrays, by names and sizes.
+/// Never throws.
+bool is_folder_of_images(const std::filesystem::path& folder);
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// Records and fields of CSV files (RFC 4180).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "input/file_bytes.hpp"
+
+namespace lockstep {
+
+/// One record after the other.
+class CsvReader {
+ public:
+  /// ConfigError if the file cannot be opened.
+  explicit CsvReader(const std::filesystem::path& path) : file_{path}, buffer_(1 << 16) {}
+
+  /// Reads the next record: false at the end. Empty lines at the end are no records. ConfigError for an empty line
+  /// elsewhere, and for a quoted field without an end.
+  bool next();
+
+  /// The record without its line break, as it is in the file. Valid until the next call of next().
+  std::string_view record() const { return record_; }
+  /// Where it begins, and where what follows its line break does.
+  std::uint64_t offset() const { return offset_; }
+  std::uint64_t end() const { return position_; }
+  /// The line on which it begins, from 1.
+  std::int64_t line() const { return line_; }
+
+  const FileBytes& file() const { return file_; }
+
+  /// ConfigError that begins with "file:line: ".
+  [[noreturn]] void fail(std::string_view what) const;
+
+ private:
+  int get();  ///< the next byte; -1 at the end
+  /// Reads one line or, if line breaks are quoted, several.
+  bool read_record();
+
+  FileBytes file_;
+  std::vector<std::uint8_t> buffer_;
+  std::size_t taken_ = 0, filled_ = 0;
+  std::uint64_t position_ = 0;  ///< of the next byte
+  std::int64_t lines_ = 0;      ///< that have been read to their end
+  std::string record_;
+  std::uint64_t offset_ = 0;
+  std::int64_t line_ = 0;
+};
+
+/// Cuts a record into `fields`: without blanks around them, and without quotes. False if a quote is followed by
+/// something other than a comma.
+bool split_fields(std::string_view record, std::vector<std::string>& fields);
+
+/// All of `field` as a number; false if it is none.
+bool parse_field(std::string_view field, double& number);
+bool parse_field(std::string_view field, std::int64_t& number);
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/input/labelled_data.hpp>
+
+#include "input/batch_checks.hpp"
+#include "input/csv_reader.hpp"
+#include "input/file_kind.hpp"
+#include "input/labelled_sets.hpp"
+#include "input/npy.hpp"
+#include "input/token_file.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Rows as samples.
+class RowSamples final : public SampleSource {
+ public:
+  RowSamples(LabelledRows rows, DType dtype) : rows_{std::move(rows)}, dtype_{dtype} {}
+
+  std::int64_t count() const override { return rows_.part.size(); }
+  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
+    return lockstep::make_batch(capacity, rows_.rows->width(), dtype_, stream);
+  }
+  void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override;
+
+ private:
+  template <class Real>
+  void fill_inputs(std::span<const std::int64_t> sample_indices, std::span<Real> inputs) const;
+
+  LabelledRows rows_;
+  DType dtype_;
+};
+
+template <class Real>
+void RowSamples::fill_inputs(std::span<const std::int64_t> sample_indices, std::span<Real> inputs) const {
+  const auto width = static_cast<std::size_t>(rows_.rows->width());
+  for (const std::int64_t sample : sample_indices) {
+    rows_.rows->read(rows_.part.first + sample, inputs.first(width));
+    inputs = inputs.subspan(width);
+  }
+  std::ranges::fill(inputs, Real{0});
+}
+
+void RowSamples::fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const {
+  const Shape& shape = batch.inputs.shape();
+  if (shape.size() != 2 || shape[1] != rows_.rows->width() || batch.inputs.dtype() != dtype_ ||
+      batch.labels.shape() != Shape{shape[0]})
+    throw InvalidArgument{fmt::format("a batch of inputs {} and labels {} is not for rows of {} numbers",
+                                      describe(batch.inputs.view()), describe(batch.labels.view()),
+                                      rows_.rows->width())};
+  require_samples(sample_indices, count(), shape[0]);
+  if (dtype_ == DType::f64)
+    fill_inputs(sample_indices, batch.inputs.view().elements<double>());
+  else
+    fill_inputs(sample_indices, batch.inputs.view().elements<float>());
+  const auto labels = batch.labels.view().elements<std::int32_t>();
+  const auto end = std::ranges::transform(sample_indices, labels.begin(), [&](std::int64_t sample) {
+                     return rows_.labels.empty() ? 0 : rows_.labels[static_cast<std::size_t>(sample)];
+                   }).out;
+  std::fill(end, labels.end(), 0);
+  batch.samples = std::ssize(sample_indices);
+}
+
+using Load = LabelledSets (*)(const fs::path&, const LabelledOptions&);
+
+/// A kind of folder, and the names of files that tell it.
+struct FolderKind {
+  std::string_view name;
+  std::vector<std::string_view> files;
+  Load load;
+};
+
+std::vector<FolderKind> folder_kinds() {
+  return {{"IDX",
+           {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"},
+           load_idx_sets},
+          {"CIFAR-10",
+           {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin",
+            "test_batch.bin"},
+           load_cifar_10},
+          {"CIFAR-100", {"train.bin", "test.bin"}, load_cifar_100},
+          {"arrays of NumPy", {"x_train.npy", "y_train.npy", "x_test.npy", "y_test.npy"}, load_npy_sets},
+          {"CSV", {"train.csv", "test.csv"}, load_csv_sets}};
+}
+
+constexpr std::string_view expected_data =
+    "a folder of IDX files (train-images-idx3-ubyte and so on), of CIFAR-10 (data_batch_1.bin and so on), of CIFAR-100 "
+    "(train.bin, test.bin), of arrays (x_train.npy, y_train.npy, x_test.npy, y_test.npy) or of CSV (train.csv, "
+    "test.csv), or one CSV file with a header (--data)";
+
+[[noreturn]] void fail(const fs::path& path, std::string_view what) {
+  throw ConfigError{fmt::format("{}: {}", path.string(), what)};
+}
+
+bool is_there(const fs::path& folder, std::string_view name) {
+  std::error_code ignored;
+  return fs::exists(folder / name, ignored) || fs::exists(folder / fmt::format("{}.gz", name), ignored);
+}
+
+/// The kinds of which a folder has files.
+std::vector<FolderKind> kinds_in(const fs::path& folder) {
+  std::vector<FolderKind> found;
+  for (FolderKind& kind : folder_kinds())
+    if (std::ranges::any_of(kind.files, [&](std::string_view name) { return is_there(folder, name); }))
+      found.push_back(std::move(kind));
+  return found;
+}
+
+Load recognise_folder(const fs::path& folder) {
+  const std::vector<FolderKind> kinds = kinds_in(folder);
+  if (kinds.size() == 1) return kinds.front().load;
+  if (kinds.size() > 1)
+    fail(folder,
+         fmt::format("has files of {} and of {}; expected those of one data set", kinds[0].name, kinds[1].name));
+  if (is_there(folder, "data_batch_1") || is_there(folder, "train"))
+    fail(folder, "is CIFAR in the version for Python; expected the binary version, with data_batch_1.bin or train.bin");
+  for (const char* const inner : {"cifar-10-batches-bin", "cifar-100-binary"})
+    if (is_there(folder, inner))
+      fail(folder, fmt::format("has a folder {0}; expected --data {1}", inner, (folder / inner).string()));
+  fail(folder, fmt::format("is no data set; expected {}", expected_data));
+}
+
+/// Whether the first line of a file has this column.
+bool has_column(const fs::path& file, const std::string& column) {
+  try {
+    CsvReader reader{file};
+    std::vector<std::string> fields;
+    return reader.next() && split_fields(reader.record(), fields) && std::ranges::count(fields, column) > 0;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+bool has_csv_name(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name.ends_with(".csv") || name.ends_with(".csv.gz");
+}
+
+Load recognise(const fs::path& path, const LabelledOptions& options) {
+  if (path.empty()) throw ConfigError{fmt::format("--data is empty; expected {}", expected_data)};
+  std::error_code error;
+  const bool there = fs::exists(path, error);
+  if (error) fail(path, fmt::format("cannot be read: {}", error.message()));
+  if (!there) fail(path, fmt::format("does not exist; expected {}", expected_data));
+  if (fs::is_directory(path, error)) return recognise_folder(path);
+  if (fs::is_regular_file(path, error) && (has_csv_name(path) || has_column(path, options.label_column)))
+    return load_csv_sets;
+  fail(path, fmt::format("is not a data set; expected {}{}", expected_data, hint_for_file(path)));
+}
+
+/// Whether a file may be CIFAR-100's: files of tokens may have its name.
+bool holds_records(const fs::path& file) {
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(file, error);
+  if (error || bytes == 0 || bytes % 3074 != 0) return false;
+  try {
+    std::vector<std::uint8_t> first(4);
+    return FileBytes{file}.read(first) == 4 && !begins_token_file(first);
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+void require_options(const LabelledOptions& options) {
+  if (options.classes && (*options.classes < 1 || *options.classes > most_classes))
+    throw ConfigError{fmt::format("--classes is {}; expected 1 to {}", *options.classes, most_classes)};
+}
+
+}  // namespace
+
+LabelledData load_labelled_data(const fs::path& path, const LabelledOptions& options) {
+  require_options(options);
+  LabelledSets sets = recognise(path, options)(path, options);
+  const bool in_memory = sets.train.rows->in_memory() && sets.test.rows->in_memory();
+  const std::string text = fmt::format(
+      "{}: {} to train on and {} to test, {} classes{}", sets.kind, samples_text(sets.train.part.size(), sets.sample),
+      sets.test.part.size(), sets.classes, in_memory ? "" : ", read from the files batch by batch (--data-memory)");
+  return {.text = text,
+          .sample = std::move(sets.sample),
+          .classes = sets.classes,
+          .train = std::make_unique<RowSamples>(std::move(sets.train), options.dtype),
+          .test = std::make_unique<RowSamples>(std::move(sets.test), options.dtype),
+          .digest = sets.digest.value()};
+}
+
+LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& options) {
+  require_options(options);
+  constexpr std::string_view expected =
+      "an IDX file of images, an .npy array, or CSV with a header, plain or packed (gzip)";
+  std::error_code error;
+  if (!fs::exists(file, error) && !error) fail(file, fmt::format("does not exist; expected {}", expected));
+  std::vector<std::uint8_t> first(512);
+  first.resize(FileBytes{file}.read(first));
+  UnlabelledRows rows = begins_npy_file(first) ? load_npy_rows(file, options)
+                        : has_csv_name(file)   ? load_csv_rows(file, options)
+                                               : load_idx_rows(file, options);
+  const std::int64_t count = rows.rows->count();
+  return {.text = samples_text(count, rows.sample),
+          .sample = std::move(rows.sample),
+          .classes = options.classes.value_or(10),
+          .train = std::make_unique<RowSamples>(LabelledRows{std::move(rows.rows), {0, count}, {}}, options.dtype),
+          .test = nullptr,
+          .digest = rows.digest.value()};
+}
+
+bool is_folder_of_images(const fs::path& folder) {
+  for (const FolderKind& kind : kinds_in(folder)) {
+    if (kind.load == load_csv_sets) continue;  // a text too
+    if (kind.load != load_cifar_100 || holds_records(folder / "train.bin")) return true;
+  }
+  return false;
+}
+
+}  // namespace lockstep

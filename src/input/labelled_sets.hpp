@@ -1,0 +1,79 @@
+// What a reader of labelled samples returns, whatever the kind of its files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/dtype.hpp>
+#include <lockstep/base/shape.hpp>
+#include <lockstep/input/labelled_data.hpp>
+#include <lockstep/input/range.hpp>
+
+#include "input/number_rows.hpp"
+
+namespace lockstep {
+
+/// Some of the rows, and a label for each of them.
+struct LabelledRows {
+  std::shared_ptr<const NumberRows> rows;
+  Range part;
+  std::vector<std::int32_t> labels;
+};
+
+struct LabelledSets {
+  std::string kind;  ///< "CIFAR-10"
+  Shape sample;      ///< as LabelledData has it
+  std::int64_t classes = 0;
+  LabelledRows train, test;
+  Digest digest = {};  ///< of sizes, numbers and labels
+};
+
+/// `name` in `folder`, or else `name`.gz. ConfigError if neither is there.
+std::filesystem::path find_file(const std::filesystem::path& folder, std::string_view name);
+
+/// "3 x 4", the extents of a shape.
+std::string extents_text(const Shape& shape);
+
+/// "10 images of 3 x 4", or "10 rows of 7 numbers".
+std::string samples_text(std::int64_t count, const Shape& sample);
+
+/// Which labels a file may hold: 0 to `classes` - 1. `origin` says whence that number: " (--classes 10)".
+struct LabelRule {
+  std::int64_t classes = 0;
+  std::string origin;
+
+  /// For classes that the user gave, or else for `usual`, which `origin` explains.
+  static LabelRule of(const LabelledOptions& options, std::int64_t usual, std::string origin);
+
+  /// ConfigError for a label that is not allowed. `what` and `number` say which it is.
+  void require(const std::filesystem::path& path, std::int64_t label, std::int64_t number,
+               const char* what = "label") const;
+};
+
+/// The most classes there may be. A label above is no class but something else, such as a number that names a sample.
+inline constexpr std::int64_t most_classes = 65536;
+
+/// Readers, each for a folder or file that `recognise` has told to be theirs. ConfigError for any fault.
+LabelledSets load_idx_sets(const std::filesystem::path& folder, const LabelledOptions& options);
+LabelledSets load_cifar_10(const std::filesystem::path& folder, const LabelledOptions& options);
+LabelledSets load_cifar_100(const std::filesystem::path& folder, const LabelledOptions& options);
+LabelledSets load_npy_sets(const std::filesystem::path& folder, const LabelledOptions& options);
+LabelledSets load_csv_sets(const std::filesystem::path& folder_or_file, const LabelledOptions& options);
+
+/// Rows without labels, in one file.
+struct UnlabelledRows {
+  std::shared_ptr<const NumberRows> rows;
+  Shape sample;
+  Digest digest;
+};
+UnlabelledRows load_idx_rows(const std::filesystem::path& file, const LabelledOptions& options);
+UnlabelledRows load_npy_rows(const std::filesystem::path& file, const LabelledOptions& options);
+UnlabelledRows load_csv_rows(const std::filesystem::path& file, const LabelledOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+#include "input/number_rows.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t piece_bytes = 1 << 20;
+
+std::int64_t element_bytes(RowFormat::Element element) {
+  switch (element) {
+    case RowFormat::Element::u8: return 1;
+    case RowFormat::Element::f32: return 4;
+    case RowFormat::Element::f64: return 8;
+  }
+  return 0;
+}
+
+template <class Stored>
+Stored stored_number(const std::uint8_t* bytes, std::endian order) {
+  std::array<std::uint8_t, sizeof(Stored)> ordered;
+  std::copy_n(bytes, sizeof(Stored), ordered.begin());
+  if (order != std::endian::native) std::ranges::reverse(ordered);
+  return std::bit_cast<Stored>(ordered);
+}
+
+/// Calls `number(i)` for each number of a row in the order in which it is stored, and writes them in the order of
+/// reading.
+template <class Real, class Number>
+void place(const RowFormat& format, std::span<Real> to, Number&& number) {
+  const auto width = static_cast<std::size_t>(format.width), planes = static_cast<std::size_t>(format.planes);
+  if (planes == 1) {
+    for (std::size_t i = 0; i < width; ++i) to[i] = number(i);
+    return;
+  }
+  const std::size_t positions = width / planes;
+  for (std::size_t plane = 0, i = 0; plane < planes; ++plane)
+    for (std::size_t position = 0; position < positions; ++position, ++i) to[position * planes + plane] = number(i);
+}
+
+template <class Real>
+void decode_row(const RowFormat& format, const std::uint8_t* row, std::span<Real> to) {
+  const std::uint8_t* const numbers = row + format.prefix_bytes;
+  switch (format.element) {
+    case RowFormat::Element::u8:
+      return place(format, to, [&](std::size_t i) { return static_cast<Real>(numbers[i]) / Real{255}; });
+    case RowFormat::Element::f32:
+      return place(format, to, [&](std::size_t i) {
+        return static_cast<Real>(stored_number<float>(numbers + 4 * i, format.order));
+      });
+    case RowFormat::Element::f64:
+      return place(format, to, [&](std::size_t i) {
+        return static_cast<Real>(stored_number<double>(numbers + 8 * i, format.order));
+      });
+  }
+}
+
+}  // namespace
+
+bool DataMemory::take(std::uint64_t bytes) {
+  if (bytes > left_bytes) return false;
+  left_bytes -= bytes;
+  return true;
+}
+
+void DataMemory::refuse_packed(const FileBytes& file) const {
+  file.fail(
+      fmt::format("does not fit into the {} bytes of memory that are left of --data-memory when it is unpacked (gzip); "
+                  "expected an unpacked file, or a larger --data-memory",
+                  left_bytes));
+}
+
+void read_again(const Descriptor& file, const std::filesystem::path& path, std::uint64_t offset,
+                std::span<std::uint8_t> to) {
+  while (!to.empty()) {
+    const ::ssize_t found = ::pread(file.get(), to.data(), to.size(), static_cast<::off_t>(offset));
+    if (found < 0 && errno == EINTR) continue;
+    if (found < 0) throw ConfigError{fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno))};
+    if (found == 0)
+      throw ConfigError{
+          fmt::format("{}: has become shorter while it was in use: expected a byte at {}", path.string(), offset)};
+    to = to.subspan(static_cast<std::size_t>(found));
+    offset += static_cast<std::uint64_t>(found);
+  }
+}
+
+std::int64_t RowFormat::bytes() const {
+  return prefix_bytes + width * element_bytes(element);
+}
+
+void StoredRows::append(FileBytes& file, const AnnouncedContent& content, DataMemory& memory, const Inspect& inspect) {
+  const std::int64_t row_bytes = format_.bytes();
+  const auto rows = static_cast<std::int64_t>(content.bytes) / row_bytes;
+  Piece piece{.end = count() + rows, .path = file.path(), .offset = content.header_bytes};
+  const bool keeps = memory.take(content.bytes);
+  if (keeps) {
+    piece.memory = read_content(file, content);
+    require_finite(file, 0, piece.memory);
+    inspect(0, piece.memory);
+  } else {
+    if (file.packed()) memory.refuse_packed(file);
+    std::int64_t first = 0;
+    read_content(file, content,
+                 static_cast<std::uint64_t>(std::max<std::int64_t>(1, piece_bytes / row_bytes) * row_bytes),
+                 [&](std::span<const std::uint8_t> bytes) {
+                   require_finite(file, first, bytes);
+                   inspect(first, bytes);
+                   first += std::ssize(bytes) / row_bytes;
+                 });
+    piece.file = file.duplicate();
+  }
+  pieces_.push_back(std::move(piece));
+}
+
+bool StoredRows::in_memory() const {
+  return std::ranges::all_of(pieces_, [](const Piece& piece) { return piece.file.get() < 0; });
+}
+
+void StoredRows::require_finite(const FileBytes& file, std::int64_t first, std::span<const std::uint8_t> rows) const {
+  if (format_.element == RowFormat::Element::u8) return;
+  const auto check = [&]<class Real>(std::vector<Real> numbers) {
+    const auto row_bytes = static_cast<std::size_t>(format_.bytes());
+    for (std::size_t begin = 0; begin < rows.size(); begin += row_bytes, ++first) {
+      decode_row<Real>(format_, rows.data() + begin, numbers);
+      const auto wrong = std::ranges::find_if(numbers, [](Real number) { return !std::isfinite(number); });
+      if (wrong != numbers.end())
+        file.fail(fmt::format("number {} of row {} (both counted from 0) is {}; expected a finite number{}",
+                              wrong - numbers.begin(), first, *wrong, sizeof(Real) == 4 ? " of 32 bits" : ""));
+    }
+  };
+  const auto width = static_cast<std::size_t>(format_.width);
+  dtype_ == DType::f64 ? check(std::vector<double>(width)) : check(std::vector<float>(width));
+}
+
+template <class Real>
+void StoredRows::decode(std::int64_t row, std::span<Real> to) const {
+  const auto piece = std::ranges::upper_bound(pieces_, row, {}, &Piece::end);
+  const std::int64_t begin = piece == pieces_.begin() ? 0 : std::prev(piece)->end;
+  const auto offset = static_cast<std::size_t>((row - begin) * format_.bytes());
+  if (piece->file.get() < 0) return decode_row(format_, piece->memory.data() + offset, to);
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(format_.bytes()));
+  read_again(piece->file, piece->path, piece->offset + offset, bytes);
+  decode_row(format_, bytes.data(), to);
+}
+
+void StoredRows::read(std::int64_t row, std::span<float> to) const {
+  decode(row, to);
+}
+
+void StoredRows::read(std::int64_t row, std::span<double> to) const {
+  decode(row, to);
+}
+
+}  // namespace lockstep

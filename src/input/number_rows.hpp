@@ -1,0 +1,105 @@
+// The numbers of samples, row by row: in memory, or in files from which each row is read when it is wanted.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/dtype.hpp>
+
+#include "base/descriptor.hpp"
+#include "input/file_content.hpp"
+
+namespace lockstep {
+
+/// Rows of equally many numbers that never change. LOCAL; several threads may read at once.
+class NumberRows {
+ public:
+  virtual ~NumberRows() = default;
+
+  virtual std::int64_t count() const = 0;
+
+  /// Numbers in a row.
+  virtual std::int64_t width() const = 0;
+
+  /// Whether no row is read from a file again.
+  virtual bool in_memory() const = 0;
+
+  /// Writes a row that exists, into room for `width` numbers. ConfigError if it is in a file that can no longer be
+  /// read, or that has changed.
+  virtual void read(std::int64_t row, std::span<float> to) const = 0;
+  virtual void read(std::int64_t row, std::span<double> to) const = 0;
+};
+
+/// The memory that is left for the rows of a data set (--data-memory).
+struct DataMemory {
+  std::uint64_t left_bytes = 0;
+
+  /// Whether `bytes` more fit. Takes them then.
+  bool take(std::uint64_t bytes);
+
+  /// ConfigError for a packed file that does not fit: its rows cannot be read one by one.
+  [[noreturn]] void refuse_packed(const FileBytes& file) const;
+};
+
+/// Reads `to.size()` bytes at `offset`. ConfigError, which names `path`, if they are not there any more.
+void read_again(const Descriptor& file, const std::filesystem::path& path, std::uint64_t offset,
+                std::span<std::uint8_t> to);
+
+/// How a row is stored.
+struct RowFormat {
+  enum class Element : std::uint8_t { u8, f32, f64 };
+
+  Element element = Element::u8;  ///< u8 stands for the numbers from 0 to 1, in steps of 1/255
+  std::endian order = std::endian::native;
+  std::int64_t width = 1;         ///< numbers in a row
+  std::int64_t planes = 1;        ///< the numbers are stored plane by plane, and read as those of all planes in turn
+  std::int64_t prefix_bytes = 0;  ///< before the numbers
+
+  std::int64_t bytes() const;
+};
+
+/// Rows from files, of one format.
+class StoredRows final : public NumberRows {
+ public:
+  /// The numbers must be finite in `dtype`.
+  StoredRows(const RowFormat& format, DType dtype) : format_{format}, dtype_{dtype} {}
+
+  /// Is shown the stored bytes of whole rows, of which the first is row `first` of the file.
+  using Inspect = std::function<void(std::int64_t first, std::span<const std::uint8_t> rows)>;
+
+  /// Appends the rows that `content` announces. Reads all of them once. They stay in memory if they fit into `memory`,
+  /// and are read again from the file otherwise. ConfigError as read_content, for numbers that are not finite, and for
+  /// a packed file that does not fit.
+  void append(FileBytes& file, const AnnouncedContent& content, DataMemory& memory, const Inspect& inspect);
+
+  std::int64_t count() const override { return pieces_.empty() ? 0 : pieces_.back().end; }
+  std::int64_t width() const override { return format_.width; }
+  bool in_memory() const override;
+  void read(std::int64_t row, std::span<float> to) const override;
+  void read(std::int64_t row, std::span<double> to) const override;
+
+ private:
+  /// The rows of one file.
+  struct Piece {
+    std::int64_t end = 0;  ///< the number of rows up to and with this piece
+    std::vector<std::uint8_t> memory = {};
+    std::filesystem::path path = {};
+    Descriptor file{};  ///< none if the rows are in memory
+    std::uint64_t offset = 0;
+  };
+
+  template <class Real>
+  void decode(std::int64_t row, std::span<Real> to) const;
+  void require_finite(const FileBytes& file, std::int64_t first, std::span<const std::uint8_t> rows) const;
+
+  RowFormat format_;
+  DType dtype_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace lockstep

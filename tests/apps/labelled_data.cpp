@@ -1,0 +1,145 @@
+// Training on images in colour, arrays and CSV, on simulated ranks.
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/simulated_training.hpp"
+#include "support/colour_images.hpp"
+#include "support/labelled_files.hpp"
+#include "support/quiet_log.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using Catch::Contains;
+
+namespace {
+
+const Arguments convnet{"--model", "convnet",        "--batch-norm", "--optimizer",
+                        "adamw",   "--global-batch", "32",           "--quiet"};
+
+const Arguments mlp{"--hidden", "16", "--global-batch", "32", "--quiet"};
+
+/// Rows whose class is the larger of two numbers.
+std::string rows(int count, const std::string& label) {
+  std::string text = "x," + label + ",y\n";
+  for (int i = 0; i < count; ++i) {
+    const int x = i * 7 % 13, y = i * 5 % 11;
+    text += std::to_string(x) + "," + std::to_string(x > y) + "," + std::to_string(y) + ".5\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("the convnet learns colours, with the same bits on any number of ranks and however much memory there is") {
+  const QuietLog quiet;
+  const ColourImages images;
+  const Arguments arguments = convnet + Arguments{"--data", images.path(), "--steps"};
+  const Trained learnt = train_simulated(1, arguments + Arguments{"15"});
+  CHECK(learnt.metrics.front()["loss"].get<double>() > 2);
+  CHECK(learnt.result["train_loss"].get<double>() < 1.5);
+  CHECK(learnt.result["eval_accuracy"].get<double>() > 0.8);  // chance is 0.1, and 0.4 is the most without colours
+  const Arguments short_run = arguments + Arguments{"3", "--eval-samples", "8"};
+  const Trained one = train_simulated(1, short_run);
+  check_same(one, train_simulated(2, short_run));
+  check_same(one, train_simulated(4, short_run + Arguments{"--data-memory", "100K"}));
+}
+
+TEST_CASE("augmented images have the same bits on any number of ranks and through a resume, and others without it") {
+  const QuietLog quiet;
+  const ColourImages images;
+  const Arguments arguments = mlp + Arguments{"--data", images.path(), "--steps", "12"};
+  const Arguments augmented = arguments + Arguments{"--augment", "flip,crop"};
+  const Trained one = train_simulated(1, augmented);
+  for (const int ranks : {2, 4}) check_same(one, train_simulated(ranks, augmented));
+  CHECK(train_simulated(1, arguments).digest() != one.digest());
+  CHECK(train_simulated(1, arguments + Arguments{"--augment", "flip"}).digest() != one.digest());
+
+  const TemporaryDirectory folder;
+  const Arguments saved{"--checkpoint-dir", folder.path() / "run"};
+  (void)train_simulated(2, mlp + Arguments{"--data", images.path(), "--steps", "7", "--augment", "flip,crop"} + saved);
+  const Arguments resumed = saved + Arguments{"--resume", "auto"};
+  CHECK_THROWS_WITH(train_simulated(1, arguments + resumed),
+                    Contains("is of a training with augmentation flip,crop, and this one has none"));
+  CHECK(train_simulated(4, augmented + resumed).digest() == one.digest());
+  CHECK_THROWS_WITH(parse(arguments + Arguments{"--augment", "flop"}),
+                    "--augment flop: expected flip, crop or flip,crop");
+}
+
+TEST_CASE("ranks that augment images in different ways are refused") {
+  const QuietLog quiet;
+  const ColourImages images;
+  const auto trains = [&](const Arguments& on_first, const Arguments& on_second) {
+    sim::run({.ranks = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
+      const Arguments arguments = mlp + Arguments{"--data", images.path(), "--steps", "1"};
+      (void)run_training(strategy, "cpu", parse(arguments + (rank == 0 ? on_first : on_second)).training);
+    });
+  };
+  const Arguments flip{"--augment", "flip"}, both{"--augment", "flip,crop"};
+  CHECK_NOTHROW(trains(both, both));
+  CHECK_THROWS_AS(trains(flip, both), MismatchError);
+  CHECK_THROWS_AS(trains(flip, {}), MismatchError);
+}
+
+TEST_CASE("arrays and CSV train an mlp with the classes that they have, and no convnet") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::string csv = folder.write("points.csv", rows(300, "label"));
+  const Arguments arguments = mlp + Arguments{"--data", csv, "--epochs", "20", "--learning-rate", "0.001"};
+  const Trained one = train_simulated(1, arguments);
+  CHECK(one.result["eval_accuracy"].get<double>() > 0.9);
+  CHECK(one.result["samples"] == 20 * 270);
+  check_same(one, train_simulated(4, arguments + Arguments{"--data-memory", "1K"}));
+  const std::string other = folder.write("other.csv", rows(300, "wide"));
+  const Arguments by_column = mlp + Arguments{"--data", other, "--epochs", "20", "--learning-rate", "0.001"};
+  CHECK(train_simulated(2, by_column + Arguments{"--label-column", "wide"}).digest() == one.digest());
+  CHECK_THROWS_WITH(train_simulated(1, by_column),
+                    Contains("other.csv: is not a data set") || Contains("has no column \"label\""));
+  const std::string refused = "the samples of " + csv + " are rows of 2 numbers, not images; expected ";
+  CHECK_THROWS_WITH(train_simulated(2, {"--model", "convnet", "--data", csv}),
+                    "--model convnet: " + refused + "--model mlp");
+  CHECK_THROWS_WITH(train_simulated(2, {"--data", csv, "--augment", "flip"}), "--augment: " + refused + "no --augment");
+
+  // 7 classes, which the weights show.
+  const std::string samples = npy<float>("<f4", "7, 6, 6", std::vector<float>(7 * 36, 0.5F)),
+                    labels = npy<std::int16_t>("<i2", "7, 1", {0, 1, 2, 3, 4, 5, 6});
+  for (const char* const part : {"train", "test"}) {
+    folder.write(std::string{"x_"} + part + ".npy", samples);
+    folder.write(std::string{"y_"} + part + ".npy", labels);
+  }
+  const Arguments on_arrays{"--model", "convnet", "--data", folder.path(), "--steps", "1", "--quiet"};
+  CHECK(train_simulated(2, on_arrays + Arguments{"--classes", "7"}).digest() == train_simulated(1, on_arrays).digest());
+  CHECK(train_simulated(1, on_arrays + Arguments{"--classes", "8"}).digest() != train_simulated(1, on_arrays).digest());
+}
+
+TEST_CASE("arrays and tables are predicted as they are evaluated, on any number of ranks") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::string csv = folder.write("points.csv", rows(300, "label")), weights = folder.path() / "weights";
+  const Arguments two_classes = mlp + Arguments{"--classes", "2"};
+  (void)train_simulated(
+      1, two_classes + Arguments{"--data", csv, "--epochs", "10", "--learning-rate", "0.001", "--export", weights});
+  const auto predicted = [&](int ranks, const std::string& file) {
+    const Trained trained = train_simulated(ranks, two_classes + Arguments{"--predict", file, "--init-from", weights,
+                                                                           "--data-memory", ranks == 1 ? "1G" : "1"});
+    return trained.written + trained.result.dump();
+  };
+  const std::string lines = predicted(1, csv);
+  CHECK(std::ranges::count(lines, '\n') == 299);
+  CHECK(predicted(2, csv) == lines);
+  std::vector<double> numbers;
+  for (int i = 0; i < 300; ++i) numbers.insert(numbers.end(), {i * 7 % 13 + 0.0, i * 5 % 11 + 0.5});
+  CHECK(predicted(2, folder.write("points.npy", npy<double>("<f8", "300, 2", numbers))) == lines);
+}
+
+TEST_CASE("a folder of images is no text") {
+  const QuietLog quiet;
+  const ColourImages images;
+  CHECK_THROWS_WITH(train_simulated(2, {"--model", "gpt", "--data", images.path()}),
+                    Contains(": is a folder of images, which train --model convnet"));
+}
