@@ -20,10 +20,20 @@ void StartedReduction::start(CrossDeviceOps& reductions) {
 }
 
 void StartedReduction::finish() {
-  dense_->wait();
-  dense_.reset();
-  // Ranks exchange the numbers of rows first, so this blocks the host on every device.
-  batch_.all_reduce_slices(*reductions_);
+  finished_ = true;
+  try {
+    dense_->wait();
+    dense_.reset();
+    // Ranks exchange the numbers of rows first, so this blocks the host on every device.
+    batch_.all_reduce_slices(*reductions_);
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+void StartedReduction::require_result() const {
+  if (failure_) std::rethrow_exception(failure_);
 }
 
 std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here) {
@@ -36,6 +46,7 @@ std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Her
   strategy.require_not_captured();
   if (!started->is_finished()) strategy.group().meeting().make_open_sum();
   context->forget(*started);
+  started->require_result();
   return std::exchange(started, nullptr)->take_leaves();
 }
 

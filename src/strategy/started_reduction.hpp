@@ -1,6 +1,7 @@
 // A reduction between its agreement and its wait.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +28,10 @@ class StartedReduction {
 
   /// COLL, blocking. Once, by the meeting point.
   void finish();
-  bool is_finished() const { return !dense_; }
+  bool is_finished() const { return finished_; }
+
+  /// LOCAL. Rethrows what `finish` threw, also where that was swallowed: there is no result then.
+  void require_result() const;
 
   /// LOCAL. The context's run is over.
   void leave_run() { context_ = nullptr; }
@@ -48,6 +52,8 @@ class StartedReduction {
   Batch batch_;
   CrossDeviceOps* reductions_ = nullptr;
   std::optional<Work> dense_;
+  bool finished_ = false;
+  std::exception_ptr failure_;
 };
 
 }  // namespace lockstep::detail

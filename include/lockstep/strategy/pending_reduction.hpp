@@ -26,8 +26,9 @@ template <Reducible Nest>
 class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingReduction {
  public:
   /// Blocks as `all_reduce` does, unless the sum has been made already, and returns what `all_reduce` would have
-  /// returned. Costs no agreement, so ranks may wait at different places. Call it once. ContextError if called again,
-  /// outside of the run that started it, in a merge function, or while the stream is being captured into a CUDA graph.
+  /// returned. Costs no agreement, so ranks may wait at different places. Call it once. Throws what the sum threw, even
+  /// if another call has thrown it before. ContextError if called again, outside of the run that started it, in a merge
+  /// function, or while the stream is being captured into a CUDA graph.
   Nest wait(Here here = Here::current()) {
     return detail::with_leaves(like_, detail::wait_for(started_, here));
   }
