@@ -140,11 +140,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   parser.option("--data-memory", "SIZE",
                 "Memory for the samples on each rank, such as 64K, 1M or 1G: files beyond it are read batch by batch; "
-                "not for gpt (default 1G)",
+                "token files always are (default 1G)",
                 [&](const std::string& option, const std::string& text) {
                   training.data_memory_bytes =
                       static_cast<std::uint64_t>(parse_bytes(option, text, std::numeric_limits<std::int64_t>::max()));
-                  of_models.add(option, {ModelKind::mlp, ModelKind::convnet});
                 });
   parser.option("--augment", "flip,crop",
                 "Change the images of the training set at random, in another way in each epoch: mirror them, shift "

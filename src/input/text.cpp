@@ -13,8 +13,10 @@
 #include <lockstep/input/range.hpp>
 #include <lockstep/input/text.hpp>
 
+#include "base/descriptor.hpp"
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"
+#include "input/number_rows.hpp"
 #include "input/token_file.hpp"
 #include "input/token_pieces.hpp"
 
@@ -32,13 +34,49 @@ constexpr std::size_t tokens_at_once = 1 << 16;
   throw ConfigError{fmt::format("{}: {}", path.string(), what)};
 }
 
-std::vector<std::uint8_t> read_text(const fs::path& path, std::uint64_t limit = largest_text) {
-  std::vector<std::uint8_t> bytes = read_whole_file(path, limit, "texts of at most 2 GiB in all");
-  // It would train, and learn nothing.
-  const std::span first = std::span{bytes}.first(std::min<std::size_t>(bytes.size(), 512));
-  if (const std::string_view archive = archive_name(first); !archive.empty())
+/// ConfigError for files that would train, and teach nothing.
+void require_text(const fs::path& path, std::span<const std::uint8_t> first) {
+  if (const std::string_view archive = archive_name(first.first(std::min<std::size_t>(first.size(), 512)));
+      !archive.empty())
     fail(path, fmt::format("is {}, not a text; expected a text file, plain or packed (gzip)", archive));
-  return bytes;
+  if (begins_token_file(first))
+    fail(path, "is a file of tokens; expected --vocabulary N, where every token is below N");
+}
+
+/// The bytes of a file that stays where it is.
+class BytesOnDisk final : public TokenSequence {
+ public:
+  BytesOnDisk(Descriptor file, fs::path path, std::uint64_t bytes)
+      : file_{std::move(file)}, path_{std::move(path)}, count_{static_cast<std::int64_t>(bytes)} {}
+
+  std::int64_t count() const override { return count_; }
+  bool are_bytes() const override { return true; }
+  void read(std::int64_t first, std::span<std::int32_t> to) const override {
+    require_tokens(first, std::ssize(to), count_);
+    std::vector<std::uint8_t> bytes(to.size());
+    read_again(file_, path_, static_cast<std::uint64_t>(first), bytes);
+    std::ranges::copy(bytes, to.begin());
+  }
+
+ private:
+  Descriptor file_;
+  fs::path path_;
+  std::int64_t count_;
+};
+
+std::shared_ptr<const TokenSequence> read_text(const fs::path& path, DataMemory& memory) {
+  FileBytes file{path};
+  const std::uint64_t bytes = count_bytes(path, memory.left_bytes);
+  if (memory.take(bytes)) {
+    std::vector<std::uint8_t> text = read_whole_file(path, bytes, "a file that does not change");
+    require_text(path, text);
+    return tokens_of_text(std::move(text));
+  }
+  if (file.packed()) memory.refuse_packed(file);
+  std::vector<std::uint8_t> first(512);
+  first.resize(file.read(first));
+  require_text(path, first);
+  return std::make_shared<BytesOnDisk>(file.duplicate(), path, file.most_bytes());
 }
 
 void require_there(const fs::path& path) {
@@ -84,31 +122,23 @@ Files find_files(const fs::path& path) {
   return files;
 }
 
-/// Reads files of one kind. Texts have one limit together.
+/// Reads files of one kind.
 class TokenReader {
  public:
-  explicit TokenReader(const TextOptions& options) : vocabulary_{options.vocabulary} {}
+  explicit TokenReader(const TextOptions& options) : vocabulary_{options.vocabulary}, memory_{options.memory_bytes} {}
 
   std::shared_ptr<const TokenPieces> read(const std::vector<fs::path>& files) {
     auto pieces = std::make_shared<TokenPieces>();
     for (const fs::path& file : files) {
-      const auto tokens = vocabulary_ ? map_token_file(file, *vocabulary_) : read_bytes(file);
+      const auto tokens = vocabulary_ ? map_token_file(file, *vocabulary_) : read_text(file, memory_);
       pieces->append(tokens, {0, tokens->count()});
     }
     return pieces;
   }
 
  private:
-  std::shared_ptr<const TokenSequence> read_bytes(const fs::path& file) {
-    std::vector<std::uint8_t> bytes = read_text(file, left_);
-    if (begins_token_file(bytes))
-      fail(file, "is a file of tokens; expected --vocabulary N, where every token is below N");
-    left_ -= bytes.size();
-    return tokens_of_text(std::move(bytes));
-  }
-
   std::optional<std::int64_t> vocabulary_;
-  std::uint64_t left_ = largest_text;
+  DataMemory memory_;
 };
 
 /// ConfigError unless the last tenth of `count` tokens holds a sample.
@@ -176,7 +206,8 @@ TextData load_text_data(const fs::path& path, const TextOptions& options) {
 
 std::vector<std::string> load_text_lines(const fs::path& path) {
   require_there(path);
-  const std::vector<std::uint8_t> bytes = read_text(path);
+  const std::vector<std::uint8_t> bytes = read_whole_file(path, largest_text, "lines of at most 2 GiB in all");
+  require_text(path, bytes);
   if (bytes.empty()) fail(path, "is empty; expected 1 line or more");
   std::vector<std::string> lines;
   for (auto begin = bytes.begin(); begin != bytes.end();) {

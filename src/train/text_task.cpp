@@ -43,7 +43,9 @@ class TextTask final : public TrainingTask {
  public:
   explicit TextTask(const TrainingOptions& options) : options_{checked(options)} {
     if (options.predict.empty())
-      data_ = load_text_data(options.data, {.context = options.context, .vocabulary = options.vocabulary});
+      data_ = load_text_data(
+          options.data,
+          {.context = options.context, .vocabulary = options.vocabulary, .memory_bytes = options.data_memory_bytes});
     else
       lines_ = load_text_lines(options.predict);
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -15,10 +14,8 @@ inline std::string token_file(const std::vector<std::uint16_t>& tokens, std::int
   header[0] = magic;
   header[1] = version;
   header[2] = static_cast<std::int32_t>(tokens.size());
-  std::string content(header.size() * sizeof header[0] + tokens.size() * sizeof tokens[0], '\0');
-  std::memcpy(content.data(), header.data(), header.size() * sizeof header[0]);
-  std::memcpy(content.data() + header.size() * sizeof header[0], tokens.data(), tokens.size() * sizeof tokens[0]);
-  return content;
+  std::string content(reinterpret_cast<const char*>(header.data()), header.size() * sizeof header[0]);
+  return content.append(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof tokens[0]);
 }
 
 }  // namespace lockstep::test

@@ -153,11 +153,37 @@ TEST_CASE("files that are no text of a useful size are refused with what was exp
   CHECK_THAT(refusal(TextFile{whole + "tail"}.path(), 4), Contains("trailing bytes"));
 }
 
-TEST_CASE("a text of more than 2 GiB is refused before it is read") {
-  const TextFile file{""};
-  constexpr std::uint64_t largest = std::uint64_t{2} << 30;
-  fs::resize_file(file.path(), largest + 1);
-  CHECK(refusal(file.path(), 4) == "holds more than 2147483648 bytes; expected texts of at most 2 GiB in all");
+TEST_CASE("a text that is larger than the memory allowed stays on disk, and is the same") {
+  const std::string content = counting(20000);
+  const TextFile file{content};
+  const TextOptions in_memory{.context = 7, .memory_bytes = 20000}, on_disk{.context = 7, .memory_bytes = 19999};
+  const TextData data = load_text_data(file.path(), on_disk);
+  CHECK(text_in(data.train) + text_in(data.test) == content);
+  CHECK(digest(data) == digest(load_text_data(file.path(), in_memory)));
+
+  // What is on disk can be cut, unlike what is in memory.
+  const TextData kept = load_text_data(file.path(), in_memory);
+  fs::resize_file(file.path(), 19000);
+  CHECK(text_in(kept.train) + text_in(kept.test) == content);
+  SampleBatch batch = make_text_batch(1, 7);
+  CHECK_NOTHROW(fill_batch(data.train, std::vector<std::int64_t>{3}, batch));
+  CHECK_THROWS_WITH(fill_batch(data.test, std::vector<std::int64_t>{200}, batch),
+                    Catch::StartsWith(file.path().string() + ": has become shorter while it was in use"));
+}
+
+TEST_CASE("a packed text, or an archive, that is larger than the memory allowed is refused") {
+  const auto refused = [](const std::string& content) {
+    const TextFile file{content};
+    try {
+      load_text_data(file.path(), {.context = 4, .memory_bytes = 900});
+      return std::string{"not refused"};
+    } catch (const ConfigError& error) {
+      return std::string{error.what()}.substr(file.path().string().size() + 2);
+    }
+  };
+  CHECK_THAT(refused(test::packed(counting(1000))), Catch::StartsWith("does not fit into the 900 bytes of memory"));
+  CHECK_THAT(refused("BZh91AY" + counting(1000)), Catch::StartsWith("is a bzip2 archive"));
+  CHECK(refused(counting(1000)) == "not refused");
 }
 
 TEST_CASE("packed content is counted before memory is taken for it") {

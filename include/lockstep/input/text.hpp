@@ -32,6 +32,9 @@ struct TextOptions {
   std::int64_t context = 128;
   /// Of files of tokens: each is below this number, at most 65536. If empty, the tokens are the bytes of texts.
   std::optional<std::int64_t> vocabulary = {};
+  /// Texts are kept in memory, one after the other, as long as they fit into so many bytes. The others stay on disk,
+  /// and samples are read when a batch is filled; such files must not be packed.
+  std::uint64_t memory_bytes = std::uint64_t{1} << 30;
 };
 
 /// Reads a file, or the files of a folder in the order of their names as if they were one. Files whose names begin with
@@ -45,12 +48,13 @@ struct TextOptions {
 /// that the system can take back; they must not become shorter while the result lives.
 ///
 /// A one-line ConfigError, which names the file, if it is missing, cannot be read or unpacked, is of the other kind,
-/// has a token outside of the vocabulary, or if a part is too short for a sample. Texts of more than 2 GiB in all are
-/// refused. InvalidArgument unless `context` is positive.
+/// has a token outside of the vocabulary, or if a part is too short for a sample. A text that stays on disk must not
+/// change while the result lives; if it has become shorter, reading its tokens throws a ConfigError. InvalidArgument
+/// unless `context` is positive.
 TextData load_text_data(const std::filesystem::path& path, const TextOptions& options);
 
 /// Reads the lines of a file, plain or packed, without their line breaks; a break at the end of the file begins no
-/// other line. ConfigError as above, and for a file without lines.
+/// other line. ConfigError as above, for more than 2 GiB, and for a file without lines.
 std::vector<std::string> load_text_lines(const std::filesystem::path& path);
 
 /// A digest of the tokens and how they are cut. It is equal on two ranks that loaded the same data, however it is

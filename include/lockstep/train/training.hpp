@@ -47,7 +47,7 @@ struct TrainingOptions {
   std::filesystem::path data;  ///< images or rows as load_labelled_data takes them, or a text file or a folder of them
   ModelKind model = ModelKind::mlp;
   std::optional<std::int64_t> classes = {};  ///< not for text; as LabelledOptions has it
-  std::string label_column = "label";        ///< not for text, as data_memory_bytes: see LabelledOptions
+  std::string label_column = "label";        ///< not for text: see LabelledOptions, as for the memory
   std::uint64_t data_memory_bytes = std::uint64_t{1} << 30;
   Augmentation augmentation = {};                          ///< of the images of the training set
   std::vector<std::int64_t> hidden = {512, 512};           ///< mlp only
