@@ -68,11 +68,14 @@
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/train/dataset_iterator.hpp>
 #include <lockstep/train/distribute.hpp>
+#include <lockstep/train/estimator_spec.hpp>
 #include <lockstep/train/fit.hpp>
 #include <lockstep/train/iterator.hpp>
 #include <lockstep/train/metrics_file.hpp>
 #include <lockstep/train/observer.hpp>
 #include <lockstep/train/progress.hpp>
+#include <lockstep/train/replicate_model_fn.hpp>
+#include <lockstep/train/tower.hpp>
 #include <lockstep/train/training.hpp>
 #include <lockstep/values/comparable.hpp>
 #include <lockstep/values/locality.hpp>

@@ -1,0 +1,52 @@
+// What a model function returns: its loss, predictions and metrics.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <lockstep/strategy/variable.hpp>
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep {
+
+/// What a model function is called for.
+enum class Mode : std::uint8_t { train, evaluate, predict };
+
+/// A metric that is computed from sums over all samples: an accuracy, from the numbers of hits and of samples.
+struct EvalMetric {
+  /// Tower::accumulator, or other sync-on-read variables that are summed. Reading them leaves them as they are.
+  std::vector<SyncOnReadVariable> accumulators;
+  /// The metric, from the accumulators' sums over the replicas: host tensors, in the order of `accumulators`.
+  std::function<double(std::span<const Tensor>)> value;
+};
+
+/// What a server of the model returns. Rows belong to samples.
+struct PredictOutput {
+  std::map<std::string, Tensor> outputs;
+};
+struct RegressionOutput {
+  Tensor value;
+};
+struct ClassificationOutput {
+  std::optional<Tensor> scores = {};
+  std::optional<Tensor> classes = {};  ///< the names of the classes, not rows of samples
+};
+using ExportOutput = std::variant<PredictOutput, RegressionOutput, ClassificationOutput>;
+
+/// What a model function computed from its shard; and what all replicas have computed together.
+struct EstimatorSpec {
+  std::optional<Tensor> loss = {};  ///< one number: the loss that the gradients are those of
+  std::map<std::string, Tensor> predictions = {};
+  std::map<std::string, ExportOutput> export_outputs = {};
+  std::map<std::string, EvalMetric> eval_metrics = {};
+  /// The values of `eval_metrics`. ReplicatedModel sets them in Mode::evaluate; model functions leave them empty.
+  std::map<std::string, double> metrics = {};
+};
+
+}  // namespace lockstep

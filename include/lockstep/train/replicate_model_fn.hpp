@@ -1,0 +1,153 @@
+// Replicated model functions: a function that computes loss, gradients, predictions and metrics of a batch on one
+// replica becomes one that does so on all of them, each with its piece of the batch.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/train/estimator_spec.hpp>
+#include <lockstep/train/tower.hpp>
+#include <lockstep/values/nest.hpp>
+
+namespace lockstep {
+
+/// What the losses of the towers mean, and so how they become one. A `sum` over samples is added up; all others are
+/// means of some kind, which are added up and divided by the number of replicas. Gradients follow their loss.
+enum class LossReduction : std::uint8_t {
+  none,  ///< refused
+  sum,
+  mean,
+  sum_over_batch_size,
+  sum_by_nonzero_weights,
+};
+
+/// Who updates a variable that a tower made, and holds its optimizer state. All placements end in the same bytes.
+enum class VariablePlacement : std::uint8_t {
+  mirrored,     ///< every rank
+  chief,        ///< rank 0, which sends the value to the others
+  round_robin,  ///< rank k modulo their number, for the k-th variable in the order of creation
+};
+
+struct ReplicateOptions {
+  LossReduction reduction = LossReduction::sum_by_nonzero_weights;
+  VariablePlacement placement = VariablePlacement::mirrored;
+};
+
+/// For model functions that take no parameters.
+struct NoParams {};
+
+/// A model function: `EstimatorSpec(Tower&, const F& features, const std::optional<L>& labels)`, perhaps with
+/// parameters, `P&`, as the last argument.
+template <class Fn, class F, class L, class P>
+concept ModelFunctionFor = std::is_invocable_r_v < EstimatorSpec,
+        Fn&, Tower&, const F&, const std::optional<L>
+&, P& > || std::is_invocable_r_v<EstimatorSpec, Fn&, Tower&, const F&, const std::optional<L>&>;
+
+namespace detail {
+
+/// The part of a replicated model that does not depend on types. Its strategy must outlive it, and may be moved.
+class ReplicatedTowers {
+ public:
+  ReplicatedTowers(Strategy& strategy, const ReplicateOptions& options);
+  ~ReplicatedTowers();
+
+  /// A batch: its leaves, which become this rank's piece before the model function is called, and how they are nested.
+  struct Batch {
+    std::vector<Leaf> features;
+    std::optional<std::vector<Leaf>> labels;
+    std::string structure;
+  };
+  EstimatorSpec call(Mode mode, Batch& batch, const std::function<EstimatorSpec(Tower&)>& model_fn, const Here& here);
+  void reset_metrics();
+  std::vector<MirroredVariable> variables() const;
+
+ private:
+  friend class TowerCall;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace detail
+
+/// What replicate_model_fn returns. Move-only. Its variables belong to the strategy, and stay when it goes.
+template <Reducible F, Reducible L, std::copy_constructible P = NoParams>
+class ReplicatedModel {
+ public:
+  using Fn = std::function<EstimatorSpec(Tower&, const F&, const std::optional<L>&, P&)>;
+
+  ReplicatedModel(Strategy& strategy, Fn fn, const ReplicateOptions& options)
+      : towers_{std::make_unique<detail::ReplicatedTowers>(strategy, options)}, fn_{std::move(fn)} {}
+
+  /// COLL, blocking, in cross-replica or default context: one Strategy::run, in which each rank calls the model
+  /// function with its own copy of `params` and its piece of the batch. Every rank passes the whole batch: tensors, or
+  /// nests of them, with samples along the first dimension. Replica r of n gets the r-th of n equal pieces, which share
+  /// the batch's memory. One replica gets the batch itself, and its specification is returned as it is, but for the
+  /// metrics.
+  ///
+  /// Returns this rank's specification, with these changes:
+  /// - train, evaluate: `loss` is that of all replicas together, the same on every rank (LossReduction).
+  /// - evaluate: `metrics` has the values from the sums over all replicas since the last reset, the same on every rank.
+  /// - predict: the loss is this replica's, scaled. `predictions` and `export_outputs` are those of all replicas, on
+  ///   every rank: rows in the order of ranks, `classes` one beside the other in a new first dimension. A key that some
+  ///   towers lack has the rows of the others.
+  ///
+  /// On this rank alone, and a PeerError on the others: InvalidArgument for a mode that is none, for a batch whose
+  /// tensors have different numbers of rows or whose rows the replicas do not divide, for predictions in
+  /// Mode::evaluate, and where an optimizer without TowerOptimizer is used on several replicas. MismatchError on every
+  /// rank if ranks differ in mode, options or the shapes of the batch, in their optimizer calls, in their metrics, or
+  /// in which of them have a loss. After an error the next call is in step.
+  EstimatorSpec operator()(const F& features, const std::optional<L>& labels, Mode mode, const P& params = {},
+                           Here here = Here::current()) {
+    detail::ReplicatedTowers::Batch batch{detail::leaves_of(features), {}, detail::structure_of(features)};
+    if (labels) {
+      batch.labels = detail::leaves_of(*labels);
+      batch.structure += detail::structure_of(*labels);
+    }
+    const auto model_fn = [&](Tower& tower) {
+      P own = params;
+      const F features_piece = detail::with_leaves(features, batch.features);
+      std::optional<L> labels_piece;
+      if (labels) labels_piece = detail::with_leaves(*labels, *batch.labels);
+      return fn_(tower, features_piece, labels_piece, own);
+    };
+    return towers_->call(mode, batch, model_fn, here);
+  }
+
+  /// LOCAL; call it on every rank, in cross-replica or default context. Sets the accumulators of the model's towers to
+  /// zero, for the next evaluation.
+  void reset_metrics() { towers_->reset_metrics(); }
+
+  /// LOCAL. The variables that the towers have made so far, in the order of creation. A program that restores a
+  /// checkpoint lets a first call make them, in any mode, and gives them to Optimizer::prepare.
+  std::vector<MirroredVariable> variables() const { return towers_->variables(); }
+
+ private:
+  std::unique_ptr<detail::ReplicatedTowers> towers_;
+  Fn fn_;
+};
+
+/// LOCAL; call it on every rank, with the same options. Makes `fn` a function of global batches with features F, labels
+/// L and parameters P. The strategy must outlive it, and may be moved. The chief logs one line. InvalidArgument for
+/// LossReduction::none.
+template <Reducible F, Reducible L, std::copy_constructible P = NoParams, ModelFunctionFor<F, L, P> ModelFn>
+ReplicatedModel<F, L, P> replicate_model_fn(Strategy& strategy, ModelFn fn, const ReplicateOptions& options = {}) {
+  if constexpr (std::is_invocable_v<ModelFn&, Tower&, const F&, const std::optional<L>&, P&>) {
+    return {strategy, std::move(fn), options};
+  } else {
+    return {strategy,
+            [fn = std::move(fn)](Tower& tower, const F& features, const std::optional<L>& labels, P&) mutable {
+              return fn(tower, features, labels);
+            },
+            options};
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,99 @@
+// What a model function gets from replicate_model_fn: its tower, and the optimizers that add up what towers computed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/strategy/replica_context.hpp>
+#include <lockstep/strategy/variable.hpp>
+#include <lockstep/train/estimator_spec.hpp>
+
+namespace lockstep {
+
+namespace detail {
+class TowerCall;
+}
+
+/// One replica's call of a model function. Ends with the call.
+class Tower {
+ public:
+  Tower(const Tower&) = delete;
+  Tower& operator=(const Tower&) = delete;
+
+  Mode mode() const;
+  ReplicaContext& context() const;
+
+  /// COLL, blocking, if the model has no variable for this name yet: makes one as Strategy::create_variable does, and
+  /// gives it memory at once. LOCAL otherwise: returns the variable that an earlier call of this model, or of its model
+  /// function, made for the name. `initial` and the options then count no more.
+  ///
+  /// InvalidArgument, on this rank alone, if the options have no name, or if the name is an accumulator's.
+  MirroredVariable variable(VariableOptions options, const std::function<Tensor()>& initial,
+                            Here here = Here::current());
+
+  /// The same for a sum that belongs to a metric: zeros of this shape, of which each replica has its own. In the model
+  /// function, `assign_add` adds this replica's part. A sum goes on from call to call, until
+  /// ReplicatedModel::reset_metrics. InvalidArgument if the name is a variable's, or an accumulator's of another shape
+  /// or type.
+  SyncOnReadVariable accumulator(const std::string& name, const Shape& shape = {}, DType dtype = DType::f64,
+                                 Here here = Here::current());
+
+ private:
+  friend class TowerOptimizer;
+  friend class detail::TowerCall;
+  explicit Tower(detail::TowerCall& call) : call_{call} {}
+
+  detail::TowerCall& call_;
+};
+
+/// This replica's gradient of `variable`, dense or some rows; or none, if its shard does not depend on the variable.
+struct TowerGradient {
+  std::optional<std::variant<Tensor, IndexedSlices>> value;
+  Variable variable;
+};
+
+using OptimizerFactory = std::function<std::shared_ptr<Optimizer>()>;
+
+/// An optimizer for model functions. It adds up the gradients of all towers and makes one step, the same on all
+/// replicas. It has no state besides the optimizer's, so it may be made in each call or once.
+class TowerOptimizer {
+ public:
+  /// InvalidArgument for null.
+  explicit TowerOptimizer(std::shared_ptr<Optimizer> optimizer);
+  /// Calls `make` once, at the first use. InvalidArgument, then, if it returns null.
+  explicit TowerOptimizer(OptimizerFactory make);
+
+  /// LOCAL. The optimizer: its state, its learning rate. Inside a model function this counts as use of a
+  /// TowerOptimizer, after which the function may also call plain optimizers.
+  Optimizer& optimizer();
+
+  /// COLL, blocking, two agreements. Applies the sum of all towers' gradients, divided by the number of replicas
+  /// unless the reduction of the losses is LossReduction::sum. `gradients` has the gradients of the loss that the tower
+  /// returns, not scaled. In other modes than Mode::train, does nothing.
+  ///
+  /// A tower without a gradient for a variable counts as zeros if others have one. What no tower has a gradient for
+  /// stays as it is, with its state. Slices are put together in the order of ranks. `global_step`, a mirrored i64 of
+  /// shape [], counts one up, unless no variable has a gradient.
+  ///
+  /// All towers make the same calls of optimizers in the same order, with the same variables; otherwise every rank
+  /// throws MismatchError, and so it does if a variable's gradient is dense on one rank and slices on another. Other
+  /// errors are Optimizer's.
+  void apply_gradients(Tower& tower, const std::vector<TowerGradient>& gradients,
+                       const std::optional<Variable>& global_step = {}, Here here = Here::current());
+
+  /// COLL, blocking, one agreement, outside of model functions. Applies the gradients that there are as the plain
+  /// optimizer does: their sum over the replicas, not divided. InvalidArgument inside of a model function.
+  void apply_gradients(ReplicaContext& context, const std::vector<TowerGradient>& gradients,
+                       const std::optional<Variable>& global_step = {}, Here here = Here::current());
+
+ private:
+  std::shared_ptr<Optimizer> optimizer_;  ///< null before the first use, if `make_` makes it
+  OptimizerFactory make_;
+};
+
+}  // namespace lockstep
