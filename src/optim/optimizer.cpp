@@ -13,6 +13,7 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "optim/optimizer_guard.hpp"
 #include "reduce/message_plan.hpp"
 #include "strategy/context_stack.hpp"
 #include "tensor/overlap.hpp"
@@ -359,6 +360,7 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Cross
 void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {
   const detail::Call call{apply_call, here};
   detail::require_current(context, call);
+  detail::OptimizerGuard::require_step_allowed(context);
   if (request.sums) require_samples(call, *request.sums);
   const Plan& plan = plan_for(context.strategy(), request.gradients, here);
   plan.require_fit(call, request.gradients);

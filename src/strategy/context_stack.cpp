@@ -64,7 +64,7 @@ void require_scope(const Strategy& strategy, const Call& call) {
 void require_cross_replica(const Strategy& strategy, const Call& call) {
   require_not_another(strategy, call);
   const Frame* const frame = current_frame();
-  if (frame && frame->mode == Mode::replica)
+  if (frame && frame->mode == ContextMode::replica)
     throw ContextError{call.text() +
                        "Method requires being in cross-replica context, use replica_context()->merge_call()"};
 }
@@ -93,7 +93,7 @@ Scope::Scope(Strategy& strategy, const Here& here) {
     if (detail::is_default(strategy)) throw ContextError{call.text() + "Must not nest Strategy scopes."};
     detail::require_cross_replica(strategy, call);
   }
-  detail::push({detail::Mode::cross_replica, &strategy.extended()});
+  detail::push({detail::ContextMode::cross_replica, &strategy.extended()});
 }
 
 Scope::~Scope() {
@@ -107,12 +107,12 @@ bool has_strategy() {
 
 bool in_cross_replica_context() {
   const detail::Frame* const frame = detail::current_frame();
-  return frame && frame->mode != detail::Mode::replica;
+  return frame && frame->mode != detail::ContextMode::replica;
 }
 
 bool in_update_context() {
   const detail::Frame* const frame = detail::current_frame();
-  return frame && frame->mode == detail::Mode::update;
+  return frame && frame->mode == detail::ContextMode::update;
 }
 
 ReplicaContext* replica_context() {

@@ -11,12 +11,12 @@
 
 namespace lockstep::detail {
 
-enum class Mode { cross_replica, replica, update };
+enum class ContextMode { cross_replica, replica, update };
 
 struct Frame {
-  Mode mode;
+  ContextMode mode;
   const StrategyExtended* extended;   ///< of the strategy: stays in place when that is moved
-  ReplicaContext* replica = nullptr;  ///< in Mode::replica
+  ReplicaContext* replica = nullptr;  ///< in ContextMode::replica
 
   Strategy& strategy() const { return extended->strategy(); }
 };

@@ -51,7 +51,7 @@ class ComponentRead {
 }  // namespace
 
 StrategyExtended::Update::Update(Strategy& strategy) {
-  detail::push({detail::Mode::update, &strategy.extended()});
+  detail::push({detail::ContextMode::update, &strategy.extended()});
 }
 
 StrategyExtended::Update::~Update() {

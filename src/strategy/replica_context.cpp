@@ -41,7 +41,7 @@ int ReplicaContext::num_replicas_in_sync() const {
 void ReplicaContext::merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn) {
   detail::require_current(*this, {"merge_call", here});
   strategy().agree(TagKind::merge, here, operands);
-  const detail::PushedFrame frame{{detail::Mode::cross_replica, &extended_}};
+  const detail::PushedFrame frame{{detail::ContextMode::cross_replica, &extended_}};
   fn(strategy());
 }
 
@@ -56,7 +56,7 @@ void ReplicaContext::attest_at_end(std::vector<SyncOnReadVariable> alike, Here h
 void ReplicaContext::declared_merge(std::string_view batch, const std::function<void(CrossDeviceOps&)>& fn, Here here) {
   detail::require_current(*this, {"declared_merge", here});
   strategy().agree(TagKind::merge, here, batch);
-  const detail::PushedFrame frame{{detail::Mode::cross_replica, &extended_}};
+  const detail::PushedFrame frame{{detail::ContextMode::cross_replica, &extended_}};
   fn(strategy().reductions());
 }
 

@@ -103,9 +103,9 @@ void Strategy::require_not_captured(const Here& here) {
         "other ranks; end the capture first"};
 }
 
-void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
+void Strategy::agree(TagKind kind, const Here& here, std::string_view text, const Comparison& comparison) {
   require_not_captured(here);
-  core_->group.meeting().agree(kind, core_->id, here, text);
+  core_->group.meeting().agree(kind, core_->id, here, text, comparison);
 }
 
 MirroredVariable Strategy::create_variable(VariableOptions options, const std::function<Tensor()>& initial, Here here) {
@@ -238,7 +238,7 @@ void Strategy::run_replica(const std::optional<Here>& place, const std::function
   std::optional<detail::Attestation> attestation;
   try {
     ReplicaContext context{core_->extended};
-    const detail::PushedFrame frame{{detail::Mode::replica, &core_->extended, &context}};
+    const detail::PushedFrame frame{{detail::ContextMode::replica, &core_->extended, &context}};
     result = fn(context);
     context.require_waited_for();
     if (context.attested_at_end_) {

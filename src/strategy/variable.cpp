@@ -126,9 +126,9 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
   if (frame && !frame->strategy().extended().variable_created_in_scope(variable))
     throw ContextError{fmt::format("{}Mixing different Strategy objects: variable {} was not created by {}",
                                    call.text(), variable.label(), frame->strategy().name())};
-  const bool in_replica = frame && frame->mode == detail::Mode::replica;
+  const bool in_replica = frame && frame->mode == detail::ContextMode::replica;
   if (variable.state().synchronization == VariableSynchronization::on_read) {
-    const bool on_component = in_replica || (frame && frame->mode == detail::Mode::update);
+    const bool on_component = in_replica || (frame && frame->mode == detail::ContextMode::update);
     return on_component ? apply(assignment, value, variable) : assign_all_components(variable, assignment, value, here);
   }
   if (in_replica) return assign_in_replica(variable, assignment, value, here);

@@ -121,7 +121,7 @@ struct DrawAhead::Parts {
     return [&extended, by_default, draw = std::move(draw), staging = std::move(staging)] {
       // Each thread has a default strategy of its own.
       StrategyExtended& current = by_default ? Defaults::of_thread().strategy.extended() : extended;
-      const PushedFrame scope{{Mode::cross_replica, &current}};
+      const PushedFrame scope{{ContextMode::cross_replica, &current}};
       const MeetingPoint::Apart apart;
       const auto item = std::make_shared<Item>(Item{draw()});
       if (staging) pin(*item, *staging);

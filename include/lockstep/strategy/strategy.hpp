@@ -202,7 +202,7 @@ class Strategy {
 
   /// COLL, blocking, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
   /// ContextError, before any communication, while the stream is being captured into a CUDA graph.
-  void agree(TagKind kind, const Here& here, std::string_view text);
+  void agree(TagKind kind, const Here& here, std::string_view text, const Comparison& comparison = {});
 
   /// LOCAL, in any context. What this process holds of `value`: one component, even if the value is the same on all
   /// ranks or known to this one only.

@@ -1,0 +1,90 @@
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/train/replicate_model_fn.hpp>
+
+#include "cluster/counted.hpp"
+#include "train/batch_split.hpp"
+#include "train/tower_call.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+std::string_view name_of(LossReduction reduction) {
+  switch (reduction) {
+    case LossReduction::none: break;
+    case LossReduction::sum: return "sum";
+    case LossReduction::mean: return "mean";
+    case LossReduction::sum_over_batch_size: return "sum_over_batch_size";
+    case LossReduction::sum_by_nonzero_weights: return "sum_by_nonzero_weights";
+  }
+  throw InvalidArgument{"Tower losses need to be reduced in some way, yet none reduction is specified."};
+}
+
+std::string_view name_of(VariablePlacement placement) {
+  switch (placement) {
+    case VariablePlacement::mirrored: return "mirrored";
+    case VariablePlacement::chief: return "chief";
+    case VariablePlacement::round_robin: return "round_robin";
+  }
+  throw InvalidArgument{
+      fmt::format("variable placement {} is none of mirrored, chief, round_robin", static_cast<int>(placement))};
+}
+
+std::string text_of(const ReplicateOptions& options) {
+  return fmt::format("losses reduced as {}, variables {}", name_of(options.reduction), name_of(options.placement));
+}
+
+std::string text_of(const std::vector<Leaf>& leaves) {
+  std::string text;
+  for (const Leaf& leaf : leaves)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", describe(std::get<Tensor>(leaf).view()));
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace
+
+ReplicatedTowers::ReplicatedTowers(Strategy& strategy, const ReplicateOptions& options)
+    : state_{std::make_unique<State>(State{&strategy.extended(), options})} {
+  const std::string text = text_of(options);
+  if (strategy.group().rank() == 0)
+    log::info(fmt::format("replicating the model_fn across {}: {}", counted(strategy.num_replicas_in_sync(), "replica"),
+                          text));
+}
+
+ReplicatedTowers::~ReplicatedTowers() = default;
+
+EstimatorSpec ReplicatedTowers::call(Mode mode, Batch& batch, const std::function<EstimatorSpec(Tower&)>& model_fn,
+                                     const Here& here) {
+  EstimatorSpec spec;
+  state_->extended->strategy().run(
+      [&](ReplicaContext& context) {
+        std::string text = fmt::format("{} of ", name_of(mode));
+        split_batch(batch.features, batch.labels, context.replica_id_in_sync_group(), context.num_replicas_in_sync());
+        text +=
+            fmt::format("{} and {}{} for each replica, {}", text_of(batch.features),
+                        batch.labels ? text_of(*batch.labels) : "no labels", batch.structure, text_of(state_->options));
+        context.strategy().agree(TagKind::merge, here, text);
+        TowerCall call{*state_, context, mode, here};
+        spec = call.finish(model_fn);
+      },
+      here);
+  return spec;
+}
+
+void ReplicatedTowers::reset_metrics() {
+  for (const auto& [name, accumulator] : state_->accumulators)
+    accumulator.assign(Tensor::zeros(accumulator.dtype(), accumulator.shape()));
+}
+
+std::vector<MirroredVariable> ReplicatedTowers::variables() const {
+  std::vector<MirroredVariable> variables;
+  for (const auto& [name, variable] : state_->variables) variables.push_back(variable);
+  return variables;
+}
+
+}  // namespace lockstep::detail
