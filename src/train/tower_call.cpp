@@ -10,6 +10,7 @@
 
 #include "reduce/arithmetic.hpp"
 #include "strategy/batch.hpp"
+#include "train/gathered_outputs.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -213,6 +214,7 @@ EstimatorSpec TowerCall::finish(const std::function<EstimatorSpec(Tower&)>& mode
   }
   agree(end_of(spec));
   reduce(spec);
+  if (mode_ == Mode::predict && replicas() > 1) gather_outputs(spec, context_, here_);
   return spec;
 }
 

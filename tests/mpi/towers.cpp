@@ -111,6 +111,11 @@ void expect_error(const std::string& message, Body&& body) {
   expect_in_step();
 }
 
+struct OtherOutput {
+  Tensor value;
+};
+static_assert(!std::is_constructible_v<ExportOutput, OtherOutput>);  // [J-52]: it is not dropped
+
 constexpr auto same_calls = "Each replica's model_fn was supposed to make the same optimizer calls.";
 constexpr auto wrap_them =
     "Please wrap optimizers with TowerOptimizer in order to use replicate_model_fn with multiple replicas.";
@@ -523,6 +528,62 @@ TEST_CASE("a specification that no mode allows is refused", "[J-54]") {
     }};
     own.call(counting(), Mode::evaluate);
   });
+}
+
+TEST_CASE("predictions and exported outputs of all replicas are put together in the order of ranks",
+          "[J-50][J-51][J-52]") {
+  Program program{[&](Tower&, const Tensor& features, const auto&) {
+                    const Tensor rows =
+                        odd_one() ? features : of(std::vector<float>(2, value_of(features)));  // ranks may differ
+                    return EstimatorSpec{.loss = features,
+                                         .predictions = {{"p", features}, {"rows", rows}},
+                                         .export_outputs = {{"class", ClassificationOutput{features, of({1, 2, 3})}},
+                                                            {"line", RegressionOutput{features}},
+                                                            {"none", ClassificationOutput{}},
+                                                            {"own", PredictOutput{{{"x", features}}}}}};
+                  },
+                  {.reduction = LossReduction::mean}};
+  const EstimatorSpec spec = program.call(counting(), Mode::predict);
+  const auto all = counting().to_vector<float>();
+  const auto n = static_cast<std::int64_t>(ranks());
+  CHECK(spec.predictions.size() == 2);
+  CHECK(spec.predictions.at("p").to_vector<float>() == all);
+  CHECK(spec.predictions.at("rows").shape() == Shape{2 * n - 1});
+  const auto& [scores, classes] = std::get<ClassificationOutput>(spec.export_outputs.at("class"));
+  CHECK(scores->to_vector<float>() == all);
+  CHECK(classes->shape() == (n == 1 ? Shape{3} : Shape{n, 3}));
+  CHECK(classes->to_vector<float>().back() == 3);
+  CHECK(std::get<RegressionOutput>(spec.export_outputs.at("line")).value.to_vector<float>() == all);
+  CHECK_FALSE(std::get<ClassificationOutput>(spec.export_outputs.at("none")).scores);
+  CHECK(std::get<PredictOutput>(spec.export_outputs.at("own")).outputs.at("x").to_vector<float>() == all);
+  CHECK(value_of(*spec.loss) == static_cast<float>(rank() + 1) / static_cast<float>(n));  // the template's, scaled
+}
+
+TEST_CASE("what only some towers predict is put together from those", "[J-53]") {
+  if (ranks() == 1) return;
+  Program program{[&](Tower&, const Tensor& features, const auto&) {
+    if (rank() == 0) return EstimatorSpec{};
+    return EstimatorSpec{.predictions = {{"p", features}},
+                         .export_outputs = {{"e", PredictOutput{{{std::to_string(rank()), features}}}}}};
+  }};
+  const EstimatorSpec spec = program.call(counting(), Mode::predict);
+  auto some = counting().to_vector<float>();
+  some.erase(some.begin());
+  CHECK(spec.predictions.at("p").to_vector<float>() == some);
+  const auto& outputs = std::get<PredictOutput>(spec.export_outputs.at("e")).outputs;
+  REQUIRE(std::ssize(outputs) == ranks() - 1);
+  CHECK(value_of(outputs.at("1")) == 2);
+
+  const auto predict = [](const EstimatorSpec& own) {
+    Program odd{[&](Tower&, const Tensor&, const auto&) { return own; }};
+    return mismatch_of([&] { odd.call(counting(), Mode::predict); });
+  };
+  CHECK_THAT(predict({.predictions = {{"p", Tensor::zeros(odd_one() ? DType::f64 : DType::f32, {1})}}}),
+             Catch::Contains("all_gather: f64"));
+  const ExportOutput line = RegressionOutput{of({1})}, own = PredictOutput{};
+  CHECK(predict({.export_outputs = {{"e", odd_one() ? line : own}}}) ==
+        "the replicas export different kinds of output as 'e'");
+  expect_in_step();
 }
 
 TEST_CASE("one replica gets what its model function returns", "[J-6][J-23][J-48]") {

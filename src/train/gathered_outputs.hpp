@@ -1,0 +1,14 @@
+// Predictions and exported outputs of all replicas.
+#pragma once
+
+#include <lockstep/strategy/replica_context.hpp>
+#include <lockstep/train/estimator_spec.hpp>
+
+namespace lockstep::detail {
+
+/// COLL, blocking, in replica context, two agreements. Replaces the predictions and exported outputs by those of all
+/// ranks, in rank order: rows together, classes in a new first dimension. What only some ranks have has their rows.
+/// MismatchError if types or extents differ, or if ranks export different kinds of output under one name.
+void gather_outputs(EstimatorSpec& spec, ReplicaContext& context, const Here& here);
+
+}  // namespace lockstep::detail
