@@ -89,7 +89,7 @@ void TowerOptimizer::apply_gradients(ReplicaContext& context, const std::vector<
   if (global_step) require_step_counter(*global_step, context, here);
   std::vector<Gradient> present;
   for (const TowerGradient& each : gradients)
-    if (each.value) present.push_back({std::get<Tensor>(*each.value), each.variable});
+    if (each.value) present.push_back({*each.value, each.variable});
   optimizer().apply_gradients(context, present, here);
   if (global_step && !present.empty()) count_step(*global_step, context);
 }

@@ -50,6 +50,14 @@ std::string list_of(const EvalMetric& metric) {
   return list;
 }
 
+/// Slices without rows. InvalidArgument for a variable that has none.
+IndexedSlices no_rows_of(const Variable& variable) {
+  Shape shape = variable.shape();
+  if (shape.empty()) throw InvalidArgument{fmt::format("variable {} has no rows for slices", variable.label())};
+  shape.front() = 0;
+  return {Tensor::zeros(variable.dtype(), std::move(shape)), Tensor::zeros(DType::i64, {0}), variable.shape()};
+}
+
 void require_metric(const std::string& name, const EvalMetric& metric, const VariableStore& store) {
   if (!metric.value) throw InvalidArgument{fmt::format("metric '{}' has no function for its value", name)};
   for (const SyncOnReadVariable& each : metric.accumulators) {
@@ -170,8 +178,8 @@ void TowerCall::agree(const Stage& stage) {
 std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const TowerGradient> gradients) {
   std::vector<std::int64_t> kinds;
   for (const TowerGradient& each : gradients) {
-    const bool dense = each.value && std::holds_alternative<Tensor>(*each.value);
-    kinds.insert(kinds.end(), {dense, each.value && !dense});
+    const bool sparse = each.value && each.value->slices();
+    kinds.insert(kinds.end(), {each.value && !sparse, sparse});
   }
   if (kinds.empty()) return kinds;
   const TensorView view{reinterpret_cast<std::byte*>(kinds.data()), {std::ssize(kinds)}, DType::i64};
@@ -192,13 +200,13 @@ std::vector<Gradient> TowerCall::complete(std::span<const TowerGradient> gradien
     if (dense > 0 && sparse > 0)
       throw MismatchError{fmt::format("the gradients of variable {} are dense on {} of {} replicas and slices on {}",
                                       variable.label(), dense, replicas(), sparse)};
-    if (sparse > 0) throw InvalidArgument{"slices"};
-    if (dense == 0) continue;
     if (value) {
-      complete.push_back({std::get<Tensor>(*value), variable});
-    } else {
+      complete.push_back({*value, variable});
+    } else if (dense > 0) {
       complete.push_back(gradients_in_store(strategy.store(), {variable}).front());
       fill_zero(complete.back().value.view(), strategy.stream());
+    } else if (sparse > 0) {
+      complete.push_back({no_rows_of(variable), variable});
     }
   }
   return complete;

@@ -355,6 +355,49 @@ TEST_CASE("a variable that some towers have no gradient of gets the others', and
   program.strategy.attest();
 }
 
+TEST_CASE("slices of all towers are put together, and a variable has one kind of gradient", "[J-28][J-29]") {
+  const auto row = [](std::int64_t index, float value) {
+    return IndexedSlices{Tensor::from({value, value}, {1, 2}), Tensor::from({index}, {1}), {3, 2}};
+  };
+  enum class Odd { none, dense, absent };
+  Odd odd = Odd::none;
+  const auto slices = [&](Tower& tower, const Tensor& features, const std::optional<Tensor>&) {
+    const auto w = tower.variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {3, 2}); });
+    const float mine = value_of(features);
+    TowerGradient gradient{row(rank() % 3, mine), w};
+    if (odd_one() && odd == Odd::dense) gradient.value = Tensor::zeros(DType::f32, {3, 2});
+    if (odd_one() && odd == Odd::absent) gradient.value.reset();
+    TowerOptimizer{sgd(1)}.apply_gradients(tower, {gradient});
+    return EstimatorSpec{.loss = features};
+  };
+  Program program{slices};
+  const auto expect = [&](int of_ranks) {
+    std::vector<float> expected(6);
+    for (int each = 0; each < of_ranks; ++each)
+      for (int i = 0; i < 2; ++i) expected[static_cast<std::size_t>(each % 3 * 2 + i)] -= static_cast<float>(each + 1);
+    return expected;
+  };
+  program.call();
+  const auto w = program.model.variables().at(0);
+  CHECK(w.local().to_vector<float>() == expect(ranks()));
+  if (ranks() == 1) return;
+  odd = Odd::dense;
+  CHECK(mismatch_of([&] { program.call(); }) == "the gradients of variable 'w' are dense on 1 of " +
+                                                    std::to_string(ranks()) + " replicas and slices on " +
+                                                    std::to_string(ranks() - 1));
+  expect_in_step();
+  CHECK(w.local().to_vector<float>() == expect(ranks()));
+  odd = Odd::absent;
+  Program others{slices};
+  others.call();
+  CHECK(others.model.variables().at(0).local().to_vector<float>() == expect(ranks() - 1));
+  Program divided{slices, {.reduction = LossReduction::mean}};
+  odd = Odd::none;
+  divided.call();
+  CHECK(divided.model.variables().at(0).local().to_vector<float>()[1] ==
+        expect(ranks())[1] / static_cast<float>(ranks()));
+}
+
 TEST_CASE("the global step counts once in each step, on every rank", "[J-33]") {
   Program program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto c = ten(tower);

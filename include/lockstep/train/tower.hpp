@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <lockstep/optim/optimizer.hpp>
@@ -53,7 +52,7 @@ class Tower {
 
 /// This replica's gradient of `variable`, dense or some rows; or none, if its shard does not depend on the variable.
 struct TowerGradient {
-  std::optional<std::variant<Tensor, IndexedSlices>> value;
+  std::optional<GradientValue> value;
   Variable variable;
 };
 
