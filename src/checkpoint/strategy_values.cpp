@@ -18,6 +18,13 @@ bool is_mean(const Variable& variable) {
   return variable.state().aggregation == VariableAggregation::mean;
 }
 
+/// What all ranks are about to send each other of `held`.
+std::string names_of(const std::vector<OptimizerState>& held) {
+  std::string names;
+  for (const OptimizerState& state : held) names += state.name + ", ";
+  return names;
+}
+
 }  // namespace
 
 StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_{strategy} {
@@ -27,9 +34,19 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
   }
   std::ranges::copy_if(variables_, std::back_inserter(sync_on_read_), is_sync_on_read);
   for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
+  for (OptimizerState& state : strategy.store().optimizer_state()) {
+    if (state.holder.value_or(0) == 0) continue;
+    of_held_.push_back(Tensor::zeros(state.value.dtype(), state.value.shape()));
+    held_.push_back(std::move(state));
+  }
 }
 
 void StrategyValues::combine(const Here& here) {
+  combine_sync_on_read(here);
+  gather_held(here);
+}
+
+void StrategyValues::combine_sync_on_read(const Here& here) {
   std::vector<std::uint64_t> digests;
   for (const Variable& variable : sync_on_read_)
     if (is_mean(variable)) digests.push_back(detail::digest_of_elements(variable.local(here)));
@@ -39,6 +56,29 @@ void StrategyValues::combine(const Here& here) {
   if (!alike) return;
   for (std::size_t i = 0; i < sync_on_read_.size(); ++i)
     if (is_mean(sync_on_read_[i])) combined_[i] = Tensor::on_host(sync_on_read_[i].local(here));
+}
+
+void StrategyValues::gather_held(const Here& here) {
+  if (held_.empty()) return;
+  strategy_.agree(TagKind::broadcast, here, names_of(held_));
+  for (std::size_t i = 0; i < held_.size(); ++i) {
+    if (held_[i].holder == strategy_.group().rank()) of_held_[i] = Tensor::on_host(held_[i].value);
+    const TensorView value = of_held_[i].view();
+    strategy_.reductions().broadcast({&value, 1}, *held_[i].holder);
+  }
+}
+
+/// From the chief to the ranks that hold it, and the values of the variables that ranks other than the chief update.
+void StrategyValues::spread_held(const Here& here) {
+  const bool was_set = strategy_.broadcast_object(held_was_set_, here).value();
+  strategy_.agree(TagKind::broadcast, here, names_of(held_));
+  for (const auto& [holder, values] : strategy_.store().held_values()) strategy_.reductions().broadcast(values, 0);
+  strategy_.stream().synchronize();  // the host's plane and a GPU's never move tensors at the same time
+  for (std::size_t i = 0; was_set && i < held_.size(); ++i) {
+    const TensorView value = of_held_[i].view();
+    strategy_.reductions().broadcast({&value, 1}, 0);
+    if (held_[i].holder == strategy_.group().rank()) copy(value, held_[i].value, strategy_.stream());
+  }
 }
 
 std::vector<NamedTensor> StrategyValues::variables() const {
@@ -51,8 +91,9 @@ std::vector<NamedTensor> StrategyValues::variables() const {
 
 std::vector<NamedTensor> StrategyValues::optimizer_state() const {
   std::vector<NamedTensor> tensors;
+  auto next = of_held_.begin();
   for (OptimizerState& state : strategy_.store().optimizer_state())
-    tensors.push_back({std::move(state.name), state.value});
+    tensors.push_back({std::move(state.name), state.holder.value_or(0) == 0 ? state.value : (next++)->view()});
   return tensors;
 }
 
@@ -60,10 +101,13 @@ void StrategyValues::set(std::span<const NamedTensor> homes, std::span<const Ten
   for (std::size_t i = 0; i < values.size(); ++i) {
     const TensorView& home = homes[i].value;
     copy(values[i].view(), home, home.device() == DeviceKind::cpu ? host_stream() : strategy_.stream());
+    const auto is_home = [&](const Tensor& held) { return held.view().data() == home.data(); };
+    held_was_set_ |= std::ranges::any_of(of_held_, is_home);
   }
 }
 
 void StrategyValues::spread(const Here& here) {
+  if (!strategy_.store().held_values().empty()) spread_held(here);
   strategy_.rebroadcast(here);
   if (combined_.empty()) return;
   combined_ = strategy_.extended().broadcast_to(PerReplica{combined_}, here).value();

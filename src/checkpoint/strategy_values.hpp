@@ -17,11 +17,12 @@ class StrategyValues {
   /// ContextError if a variable has no memory yet. `strategy` must outlive it.
   StrategyValues(Strategy& strategy, const Here& here);
 
-  /// COLL, directly after an agreement. The values of the sync-on-read variables, as a read combines them. The mean of
-  /// equal values is that value, whatever the number of ranks.
+  /// COLL, directly after an agreement. The values of the sync-on-read variables, as a read combines them, and the
+  /// optimizer state that one rank alone holds. The mean of equal values is that value, whatever the number of ranks.
   void combine(const Here& here);
 
-  /// LOCAL. The variables, and the optimizers' state: where their values lie, for a file to be written or read.
+  /// LOCAL, on the chief. The variables, and the optimizers' state: where their values lie, for a file to be written or
+  /// read.
   std::vector<NamedTensor> variables() const;
   std::vector<NamedTensor> optimizer_state() const;
 
@@ -32,10 +33,17 @@ class StrategyValues {
   void spread(const Here& here);
 
  private:
+  void combine_sync_on_read(const Here& here);
+  void gather_held(const Here& here);
+  void spread_held(const Here& here);
+
   Strategy& strategy_;
   std::vector<Variable> variables_;     ///< in the order of their creation
   std::vector<Variable> sync_on_read_;  ///< of these
   std::vector<Tensor> combined_;        ///< their values
+  std::vector<OptimizerState> held_;    ///< the state that another rank than the chief holds alone
+  std::vector<Tensor> of_held_;         ///< its values, on the host of the chief
+  bool held_was_set_ = false;           ///< on the chief
 };
 
 /// COLL. Does `work` on the chief while the others wait. If it fails there, it fails on all.

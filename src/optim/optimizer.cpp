@@ -87,9 +87,19 @@ Optimizer::~Optimizer() = default;
 void Optimizer::prepare(Strategy& strategy, const VariableList& variables, Here here) const {
   const std::vector<Variable> list{variables.begin(), variables.end()};
   for (const Variable& variable : list) detail::require_applicable({"prepare", here}, strategy, variable);
-  for (const FlatRange& range : strategy.store().ranges(list, here))
-    for (const std::string_view slot : slots()) (void)range.slot(slot);
+  for (const FlatRange& range : strategy.store().ranges(list, here)) prepare_slots(range, strategy.group().rank());
   (void)strategy.store().counter(counter_);
+}
+
+/// Makes the slots of `range`, or notes what another rank makes.
+void Optimizer::prepare_slots(const FlatRange& range, int rank) const {
+  for (const std::string_view slot : slots()) {
+    if (range.is_held_by(rank)) {
+      (void)range.slot(slot);
+    } else {
+      range.note_slot(slot);
+    }
+  }
 }
 
 std::int64_t Optimizer::steps(Strategy& strategy) const {
@@ -132,7 +142,9 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
       .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
   for (const detail::RangeUpdate& each : plan.updates()) {
     step.weight_decay = each.decayed ? rules_.weight_decay : 0;
-    if (each.slices && !each.decayed && keeps_zero_gradients()) {
+    if (!each.range.is_held_by(plan.rank())) {
+      prepare_slots(each.range, plan.rank());
+    } else if (each.slices && !each.decayed && keeps_zero_gradients()) {
       const detail::RowSums& named = rows[*each.slices];
       for (const detail::RowRun& run : named.runs)
         update(*kernels_, part_of(each.range, run.first * named.row_size, run.count * named.row_size), step);
@@ -141,6 +153,20 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
     }
   }
   ++made;
+}
+
+/// Where one rank alone has updated variables, the others get their values from it.
+void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions) {
+  const Plan& plan = *plan_;
+  std::exception_ptr failure;
+  try {
+    step(divisor, rows);
+  } catch (...) {
+    if (plan.held_values().empty()) throw;
+    failure = std::current_exception();  // the others wait for what this rank holds
+  }
+  for (const auto& [holder, values] : plan.held_values()) reductions.broadcast(values, holder);
+  if (failure) std::rethrow_exception(failure);
 }
 
 void AgreedStep::ready(const Variable& variable) {
@@ -158,7 +184,7 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
   // Range by range, because each is one piece of memory and so is reduced in place.
   for (const FlatRange& range : plan.dense_ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
-  step(sums ? weight_of(*sums) : 1, rows);
+  step_and_send(sums ? weight_of(*sums) : 1, rows, reductions);
 }
 
 /// Lets the ranks compute what they have agreed on. If that fails here, takes part in the sums that the others wait
@@ -194,7 +220,8 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Cross
     sums = {};
     return;
   }
-  step(weight_of(sums));
+  if (plan.held_values().empty()) return step(weight_of(sums));
+  covered.wait_in([&] { step_and_send(weight_of(sums), {}, reductions); });
 }
 
 void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {

@@ -69,7 +69,7 @@ void detail::require_applicable(const Call& call, Strategy& strategy, const Vari
 }
 
 Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, detail::Decay decay, const Here& here)
-    : store_{&strategy.store()} {
+    : store_{&strategy.store()}, rank_{strategy.group().rank()} {
   for (const Gradient& gradient : gradients) {
     detail::require_applicable({detail::apply_call, here}, strategy, gradient.variable);
     homes_.push_back(store_->gradient(gradient.variable, here));
@@ -79,6 +79,8 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, d
   require_no_duplicates({detail::apply_call, here}, variables_);
   ranges_ = store_->ranges(variables_, here);
   dense_ranges_ = store_->ranges(those(dense_), here);
+  for (const FlatRange& range : ranges_)
+    if (range.segment->holder) held_values_[*range.segment->holder].push_back(range.values);
   list_ = list_of(gradients);
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
   plan_pieces();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -65,6 +66,9 @@ class Optimizer::Plan {
   const Variable& variable_of(std::size_t piece) const;
 
   VariableStore& store() const { return *store_; }
+  int rank() const { return rank_; }
+  /// The values of the variables that one rank alone updates, by that rank.
+  const std::map<int, std::vector<TensorView>>& held_values() const { return held_values_; }
   std::span<const TensorView> homes() const { return homes_; }
   bool is_empty() const { return ranges_.empty(); }
   std::span<const FlatRange> dense_ranges() const { return dense_ranges_; }
@@ -79,11 +83,13 @@ class Optimizer::Plan {
   void plan_updates(detail::Decay decay);
 
   VariableStore* store_;
+  int rank_;
   std::vector<Variable> variables_;  ///< kept alive, so that no other variable can get the address of one of them
   std::vector<TensorView> homes_;    ///< their gradients in the store
   std::vector<std::size_t> dense_, sparse_;  ///< the variables whose gradients are dense, and slices
   std::vector<FlatRange> ranges_;
   std::vector<FlatRange> dense_ranges_;
+  std::map<int, std::vector<TensorView>> held_values_;
   std::vector<std::size_t> pieces_;                      ///< the number of each dense one in the order of memory
   std::vector<std::vector<std::int64_t>> piece_counts_;  ///< in each dense range
   std::vector<detail::RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay

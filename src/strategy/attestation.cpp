@@ -92,7 +92,7 @@ Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadV
     add_variable(variable);
   }
   for (const OptimizerState& state : store.optimizer_state())
-    add(fmt::format("optimizer state '{}'", state.name), state.value);
+    if (!state.holder) add(fmt::format("optimizer state '{}'", state.name), state.value);
 }
 
 void Attestation::add(std::string name, const TensorView& value) {

@@ -205,6 +205,7 @@ void Strategy::rebroadcast(Here here) {
   const std::vector<TensorView> state = core_->store.optimizer_values();
   values.insert(values.end(), state.begin(), state.end());
   if (!values.empty()) core_->reductions->broadcast(values, 0);
+  for (const auto& [holder, held] : core_->store.held_values()) core_->reductions->broadcast(held, holder);
 }
 
 void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {

@@ -34,6 +34,10 @@ TensorView FlatRange::slot(std::string_view name) const {
   return slot.view().slice(first, values.count());
 }
 
+void FlatRange::note_slot(std::string_view name) const {
+  segment->slots.try_emplace(std::string{name});
+}
+
 std::string VariableStore::unique_name(const std::string& asked) const {
   std::string name = asked;
   for (int suffix = 1; names_.contains(name); ++suffix) name = fmt::format("{}_{}", asked, suffix);
@@ -62,12 +66,13 @@ VariableStore::Layout VariableStore::layout() const {
     const VariableState& variable = *variables_[i];
     auto found = std::find_if(layout.made.begin(), layout.made.end(), [&](const auto& segment) {
       return segment->dtype == variable.dtype && segment->trainable == variable.trainable &&
-             segment->synchronization == variable.synchronization;
+             segment->synchronization == variable.synchronization && segment->holder == variable.holder;
     });
     if (found == layout.made.end())
       found = layout.made.insert(
-          found, std::make_shared<StoreSegment>(StoreSegment{
-                     stream_, variable.dtype, variable.trainable, variable.synchronization, 0, {}, {}, {}}));
+          found,
+          std::make_shared<StoreSegment>(StoreSegment{
+              stream_, variable.dtype, variable.trainable, variable.synchronization, 0, {}, {}, {}, variable.holder}));
     layout.places[i - sealed_] = {*found, (*found)->count};
     (*found)->count += padded(variable.initial.count(), variable.dtype);
   }
@@ -119,8 +124,16 @@ void VariableStore::reallocate_gradients() {
 std::vector<TensorView> VariableStore::mirrored_values() const {
   std::vector<TensorView> all;
   for (const auto& segment : segments_)
-    if (segment->synchronization == VariableSynchronization::on_write) all.push_back(segment->values.view());
+    if (segment->synchronization == VariableSynchronization::on_write && !segment->holder)
+      all.push_back(segment->values.view());
   return all;
+}
+
+std::map<int, std::vector<TensorView>> VariableStore::held_values() const {
+  std::map<int, std::vector<TensorView>> by_holder;
+  for (const auto& segment : segments_)
+    if (segment->holder) by_holder[*segment->holder].push_back(segment->values.view());
+  return by_holder;
 }
 
 std::int64_t& VariableStore::counter(std::string_view name) {
@@ -139,9 +152,13 @@ std::vector<OptimizerState> VariableStore::optimizer_state() const {
   for (const auto& variable : variables_) {
     if (!variable->segment) continue;
     const std::int64_t count = element_count(variable->shape);
-    for (const auto& [slot, values] : variable->segment->slots)
-      all.push_back({fmt::format("{}@{}", variable->name, slot),
-                     values.view().slice(variable->offset, count).reshaped(variable->shape)});
+    for (const auto& [slot, values] : variable->segment->slots) {
+      const bool is_here = values.count() == variable->segment->count;
+      const TensorView value =
+          is_here ? values.view().slice(variable->offset, count).reshaped(variable->shape)
+                  : TensorView{nullptr, variable->shape, variable->dtype, variable->segment->values.device()};
+      all.push_back({fmt::format("{}@{}", variable->name, slot), value, variable->holder});
+    }
   }
   for (const auto& [name, value] : counters_) all.push_back({name, value.view()});
   return all;
@@ -150,7 +167,8 @@ std::vector<OptimizerState> VariableStore::optimizer_state() const {
 std::vector<TensorView> VariableStore::optimizer_values() const {
   std::vector<TensorView> all;
   for (const auto& segment : segments_)
-    for (const auto& [slot, values] : segment->slots) all.push_back(values.view());
+    for (const auto& [slot, values] : segment->slots)
+      if (!segment->holder) all.push_back(values.view());
   for (const auto& [name, value] : counters_) all.push_back(value.view());
   return all;
 }

@@ -132,6 +132,17 @@ bool TowerCall::divides() const {
   return replicas() > 1 && model_.options.reduction != LossReduction::sum;
 }
 
+/// The rank that alone updates the variable of that number; none if every rank does.
+std::optional<int> TowerCall::holder_of(std::int64_t number) const {
+  if (replicas() == 1) return std::nullopt;
+  switch (model_.options.placement) {
+    case VariablePlacement::mirrored: break;
+    case VariablePlacement::chief: return 0;
+    case VariablePlacement::round_robin: return static_cast<int>(number % replicas());
+  }
+  return std::nullopt;
+}
+
 MirroredVariable TowerCall::variable(VariableOptions options, const std::function<Tensor()>& initial,
                                      const Here& here) {
   const std::string name = options.name;
@@ -141,6 +152,8 @@ MirroredVariable TowerCall::variable(VariableOptions options, const std::functio
     throw InvalidArgument{fmt::format("Tower::variable: '{}' is the name of an accumulator", name)};
   if (const auto* const made = find(model_.variables, name)) return *made;
   const MirroredVariable variable = context_.strategy().create_variable(std::move(options), initial, here);
+  // Before it has memory, which is laid out by holder.
+  variable.state().holder = holder_of(std::ssize(model_.variables));
   model_.variables.emplace_back(name, variable);
   context_.merge_call([&](Strategy& strategy) { strategy.seal(here); }, {}, here);
   return variable;

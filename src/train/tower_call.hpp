@@ -49,6 +49,7 @@ class TowerCall {
 
  private:
   struct Stage;
+  std::optional<int> holder_of(std::int64_t number) const;
   void agree(const Stage& stage);
   Stage end_of(const EstimatorSpec& spec) const;
   std::vector<std::int64_t> sum_kinds(std::span<const TowerGradient> gradients);

@@ -129,6 +129,9 @@ struct GradientComputation {
 /// together, for an index that is no row of the variable, for slices in the store's memory for gradients, and for
 /// slices that a GradientComputation should write.
 ///
+/// A variable that one rank alone updates (VariablePlacement) has its slots there. That rank sends the others the new
+/// value, so all have the bytes that they would have computed. The sums of gradients are made on every rank.
+///
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
 class Optimizer {
@@ -254,6 +257,8 @@ class Optimizer {
                        CrossDeviceOps& reductions);
   void compute_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions,
                         MeetingPoint::Covered& covered);
+  void prepare_slots(const FlatRange& range, int rank) const;
+  void step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions);
   void step(double divisor, std::span<const detail::RowSums> rows = {});
   double clip_factor();
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -31,7 +32,8 @@ struct StoreSegment {
   std::int64_t count;
   Tensor values;
   Tensor gradients;                     ///< empty if not trainable
-  std::map<std::string, Tensor> slots;  ///< by name; each made on first use
+  std::map<std::string, Tensor> slots;  ///< by name; each made on first use, and empty where another rank holds it
+  std::optional<int> holder = {};       ///< as in VariableState
 };
 
 struct VariableState {
@@ -41,6 +43,7 @@ struct VariableState {
   bool trainable;
   VariableSynchronization synchronization;  ///< on_write or on_read
   VariableAggregation aggregation;
+  std::optional<int> holder = {};         ///< the only rank that updates it and has its slots; empty: every rank
   const VariableStore* owner;             ///< the store of the strategy that made it; only compared, never followed
   std::shared_ptr<Strategy*> strategy;    ///< where that strategy is now; holds null once it is gone
   Tensor initial;                         ///< until the variable is sealed
@@ -60,14 +63,22 @@ struct FlatRange {
   /// The stream for work on the range.
   Stream& stream() const { return *segment->stream; }
 
-  /// The same range of the optimizer slot `name`, which is made, as zeros, on first use.
+  /// Whether `rank` updates the variables and has their slots.
+  bool is_held_by(int rank) const { return segment->holder.value_or(rank) == rank; }
+
+  /// The same range of the optimizer slot `name`, which is made, as zeros, on first use. On a rank that holds the
+  /// range.
   TensorView slot(std::string_view name) const;
+
+  /// Says on another rank that there is such a slot, so that all ranks know what the holder has.
+  void note_slot(std::string_view name) const;
 };
 
 /// A piece of optimizer state: one slot's part for one variable, or a counter.
 struct OptimizerState {
-  std::string name;  ///< "w@momentum", "optimizer@steps"
-  TensorView value;
+  std::string name;                ///< "w@momentum", "optimizer@steps"
+  TensorView value;                ///< without memory on ranks that do not hold it
+  std::optional<int> holder = {};  ///< the only rank that holds it; empty: every rank
 };
 
 /// The variables of one strategy. Every method is LOCAL: the strategy makes the agreements.
@@ -102,8 +113,11 @@ class VariableStore {
   /// Moves the gradients of the last `seal` to memory that the store allocates. They are zeros again.
   void reallocate_gradients();
 
-  /// The flat values of all sealed mirrored variables.
+  /// The flat values of the sealed mirrored variables that every rank updates.
   std::vector<TensorView> mirrored_values() const;
+
+  /// Those of the variables that one rank alone updates, by that rank.
+  std::map<int, std::vector<TensorView>> held_values() const;
 
   /// An integer that optimizers keep besides their slots, such as the number of steps made. It is made, as 0, on first
   /// use. The reference stays valid as long as the store.
@@ -116,7 +130,7 @@ class VariableStore {
   /// counters.
   std::vector<OptimizerState> optimizer_state() const;
 
-  /// The same state as a few pieces of flat memory.
+  /// The same state as a few pieces of flat memory, without what one rank alone holds.
   std::vector<TensorView> optimizer_values() const;
 
   /// Where to write the gradient of a trainable variable. ContextError before it is sealed; InvalidArgument if it is
