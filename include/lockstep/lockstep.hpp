@@ -67,6 +67,7 @@
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/tensor/sparse_tensor.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/train/batch_rows.hpp>
 #include <lockstep/train/dataset_iterator.hpp>
 #include <lockstep/train/distribute.hpp>
 #include <lockstep/train/estimator_spec.hpp>

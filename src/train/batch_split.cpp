@@ -1,5 +1,7 @@
 #include "train/batch_split.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -9,16 +11,25 @@
 namespace lockstep::detail {
 namespace {
 
-/// The number of rows of each leaf; nothing if there are no leaves.
-std::optional<std::int64_t> rows_of(const std::vector<Leaf>& leaves, std::string_view what) {
+const Shape& shape_of(const RowTensors::value_type& tensor) {
+  if (const auto* const dense = std::get_if<Tensor*>(&tensor)) return (*dense)->shape();
+  return std::get<SparseTensor*>(tensor)->dense_shape;
+}
+
+std::string describe(const RowTensors::value_type& tensor) {
+  if (const auto* const dense = std::get_if<Tensor*>(&tensor)) return lockstep::describe((*dense)->view());
+  const SparseTensor& sparse = *std::get<SparseTensor*>(tensor);
+  return fmt::format("sparse {}{}", name_of(sparse.values.dtype()), to_string(sparse.dense_shape));
+}
+
+/// The number of rows of each tensor; nothing if there are none.
+std::optional<std::int64_t> rows_of(const RowTensors& tensors, std::string_view what) {
   std::optional<std::int64_t> rows;
-  for (const Leaf& leaf : leaves) {
-    const auto* const tensor = std::get_if<Tensor>(&leaf);
-    if (!tensor) throw InvalidArgument{fmt::format("{} hold slices; expected tensors", what)};
-    if (tensor->shape().empty())
+  for (const auto& tensor : tensors) {
+    if (shape_of(tensor).empty())
       throw InvalidArgument{fmt::format("{} hold {}; expected tensors of at least one dimension, which is that of rows",
-                                        what, describe(tensor->view()))};
-    const std::int64_t own = tensor->shape().front();
+                                        what, describe(tensor))};
+    const std::int64_t own = shape_of(tensor).front();
     if (rows && own != *rows)
       throw InvalidArgument{fmt::format("{} have entries of {} and of {} rows", what, *rows, own)};
     rows = own;
@@ -35,17 +46,32 @@ Tensor piece_of(const Tensor& tensor, int replica, int replicas) {
 
 }  // namespace
 
-void split_batch(std::vector<Leaf>& features, std::optional<std::vector<Leaf>>& labels, int replica, int replicas) {
-  const auto rows = rows_of(features, "features");
-  const auto of_labels = labels ? rows_of(*labels, "labels") : std::nullopt;
+std::string describe(const RowTensors& tensors) {
+  std::string text;
+  for (const auto& tensor : tensors) text += (text.empty() ? "" : ", ") + describe(tensor);
+  return text.empty() ? "nothing" : text;
+}
+
+void split_batch(const RowTensors& features, const RowTensors& labels, int replica, int replicas, Stream& of_device) {
+  const auto rows = rows_of(features, "features"), of_labels = rows_of(labels, "labels");
   if (rows && of_labels && *rows != *of_labels)
     throw InvalidArgument{fmt::format("features have {} rows and labels {}", *rows, *of_labels)};
-  if (const std::int64_t all = rows ? *rows : of_labels.value_or(0); all % replicas != 0)
-    throw InvalidArgument{
-        fmt::format("Batch size {} needs to be divisible by the number of replicas, which is {}.", all, replicas)};
-  for (Leaf& leaf : features) leaf = piece_of(std::get<Tensor>(leaf), replica, replicas);
-  if (labels)
-    for (Leaf& leaf : *labels) leaf = piece_of(std::get<Tensor>(leaf), replica, replicas);
+  if (replicas == 1) return;
+  for (const RowTensors* const tensors : {&features, &labels})
+    for (const auto& tensor : *tensors)
+      if (std::holds_alternative<Tensor*>(tensor) && shape_of(tensor).front() % replicas != 0)
+        throw InvalidArgument{fmt::format("Batch size {} needs to be divisible by the number of replicas, which is {}.",
+                                          shape_of(tensor).front(), replicas)};
+  for (const RowTensors* const tensors : {&features, &labels})
+    for (const auto& tensor : *tensors) {
+      if (const auto* const dense = std::get_if<Tensor*>(&tensor)) {
+        **dense = piece_of(**dense, replica, replicas);
+      } else {
+        SparseTensor& sparse = *std::get<SparseTensor*>(tensor);
+        sparse = lockstep::piece_of(sparse, replica, replicas,
+                                    sparse.values.device() == DeviceKind::cpu ? host_stream() : of_device);
+      }
+    }
 }
 
 }  // namespace lockstep::detail

@@ -39,13 +39,6 @@ std::string text_of(const ReplicateOptions& options) {
   return fmt::format("losses reduced as {}, variables {}", name_of(options.reduction), name_of(options.placement));
 }
 
-std::string text_of(const std::vector<Leaf>& leaves) {
-  std::string text;
-  for (const Leaf& leaf : leaves)
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", describe(std::get<Tensor>(leaf).view()));
-  return text.empty() ? "nothing" : text;
-}
-
 }  // namespace
 
 ReplicatedTowers::ReplicatedTowers(Strategy& strategy, const ReplicateOptions& options)
@@ -58,16 +51,15 @@ ReplicatedTowers::ReplicatedTowers(Strategy& strategy, const ReplicateOptions& o
 
 ReplicatedTowers::~ReplicatedTowers() = default;
 
-EstimatorSpec ReplicatedTowers::call(Mode mode, Batch& batch, const std::function<EstimatorSpec(Tower&)>& model_fn,
-                                     const Here& here) {
+EstimatorSpec ReplicatedTowers::call(Mode mode, const Batch& batch,
+                                     const std::function<EstimatorSpec(Tower&)>& model_fn, const Here& here) {
   EstimatorSpec spec;
   state_->extended->strategy().run(
       [&](ReplicaContext& context) {
-        std::string text = fmt::format("{} of ", name_of(mode));
-        split_batch(batch.features, batch.labels, context.replica_id_in_sync_group(), context.num_replicas_in_sync());
-        text +=
-            fmt::format("{} and {}{} for each replica, {}", text_of(batch.features),
-                        batch.labels ? text_of(*batch.labels) : "no labels", batch.structure, text_of(state_->options));
+        const std::string text = fmt::format("{} of {} and {},{}, {}", name_of(mode), describe(batch.features),
+                                             describe(batch.labels), batch.structure, text_of(state_->options));
+        split_batch(batch.features, batch.labels, context.replica_id_in_sync_group(), context.num_replicas_in_sync(),
+                    context.strategy().stream());
         context.strategy().agree(TagKind::merge, here, text);
         TowerCall call{*state_, context, mode, here};
         spec = call.finish(model_fn);

@@ -178,6 +178,38 @@ TEST_CASE("maps and structs are cut into equal pieces along their rows, and labe
   CHECK(calls == 2);
 }
 
+TEST_CASE("sparse tensors are cut unevenly, the larger pieces first", "[J-12]") {
+  // Row i has the element i + 1, and the rows are one more than the replicas divide.
+  const auto rows = static_cast<std::int64_t>(2 * ranks() + 1);
+  std::vector<float> values;
+  std::vector<std::int64_t> indices;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    values.push_back(static_cast<float>(row + 1));
+    indices.insert(indices.end(), {row, row % 3});
+  }
+  const SparseTensor whole{Tensor::from(indices, {rows, 2}), Tensor::from(values, {rows}), {rows, 3}};
+  using Sparse = std::map<std::string, SparseTensor>;
+  const auto check = [&](Tower&, const Sparse& features, const std::optional<std::vector<SparseTensor>>& labels) {
+    const SparseTensor& piece = features.at("words");
+    const std::int64_t mine = rank() == 0 ? 3 : 2, first = rank() == 0 ? 0 : 2 * rank() + 1;
+    CHECK(piece.dense_shape == Shape{mine, 3});
+    CHECK(piece.values.to_vector<float>().at(0) == static_cast<float>(first + 1));
+    CHECK(piece.indices.to_vector<std::int64_t>().at(0) == 0);
+    CHECK(piece.indices.to_vector<std::int64_t>().at(1) == first % 3);
+    CHECK(labels->at(0).values.count() == mine);
+    return EstimatorSpec{};
+  };
+  auto model = replicated<Sparse, std::vector<SparseTensor>>(runtime().strategy(), check);
+  model({{"words", whole}}, std::vector{whole}, Mode::train);
+  SparseTensor outside = whole;
+  outside.dense_shape[1] = 1;
+  if (ranks() == 1) return;
+  expect_error<InvalidArgument>("index [1, 1] is outside of a sparse [" + std::to_string(rows) + ", 1]",
+                                [&](bool wrong) {
+                                  model({{"words", wrong ? outside : whole}}, std::vector{whole}, Mode::train);
+                                });
+}
+
 TEST_CASE("a batch that does not divide, or whose parts have different rows, is refused before the model is called",
           "[J-10][J-11][J-14]") {
   const auto never = [](Tower&, const Tensor&, const auto& labels) {
@@ -216,9 +248,11 @@ TEST_CASE("the ranks agree on the mode and on the batch", "[J-7]") {
                                 [&](bool wrong) { program.call(counting(), wrong ? Mode{7} : Mode::predict); });
   if (ranks() == 1) return;
   CHECK_THAT(mismatch_of([&] { program.call(counting(), odd_one() ? Mode::predict : Mode::evaluate); }),
-             Catch::Contains("with Mode::predict of f32[1] and no labels") && Catch::Contains("Mode::evaluate of "));
+             Catch::Contains("with Mode::predict of f32[" + std::to_string(ranks()) + "] and nothing") &&
+                 Catch::Contains("Mode::evaluate of "));
   CHECK_THAT(mismatch_of([&] { program.call(counting(odd_one() ? 2 : 1)); }),
-             Catch::Contains("Mode::train of f32[2]") && Catch::Contains("Mode::train of f32[1]"));
+             Catch::Contains("train of f32[" + std::to_string(2 * ranks()) + "]") &&
+                 Catch::Contains("train of f32[" + std::to_string(ranks()) + "]"));
   expect_in_step();
   CHECK(program.value() == 10 - static_cast<float>(triangle()));
 }

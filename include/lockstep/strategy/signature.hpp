@@ -13,6 +13,7 @@
 
 #include <lockstep/strategy/same_on_all.hpp>
 #include <lockstep/strategy/variable.hpp>
+#include <lockstep/tensor/sparse_tensor.hpp>
 #include <lockstep/values/locality.hpp>
 #include <lockstep/values/nest.hpp>
 
@@ -30,7 +31,8 @@ std::string operand_text(const Variable& variable);
 template <class T>
 struct Signature {
   /// Whether all values of T have the same signature.
-  static constexpr bool constant = !std::same_as<T, Tensor> && !std::same_as<T, IndexedSlices> && !NestedStruct<T> &&
+  static constexpr bool constant = !std::same_as<T, Tensor> && !std::same_as<T, IndexedSlices> &&
+                                   !std::same_as<T, SparseTensor> && !NestedStruct<T> &&
                                    !std::derived_from<T, Variable>;
 
   static void append(const T& value, std::string& text, Optionals optionals) {
@@ -42,6 +44,9 @@ struct Signature {
     } else if constexpr (std::same_as<T, IndexedSlices>) {
       text += name_of(value.values.dtype());
       text += " slices";
+    } else if constexpr (std::same_as<T, SparseTensor>) {
+      text += name_of(value.values.dtype());
+      text += " sparse tensor";
     } else if constexpr (NestedStruct<T>) {
       text += '(';
       std::apply([&](auto... member) { ((append_signature(value.*member, text, optionals), text += ' '), ...); },

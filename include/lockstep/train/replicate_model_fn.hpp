@@ -13,9 +13,9 @@
 #include <vector>
 
 #include <lockstep/strategy/strategy.hpp>
+#include <lockstep/train/batch_rows.hpp>
 #include <lockstep/train/estimator_spec.hpp>
 #include <lockstep/train/tower.hpp>
-#include <lockstep/values/nest.hpp>
 
 namespace lockstep {
 
@@ -59,13 +59,13 @@ class ReplicatedTowers {
   ReplicatedTowers(Strategy& strategy, const ReplicateOptions& options);
   ~ReplicatedTowers();
 
-  /// A batch: its leaves, which become this rank's piece before the model function is called, and how they are nested.
+  /// A batch, of which each tensor becomes this rank's piece before the model function is called.
   struct Batch {
-    std::vector<Leaf> features;
-    std::optional<std::vector<Leaf>> labels;
-    std::string structure;
+    RowTensors features, labels;
+    std::string structure;  ///< how they are nested
   };
-  EstimatorSpec call(Mode mode, Batch& batch, const std::function<EstimatorSpec(Tower&)>& model_fn, const Here& here);
+  EstimatorSpec call(Mode mode, const Batch& batch, const std::function<EstimatorSpec(Tower&)>& model_fn,
+                     const Here& here);
   void reset_metrics();
   std::vector<MirroredVariable> variables() const;
 
@@ -78,7 +78,7 @@ class ReplicatedTowers {
 }  // namespace detail
 
 /// What replicate_model_fn returns. Move-only. Its variables belong to the strategy, and stay when it goes.
-template <Reducible F, Reducible L, std::copy_constructible P = NoParams>
+template <BatchOfRows F, BatchOfRows L, std::copy_constructible P = NoParams>
 class ReplicatedModel {
  public:
   using Fn = std::function<EstimatorSpec(Tower&, const F&, const std::optional<L>&, P&)>;
@@ -106,19 +106,15 @@ class ReplicatedModel {
   /// in which of them have a loss. After an error the next call is in step.
   EstimatorSpec operator()(const F& features, const std::optional<L>& labels, Mode mode, const P& params = {},
                            Here here = Here::current()) {
-    detail::ReplicatedTowers::Batch batch{detail::leaves_of(features), {}, detail::structure_of(features)};
-    if (labels) {
-      batch.labels = detail::leaves_of(*labels);
-      batch.structure += detail::structure_of(*labels);
-    }
-    const auto model_fn = [&](Tower& tower) {
-      P own = params;
-      const F features_piece = detail::with_leaves(features, batch.features);
-      std::optional<L> labels_piece;
-      if (labels) labels_piece = detail::with_leaves(*labels, *batch.labels);
-      return fn_(tower, features_piece, labels_piece, own);
-    };
-    return towers_->call(mode, batch, model_fn, here);
+    F own_features = features;
+    std::optional<L> own_labels = labels;
+    P own_params = params;
+    detail::ReplicatedTowers::Batch batch{.structure = detail::structure_of(features) + " and"};
+    detail::append_tensors(own_features, batch.features);
+    if (own_labels) detail::append_tensors(*own_labels, batch.labels);
+    batch.structure += own_labels ? detail::structure_of(*own_labels) : " no labels";
+    return towers_->call(
+        mode, batch, [&](Tower& tower) { return fn_(tower, own_features, own_labels, own_params); }, here);
   }
 
   /// LOCAL; call it on every rank, in cross-replica or default context. Sets the accumulators of the model's towers to
@@ -137,7 +133,7 @@ class ReplicatedModel {
 /// LOCAL; call it on every rank, with the same options. Makes `fn` a function of global batches with features F, labels
 /// L and parameters P. The strategy must outlive it, and may be moved. The chief logs one line. InvalidArgument for
 /// LossReduction::none.
-template <Reducible F, Reducible L, std::copy_constructible P = NoParams, ModelFunctionFor<F, L, P> ModelFn>
+template <BatchOfRows F, BatchOfRows L, std::copy_constructible P = NoParams, ModelFunctionFor<F, L, P> ModelFn>
 ReplicatedModel<F, L, P> replicate_model_fn(Strategy& strategy, ModelFn fn, const ReplicateOptions& options = {}) {
   if constexpr (std::is_invocable_v<ModelFn&, Tower&, const F&, const std::optional<L>&, P&>) {
     return {strategy, std::move(fn), options};
