@@ -11,14 +11,20 @@ using namespace lockstep::test;
 
 namespace {
 
-/// What the program says on its last line.
-std::string train_on(int ranks, const std::filesystem::path& checkpoint) {
-  const char* const program = std::getenv("LOCKSTEP_EXAMPLE_SEQUENCES");
+/// Runs the example whose path is in `variable`.
+Outcome run_example(const char* variable, int ranks, const std::filesystem::path& argument) {
+  const char* const program = std::getenv(variable);
   REQUIRE(program);
-  const Outcome outcome = run_command({"mpirun", "-n", std::to_string(ranks), program, checkpoint.string()},
-                                      {.environment = mpi_environment()});
+  Outcome outcome = run_command({"mpirun", "-n", std::to_string(ranks), program, argument.string()},
+                                {.environment = mpi_environment()});
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
+  return outcome;
+}
+
+/// What the program says on its last line.
+std::string train_on(int ranks, const std::filesystem::path& checkpoint) {
+  const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_SEQUENCES", ranks, checkpoint);
   CHECK(lines_starting_with(outcome.out, "epoch 1: ").size() == 1);  // of the chief alone
   return last_line(outcome.out);
 }
@@ -36,4 +42,25 @@ TEST_CASE("the own model of the example learns its sequences, with the same weig
   CHECK(constant == Approx(0.1).margin(0.002));
   CHECK(on_two == on_one);
   CHECK(read_file(folder.path() / "two") == read_file(folder.path() / "one"));
+}
+
+TEST_CASE("the model function of the example classifies images, with a line of the chief on its placement", "[J-8]") {
+  const char* const data = std::getenv("LOCKSTEP_SMALL_DATA");
+  REQUIRE(data);
+  for (const int ranks : {1, 2}) {
+    const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_ESTIMATOR", ranks, data);
+    double loss = 0, accuracy = 0;
+    int predictions = 0;
+    INFO(outcome.out);
+    REQUIRE(std::sscanf(last_line(outcome.out).c_str(), "train loss %lf, test accuracy %lf, %d predictions", &loss,
+                        &accuracy, &predictions) == 3);
+    CHECK(loss < 1);
+    CHECK(accuracy > 0.7);
+    CHECK(predictions == 100);
+    const std::string replicas = ranks == 1 ? "1 replica: " : "2 replicas: ";
+    CHECK(lines_starting_with(outcome.err, "[rank 0] info: replicating the model_fn across " + replicas +
+                                               "losses reduced as sum, variables mirrored")
+              .size() == 1);
+    CHECK(outcome.err.find("[rank 1] info: replicating") == std::string::npos);
+  }
 }
