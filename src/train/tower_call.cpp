@@ -86,10 +86,10 @@ std::string_view name_of(Mode mode) {
   throw InvalidArgument{fmt::format("mode {} is none of train, evaluate, predict", static_cast<int>(mode))};
 }
 
-/// Where in its call a tower is, and with what: what must be the same on every rank.
+/// Where in its call a tower is, and with what: what must be the same on every rank. The agreements are numbered, so
+/// ranks in a call of an optimizer are in the call of the same number.
 struct TowerCall::Stage {
-  std::int64_t optimizer_calls = 0;  ///< before this stage
-  std::int64_t at_end = 0;           ///< 1 after the model function, 0 in a call of an optimizer
+  std::int64_t at_end = 0;  ///< 1 after the model function, 0 in a call of an optimizer
   std::int64_t accumulators = 0;
   ComparedText variables, loss, metrics;
 };
@@ -108,7 +108,7 @@ Verdict judge_stages(std::span<const Stage> stages, std::span<const std::string>
   const auto verdict = [&](std::string sentence) {
     return Verdict{static_cast<int>(rank), ExitCode::mismatch, false, std::move(sentence)};
   };
-  if (first.optimizer_calls != other.optimizer_calls || first.at_end != other.at_end) return verdict(same_calls);
+  if (first.at_end != other.at_end) return verdict(same_calls);
   if (first.variables.digest != other.variables.digest)
     return verdict(fmt::format("{} {} has gradients of {}; {} of {}", same_calls, names[rank], other.variables.shown,
                                names[0], first.variables.shown));
@@ -201,7 +201,7 @@ std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const TowerGradient> gr
 }
 
 std::vector<Gradient> TowerCall::complete(std::span<const TowerGradient> gradients) {
-  Stage stage{.optimizer_calls = optimizer_calls_++};
+  Stage stage;
   stage.variables.set(list_of(gradients));
   agree(stage);
   const std::vector<std::int64_t> kinds = sum_kinds(gradients);
@@ -240,7 +240,7 @@ EstimatorSpec TowerCall::finish(const std::function<EstimatorSpec(Tower&)>& mode
 }
 
 TowerCall::Stage TowerCall::end_of(const EstimatorSpec& spec) const {
-  Stage stage{.optimizer_calls = optimizer_calls_, .at_end = 1};
+  Stage stage{.at_end = 1};
   stage.loss.set(spec.loss ? fmt::format("a loss {}{}", describe(spec.loss->view()),
                                          spec.loss->device() == DeviceKind::cpu ? "" : " on a GPU")
                            : "no loss");

@@ -60,7 +60,6 @@ class TowerCall {
   Mode mode_;
   Here here_;
   OptimizerGuard guard_;
-  std::int64_t optimizer_calls_ = 0;
 };
 
 }  // namespace lockstep::detail

@@ -385,6 +385,7 @@ TEST_CASE("a variable that some towers have no gradient of gets the others', and
   CHECK(program.value(2) == 10);
   CHECK(program.model.variables().at(3).local().to_vector<std::int64_t>() == std::vector<std::int64_t>{1});
   program.call();
+  CHECK(program.value(1) == 10 - 2.5F * static_cast<float>(ranks()));  // with momentum 0.5
   CHECK(program.value(2) == 10);
   program.strategy.attest();
 }
