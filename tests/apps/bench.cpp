@@ -122,12 +122,6 @@ void check_all_reduce(const Benched& benched, int ranks, const std::vector<std::
   }
 }
 
-std::vector<std::string> keys_of(const Json& row) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : row.items()) keys.push_back(key);
-  return keys;
-}
-
 /// As the formulas of the layers give them: 784 * 512 + 512 + …
 const std::map<std::string, int> parameters_of{{"mlp", 669706}, {"convnet", 1199882}, {"gpt", 842496}};
 
