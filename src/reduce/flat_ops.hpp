@@ -94,6 +94,7 @@ class FlatOps : public CrossDeviceOps {
   void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override;
   void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) override;
   void broadcast(std::span<IndexedSlices> slices, int root) override;
+  void all_gather(std::span<Tensor> tensors) override;
 
  protected:
   Communicator& communicator() { return communicator_; }

@@ -46,6 +46,9 @@ class OpsByDevice final : public CrossDeviceOps {
   void broadcast(std::span<IndexedSlices> slices, int root) override {
     by_device(slices, [&](CrossDeviceOps& ops, std::span<IndexedSlices> some) { ops.broadcast(some, root); });
   }
+  void all_gather(std::span<Tensor> tensors) override {
+    by_device(tensors, [&](CrossDeviceOps& ops, std::span<Tensor> some) { ops.all_gather(some); });
+  }
 
  private:
   /// The host's first, complete before the GPU's begin: MPI and NCCL never move tensors at the same time.
@@ -58,19 +61,23 @@ class OpsByDevice final : public CrossDeviceOps {
       if (!some.empty()) body(ops_of(kind), some);
     }
   }
-  template <class Body>
-  void by_device(std::span<IndexedSlices> all, Body&& body) {
+  /// The same for what is replaced.
+  template <class T, class Body>
+  void by_device(std::span<T> all, Body&& body) {
     for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
-      std::vector<IndexedSlices> some;
-      for (const IndexedSlices& slices : all)
-        if (slices.values.device() == kind) some.push_back(slices);
+      std::vector<T> some;
+      for (const T& each : all)
+        if (device_of(each) == kind) some.push_back(each);
       if (some.empty()) continue;
       body(ops_of(kind), some);
       auto next = some.begin();
-      for (IndexedSlices& slices : all)
-        if (slices.values.device() == kind) slices = std::move(*next++);
+      for (T& each : all)
+        if (device_of(each) == kind) each = std::move(*next++);
     }
   }
+
+  static DeviceKind device_of(const Tensor& tensor) { return tensor.device(); }
+  static DeviceKind device_of(const IndexedSlices& slices) { return slices.values.device(); }
 
   CrossDeviceOps& ops_of(DeviceKind kind) { return kind == DeviceKind::cpu ? *host_ : *device_; }
 

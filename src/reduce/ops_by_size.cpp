@@ -36,12 +36,13 @@ class OpsBySize final : public CrossDeviceOps {
 
   void broadcast(std::span<const TensorView> tensors, int root) override { rest_->broadcast(tensors, root); }
 
-  // Ranks may have different numbers of rows, so the bytes of slices choose nothing.
+  // Ranks may have different numbers of rows, so their bytes choose nothing.
   void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override { rest_->all_reduce(op, slices); }
   void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) override {
     rest_->reduce_to_one(op, slices, root);
   }
   void broadcast(std::span<IndexedSlices> slices, int root) override { rest_->broadcast(slices, root); }
+  void all_gather(std::span<Tensor> tensors) override { rest_->all_gather(tensors); }
 
  private:
   CrossDeviceOps& ops_of(const TensorView& tensor) {

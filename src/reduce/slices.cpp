@@ -1,4 +1,4 @@
-// Slices: all ranks' rows, concatenated in rank order.
+// Slices and gathered tensors: all ranks' rows, concatenated in rank order.
 #include <algorithm>
 #include <vector>
 
@@ -16,19 +16,24 @@ std::int64_t rows_of(const IndexedSlices& slices) {
   return slices.indices.count();
 }
 
-Shape with_rows(const IndexedSlices& slices, std::int64_t rows) {
-  Shape shape = slices.values.shape();
+std::int64_t rows_of(const Tensor& tensor) {
+  return tensor.shape()[0];
+}
+
+Shape with_rows(const Tensor& tensor, std::int64_t rows) {
+  Shape shape = tensor.shape();
   shape[0] = rows;
   return shape;
 }
 
-/// COLL. The number of rows that each rank has, as [rank][slices].
-std::vector<std::vector<std::int64_t>> exchange_rows(Communicator& communicator, std::span<const IndexedSlices> all) {
+/// COLL. The number of rows that each rank has, as [rank][slices or tensor].
+template <class T>
+std::vector<std::vector<std::int64_t>> exchange_rows(Communicator& communicator, std::span<T> all) {
   const auto ranks = static_cast<std::size_t>(communicator.size());
   const auto count = static_cast<std::int64_t>(all.size());
   std::vector<std::int64_t> mine(ranks * all.size());
   std::transform(all.begin(), all.end(), mine.begin() + static_cast<std::ptrdiff_t>(all.size()) * communicator.rank(),
-                 rows_of);
+                 [](const T& each) { return rows_of(each); });
   const Tensor table =
       Tensor::copy_of(Tensor::from(mine, {static_cast<std::int64_t>(ranks) * count}).view(), communicator.stream());
   std::vector<std::int64_t> bounds;
@@ -41,18 +46,18 @@ std::vector<std::vector<std::int64_t>> exchange_rows(Communicator& communicator,
 }
 
 /// Where each rank's rows begin in the concatenation.
-std::vector<std::int64_t> row_bounds(const std::vector<std::vector<std::int64_t>>& rows, std::size_t slices) {
+std::vector<std::int64_t> row_bounds(const std::vector<std::vector<std::int64_t>>& rows, std::size_t index) {
   std::vector<std::int64_t> bounds{0};
-  for (const auto& of_rank : rows) bounds.push_back(bounds.back() + of_rank[slices]);
+  for (const auto& of_rank : rows) bounds.push_back(bounds.back() + of_rank[index]);
   return bounds;
 }
 
 /// A tensor for all ranks' rows, with this rank's in place. `collect(flat, bounds)` brings the others.
 template <class Collect>
-Tensor concatenate(Communicator& communicator, const Tensor& mine, const Shape& shape,
-                   std::span<const std::int64_t> row_bounds, Collect&& collect) {
-  const Tensor whole = Tensor::uninitialised(mine.dtype(), shape, communicator.stream());
-  const std::int64_t row = shape[0] == 0 ? 0 : whole.count() / shape[0];
+Tensor concatenate(Communicator& communicator, const Tensor& mine, std::span<const std::int64_t> row_bounds,
+                   Collect&& collect) {
+  const Tensor whole = Tensor::uninitialised(mine.dtype(), with_rows(mine, row_bounds.back()), communicator.stream());
+  const std::int64_t row = whole.count() / row_bounds.back();
   std::vector<std::int64_t> bounds;
   for (const std::int64_t bound : row_bounds) bounds.push_back(bound * row);
   const TensorView flat = whole.view().reshaped({whole.count()});
@@ -63,14 +68,25 @@ Tensor concatenate(Communicator& communicator, const Tensor& mine, const Shape& 
 }
 
 template <class Collect>
-void gather_rows(Communicator& communicator, std::span<IndexedSlices> all, Collect&& collect) {
+void replace_by_whole(Communicator& communicator, Tensor& tensor, std::span<const std::int64_t> row_bounds,
+                      Collect&& collect) {
+  tensor = concatenate(communicator, tensor, row_bounds, collect);
+}
+template <class Collect>
+void replace_by_whole(Communicator& communicator, IndexedSlices& slices, std::span<const std::int64_t> row_bounds,
+                      Collect&& collect) {
+  replace_by_whole(communicator, slices.values, row_bounds, collect);
+  replace_by_whole(communicator, slices.indices, row_bounds, collect);
+}
+
+template <class T, class Collect>
+void gather_rows(Communicator& communicator, std::span<T> all, Collect&& collect) {
   if (all.empty()) return;
   const auto rows = exchange_rows(communicator, all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto bounds = row_bounds(rows, i);
     if (bounds.back() == 0) continue;  // no rank has rows, and every rank knows it
-    all[i].values = concatenate(communicator, all[i].values, with_rows(all[i], bounds.back()), bounds, collect);
-    all[i].indices = concatenate(communicator, all[i].indices, {bounds.back()}, bounds, collect);
+    replace_by_whole(communicator, all[i], bounds, collect);
   }
 }
 
@@ -99,12 +115,18 @@ void detail::FlatOps::broadcast(std::span<IndexedSlices> slices, int root) {
   const auto rows = exchange_rows(communicator(), slices)[static_cast<std::size_t>(root)];
   for (std::size_t i = 0; i < slices.size(); ++i) {
     if (communicator().rank() != root) {
-      slices[i].values = Tensor::uninitialised(slices[i].values.dtype(), with_rows(slices[i], rows[i]), stream());
+      slices[i].values =
+          Tensor::uninitialised(slices[i].values.dtype(), with_rows(slices[i].values, rows[i]), stream());
       slices[i].indices = Tensor::uninitialised(DType::i64, {rows[i]}, stream());
     }
     if (rows[i] == 0) continue;
     FlatOps::broadcast(std::vector{slices[i].values.view(), slices[i].indices.view()}, root);
   }
+}
+
+void detail::FlatOps::all_gather(std::span<Tensor> tensors) {
+  gather_rows(communicator(), tensors,
+              [&](const TensorView& flat, SliceBounds bounds) { communicator().all_gather(flat, bounds).wait(); });
 }
 
 void require_reducible(ReduceOp op, const IndexedSlices& slices) {

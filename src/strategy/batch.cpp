@@ -16,11 +16,15 @@ std::string text_of(const Tensor& tensor) {
   return fmt::format("{}{}", describe(tensor.view()), place_of(tensor.device()));
 }
 
-std::string text_of(const IndexedSlices& slices) {
-  const Shape& shape = slices.values.shape();
+/// "f32[…, 2]"
+std::string text_of_rows(const Tensor& rows) {
   std::string extents = "…";
-  for (std::size_t i = 1; i < shape.size(); ++i) extents += fmt::format(", {}", shape[i]);
-  return fmt::format("slices {}[{}] of {}{}", name_of(slices.values.dtype()), extents, to_string(slices.dense_shape),
+  for (std::size_t i = 1; i < rows.shape().size(); ++i) extents += fmt::format(", {}", rows.shape()[i]);
+  return fmt::format("{}[{}]", name_of(rows.dtype()), extents);
+}
+
+std::string text_of(const IndexedSlices& slices) {
+  return fmt::format("slices {} of {}{}", text_of_rows(slices.values), to_string(slices.dense_shape),
                      place_of(slices.values.device()));
 }
 
@@ -28,6 +32,19 @@ std::string text_of(const IndexedSlices& slices) {
 
 Stream& stream_for(const Tensor& tensor, Stream& of_device) {
   return tensor.device() == DeviceKind::cpu ? host_stream() : of_device;
+}
+
+void require_rows(const Call& call, std::span<const Tensor> tensors) {
+  for (const Tensor& tensor : tensors)
+    if (tensor.shape().empty())
+      throw InvalidArgument{
+          fmt::format("{}{} has no rows; expected one or more dimensions", call.text(), describe(tensor.view()))};
+}
+
+std::string rows_text(std::span<const Tensor> tensors) {
+  std::vector<std::string> texts;
+  for (const Tensor& tensor : tensors) texts.push_back(text_of_rows(tensor) + std::string{place_of(tensor.device())});
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device) {

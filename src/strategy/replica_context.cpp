@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -75,6 +76,19 @@ void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std
   detail::Batch batch{call, op, leaves, strategy().stream()};
   declared_merge(
       batch.text(method, structure), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
+}
+
+void ReplicaContext::gather_leaves(std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here) {
+  const detail::Call call{"all_gather", here};
+  detail::require_current(*this, call);
+  strategy().require_not_captured(here);
+  std::vector<Tensor> tensors;
+  for (const detail::Leaf& leaf : leaves) tensors.push_back(std::get<Tensor>(leaf));
+  detail::require_rows(call, tensors);
+  declared_merge(
+      fmt::format("{}: {}{}", call.name, detail::rows_text(tensors), structure),
+      [&](CrossDeviceOps& reductions) { reductions.all_gather(tensors); }, here);
+  std::ranges::move(tensors, leaves.begin());
 }
 
 std::shared_ptr<detail::StartedReduction> ReplicaContext::start_leaves(ReduceOp op, std::vector<detail::Leaf> leaves,

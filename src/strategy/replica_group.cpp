@@ -46,6 +46,9 @@ class GuardedOps final : public CrossDeviceOps {
   void broadcast(std::span<IndexedSlices> slices, int root) override {
     guard([&] { ops_->broadcast(slices, root); });
   }
+  void all_gather(std::span<Tensor> tensors) override {
+    guard([&] { ops_->all_gather(tensors); });
+  }
 
  private:
   /// What `start` starts.

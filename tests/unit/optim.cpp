@@ -200,6 +200,17 @@ TEST_CASE("a tensor of the store's gradients outlives the strategy") {
   CHECK(value.to_vector<float>() == std::vector<float>{0, 0, 5});
 }
 
+TEST_CASE("a gradient says what it is a gradient for, whether it is dense or slices, which are no tensor") {
+  const GradientValue dense = of({1, 2});
+  CHECK(dense.shape() == Shape{2});
+  CHECK(dense.slices() == nullptr);
+  const GradientValue slices = IndexedSlices{Tensor::zeros(DType::f64, {1, 2}), Tensor::zeros(DType::i64, {1}), {9, 2}};
+  CHECK(slices.shape() == Shape{9, 2});
+  CHECK(slices.dtype() == DType::f64);
+  CHECK(slices.slices()->indices.count() == 1);
+  CHECK_THROWS_WITH(slices.view(), "a gradient of slices f64[1, 2] of [9, 2] is not dense");
+}
+
 TEST_CASE("f64 variables take f64 gradients, beside f32 ones") {
   const auto group = make_local_group();
   Strategy strategy{*group};

@@ -365,6 +365,9 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
     void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override { note_slices(name_of(op), slices); }
     void reduce_to_one(ReduceOp, std::span<IndexedSlices> slices, int) override { note_slices("to", slices); }
     void broadcast(std::span<IndexedSlices> slices, int) override { note_slices("from", slices); }
+    void all_gather(std::span<Tensor> tensors) override {
+      notes.push_back(std::string{own_name} + " gathers " + std::to_string(tensors.size()));
+    }
     std::string_view own_name;
     std::vector<std::string>& notes;
     Packing packs;
@@ -387,11 +390,14 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
   ops->all_reduce(ReduceOp::sum, slices);
   ops->reduce_to_one(ReduceOp::sum, std::span{slices}.first(1), 0);
   ops->broadcast(std::span{slices}.subspan(1, 1), 0);
+  std::vector<Tensor> gathered{slices[1].values, slices[0].values, slices[1].values};
+  ops->all_gather(gathered);
   CHECK(notes == std::vector<std::string>{"host mean f32[2]", "gpu mean f32[1] f32[3]", "gpu to 3 f32[1]",
                                           "host from 2 f32[2]", "gpu started f32[1]", "host started f32[2]",
                                           "host began the mean of f32[2]", "gpu began the mean of f32[1] f32[3]",
                                           "host ended f32[2]", "gpu ended f32[1] f32[3]", "host sum of slices 2",
-                                          "gpu sum of slices 1", "host to of slices 1", "gpu from of slices 1"});
+                                          "gpu sum of slices 1", "host to of slices 1", "gpu from of slices 1",
+                                          "host gathers 1", "gpu gathers 2"});
 }
 
 TEST_CASE("a group of one moves nothing") {
@@ -408,6 +414,9 @@ TEST_CASE("a group of one moves nothing") {
   ops->reduce_to_one(ReduceOp::sum, std::vector{value.view()}, 0);
   ops->broadcast(std::vector{value.view()}, 0);
   CHECK(value.to_vector<float>() == std::vector<float>{1, 2});
+  std::vector<Tensor> rows{value};
+  ops->all_gather(rows);
+  CHECK(rows[0].to_vector<float>() == std::vector<float>{1, 2});
 }
 
 TEST_CASE("work is waited for once") {

@@ -57,6 +57,9 @@ namespace {
 static_assert(Reducible<Metrics> && Reducible<Outer> && Reducible<std::vector<Outer>>);
 static_assert(Reducible<IndexedSlices> && Reducible<std::pair<Tensor, IndexedSlices>>);
 static_assert(!Reducible<Plain> && !Reducible<WithPerReplica>);
+static_assert(Gatherable<Tensor> && Gatherable<std::map<std::string, std::vector<std::pair<Tensor, Tensor>>>>);
+static_assert(!Gatherable<float> && !Gatherable<std::tuple<Tensor, int>> && !Gatherable<IndexedSlices>);
+static_assert(!Gatherable<Metrics> && !Gatherable<std::map<const char*, Tensor>>);
 static_assert(SameOnEveryReplica<Metrics> && !SameOnEveryReplica<WithPerReplica>);
 
 template <class A, class B>

@@ -11,6 +11,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <lockstep/ops/kernels.hpp>
@@ -22,9 +24,36 @@
 
 namespace lockstep {
 
-/// This rank's gradient of `variable`, of the same shape and type.
+namespace detail {
+struct RowSums;
+}
+
+/// A rank's gradient of one variable: a tensor, or those of its rows that are not zero.
+class GradientValue {
+ public:
+  GradientValue(Tensor dense) : value_{std::move(dense)} {}
+  GradientValue(IndexedSlices slices) : value_{std::move(slices)} {}
+
+  /// Null if the gradient is dense.
+  const IndexedSlices* slices() const { return std::get_if<IndexedSlices>(&value_); }
+
+  DType dtype() const { return slices() ? slices()->values.dtype() : dense().dtype(); }
+  /// Of the whole gradient.
+  const Shape& shape() const { return slices() ? slices()->dense_shape : dense().shape(); }
+
+  // Of a dense gradient. InvalidArgument for slices.
+  const Tensor& dense() const;
+  operator const Tensor&() const { return dense(); }
+  std::int64_t count() const { return dense().count(); }
+  TensorView view() const { return dense().view(); }
+
+ private:
+  std::variant<Tensor, IndexedSlices> value_;
+};
+
+/// This rank's gradient of `variable`, of the same shape and type: `{tensor, w}`, or `{slices, w}`.
 struct Gradient {
-  Tensor value;
+  GradientValue value;
   Variable variable;
 };
 
@@ -89,6 +118,16 @@ struct GradientComputation {
 ///
 /// The gradients' memory in the store (VariableStore::gradient) is working memory, and holds the sums afterwards.
 /// Values that live elsewhere are copied there and stay as they are.
+///
+/// Gradients that are IndexedSlices, such as an embedding's, travel as the rows that they name. Each rank may bring
+/// another number of them, or none. Rows of one index are added up in the order of ranks, and of one rank in their
+/// order; so the bits do not depend on how many ranks share the rows. The step then has the bits of one with a dense
+/// gradient that is this sum, also in its norm: a row that nobody names has the gradient zero, which moves it if the
+/// optimizer has momentum, moments or weight decay. Sgd without these visits the named rows alone. The rows are added
+/// up on the host, also for variables on a GPU. MismatchError if one rank brings slices and another a tensor for the
+/// same variable. InvalidArgument, naming the variable, before the agreement, for slices whose parts do not fit
+/// together, for an index that is no row of the variable, for slices in the store's memory for gradients, and for
+/// slices that a GradientComputation should write.
 ///
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
@@ -194,6 +233,10 @@ class Optimizer {
   /// `step` says how to scale it. Must be a function of these and of the slots alone.
   virtual void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) = 0;
 
+  /// Whether `update` leaves alone what has the gradient zero and does not decay. `update` is then called for the named
+  /// rows of such a variable alone.
+  virtual bool keeps_zero_gradients() const { return false; }
+
  private:
   class Plan;
 
@@ -207,10 +250,11 @@ class Optimizer {
 
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients, const Here& here);
   void apply(ReplicaContext& context, const Request& request, const Here& here);
-  void reduce_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions);
+  void reduce_and_step(const Plan& plan, const Request& request, std::vector<IndexedSlices>& slices,
+                       CrossDeviceOps& reductions);
   void compute_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions,
                         MeetingPoint::Covered& covered);
-  void step(double divisor);
+  void step(double divisor, std::span<const detail::RowSums> rows = {});
   double clip_factor();
 
   /// What is known of the last step.

@@ -31,6 +31,7 @@ class Sgd : public Optimizer {
  protected:
   std::vector<std::string_view> slots() const override;
   void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) override;
+  bool keeps_zero_gradients() const override { return momentum_ == 0; }
 
  private:
   double momentum_;

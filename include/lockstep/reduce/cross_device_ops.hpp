@@ -67,6 +67,10 @@ class CrossDeviceOps {
   virtual void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) = 0;
   virtual void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) = 0;
   virtual void broadcast(std::span<IndexedSlices> slices, int root) = 0;
+
+  /// Replaces each tensor by all ranks' rows of it, concatenated in rank order. The first extents may differ by rank
+  /// and may be 0. Blocks the host while they are exchanged.
+  virtual void all_gather(std::span<Tensor> tensors) = 0;
 };
 
 // The implementations. `communicator` must outlive the result.

@@ -115,6 +115,20 @@ class ReplicaContext {
     return all_reduce_called("gradient of all_reduce", op, upstream, here);
   }
 
+  /// COLL, blocking. One merge_call that concatenates every leaf of `nest` over the replicas, along its first dimension
+  /// and in rank order; every rank gets the result, in new memory of the same device. Ranks may bring different numbers
+  /// of rows, including none. MismatchError if structure, types or other extents differ between ranks; InvalidArgument,
+  /// before any communication, for a tensor without dimensions.
+  ///
+  /// Its backward pass needs no method: the gradient with respect to this rank's `nest` is this rank's rows of the sum
+  /// of all ranks' upstream gradients.
+  template <Gatherable Nest>
+  Nest all_gather(const Nest& nest, Here here = Here::current()) {
+    std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
+    gather_leaves(leaves, detail::structure_of(nest), here);
+    return detail::with_leaves(nest, leaves);
+  }
+
   /// LOCAL, anywhere in replica code; returns at once. Does what Strategy::attest does, but at the end of this run and
   /// within the agreement that ends it: no extra message as long as the replicas are equal. Every rank must ask for it
   /// in the same runs with the same variables, else MismatchError at the end. If asked twice, the last call counts. An
@@ -142,6 +156,7 @@ class ReplicaContext {
   void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);
   void all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
                          std::string_view structure, const Here& here);
+  void gather_leaves(std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here);
   std::shared_ptr<detail::StartedReduction> start_leaves(ReduceOp op, std::vector<detail::Leaf> leaves,
                                                          std::string_view structure, const Here& here);
   void forget(const detail::StartedReduction& reduction);

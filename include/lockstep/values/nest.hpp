@@ -1,5 +1,5 @@
-// Walks the leaves of what can be reduced: numbers, tensors and slices, and vectors, tuples, pairs, maps and structs of
-// them.
+// Walks the leaves of what can be reduced or gathered: numbers, tensors and slices, and vectors, tuples, pairs, maps
+// and structs of them.
 #pragma once
 
 #include <concepts>
@@ -25,24 +25,46 @@ template <class T>
 concept ReducibleNumber = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint8_t> ||
     (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8) && !std::same_as<T, wchar_t>);
 
+namespace detail {
+
 template <class T>
-inline constexpr bool is_reducible = ReducibleNumber<T> || std::same_as<T, Tensor> || std::same_as<T, IndexedSlices>;
+inline constexpr bool is_tensor_leaf = std::same_as<T, Tensor>;
 template <class T>
-inline constexpr bool is_reducible<std::vector<T>> = is_reducible<T>;
-template <class K, class T>
-inline constexpr bool is_reducible<std::map<K, T>> = ComparableAcrossRanks<K>&& is_reducible<T>;
-template <class... T>
-inline constexpr bool is_reducible<std::tuple<T...>> = (is_reducible<T> && ...);
-template <class A, class B>
-inline constexpr bool is_reducible<std::pair<A, B>> = is_reducible<A>&& is_reducible<B>;
-template <NestedStruct T>
-inline constexpr bool is_reducible<T> = detail::with_member_types<T>([]<class... M>() {
-  return (is_reducible<M> && ...);
+inline constexpr bool is_leaf = is_tensor_leaf<T> || ReducibleNumber<T> || std::same_as<T, IndexedSlices>;
+
+enum class Leaves { any, tensors };
+
+/// Whether T is such a leaf or a nest of them.
+template <class T, Leaves leaves>
+inline constexpr bool is_nest = leaves == Leaves::any ? is_leaf<T> : is_tensor_leaf<T>;
+template <class T, Leaves leaves>
+inline constexpr bool is_nest<std::vector<T>, leaves> = is_nest<T, leaves>;
+template <class K, class T, Leaves leaves>
+inline constexpr bool is_nest<std::map<K, T>, leaves> = ComparableAcrossRanks<K>&& is_nest<T, leaves>;
+template <class... T, Leaves leaves>
+inline constexpr bool is_nest<std::tuple<T...>, leaves> = (is_nest<T, leaves> && ...);
+template <class A, class B, Leaves leaves>
+inline constexpr bool is_nest<std::pair<A, B>, leaves> = is_nest<A, leaves>&& is_nest<B, leaves>;
+template <NestedStruct T, Leaves leaves>
+inline constexpr bool is_nest<T, leaves> = with_member_types<T>([]<class... M>() {
+  return (is_nest<M, leaves> && ...);
 });
+
+}  // namespace detail
+
+template <class T>
+inline constexpr bool is_reducible = detail::is_nest<T, detail::Leaves::any>;
+template <class T>
+inline constexpr bool is_gatherable = detail::is_nest<T, detail::Leaves::tensors>;
 
 /// What a reduction accepts. The comment below stands on the line that compilers show if a type is refused.
 template <class T>
 concept Reducible = is_reducible<T>;  // float, double, int32_t, int64_t, uint8_t, Tensor; nests; structs with a Nest<T>
+
+/// What a gather accepts: tensors, which keep their type when they get more rows. The ranks' numbers would be no
+/// number, and slices are gathered by their sum.
+template <class T>
+concept Gatherable = is_gatherable<T>;  // Tensor (for a number, one of shape [1]); nests; structs with a Nest<T>
 
 namespace detail {
 

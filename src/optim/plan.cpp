@@ -1,0 +1,223 @@
+#include "optim/plan.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/error.hpp>
+
+#include "reduce/message_plan.hpp"
+#include "tensor/overlap.hpp"
+
+namespace lockstep {
+namespace {
+
+/// "'w' f32[2, 3], 'table' f32[9, 3] by slices": what the ranks compare.
+std::string list_of(std::span<const Gradient> gradients) {
+  if (gradients.empty()) return "no variables";
+  std::string list;
+  for (const auto& [value, variable] : gradients)
+    list += fmt::format("{}{} {}{}{}", list.empty() ? "" : ", ", variable.label(), name_of(variable.dtype()),
+                        to_string(variable.shape()), value.slices() ? " by slices" : "");
+  return list;
+}
+
+/// "f32[2, 3]", "slices f32[1, 3] of [9, 3]".
+std::string describe(const GradientValue& gradient) {
+  const IndexedSlices* const slices = gradient.slices();
+  if (!slices) return describe(gradient.view());
+  return fmt::format("slices {} of {}", describe(slices->values.view()), to_string(slices->dense_shape));
+}
+
+Tensor on_host(const Tensor& tensor) {
+  return tensor.device() == DeviceKind::cpu ? tensor : Tensor::on_host(tensor.view());
+}
+
+void require_no_duplicates(const detail::Call& call, std::span<const Variable> variables) {
+  std::vector<const Variable*> order;
+  for (const Variable& variable : variables) order.push_back(&variable);
+  const auto state = [](const Variable* variable) { return &variable->state(); };
+  std::ranges::sort(order, std::less{}, state);
+  if (const auto twice = std::ranges::adjacent_find(order, {}, state); twice != order.end())
+    throw InvalidArgument{
+        fmt::format("{}variable {} is given twice; add its gradients up", call.text(), (*twice)->label())};
+}
+
+/// Matrices, filters and embeddings decay; biases, and what norms scale and shift by, do not.
+bool is_decayed(const Variable& variable) {
+  return variable.shape().size() >= 2;
+}
+
+}  // namespace
+
+const Tensor& GradientValue::dense() const {
+  if (const auto* const tensor = std::get_if<Tensor>(&value_)) return *tensor;
+  throw InvalidArgument{fmt::format("a gradient of {} is not dense", describe(*this))};
+}
+
+void detail::require_applicable(const Call& call, Strategy& strategy, const Variable& variable) {
+  if (!strategy.extended().variable_created_in_scope(variable))
+    throw InvalidArgument{
+        fmt::format("{}variable {} was not created by {}", call.text(), variable.label(), strategy.name())};
+  if (!variable.trainable())
+    throw InvalidArgument{fmt::format("{}variable {} is not trainable", call.text(), variable.label())};
+  if (variable.dtype() != DType::f32 && variable.dtype() != DType::f64)
+    throw InvalidArgument{fmt::format("{}variable {} is {}{}; expected f32 or f64", call.text(), variable.label(),
+                                      name_of(variable.dtype()), to_string(variable.shape()))};
+}
+
+Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, detail::Decay decay, const Here& here)
+    : store_{&strategy.store()} {
+  for (const Gradient& gradient : gradients) {
+    detail::require_applicable({detail::apply_call, here}, strategy, gradient.variable);
+    homes_.push_back(store_->gradient(gradient.variable, here));
+    variables_.push_back(gradient.variable);
+    (gradient.value.slices() ? sparse_ : dense_).push_back(variables_.size() - 1);
+  }
+  require_no_duplicates({detail::apply_call, here}, variables_);
+  ranges_ = store_->ranges(variables_, here);
+  dense_ranges_ = store_->ranges(those(dense_), here);
+  list_ = list_of(gradients);
+  marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
+  plan_pieces();
+  plan_updates(decay);
+}
+
+bool Optimizer::Plan::is_for(Strategy& strategy, std::span<const Gradient> gradients) const {
+  return store_ == &strategy.store() &&
+         std::ranges::equal(
+             gradients, variables_, {}, [](const Gradient& gradient) { return &gradient.variable.state(); },
+             [](const Variable& variable) { return &variable.state(); }) &&
+         std::ranges::all_of(sparse_, [&](std::size_t i) { return gradients[i].value.slices(); }) &&
+         std::ranges::none_of(dense_, [&](std::size_t i) { return gradients[i].value.slices(); });
+}
+
+void Optimizer::Plan::require_fit(const detail::Call& call, std::span<const Gradient> gradients) const {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const GradientValue& gradient = gradients[i].value;
+    const IndexedSlices* const slices = gradient.slices();
+    const TensorView& home = homes_[i];
+    if (gradient.shape() != home.shape() || gradient.dtype() != home.dtype())
+      throw InvalidArgument{fmt::format("{}variable {} is {}; its gradient is {}", call.text(), variables_[i].label(),
+                                        describe(home), describe(gradient))};
+    // Copying in the order of the list would read what an earlier copy overwrote.
+    const TensorView value = slices ? slices->values.view() : gradient.view();
+    if ((slices || value.data() != home.data()) &&
+        std::ranges::any_of(ranges_, [&](const FlatRange& range) { return overlap(value, range.gradients); }))
+      throw InvalidArgument{
+          fmt::format("{}the gradient of variable {} lies in the store, but where {} gradient belongs", call.text(),
+                      variables_[i].label(), slices ? "a dense" : "another variable's")};
+  }
+}
+
+std::vector<IndexedSlices> Optimizer::Plan::slices_on_host(const detail::Call& call,
+                                                           std::span<const Gradient> gradients) const {
+  std::vector<IndexedSlices> all;
+  for (const std::size_t i : sparse_) {
+    const auto& [values, indices, dense_shape] = *gradients[i].value.slices();
+    all.push_back({on_host(values), on_host(indices), dense_shape});
+    try {
+      require_reducible(ReduceOp::sum, all.back());
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument{
+          fmt::format("{}the gradient of variable {}: {}", call.text(), variables_[i].label(), error.what())};
+    }
+  }
+  return all;
+}
+
+void Optimizer::Plan::require_dense(const detail::Call& call) const {
+  if (!sparse_.empty())
+    throw InvalidArgument{
+        fmt::format("{}the gradient of variable {} is slices; a gradient that is computed after the agreement must "
+                    "be dense",
+                    call.text(), variables_[sparse_.front()].label())};
+}
+
+void Optimizer::Plan::bring_home(std::span<const Gradient> gradients) const {
+  for (const std::size_t i : dense_) copy(gradients[i].value.view(), homes_[i], store_->stream());
+}
+
+std::vector<detail::RowSums> Optimizer::Plan::bring_home(std::span<const IndexedSlices> slices) const {
+  std::vector<detail::RowSums> all;
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    all.push_back(detail::sum_rows(slices[i]));
+    detail::write_rows(all.back(), homes_[sparse_[i]], store_->stream());
+  }
+  return all;
+}
+
+std::size_t Optimizer::Plan::bring_home(const Variable& variable, std::span<const Gradient> gradients) const {
+  const auto same = [&](const Variable& other) { return &other.state() == &variable.state(); };
+  const auto found = std::ranges::find_if(variables_, same);
+  if (found == variables_.end())
+    throw InvalidArgument{fmt::format("the gradient of variable {} is no part of this step", variable.label())};
+  const auto index = static_cast<std::size_t>(found - variables_.begin());
+  copy(gradients[index].value.view(), homes_[index], store_->stream());
+  return pieces_[index];
+}
+
+std::vector<GradientBucket> Optimizer::Plan::buckets(const Packing& packing) const {
+  std::vector<GradientBucket> buckets;
+  std::size_t pieces = 0;
+  for (std::size_t range = 0; range < dense_ranges_.size(); ++range) {
+    const TensorView& memory = dense_ranges_[range].gradients;
+    for (const detail::Bucket& each : detail::plan_buckets(packing, piece_counts_[range], size_of(memory.dtype())))
+      buckets.push_back({memory.slice(each.first, each.count), pieces + each.tensors});
+    pieces += piece_counts_[range].size();
+  }
+  return buckets;
+}
+
+const Variable& Optimizer::Plan::variable_of(std::size_t piece) const {
+  return variables_[static_cast<std::size_t>(std::ranges::find(pieces_, piece) - pieces_.begin())];
+}
+
+std::vector<Variable> Optimizer::Plan::those(std::span<const std::size_t> numbers) const {
+  std::vector<Variable> some;
+  for (const std::size_t i : numbers) some.push_back(variables_[i]);
+  return some;
+}
+
+/// Numbers the dense gradients in the order of memory, and measures each with the padding after it.
+void Optimizer::Plan::plan_pieces() {
+  pieces_.resize(variables_.size());
+  std::size_t number = 0;
+  for (const FlatRange& range : dense_ranges_) {
+    std::vector<std::size_t> inside;
+    for (const std::size_t i : dense_)
+      if (range.gradients.data() <= homes_[i].data() &&
+          homes_[i].data() < range.gradients.data() + range.gradients.bytes())
+        inside.push_back(i);
+    const auto begin_of = [&](std::size_t i) { return homes_[i].data(); };
+    std::ranges::sort(inside, {}, begin_of);
+    const std::byte* const end = range.gradients.data() + range.gradients.bytes();
+    auto& counts = piece_counts_.emplace_back();
+    for (std::size_t i = 0; i < inside.size(); ++i) {
+      pieces_[inside[i]] = number++;
+      const std::byte* const next = i + 1 < inside.size() ? begin_of(inside[i + 1]) : end;
+      counts.push_back((next - begin_of(inside[i])) / static_cast<std::int64_t>(size_of(range.gradients.dtype())));
+    }
+  }
+}
+
+void Optimizer::Plan::plan_updates(detail::Decay decay) {
+  const auto add = [&](std::span<const Variable> variables, bool decayed) {
+    for (const FlatRange& range : store_->ranges(variables)) updates_.push_back({range, decayed});
+  };
+  for (std::size_t i = 0; i < sparse_.size(); ++i) {
+    const Variable& variable = variables_[sparse_[i]];
+    const bool decayed = decay == detail::Decay::some && is_decayed(variable);
+    for (const FlatRange& range : store_->ranges({&variable, 1})) updates_.push_back({range, decayed, i});
+  }
+  std::vector<Variable> some = those(dense_);
+  if (decay == detail::Decay::none) return add(some, false);
+  const auto others = std::ranges::stable_partition(some, is_decayed);
+  const auto decayed = static_cast<std::size_t>(others.begin() - some.begin());
+  add(std::span{some}.first(decayed), true);
+  add(std::span{some}.subspan(decayed), false);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// Everything that follows from an optimizer's list of gradients, without their values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+#include "optim/row_sums.hpp"
+#include "strategy/context_stack.hpp"
+
+namespace lockstep {
+namespace detail {
+
+constexpr std::string_view apply_call = "apply_gradients";
+
+/// InvalidArgument unless optimizers of `strategy` can update `variable`.
+void require_applicable(const Call& call, Strategy& strategy, const Variable& variable);
+
+/// Whether an optimizer decays some variables. Those are then updated separately from the others.
+enum class Decay : std::uint8_t { none, some };
+
+struct RangeUpdate {
+  FlatRange range;
+  bool decayed;
+  /// The variable, among those whose gradients are slices; nothing if the gradients are dense.
+  std::optional<std::size_t> slices = {};
+};
+
+}  // namespace detail
+
+/// Checked. Gradients of which every rank has all elements are dense, others are slices.
+class Optimizer::Plan {
+ public:
+  Plan(Strategy& strategy, std::span<const Gradient> gradients, detail::Decay decay, const Here& here);
+
+  bool is_for(Strategy& strategy, std::span<const Gradient> gradients) const;
+
+  /// InvalidArgument unless each gradient has the shape and type of its variable, and a place of its own.
+  void require_fit(const detail::Call& call, std::span<const Gradient> gradients) const;
+
+  /// InvalidArgument if some are slices.
+  void require_dense(const detail::Call& call) const;
+
+  /// Those that are slices, on the host. InvalidArgument for parts that do not fit together.
+  std::vector<IndexedSlices> slices_on_host(const detail::Call& call, std::span<const Gradient> gradients) const;
+
+  /// Copies the dense gradients to their memory in the store.
+  void bring_home(std::span<const Gradient> gradients) const;
+
+  /// Writes the sum of each of `slices`, which have all ranks' rows, to its memory in the store.
+  std::vector<detail::RowSums> bring_home(std::span<const IndexedSlices> slices) const;
+
+  /// The number of `variable` among the gradients in memory, which is brought there.
+  std::size_t bring_home(const Variable& variable, std::span<const Gradient> gradients) const;
+
+  /// What travels as one message.
+  std::vector<GradientBucket> buckets(const Packing& packing) const;
+
+  const Variable& variable_of(std::size_t piece) const;
+
+  VariableStore& store() const { return *store_; }
+  std::span<const TensorView> homes() const { return homes_; }
+  bool is_empty() const { return ranges_.empty(); }
+  std::span<const FlatRange> dense_ranges() const { return dense_ranges_; }
+  std::span<const detail::RangeUpdate> updates() const { return updates_; }
+  /// As much of it as a message has room for. A longer list begins with its length and its digest, so that a difference
+  /// at its end still shows.
+  const std::string& list(std::size_t room) const { return list_.size() <= room ? list_ : marked_list_; }
+
+ private:
+  std::vector<Variable> those(std::span<const std::size_t> numbers) const;
+  void plan_pieces();
+  void plan_updates(detail::Decay decay);
+
+  VariableStore* store_;
+  std::vector<Variable> variables_;  ///< kept alive, so that no other variable can get the address of one of them
+  std::vector<TensorView> homes_;    ///< their gradients in the store
+  std::vector<std::size_t> dense_, sparse_;  ///< the variables whose gradients are dense, and slices
+  std::vector<FlatRange> ranges_;
+  std::vector<FlatRange> dense_ranges_;
+  std::vector<std::size_t> pieces_;                      ///< the number of each dense one in the order of memory
+  std::vector<std::vector<std::int64_t>> piece_counts_;  ///< in each dense range
+  std::vector<detail::RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay
+  std::string list_, marked_list_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,214 @@
+// Gradients that are slices: ranks name other rows, and other numbers of them, and the step is that of the dense sum.
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/optim/adamw.hpp>
+#include <lockstep/optim/sgd.hpp>
+
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+constexpr std::int64_t rows = 6;
+
+/// Some rows of a gradient of [rows, width].
+template <class T>
+struct Rows {
+  std::vector<std::int64_t> indices;
+  std::vector<T> values;
+};
+
+/// What rank `from` brings to a step: no row from the first rank in every other step, and row 2 twice from the last.
+/// Nobody names row 5. The values are not exact, so their sums depend on the order.
+template <class T>
+Rows<T> rows_of(int from, int step, int width) {
+  Rows<T> made;
+  if (from == 0 && step % 2 == 1) return made;
+  for (int i = 0; i <= from; ++i) made.indices.push_back((from + 3 * i + step) % 5);
+  if (from == last()) made.indices.insert(made.indices.end(), {2, 2});
+  for (std::size_t i = 0; i < made.indices.size() * static_cast<std::size_t>(width); ++i)
+    made.values.push_back(static_cast<T>(0.1) * static_cast<T>(1 + i) - static_cast<T>(0.3) * static_cast<T>(from));
+  return made;
+}
+
+Shape shape_of(std::int64_t count, int width) {
+  return width == 1 ? Shape{count} : Shape{count, width};
+}
+
+/// This rank's rows, on its device.
+template <class T>
+IndexedSlices own_slices(int step, int width) {
+  const Rows<T> own = rows_of<T>(rank(), step, width);
+  const auto count = static_cast<std::int64_t>(own.indices.size());
+  Stream& stream = runtime().strategy().stream();
+  return {Tensor::copy_of(Tensor::from(own.values, shape_of(count, width)).view(), stream),
+          Tensor::copy_of(Tensor::from(own.indices, {count}).view(), stream), shape_of(rows, width)};
+}
+
+/// Rank 0's dense gradient is the sum of all ranks' rows, added up in the order of ranks. The others' are zero.
+template <class T>
+Tensor dense_sum(int step, int width) {
+  std::vector<T> sum(static_cast<std::size_t>(rows * width));
+  for (int from = 0; rank() == 0 && from < ranks(); ++from) {
+    const Rows<T> some = rows_of<T>(from, step, width);
+    for (std::size_t i = 0; i < some.values.size(); ++i) {
+      const std::size_t column = i % static_cast<std::size_t>(width);
+      sum[static_cast<std::size_t>(some.indices[i / static_cast<std::size_t>(width)] * width) + column] +=
+          some.values[i];
+    }
+  }
+  return Tensor::from(sum, shape_of(rows, width));
+}
+
+/// Variables with rows, and one between them whose gradient is dense.
+struct Program {
+  Strategy strategy = runtime().make_strategy({.kind = ReductionKind::fixed_order});
+  MirroredVariable table = strategy.create_variable({.name = "table"}, [] { return initial<float>(2); });
+  MirroredVariable bias = strategy.create_variable({.name = "bias"}, [] { return Tensor::from({1.F, 2.F, 3.F}, {3}); });
+  MirroredVariable scales = strategy.create_variable({.name = "scales"}, [] { return initial<double>(1); });
+
+  Program() { strategy.seal(); }
+
+  void step(Optimizer& optimizer, const std::vector<Gradient>& gradients) {
+    strategy.run(
+        [&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, std::int64_t{rank() + 1}); });
+  }
+
+  /// Every value and slot, in double, which holds them exactly.
+  std::vector<double> everything() {
+    std::vector<TensorView> views{table.local(), bias.local(), scales.local()};
+    for (const OptimizerState& state : strategy.store().optimizer_state()) views.push_back(state.value);
+    std::vector<double> all;
+    for (const TensorView& view : views) {
+      const auto append = [&](const auto& values) { all.insert(all.end(), values.begin(), values.end()); };
+      if (view.dtype() == DType::f32) append(view.to_vector<float>());
+      if (view.dtype() == DType::f64) append(view.to_vector<double>());
+      if (view.dtype() == DType::i64) append(view.to_vector<std::int64_t>());
+    }
+    return all;
+  }
+
+ private:
+  template <class T>
+  static Tensor initial(int width) {
+    std::vector<T> values;
+    for (int i = 0; i < rows * width; ++i) values.push_back(static_cast<T>(1) / static_cast<T>(3 + i));
+    return Tensor::from(values, shape_of(rows, width));
+  }
+};
+
+const Tensor bias_gradient = Tensor::from({0.5F, 1.F, 2.F}, {3});
+
+IndexedSlices one_row(std::int64_t index) {
+  return {Tensor::from({1.F, 2.F}, {1, 2}), Tensor::from({index}, {1}), {rows, 2}};
+}
+
+}  // namespace
+
+TEST_CASE("a step with slices has the bits of one with the dense sum, by every optimizer", "[J-28]") {
+  const std::vector<std::function<std::unique_ptr<Optimizer>()>> optimizers{
+      [] { return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.3}); },
+      [] { return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.3, .weight_decay = 0.1, .clip_norm = 0.01}); },
+      [] { return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.3, .momentum = 0.9}); },
+      [] { return std::make_unique<AdamW>(AdamWOptions{.learning_rate = 0.3, .clip_norm = 0.01}); }};
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    CAPTURE(i, ranks());
+    Program sparse, dense;
+    const auto by_slices = optimizers[i](), by_tensor = optimizers[i]();
+    for (int step = 0; step < 3; ++step) {
+      sparse.step(*by_slices, {{own_slices<float>(step, 2), sparse.table},
+                               {bias_gradient, sparse.bias},
+                               {own_slices<double>(step, 1), sparse.scales}});
+      dense.step(*by_tensor, {{dense_sum<float>(step, 2), dense.table},
+                              {bias_gradient, dense.bias},
+                              {dense_sum<double>(step, 1), dense.scales}});
+      CHECK(by_slices->gradient_norm() == by_tensor->gradient_norm());
+    }
+    CHECK(sparse.everything() == dense.everything());
+    // The next steps give one variable slices and a tensor in turn: neither finds what the other has left behind.
+    for (const int step : {3, 4, 5}) {
+      const GradientValue by_rows = own_slices<float>(step, 2), whole = dense_sum<float>(step, 2);
+      sparse.step(*by_slices, {{step == 4 ? whole : by_rows, sparse.table}});
+      dense.step(*by_tensor, {{whole, dense.table}});
+    }
+    CHECK(sparse.everything() == dense.everything());
+  }
+}
+
+TEST_CASE("descent without momentum and decay visits the rows that slices name, and no others") {
+  const float infinite = std::numeric_limits<float>::infinity();  // zero times it would be no number
+  const auto table_of = [&](Strategy& strategy) {
+    return strategy.create_variable({}, [&] { return Tensor::from({infinite, 4.F, infinite, 4.F}, {4}); });
+  };
+  Strategy strategy = runtime().make_strategy();
+  const MirroredVariable one = table_of(strategy), other = table_of(strategy);
+  const IndexedSlices slices{Tensor::from({1.F, 1.F, 2.F}, {3}), Tensor::from<std::int64_t>({3, 1, 3}, {3}), {4}};
+  const IndexedSlices none{Tensor::zeros(DType::f32, {0}), Tensor::zeros(DType::i64, {0}), {4}};
+  Sgd optimizer{{.learning_rate = 0.25, .weight_decay = 0.5}};  // which vectors do not have
+  strategy.run([&](ReplicaContext& context) {
+    optimizer.apply_gradients(context, {{odd_one() ? slices : none, one}, {none, other}});
+  });
+  CHECK(one.local().to_vector<float>() == std::vector{infinite, 3.75F, infinite, 3.25F});
+  CHECK(other.local().to_vector<float>() == std::vector{infinite, 4.F, infinite, 4.F});
+}
+
+TEST_CASE("slices that do not fit their variable are refused by its name, before any communication", "[J-28]") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 1}};
+  program.strategy.run([&](ReplicaContext& context) {
+    const auto before = program.strategy.group().meeting().meetings();
+    const auto refused = [&](const IndexedSlices& slices) {
+      const auto message = message_of<InvalidArgument>([&] {
+        optimizer.apply_gradients(context, {{slices, program.table}});
+      });
+      CHECK_THAT(message, Catch::StartsWith("apply_gradients (sparse_gradients.cpp:") && Catch::Contains("'table'"));
+      return message;
+    };
+    Stream& stream = program.strategy.stream();
+    IndexedSlices beyond = one_row(rows);
+    beyond.values = Tensor::copy_of(beyond.values.view(), stream);
+    beyond.indices = Tensor::copy_of(beyond.indices.view(), stream);
+    CHECK_THAT(refused(beyond), Catch::EndsWith("index 6 is not a row of a dense [6, 2]"));
+    CHECK_THAT(refused(one_row(-1)), Catch::EndsWith("index -1 is not a row of a dense [6, 2]"));
+    CHECK_THAT(refused({Tensor::zeros(DType::f32, {1, 3}), Tensor::zeros(DType::i64, {1}), {rows, 3}}),
+               Catch::EndsWith("is f32[6, 2]; its gradient is slices f32[1, 3] of [6, 3]"));
+    CHECK_THAT(refused({Tensor::zeros(DType::f64, {1, 2}), Tensor::zeros(DType::i64, {1}), {rows, 2}}),
+               Catch::Contains("slices f64[1, 2]"));
+    CHECK_THAT(refused({Tensor::zeros(DType::f32, {2, 2}), Tensor::zeros(DType::i64, {1}), {rows, 2}}),
+               Catch::Contains("expected values [rows, …]"));
+    const TensorView home = program.strategy.store().gradient(program.table).slice(0, 2).reshaped({1, 2});
+    (void)refused({Tensor{nullptr, home}, Tensor::zeros(DType::i64, {1}), {rows, 2}});
+    CHECK_THAT(message_of<InvalidArgument>([&] {
+                 optimizer.apply_gradients(context, {{one_row(0), program.table}},
+                                           GradientComputation{[](AgreedStep&) { return StepSums{}; }});
+               }),
+               Catch::Contains("the gradient of variable 'table' is slices"));
+    CHECK(program.strategy.group().meeting().meetings() == before);
+    optimizer.apply_gradients(context, {{one_row(5), program.table}});
+  });
+}
+
+TEST_CASE("slices on one rank and a tensor on another are a mismatch, and the ranks stay in step") {
+  if (ranks() == 1) return;
+  Program program;
+  Sgd optimizer{{.learning_rate = 1}};
+  const auto before = program.everything();
+  const GradientValue mine =
+      odd_one() ? GradientValue{one_row(1)} : GradientValue{Tensor::zeros(DType::f32, {rows, 2})};
+  CHECK_THAT(
+      mismatch_of([&] {
+        program.step(optimizer, {{mine, program.table}});
+      }),
+      Catch::StartsWith("replica " + std::to_string(last()) + " (") && Catch::Contains("'table' f32[6, 2] by slices"));
+  CHECK(program.everything() == before);
+  expect_in_step();
+}
