@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t parts = 10;  // of one file, of which the last is the test set
+constexpr std::int64_t parts_of_rows = 10;  // of one file, of which the last is the test set
 
 /// The header of a file.
 struct Columns {
@@ -225,10 +225,10 @@ LabelledSets load_file(const fs::path& path, const LabelledOptions& options) {
   DataMemory memory{options.memory_bytes};
   CsvFile file = read_records(reader, columns, &rule, options.dtype, memory, sets.digest);
   sets.classes = options.classes.value_or(std::int64_t{std::ranges::max(file.labels)} + 1);
-  const std::int64_t count = file.rows->count(), tested = count / parts;
+  const std::int64_t count = file.rows->count(), tested = count / parts_of_rows;
   if (tested == 0)
     reader.file().fail(
-        fmt::format("holds {} rows; expected at least {}, so that its last tenth is a test set", count, parts));
+        fmt::format("holds {} rows; expected at least {}, so that its last tenth is a test set", count, parts_of_rows));
   sets.digest.update(fmt::format("{} tested", tested));
   const auto boundary = file.labels.begin() + (count - tested);
   sets.test = {file.rows, {count - tested, count}, {boundary, file.labels.end()}};

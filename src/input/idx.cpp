@@ -12,6 +12,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/idx.hpp>
 
+#include "input/failure.hpp"
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"
 #include "input/labelled_sets.hpp"
@@ -36,10 +37,6 @@ struct Idx {
   std::vector<std::int64_t> extents;
   std::vector<std::uint8_t> bytes;
 };
-
-[[noreturn]] void fail(const fs::path& path, std::string_view what) {
-  throw ConfigError{fmt::format("{}: {}", path.string(), what)};
-}
 
 std::string_view element_name(std::uint32_t type) {
   switch (type) {
@@ -79,13 +76,13 @@ std::vector<std::int64_t> read_extents(const fs::path& path, FileBytes& file, co
   std::array<std::uint8_t, 16> header;
   const std::size_t header_bytes = 4 + 4 * format.dimensions;
   const std::size_t found = file.read({header.data(), header_bytes});
-  if (found == 0) fail(path, fmt::format("is empty; expected an IDX file of {}", format.holds));
+  if (found == 0) fail_file(path, fmt::format("is empty; expected an IDX file of {}", format.holds));
   // A file of another kind gets this message even if it is too short for this kind's header.
   if (found >= 4 && big_endian(header.data()) != format.magic)
-    fail(path, fmt::format("wrong magic number {}; expected {}", describe_magic(big_endian(header.data())),
-                           describe_magic(format.magic)));
+    fail_file(path, fmt::format("wrong magic number {}; expected {}", describe_magic(big_endian(header.data())),
+                                describe_magic(format.magic)));
   if (found < header_bytes)
-    fail(path, fmt::format("truncated: expected a header of {} bytes, found {}", header_bytes, found));
+    fail_file(path, fmt::format("truncated: expected a header of {} bytes, found {}", header_bytes, found));
 
   std::vector<std::int64_t> extents;
   for (std::size_t i = 0; i < format.dimensions; ++i) extents.push_back(big_endian(&header[4 + 4 * i]));
@@ -93,15 +90,15 @@ std::vector<std::int64_t> read_extents(const fs::path& path, FileBytes& file, co
 }
 
 std::uint64_t content_bytes(const fs::path& path, const Format& format, const std::vector<std::int64_t>& extents) {
-  if (extents[0] == 0) fail(path, fmt::format("holds no {}; expected 1 or more", format.holds));
+  if (extents[0] == 0) fail_file(path, fmt::format("holds no {}; expected 1 or more", format.holds));
   std::uint64_t bytes = 1;
   for (const std::int64_t extent : extents) {
     if (extent == 0)
-      fail(path,
-           fmt::format("its header announces {}; expected images of 1 x 1 or more", describe_content(format, extents)));
+      fail_file(path, fmt::format("its header announces {}; expected images of 1 x 1 or more",
+                                  describe_content(format, extents)));
     if (bytes > largest_content / static_cast<std::uint64_t>(extent))
-      fail(path, fmt::format("its header announces {}; expected at most 2^40 bytes of them",
-                             describe_content(format, extents)));
+      fail_file(path, fmt::format("its header announces {}; expected at most 2^40 bytes of them",
+                                  describe_content(format, extents)));
     bytes *= static_cast<std::uint64_t>(extent);
   }
   return bytes;
@@ -128,20 +125,20 @@ Idx read_idx(const fs::path& path, const Format& format) {
 bool is_there(const fs::path& path) {
   std::error_code error;
   const bool there = fs::exists(path, error);
-  if (error) fail(path, fmt::format("cannot be read: {}", error.message()));
+  if (error) fail_file(path, fmt::format("cannot be read: {}", error.message()));
   return there;
 }
 
-struct Files {
+struct IdxFiles {
   fs::path images;
   fs::path labels;
 };
 
-Files find_files(const fs::path& directory, const std::string& prefix) {
+IdxFiles find_files(const fs::path& directory, const std::string& prefix) {
   return {find_file(directory, prefix + "-images-idx3-ubyte"), find_file(directory, prefix + "-labels-idx1-ubyte")};
 }
 
-void require_as_many(const Files& files, std::int64_t images, std::int64_t labels) {
+void require_as_many(const IdxFiles& files, std::int64_t images, std::int64_t labels) {
   if (images != labels)
     throw ConfigError{fmt::format("{} holds {} images, but {} holds {} labels; expected as many", files.images.string(),
                                   images, files.labels.string(), labels)};
@@ -151,7 +148,7 @@ void require_labels(const LabelRule& rule, const fs::path& path, const std::vect
   for (std::size_t i = 0; i < labels.size(); ++i) rule.require(path, labels[i], static_cast<std::int64_t>(i));
 }
 
-ImageSet read_set(const Files& files, const LabelRule& rule) {
+ImageSet read_set(const IdxFiles& files, const LabelRule& rule) {
   Idx images = read_idx(files.images, image_format);
   Idx labels = read_idx(files.labels, label_format);
   require_as_many(files, images.extents[0], labels.extents[0]);
@@ -175,10 +172,10 @@ void update(Digest& digest, const ImageSet& set) {
   digest.update(std::as_bytes(std::span{set.pixels})).update(std::as_bytes(std::span{set.labels}));
 }
 
-Files train_files(const fs::path& folder) {
+IdxFiles train_files(const fs::path& folder) {
   return find_files(folder, "train");
 }
-Files test_files(const fs::path& folder) {
+IdxFiles test_files(const fs::path& folder) {
   return find_files(folder, "t10k");
 }
 
@@ -188,12 +185,12 @@ LabelRule label_rule(const std::optional<std::int64_t>& classes) {
 }
 
 [[noreturn]] void refuse_size(const fs::path& test, const Shape& found, const fs::path& train, const Shape& expected) {
-  fail(test, fmt::format("its images have {} pixels; expected {}, as in {}", extents_text(found),
-                         extents_text(expected), train.string()));
+  fail_file(test, fmt::format("its images have {} pixels; expected {}, as in {}", extents_text(found),
+                              extents_text(expected), train.string()));
 }
 
 /// As `load_image_data`, but from the files if they do not fit into `memory`.
-LabelledRows load_part(const Files& files, IdxFile& images, const LabelRule& rule, DType dtype, DataMemory& memory,
+LabelledRows load_part(const IdxFiles& files, IdxFile& images, const LabelRule& rule, DType dtype, DataMemory& memory,
                        Digest& digest) {
   const Idx labels = read_idx(files.labels, label_format);
   const std::int64_t count = images.extents[0];
@@ -215,13 +212,13 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
   constexpr std::string_view expected =
       "IDX files (--data): train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
       "t10k-labels-idx1-ubyte, plain or packed (.gz)";
-  if (!is_there(directory)) fail(directory, fmt::format("does not exist; expected a directory of {}", expected));
+  if (!is_there(directory)) fail_file(directory, fmt::format("does not exist; expected a directory of {}", expected));
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored))
-    fail(directory, fmt::format("is not a directory; expected one of {}{}", expected, hint_for_file(directory)));
+    fail_file(directory, fmt::format("is not a directory; expected one of {}{}", expected, hint_for_file(directory)));
 
   // Looks for all files before reading any, so a missing test set is reported before the training set is read.
-  const Files train = train_files(directory), test = test_files(directory);
+  const IdxFiles train = train_files(directory), test = test_files(directory);
   const LabelRule rule = label_rule(classes);
   ImageData data{read_set(train, rule), read_set(test, rule)};
   if (data.test.rows != data.train.rows || data.test.columns != data.train.columns)
@@ -230,7 +227,7 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
 }
 
 LabelledSets load_idx_sets(const fs::path& folder, const LabelledOptions& options) {
-  const Files train = train_files(folder), test = test_files(folder);
+  const IdxFiles train = train_files(folder), test = test_files(folder);
   const LabelRule rule = label_rule(options.classes);
   IdxFile train_images{train.images, image_format}, test_images{test.images, image_format};
   const Shape sample{train_images.extents[1], train_images.extents[2]};

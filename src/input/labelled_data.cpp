@@ -12,6 +12,7 @@
 
 #include "input/batch_checks.hpp"
 #include "input/csv_reader.hpp"
+#include "input/failure.hpp"
 #include "input/file_kind.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/npy.hpp"
@@ -98,10 +99,6 @@ constexpr std::string_view expected_data =
     "(train.bin, test.bin), of arrays (x_train.npy, y_train.npy, x_test.npy, y_test.npy) or of CSV (train.csv, "
     "test.csv), or one CSV file with a header (--data)";
 
-[[noreturn]] void fail(const fs::path& path, std::string_view what) {
-  throw ConfigError{fmt::format("{}: {}", path.string(), what)};
-}
-
 bool is_there(const fs::path& folder, std::string_view name) {
   std::error_code ignored;
   return fs::exists(folder / name, ignored) || fs::exists(folder / fmt::format("{}.gz", name), ignored);
@@ -120,14 +117,15 @@ Load recognise_folder(const fs::path& folder) {
   const std::vector<FolderKind> kinds = kinds_in(folder);
   if (kinds.size() == 1) return kinds.front().load;
   if (kinds.size() > 1)
-    fail(folder,
-         fmt::format("has files of {} and of {}; expected those of one data set", kinds[0].name, kinds[1].name));
+    fail_file(folder,
+              fmt::format("has files of {} and of {}; expected those of one data set", kinds[0].name, kinds[1].name));
   if (is_there(folder, "data_batch_1") || is_there(folder, "train"))
-    fail(folder, "is CIFAR in the version for Python; expected the binary version, with data_batch_1.bin or train.bin");
+    fail_file(folder,
+              "is CIFAR in the version for Python; expected the binary version, with data_batch_1.bin or train.bin");
   for (const char* const inner : {"cifar-10-batches-bin", "cifar-100-binary"})
     if (is_there(folder, inner))
-      fail(folder, fmt::format("has a folder {0}; expected --data {1}", inner, (folder / inner).string()));
-  fail(folder, fmt::format("is no data set; expected {}", expected_data));
+      fail_file(folder, fmt::format("has a folder {0}; expected --data {1}", inner, (folder / inner).string()));
+  fail_file(folder, fmt::format("is no data set; expected {}", expected_data));
 }
 
 /// Whether the first line of a file has this column.
@@ -150,12 +148,12 @@ Load recognise(const fs::path& path, const LabelledOptions& options) {
   if (path.empty()) throw ConfigError{fmt::format("--data is empty; expected {}", expected_data)};
   std::error_code error;
   const bool there = fs::exists(path, error);
-  if (error) fail(path, fmt::format("cannot be read: {}", error.message()));
-  if (!there) fail(path, fmt::format("does not exist; expected {}", expected_data));
+  if (error) fail_file(path, fmt::format("cannot be read: {}", error.message()));
+  if (!there) fail_file(path, fmt::format("does not exist; expected {}", expected_data));
   if (fs::is_directory(path, error)) return recognise_folder(path);
   if (fs::is_regular_file(path, error) && (has_csv_name(path) || has_column(path, options.label_column)))
     return load_csv_sets;
-  fail(path, fmt::format("is not a data set; expected {}{}", expected_data, hint_for_file(path)));
+  fail_file(path, fmt::format("is not a data set; expected {}{}", expected_data, hint_for_file(path)));
 }
 
 /// Whether a file may be CIFAR-100's: files of tokens may have its name.
@@ -198,7 +196,7 @@ LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& o
   constexpr std::string_view expected =
       "an IDX file of images, an .npy array, or CSV with a header, plain or packed (gzip)";
   std::error_code error;
-  if (!fs::exists(file, error) && !error) fail(file, fmt::format("does not exist; expected {}", expected));
+  if (!fs::exists(file, error) && !error) fail_file(file, fmt::format("does not exist; expected {}", expected));
   std::vector<std::uint8_t> first(512);
   first.resize(FileBytes{file}.read(first));
   UnlabelledRows rows = begins_npy_file(first) ? load_npy_rows(file, options)

@@ -92,12 +92,12 @@ std::vector<std::int32_t> read_labels(const fs::path& path, std::int64_t count, 
   return labels;
 }
 
-struct Files {
+struct NpyFiles {
   fs::path samples, labels;
 };
 
-LabelledRows read_part(const Files& files, FileBytes& file, const NpyHeader& header, const LabelRule& rule, DType dtype,
-                       DataMemory& memory, Digest& digest) {
+LabelledRows read_part(const NpyFiles& files, FileBytes& file, const NpyHeader& header, const LabelRule& rule,
+                       DType dtype, DataMemory& memory, Digest& digest) {
   const std::int64_t count = header.shape[0];
   std::vector<std::int32_t> labels = read_labels(files.labels, count, files.samples, rule);
   digest.update(std::as_bytes(std::span{labels}));
@@ -107,10 +107,10 @@ LabelledRows read_part(const Files& files, FileBytes& file, const NpyHeader& hea
 }  // namespace
 
 LabelledSets load_npy_sets(const fs::path& folder, const LabelledOptions& options) {
-  const auto files_of = [&](const char* part) -> Files {
+  const auto files_of = [&](const char* part) -> NpyFiles {
     return {find_file(folder, fmt::format("x_{}.npy", part)), find_file(folder, fmt::format("y_{}.npy", part))};
   };
-  const Files train = files_of("train"), test = files_of("test");
+  const NpyFiles train = files_of("train"), test = files_of("test");
   FileBytes train_file{train.samples}, test_file{test.samples};
   const NpyHeader train_header = read_npy_header(train_file), test_header = read_npy_header(test_file);
   LabelledSets sets{.kind = "arrays of NumPy"};

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::string_view magic = "\x93NUMPY"sv;
+constexpr std::string_view npy_magic = "\x93NUMPY"sv;
 constexpr std::uint64_t longest_header = 1 << 20;
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 40;
 
@@ -142,8 +142,8 @@ void require_size(const FileBytes& file, const NpyHeader& header) {
 }  // namespace
 
 bool begins_npy_file(std::span<const std::uint8_t> first) {
-  return first.size() >= magic.size() &&
-         std::equal(magic.begin(), magic.end(), first.begin(),
+  return first.size() >= npy_magic.size() &&
+         std::equal(npy_magic.begin(), npy_magic.end(), first.begin(),
                     [](char a, std::uint8_t b) { return static_cast<std::uint8_t>(a) == b; });
 }
 

@@ -14,6 +14,7 @@
 #include <lockstep/input/text.hpp>
 
 #include "base/descriptor.hpp"
+#include "input/failure.hpp"
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"
 #include "input/number_rows.hpp"
@@ -30,17 +31,13 @@ constexpr std::int64_t largest_vocabulary = 1 << 16;
 constexpr std::int64_t parts = 10;  // one of which is the test part, unless files are
 constexpr std::size_t tokens_at_once = 1 << 16;
 
-[[noreturn]] void fail(const fs::path& path, std::string_view what) {
-  throw ConfigError{fmt::format("{}: {}", path.string(), what)};
-}
-
 /// ConfigError for files that would train, and teach nothing.
 void require_text(const fs::path& path, std::span<const std::uint8_t> first) {
   if (const std::string_view archive = archive_name(first.first(std::min<std::size_t>(first.size(), 512)));
       !archive.empty())
-    fail(path, fmt::format("is {}, not a text; expected a text file, plain or packed (gzip)", archive));
+    fail_file(path, fmt::format("is {}, not a text; expected a text file, plain or packed (gzip)", archive));
   if (begins_token_file(first))
-    fail(path, "is a file of tokens; expected --vocabulary N, where every token is below N");
+    fail_file(path, "is a file of tokens; expected --vocabulary N, where every token is below N");
 }
 
 /// The bytes of a file that stays where it is.
@@ -82,7 +79,7 @@ std::shared_ptr<const TokenSequence> read_text(const fs::path& path, DataMemory&
 void require_there(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error) && !error)
-    fail(path, "does not exist; expected a text file, plain or packed (gzip), or a folder of them");
+    fail_file(path, "does not exist; expected a text file, plain or packed (gzip), or a folder of them");
 }
 
 bool is_for_test(const fs::path& file) {
@@ -98,25 +95,25 @@ bool is_for_test(const fs::path& file) {
   return false;
 }
 
-struct Files {
+struct TextFiles {
   std::vector<fs::path> train;
   std::vector<fs::path> test;  ///< if empty, a part of the others is
 };
 
 /// The file, or the files of the folder.
-Files find_files(const fs::path& path) {
+TextFiles find_files(const fs::path& path) {
   require_there(path);
   std::error_code error;
   if (!fs::is_directory(path, error)) return {{path}, {}};
-  Files files;
+  TextFiles files;
   for (fs::directory_iterator entry{path, error}, end; !error && entry != end; entry.increment(error)) {
     const fs::path& file = entry->path();
     if (!file.filename().string().starts_with('.')) (is_for_test(file) ? files.test : files.train).push_back(file);
   }
-  if (error) fail(path, fmt::format("cannot be read: {}", error.message()));
+  if (error) fail_file(path, fmt::format("cannot be read: {}", error.message()));
   if (files.train.empty())
-    fail(path, fmt::format("holds no {}files; expected text files, plain or packed (gzip), or files of tokens",
-                           files.test.empty() ? "" : "training "));
+    fail_file(path, fmt::format("holds no {}files; expected text files, plain or packed (gzip), or files of tokens",
+                                files.test.empty() ? "" : "training "));
   std::ranges::sort(files.train);
   std::ranges::sort(files.test);
   return files;
@@ -145,19 +142,21 @@ class TokenReader {
 void require_enough_for_two(const fs::path& path, std::int64_t count, const TextOptions& options) {
   if (count / parts > options.context) return;
   const char* const unit = options.vocabulary ? "token" : "byte";
-  fail(path, fmt::format("{}; expected at least {} x ({} + 1) {}s{}, so that its last tenth holds a context of {} and "
-                         "the {} after it",
-                         count == 0 ? "is empty" : fmt::format("holds {} {}s", count, unit), parts, options.context,
-                         unit, options.vocabulary ? "" : " of text", options.context, unit));
+  fail_file(path,
+            fmt::format("{}; expected at least {} x ({} + 1) {}s{}, so that its last tenth holds a context of {} and "
+                        "the {} after it",
+                        count == 0 ? "is empty" : fmt::format("holds {} {}s", count, unit), parts, options.context,
+                        unit, options.vocabulary ? "" : " of text", options.context, unit));
 }
 
 /// ConfigError unless both parts hold a sample.
 void require_enough(const fs::path& path, std::int64_t train, std::int64_t test, const TextOptions& options) {
   if (std::min(train, test) > options.context) return;
   const char* const unit = options.vocabulary ? "token" : "byte";
-  fail(path, fmt::format("its training files hold {0} {2}s and its test files {1}; expected at least {3} + 1 of each, "
-                         "for a context and the {2} after it",
-                         train, test, unit, options.context));
+  fail_file(path,
+            fmt::format("its training files hold {0} {2}s and its test files {1}; expected at least {3} + 1 of each, "
+                        "for a context and the {2} after it",
+                        train, test, unit, options.context));
 }
 
 /// As the files have them.
@@ -191,7 +190,7 @@ TextData load_text_data(const fs::path& path, const TextOptions& options) {
   if (options.vocabulary && (*options.vocabulary < 1 || *options.vocabulary > largest_vocabulary))
     throw InvalidArgument{fmt::format("a vocabulary of {}; expected 1 to {}, as tokens have 16 bits",
                                       *options.vocabulary, largest_vocabulary)};
-  const Files files = find_files(path);
+  const TextFiles files = find_files(path);
   TokenReader reader{options};
   const auto train = reader.read(files.train), test = reader.read(files.test);
   const std::int64_t count = train->count();
@@ -208,7 +207,7 @@ std::vector<std::string> load_text_lines(const fs::path& path) {
   require_there(path);
   const std::vector<std::uint8_t> bytes = read_whole_file(path, largest_text, "lines of at most 2 GiB in all");
   require_text(path, bytes);
-  if (bytes.empty()) fail(path, "is empty; expected 1 line or more");
+  if (bytes.empty()) fail_file(path, "is empty; expected 1 line or more");
   std::vector<std::string> lines;
   for (auto begin = bytes.begin(); begin != bytes.end();) {
     const auto end = std::find(begin, bytes.end(), '\n');

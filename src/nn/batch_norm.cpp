@@ -7,6 +7,7 @@
 #include <lockstep/nn/batch_norm.hpp>
 
 #include "nn/layer_checks.hpp"
+#include "nn/vectors.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -23,12 +24,6 @@ const BatchNormOptions& checked(const BatchNormOptions& options) {
     throw InvalidArgument{fmt::format("layer '{}' has a momentum of {}; expected 0 or more and less than 1",
                                       options.name, options.momentum)};
   return options;
-}
-
-Tensor ones(DType dtype, std::int64_t count) {
-  const auto size = static_cast<std::size_t>(count);
-  return dtype == DType::f64 ? Tensor::from(std::vector<double>(size, 1), {count})
-                             : Tensor::from(std::vector<float>(size, 1), {count});
 }
 
 VariableOptions moving(std::string name) {

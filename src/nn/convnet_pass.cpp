@@ -15,7 +15,7 @@ void for_each_shard(const auto& pass, auto&& work) {
 }
 
 /// Each image as one row of its positions and channels, as a dense layer takes it.
-TensorView flattened(const TensorView& images) {
+TensorView as_rows(const TensorView& images) {
   const std::int64_t rows = images.shape().front();
   return images.reshaped({rows, images.count() / rows});
 }
@@ -100,7 +100,7 @@ void Convnet::Network::forward_head(const Shard& shard) {
   kernels_->image()->max_pool(of(shard, shard.room.outputs[1]), pooled);
   kernels_->relu(pooled, pooled);
   drop(0, shard, pooled);
-  dense_[0].forward(*kernels_, flattened(pooled), ops::Activation::relu, hidden);
+  dense_[0].forward(*kernels_, as_rows(pooled), ops::Activation::relu, hidden);
   drop(1, shard, hidden);
   dense_[1].forward(*kernels_, hidden, ops::Activation::none, of(shard, shard.room.logits));
 }
@@ -132,8 +132,8 @@ void Convnet::Network::backward_head(const Shard& shard) {
   kernels_->relu_gradient(hidden, d_hidden, d_hidden);
 
   const TensorView pooled = of(shard, shard.room.pooled), d_pooled = of(shard, shard.room.d_pooled);
-  dense_[0].backward(*kernels_, flattened(pooled), d_hidden, *shard.gradients);
-  dense_[0].backward_input(*kernels_, d_hidden, flattened(d_pooled));
+  dense_[0].backward(*kernels_, as_rows(pooled), d_hidden, *shard.gradients);
+  dense_[0].backward_input(*kernels_, d_hidden, as_rows(d_pooled));
   undrop(0, shard, d_pooled);
   kernels_->relu_gradient(pooled, d_pooled, d_pooled);
   kernels_->image()->max_pool_gradient(of(shard, shard.room.outputs[1]), d_pooled, d_output_of(1, shard));

@@ -7,6 +7,7 @@
 #include <lockstep/nn/initial_values.hpp>
 
 #include "nn/layer_checks.hpp"
+#include "nn/vectors.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -30,10 +31,6 @@ MirroredVariable create(Strategy& strategy, const EmbeddingOptions& options, con
                              strategy.store().variables().size());
       },
       here);
-}
-
-TensorView flattened(const TensorView& view) {
-  return view.reshaped({view.count()});
 }
 
 /// Rows of positions as rows of whole windows, each as long as all the positions' vectors.

@@ -9,6 +9,7 @@
 #include <lockstep/nn/gpt.hpp>
 
 #include "nn/shard_checks.hpp"
+#include "nn/vectors.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -48,10 +49,6 @@ std::vector<TransformerBlock> make_blocks(Strategy& strategy, const GptOptions& 
                                 .residual_stddev = stddev / std::sqrt(2 * static_cast<double>(options.layers))},
         here);
   return blocks;
-}
-
-TensorView flattened(const TensorView& view) {
-  return view.reshaped({view.count()});
 }
 
 }  // namespace

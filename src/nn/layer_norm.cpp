@@ -4,6 +4,7 @@
 #include <lockstep/nn/layer_norm.hpp>
 
 #include "nn/layer_checks.hpp"
+#include "nn/vectors.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -13,12 +14,6 @@ const LayerNormOptions& checked(const LayerNormOptions& options) {
   if (options.width < 1)
     throw InvalidArgument{fmt::format("layer '{}' is {} wide; expected 1 or more", options.name, options.width)};
   return options;
-}
-
-Tensor ones(DType dtype, std::int64_t count) {
-  const auto size = static_cast<std::size_t>(count);
-  return dtype == DType::f64 ? Tensor::from(std::vector<double>(size, 1), {count})
-                             : Tensor::from(std::vector<float>(size, 1), {count});
 }
 
 }  // namespace

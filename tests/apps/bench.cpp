@@ -122,12 +122,6 @@ void check_all_reduce(const Benched& benched, int ranks, const std::vector<std::
   }
 }
 
-std::vector<std::string> keys_of(const Json& row) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : row.items()) keys.push_back(key);
-  return keys;
-}
-
 /// As the formulas of the layers give them: 784 * 512 + 512 + …
 const std::map<std::string, int> parameters_of{{"mlp", 669706}, {"convnet", 1199882}, {"gpt", 842496}};
 
@@ -324,12 +318,12 @@ TEST_CASE("tensors beyond the host's memory are refused before it is asked for t
                  "expected less"});
 }
 
-TEST_CASE("--device cuda without a GPU is refused") {
+TEST_CASE("lockstep-bench refuses --device cuda without a GPU") {
   check_refused(refuse(2, {"all-reduce", "--device", "cuda"}),
                 {"--device cuda: this node has no GPU that can be used", "or --device cpu"});
 }
 
-TEST_CASE("ranks that were started with different options are refused") {
+TEST_CASE("lockstep-bench refuses ranks that were started with different options") {
   const char* const program = std::getenv("LOCKSTEP_BENCH");
   REQUIRE(program);
   check_refused(run_command({"mpirun", "-n", "1", program, "merge-call", "--merges", "3", ":", "-n", "1", program,
@@ -366,7 +360,7 @@ TEST_CASE("the help of step says what it trains, and where a rank's waiting is")
   CHECK_THAT(help.out, Catch::Contains("counts as waiting"));
 }
 
-TEST_CASE("the version is one line for the job") {
+TEST_CASE("the version of lockstep-bench is one line for the job") {
   const Outcome outcome = run_bench(2, {"--version"});
   CHECK(outcome.exit_code == 0);
   CHECK(std::regex_match(outcome.out, std::regex{"lockstep-bench [0-9]+\\.[0-9]+\\.[0-9]+\n"}));

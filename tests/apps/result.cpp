@@ -14,12 +14,6 @@ namespace {
 
 using Keys = std::vector<std::string>;
 
-Keys keys_of(const Json& object) {
-  Keys keys;
-  for (const auto& [key, value] : object.items()) keys.push_back(key);
-  return keys;
-}
-
 const Keys result_keys{"ranks",      "shards",    "device",        "model",
                        "steps",      "samples",   "seconds",       "samples_per_second",
                        "train_loss", "eval_loss", "eval_accuracy", "weights_digest"};

@@ -8,27 +8,27 @@ using namespace lockstep::test;
 
 namespace {
 
-const Arguments everything{"--model",
-                           "convnet",
-                           "--sync-batch-norm",
-                           "--learning-rate",
-                           "0.01",
-                           "--dropout",
-                           "0.5",
-                           "--optimizer",
-                           "adamw",
-                           "--clip-norm",
-                           "0.5",
-                           "--weight-decay",
-                           "0.01"};
+const Arguments all_options{"--model",
+                            "convnet",
+                            "--sync-batch-norm",
+                            "--learning-rate",
+                            "0.01",
+                            "--dropout",
+                            "0.5",
+                            "--optimizer",
+                            "adamw",
+                            "--clip-norm",
+                            "0.5",
+                            "--weight-decay",
+                            "0.01"};
 
 }  // namespace
 
 TEST_CASE("1, 2, 4 and 8 ranks normalise micro-batches to the same bytes, with everything on") {
   // 61 samples do not divide among 8 shards.
-  check_same_on({1, 2, 4, 8}, everything + Arguments{"--accumulate", "3", "--steps", "2", "--global-batch", "61"});
+  check_same_on({1, 2, 4, 8}, all_options + Arguments{"--accumulate", "3", "--steps", "2", "--global-batch", "61"});
 }
 
 TEST_CASE("1 and 8 ranks normalise a batch to the same bytes where shards and ranks have no samples") {
-  check_same_on({1, 8}, everything + Arguments{"--steps", "4", "--global-batch", "5", "--eval-every", "3"});
+  check_same_on({1, 8}, all_options + Arguments{"--steps", "4", "--global-batch", "5", "--eval-every", "3"});
 }

@@ -17,12 +17,12 @@ namespace {
 
 /// Three mirrored variables of several types with optimizer state, a sync-on-read variable that is kept the same
 /// everywhere, and one that differs by nature.
-struct Program {
+struct AttestedProgram {
   Strategy strategy = runtime().make_strategy();
   std::vector<MirroredVariable> variables;
   std::optional<SyncOnReadVariable> mean;
 
-  Program() {
+  AttestedProgram() {
     make("dense/weights", Tensor::from({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F}, {2, 3}));
     make("steps", Tensor::scalar(std::int64_t{7}));
     make("dense/bias", Tensor::from({0.5F, -0.5F}, {2}));
@@ -98,7 +98,7 @@ void check_blamed(const std::string& words, int culprit, const std::string& name
 }  // namespace
 
 TEST_CASE("replicas that hold the same pass, for one agreement", "[C-36]") {
-  Program program;
+  AttestedProgram program;
   const auto before = program.meetings();
   program.strategy.attest();
   CHECK(program.meetings() == before + 1);
@@ -106,7 +106,7 @@ TEST_CASE("replicas that hold the same pass, for one agreement", "[C-36]") {
 
 TEST_CASE("one bit on any rank in any variable is an AttestationError that names both, and can be mended", "[C-36]") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   for (int culprit = 0; culprit < ranks(); ++culprit) {
     for (std::size_t variable = 0; variable < program.variables.size(); ++variable) {
       CAPTURE(culprit, variable);
@@ -120,7 +120,7 @@ TEST_CASE("one bit on any rank in any variable is an AttestationError that names
 
 TEST_CASE("of several variables the first created is named, with how many there are", "[C-36]") {
   if (ranks() < 3) return;
-  Program program;
+  AttestedProgram program;
   if (rank() == 1) program.flip_bit(2);
   if (rank() == 2) program.flip_bit(1);
   CHECK_THAT(program.attest(),
@@ -131,7 +131,7 @@ TEST_CASE("of several variables the first created is named, with how many there 
 
 TEST_CASE("as many replicas on one side as on the other: the words say who holds what", "[C-36]") {
   if (ranks() != 4) return;
-  Program program;
+  AttestedProgram program;
   if (rank() % 2 == 1) program.flip_bit(0);
   const std::string words = program.attest();
   CHECK_THAT(words, Catch::StartsWith(replica(0)) && Catch::Contains(") and replica 2 hold digest ") &&
@@ -140,7 +140,7 @@ TEST_CASE("as many replicas on one side as on the other: the words say who holds
 }
 
 TEST_CASE("what is not sealed yet, and what is each replica's own, is not compared", "[C-36]") {
-  Program program;
+  AttestedProgram program;
   (void)program.strategy.create_variable({.name = "late"}, [] { return Tensor::scalar(1.0F * rank()); });
   CHECK(program.attest() == "");
   program.strategy.seal();
@@ -149,7 +149,7 @@ TEST_CASE("what is not sealed yet, and what is each replica's own, is not compar
 
 TEST_CASE("in a merge function the verdict ends the run, and the next one works", "[C-36]") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   if (rank() == ranks() - 1) program.flip_bit(0);
   const auto attested = [&] {
     program.strategy.run(
@@ -163,7 +163,7 @@ TEST_CASE("in a merge function the verdict ends the run, and the next one works"
 
 TEST_CASE("a rank that attests alone is told so") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   if (rank() == 0) program.flip_bit(0);
   const std::string words = mismatch_of([&] {
     if (rank() == 1) {
@@ -177,7 +177,7 @@ TEST_CASE("a rank that attests alone is told so") {
 }
 
 TEST_CASE("the end of a run attests without another agreement, run by run", "[C-36]") {
-  Program program;
+  AttestedProgram program;
   const auto agreements_of = [&](bool asked) {
     const auto before = program.meetings();
     program.run(asked);
@@ -194,7 +194,7 @@ TEST_CASE("the end of a run attests without another agreement, run by run", "[C-
 TEST_CASE("one bit on any rank of anything that is compared is found at the end of the run, and can be mended",
           "[C-36]") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   REQUIRE(program.compared().size() == 7);
   for (int culprit = 0; culprit < ranks(); ++culprit) {
     for (const auto& [name, value] : program.compared()) {
@@ -209,7 +209,7 @@ TEST_CASE("one bit on any rank of anything that is compared is found at the end 
 
 TEST_CASE("what is enqueued last in a run is in what its end compares") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   const Tensor ones = Tensor::from({1.0F, 1.0F}, {2});
   const auto assigning = [&](float own) {
     const Tensor value = Tensor::from({own, 1.0F}, {2});
@@ -225,7 +225,7 @@ TEST_CASE("what is enqueued last in a run is in what its end compares") {
 
 TEST_CASE("the error has what differs, who holds what, and who is to blame") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   const auto found = [&] {
     try {
       program.run();
@@ -255,7 +255,7 @@ TEST_CASE("the error has what differs, who holds what, and who is to blame") {
 
 TEST_CASE("a rank that does not ask, or that alone does, is told apart from the others, whatever they hold") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   const std::string list =
       "variable 'dense/weights', variable 'steps', variable 'dense/bias', variable 'norm/mean', optimizer state '";
   for (const bool drifted : {false, true}) {
@@ -270,7 +270,7 @@ TEST_CASE("a rank that does not ask, or that alone does, is told apart from the 
 
 TEST_CASE("ranks that attest other things than others are a mismatch") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   const auto attest = [&] { program.strategy.attest(odd_one() ? program.alike() : std::vector<SyncOnReadVariable>{}); };
   CHECK_THAT(mismatch_of(attest),
              Catch::Contains("is at attest #") && Catch::Contains("variable 'norm/mean', optimizer"));
@@ -289,7 +289,7 @@ TEST_CASE("ranks that attest other things than others are a mismatch") {
 
 TEST_CASE("a run that fails on one rank, or leaves out a merge_call, is that, whoever has drifted") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   if (rank() == 0) program.flip_bit(0);
   const auto failing = [&] {
     program.strategy.run([&](ReplicaContext& context) {
@@ -314,7 +314,7 @@ TEST_CASE("a run that fails on one rank, or leaves out a merge_call, is that, wh
 
 TEST_CASE("results of other structures are a mismatch where the run attests too") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   if (rank() == 0) program.flip_bit(0);
   const auto run = [&] {
     program.strategy.run([&](ReplicaContext& context) {
@@ -327,7 +327,7 @@ TEST_CASE("results of other structures are a mismatch where the run attests too"
 
 TEST_CASE("a run inside of a merge function attests at its own end") {
   if (ranks() == 1) return;
-  Program program;
+  AttestedProgram program;
   if (odd_one()) program.flip_bit(2);
   const auto outer = [&](bool inner_asks) {
     program.strategy.run(

@@ -40,7 +40,7 @@ PerReplica<Tensor> dense(float factor = 1) {
 }
 
 /// One row of nine, at `rank`: {rank + 1, 0.5}.
-IndexedSlices slices() {
+IndexedSlices own_row() {
   return {Tensor::from({1.f * (rank() + 1), 0.5f}, {1, 2}), Tensor::from({std::int64_t{rank()}}, {1}), {9, 2}};
 }
 
@@ -67,9 +67,9 @@ TEST_CASE("dense values and slices are reduced in one batch, each back at its pl
           "[A-60][E-21][E-26]") {
   Two two;
   using Pair = std::pair<PerReplica<DenseOrSlices>, Variable>;
-  const std::vector<Pair> batch{{PerReplica<DenseOrSlices>{slices()}, two.w},
+  const std::vector<Pair> batch{{PerReplica<DenseOrSlices>{own_row()}, two.w},
                                 {PerReplica<DenseOrSlices>{dense(3).local()}, two.b},
-                                {PerReplica<DenseOrSlices>{slices()}, two.b},
+                                {PerReplica<DenseOrSlices>{own_row()}, two.b},
                                 {PerReplica<DenseOrSlices>{dense(5).local()}, two.w}};
   const auto before = two.strategy.group().meeting().meetings();
   const std::vector<Mirrored<DenseOrSlices>> sums = two.strategy.extended().batch_reduce_to(ReduceOp::sum, batch);
@@ -84,7 +84,7 @@ TEST_CASE("dense values and slices are reduced in one batch, each back at its pl
 
 TEST_CASE("a batch of slices alone gives slices", "[A-60]") {
   Two two;
-  const std::vector<std::pair<PerReplica<IndexedSlices>, MirroredVariable>> batch{{PerReplica{slices()}, two.w}};
+  const std::vector<std::pair<PerReplica<IndexedSlices>, MirroredVariable>> batch{{PerReplica{own_row()}, two.w}};
   const std::vector<Mirrored<IndexedSlices>> sums = two.strategy.extended().batch_reduce_to(ReduceOp::sum, batch);
   REQUIRE(sums.size() == 1);
   check_all_slices(sums[0].value());
@@ -93,7 +93,7 @@ TEST_CASE("a batch of slices alone gives slices", "[A-60]") {
 TEST_CASE("a value that is dense on one rank and slices on another is a mismatch that shows both", "[E-26]") {
   if (ranks() == 1) return;
   Two two;
-  const DenseOrSlices own = odd_one() ? DenseOrSlices{slices()} : DenseOrSlices{Tensor::zeros(DType::f32, {9, 2})};
+  const DenseOrSlices own = odd_one() ? DenseOrSlices{own_row()} : DenseOrSlices{Tensor::zeros(DType::f32, {9, 2})};
   const std::vector<std::pair<PerReplica<DenseOrSlices>, Variable>> batch{{PerReplica{own}, two.w}};
   CHECK_THAT(
       mismatch_of([&] { (void)two.strategy.extended().batch_reduce_to(ReduceOp::sum, batch); }),

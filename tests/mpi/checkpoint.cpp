@@ -54,12 +54,12 @@ std::string failure_of(Body&& body) {
 }
 
 /// Variables of every kind.
-struct Program {
+struct SavedProgram {
   Strategy strategy = runtime().make_strategy();
   MirroredVariable flag, weights, bias, steps, half;
   SyncOnReadVariable sum, count, mean, first;
 
-  Program()
+  SavedProgram()
       : flag{mirrored("flag", Tensor::scalar(std::uint8_t{1}))},
         weights{mirrored("dense/weights", Tensor::from({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F}, {2, 3}))},
         bias{mirrored("größe \"b\"", Tensor::from({0.25, -0.5}, {2}))},
@@ -126,7 +126,7 @@ constexpr std::string_view three_floats{"\0\0\0\x41\0\0\x20\x41\0\0\x40\x41", 12
 
 TEST_CASE("a mirrored variable is saved once, under its name, and restored on every rank", "[C-45]") {
   const SharedFolder folder;
-  Program program;
+  SavedProgram program;
   program.train();
   save_checkpoint(program.strategy, folder / "c");
   if (runtime().is_chief()) CHECK(folder.names() == std::vector<std::string>{"c"});
@@ -142,7 +142,7 @@ TEST_CASE("a mirrored variable is saved once, under its name, and restored on ev
 
 TEST_CASE("a sync-on-read variable is saved as it is read, and restored in parts", "[C-46]") {
   const SharedFolder folder;
-  Program program;
+  SavedProgram program;
   program.train();
   save_checkpoint(program.strategy, folder / "c");
   CHECK(component<double>(program.first) == std::vector<double>{5.0 + rank()});  // as it was
@@ -161,7 +161,7 @@ TEST_CASE(
     "the end",
     "[C-46]") {
   const SharedFolder folder;
-  Program program;
+  SavedProgram program;
   const auto before = program.meetings();
   save_checkpoint(program.strategy, folder / "c");
   CHECK(program.meetings() == before + 4);
@@ -173,7 +173,7 @@ TEST_CASE(
 
 TEST_CASE("the bytes of a checkpoint are those of the format, whatever the number of ranks", "[C-47]") {
   const SharedFolder folder;
-  Program program;
+  SavedProgram program;
   program.train();
   save_checkpoint(program.strategy, folder / "c");
   if (!runtime().is_chief()) return;

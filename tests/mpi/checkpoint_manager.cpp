@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// A variable, the momentum of its optimizer, a mean that is alike on all ranks, and a sum that is not.
-struct Program {
+struct ManagedProgram {
   Strategy strategy = runtime().make_strategy();
   MirroredVariable weights = strategy.create_variable({.name = "w"}, [] { return Tensor::from({1.0F, 2.0F}, {2}); });
   SyncOnReadVariable mean = strategy.create_sync_on_read({.name = "mean", .aggregation = VariableAggregation::mean},
@@ -32,7 +32,7 @@ struct Program {
                                                         [] { return Tensor::scalar(0.0); });
   Sgd sgd{{.learning_rate = 0.5, .momentum = 0.5}};
 
-  Program() {
+  ManagedProgram() {
     strategy.seal();
     sgd.prepare(strategy, {weights});
   }
@@ -53,7 +53,7 @@ CheckpointOptions in(const SharedFolder& folder, const TrainingFacts& training =
 
 /// What every rank says of a failure of the chief.
 template <class Body>
-std::string failure_of(Body&& body) {
+std::string error_of(Body&& body) {
   return runtime().is_chief() ? message_of<CheckpointError>(body) : message_of<PeerError>(body);
 }
 
@@ -69,7 +69,7 @@ void on_chief_alone(Work&& work) {
 
 TEST_CASE("a training that goes on is as if it had not stopped") {
   const SharedFolder folder;
-  Program whole;
+  ManagedProgram whole;
   CheckpointManager checkpoints{whole.strategy, in(folder)};
   CHECK_FALSE(checkpoints.has_checkpoints());
   CHECK_FALSE(checkpoints.resume_latest());
@@ -85,7 +85,7 @@ TEST_CASE("a training that goes on is as if it had not stopped") {
   CHECK(asked == (runtime().is_chief() ? 2 : 0));
   CHECK(checkpoints.has_checkpoints());
 
-  Program other;
+  ManagedProgram other;
   CheckpointManager manager{other.strategy, in(folder)};
   const auto resumed = manager.resume_latest();
   REQUIRE(resumed);
@@ -97,7 +97,7 @@ TEST_CASE("a training that goes on is as if it had not stopped") {
   other.step();
   CHECK(other.values() == whole.values());
 
-  Program third;
+  ManagedProgram third;
   CheckpointManager anywhere{third.strategy, in(folder)};
   CHECK(anywhere.resume(folder / "checkpoints" / "step-2").step == 2);
   CHECK(anywhere.resume(folder / "checkpoints" / "latest").checkpoint.filename() == "step-4");
@@ -105,7 +105,7 @@ TEST_CASE("a training that goes on is as if it had not stopped") {
 
 TEST_CASE("a mean that is alike on all ranks is saved as it is, and another as the mean") {
   const SharedFolder folder;
-  Program program;
+  ManagedProgram program;
   const float alike = 0.1F;
   CheckpointManager checkpoints{program.strategy, in(folder)};
   checkpoints.save(1);
@@ -113,7 +113,7 @@ TEST_CASE("a mean that is alike on all ranks is saved as it is, and another as t
   checkpoints.save(2);
   checkpoints.finish();
 
-  Program other;
+  ManagedProgram other;
   CheckpointManager manager{other.strategy, in(folder)};
   (void)manager.resume(folder / "checkpoints" / "step-1");
   CHECK(other.mean.local().to_vector<float>().front() == alike);
@@ -125,7 +125,7 @@ TEST_CASE("a mean that is alike on all ranks is saved as it is, and another as t
 TEST_CASE("what cannot be restored is passed over, and another training's is refused") {
   const SharedFolder folder;
   const fs::path all = folder / "checkpoints";
-  Program program;
+  ManagedProgram program;
   CheckpointManager checkpoints{program.strategy, in(folder)};
   checkpoints.save(1);
   program.step();
@@ -134,21 +134,21 @@ TEST_CASE("what cannot be restored is passed over, and another training's is ref
   const QuietLog quiet;
 
   CheckpointManager other_seed{program.strategy, in(folder, {{"seed", "2"}})};
-  CHECK_THAT(failure_of([&] { (void)other_seed.resume_latest(); }),
+  CHECK_THAT(error_of([&] { (void)other_seed.resume_latest(); }),
              Catch::Contains("step-2: is of a training with seed 1, and this one has 2"));
 
   const std::vector<float> after_one = program.values();
   on_chief_alone([&] { fs::resize_file(all / "step-2" / "weights.safetensors", 60); });
   CHECK(checkpoints.resume_latest()->step == 1);
   CHECK(program.values() == std::vector<float>{1, 2});
-  CHECK_THAT(failure_of([&] { (void)checkpoints.resume(all / "step-2"); }),
+  CHECK_THAT(error_of([&] { (void)checkpoints.resume(all / "step-2"); }),
              Catch::Contains("weights.safetensors: has 60 bytes; expected "));
 
-  CHECK_THAT(failure_of([&] { (void)checkpoints.resume(all); }),
+  CHECK_THAT(error_of([&] { (void)checkpoints.resume(all); }),
              Catch::Contains("is a folder of checkpoints; expected one of them, such as step-2"));
 
   on_chief_alone([&] { fs::remove(all / "step-1" / "manifest.json"); });
-  CHECK_THAT(failure_of([&] { (void)checkpoints.resume_latest(); }),
+  CHECK_THAT(error_of([&] { (void)checkpoints.resume_latest(); }),
              Catch::Contains("has 60 bytes") && Catch::Contains("; none of 2 in "));
   // The ranks are still in step, and nothing was set.
   CHECK(program.values() == std::vector<float>{1, 2});
@@ -159,11 +159,11 @@ TEST_CASE("what cannot be restored is passed over, and another training's is ref
 TEST_CASE("a checkpoint that cannot be written fails on all ranks, or where it is optional on none") {
   const SharedFolder folder;
   folder.write("checkpoints", "a file in the way");
-  Program program;
+  ManagedProgram program;
   CheckpointOptions options = in(folder);
   CheckpointManager required{program.strategy, options};
   required.save(1);
-  CHECK_THAT(failure_of([&] { required.finish(); }), Catch::Contains("cannot be made"));
+  CHECK_THAT(error_of([&] { required.finish(); }), Catch::Contains("cannot be made"));
   required.finish();  // it has been told
   options.optional = true;
   CheckpointManager optional{program.strategy, options};
@@ -177,9 +177,9 @@ TEST_CASE("a checkpoint that cannot be written fails on all ranks, or where it i
 TEST_CASE("a checkpoint that cannot be written ends the steps that follow it") {
   const SharedFolder folder;
   folder.write("checkpoints", "a file in the way");
-  Program program;
+  ManagedProgram program;
   CheckpointManager checkpoints{program.strategy, in(folder)};
-  CHECK_THAT(failure_of([&] {
+  CHECK_THAT(error_of([&] {
                for (std::int64_t step = 2;; ++step) {
                  program.step();
                  if (step == 2) checkpoints.save(step);
@@ -193,7 +193,7 @@ TEST_CASE("a checkpoint that cannot be written ends the steps that follow it") {
 
 TEST_CASE("steps that follow do not change what is written") {
   const SharedFolder folder;
-  Program program;
+  ManagedProgram program;
   CheckpointManager checkpoints{program.strategy, in(folder)};
   std::vector<std::vector<float>> values;
   for (std::int64_t step = 0; step < 2; ++step) {
@@ -210,7 +210,7 @@ TEST_CASE("steps that follow do not change what is written") {
 
 TEST_CASE("the checkpoint with the lowest loss stays, through a resume") {
   const SharedFolder folder;
-  Program program;
+  ManagedProgram program;
   CheckpointManager checkpoints{program.strategy, in(folder)};
   CHECK_FALSE(checkpoints.is_best(std::nan("")));
   checkpoints.save(1, {}, 0.5);

@@ -82,7 +82,7 @@ std::string text_of(const Samples& samples) {
 }
 
 /// What `next` gives until the end.
-std::vector<Numbers> all_of(DistributedIterator<Numbers>& iterator) {
+std::vector<Numbers> steps_of(DistributedIterator<Numbers>& iterator) {
   std::vector<Numbers> all;
   while (const auto next = iterator.next()) all.push_back(next->local());
   return all;
@@ -144,7 +144,7 @@ TEST_CASE("a step runs while any rank has data, and ranks without get empty batc
   auto iterator = make_input_fn_iterator(runtime().strategy(), batches(rank(), calls));  // none on replica 0
   std::vector<Numbers> expected;
   for (int step = 0; step < last(); ++step) expected.push_back(step < rank() ? Numbers{10 * rank() + step} : Numbers{});
-  CHECK(all_of(iterator) == expected);
+  CHECK(steps_of(iterator) == expected);
   CHECK_FALSE(iterator.next());
   CHECK(calls.functions == 1);
   CHECK(calls.draws == rank() + 1);  // one a step, and not after the end
@@ -203,7 +203,7 @@ TEST_CASE("where the first end ends the input, no rank gets a step that one has 
   for (int time = 0; time < 2; ++time) {
     std::vector<Numbers> expected;
     for (int step = 0; step < ranks(); ++step) expected.push_back({10 * rank() + step});
-    CHECK(all_of(iterator) == expected);
+    CHECK(steps_of(iterator) == expected);
     CHECK_FALSE(iterator.next());
     CHECK(calls.draws == (time + 1) * (ranks() + 1));  // the batch of the step that was none is lost
     iterator.initialize();
@@ -254,7 +254,7 @@ TEST_CASE("a pipeline that starts over on one rank leaves those of the others wh
   CHECK(calls.functions == (odd_one() ? 2 : 1));
   CHECK(calls.draws == 3);
   // The one that began again has two more batches than the others.
-  CHECK(all_of(iterator).size() == 3);
+  CHECK(steps_of(iterator).size() == 3);
   CHECK(calls.draws == (odd_one() ? 7 : 5));
 }
 
@@ -279,10 +279,10 @@ TEST_CASE("initialize starts over, from the middle and from the end", "[F-21]") 
   CHECK(iterator.next()->local() == all[0]);
   iterator.initialize();
   CHECK(calls.functions == 2);
-  CHECK(all_of(iterator) == all);
+  CHECK(steps_of(iterator) == all);
   iterator.initialize();
   CHECK(calls.functions == 3);
-  CHECK(all_of(iterator) == all);
+  CHECK(steps_of(iterator) == all);
 }
 
 TEST_CASE("a source that throws on one rank fails the step on all, and the iterator goes on") {

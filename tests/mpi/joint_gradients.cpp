@@ -17,12 +17,12 @@ using namespace lockstep::test;
 namespace {
 
 /// One variable, sealed: w = (0, 0).
-struct Program {
+struct JointProgram {
   Strategy strategy = runtime().make_strategy();
   MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {2}); });
   Sgd optimizer{{.learning_rate = 1}};
 
-  Program() { strategy.seal(); }
+  JointProgram() { strategy.seal(); }
 
   Stream& stream() { return strategy.stream(); }
   std::vector<float> weight() const { return Tensor::on_host(w.local()).to_vector<float>(); }
@@ -53,7 +53,7 @@ const SumList two_sums{.dtype = DType::f32, .counts = {1, 2}};
 
 /// What a rank has after each of the two sums is in its gradient. Throws before sum number `fails_before`, if that is
 /// one of them, or behind the second.
-GradientComputation two_sums_of(Program& program, int fails_before = 3) {
+GradientComputation two_sums_of(JointProgram& program, int fails_before = 3) {
   return {[&program, fails_before](AgreedStep& step) -> StepSums {
             DeclaredSums& ranks = step.sums();
             const auto mine = static_cast<float>(rank() + 1);
@@ -131,7 +131,7 @@ ImageSet grey_images(std::int64_t count, std::int64_t size) {
 }  // namespace
 
 TEST_CASE("what ranks compute together, with sums on the way, is applied as one step in two agreements") {
-  Program program;
+  JointProgram program;
   const auto meetings = [&] { return program.strategy.group().meeting().meetings(); };
   const auto before = meetings();
   const StepSums sums = program.step(two_sums_of(program));
@@ -146,7 +146,7 @@ TEST_CASE("what ranks compute together, with sums on the way, is applied as one 
 }
 
 TEST_CASE("a rank that fails before, between or behind the sums is named on every rank, and nothing is applied") {
-  Program program;
+  JointProgram program;
   for (int culprit = 0; culprit < ranks(); ++culprit)
     for (int fails_before = 0; fails_before < 3; ++fails_before) {
       CAPTURE(culprit, fails_before);
@@ -173,7 +173,7 @@ TEST_CASE("a rank that fails before, between or behind the sums is named on ever
 }
 
 TEST_CASE("a rank that makes fewer sums than declared, or other ones, fails alone") {
-  Program program;
+  JointProgram program;
   const auto step = [&](int made, std::int64_t size) {
     program.step({[&](AgreedStep& step) -> StepSums {
                     const std::vector<std::int64_t> counts{1, odd_one() ? size : 2};
@@ -200,7 +200,7 @@ TEST_CASE("a rank that makes fewer sums than declared, or other ones, fails alon
 
 TEST_CASE("ranks that declare other sums, or none, disagree before the first one") {
   if (ranks() == 1) return;
-  Program program;
+  JointProgram program;
   const auto step = [&](const SumList& odd) {
     return mismatch_of([&] {
       program.step({[](AgreedStep&) -> StepSums { throw std::logic_error{"computed"}; }, odd_one() ? odd : two_sums});
@@ -290,7 +290,7 @@ TEST_CASE("what a program puts around collectives holds the whole sum of each bu
 }
 
 TEST_CASE("a rank that never says that a gradient is ready, or says it twice, fails alone") {
-  Program program;
+  JointProgram program;
   const auto fails = [&](int times, const std::string& message) {
     const auto step = [&] {
       program.step({[&](AgreedStep& step) -> StepSums {
@@ -313,7 +313,7 @@ TEST_CASE("a rank that never says that a gradient is ready, or says it twice, fa
 
 TEST_CASE(
     "another agreement in the middle of a step is refused before any communication, and fails it even if caught") {
-  Program program;
+  JointProgram program;
   const auto step = [&](const std::function<void(ReplicaContext&)>& disturb) {
     return [&program, disturb] {
       program.strategy.run([&](ReplicaContext& context) {

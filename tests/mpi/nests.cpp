@@ -40,7 +40,7 @@ Metrics mine() {
 }
 
 /// Rank r has r + 1 rows at row r % 3 of a dense [3, 1], all of value r + 1.
-IndexedSlices slices() {
+IndexedSlices repeated_rows() {
   const auto rows = static_cast<std::size_t>(rank() + 1);
   return {Tensor::from(std::vector<float>(rows, static_cast<float>(rows)), {rank() + 1, 1}),
           Tensor::from(std::vector<std::int64_t>(rows, rank() % 3), {rank() + 1}),
@@ -92,25 +92,26 @@ TEST_CASE("a struct of the user's is reduced member by member, in every way to r
 
 TEST_CASE("slices are gathered from all ranks, alone and beside dense values", "[E-21][E-25][E-26]") {
   Strategy strategy = runtime().make_strategy();
-  check_all_rows(strategy.reduce(ReduceOp::sum, PerReplica{slices()}));
-  check_all_rows(strategy.reduce(ReduceOp::mean, PerReplica{slices()}), static_cast<float>(ranks()));
+  check_all_rows(strategy.reduce(ReduceOp::sum, PerReplica{repeated_rows()}));
+  check_all_rows(strategy.reduce(ReduceOp::mean, PerReplica{repeated_rows()}), static_cast<float>(ranks()));
   strategy.run([&](ReplicaContext& context) {
-    const auto [sparse, dense, more] = context.all_reduce(
-        ReduceOp::sum, std::tuple{slices(), Tensor::from({1.f * rank(), 1.f}, {2}), std::vector{slices(), slices()}});
+    const auto [sparse, dense, more] =
+        context.all_reduce(ReduceOp::sum, std::tuple{repeated_rows(), Tensor::from({1.f * rank(), 1.f}, {2}),
+                                                     std::vector{repeated_rows(), repeated_rows()}});
     check_all_rows(sparse);
     CHECK(dense.to_vector<float>() ==
           std::vector<float>{static_cast<float>(triangle() - ranks()), static_cast<float>(ranks())});
     for (const IndexedSlices& each : more) check_all_rows(each);
   });
-  const auto at_first = strategy.extended().reduce_to(ReduceOp::sum, PerReplica{slices()}, OneReplica{0});
+  const auto at_first = strategy.extended().reduce_to(ReduceOp::sum, PerReplica{repeated_rows()}, OneReplica{0});
   if (at_first) check_all_rows(*at_first);
-  const Mirrored<IndexedSlices> first = strategy.extended().broadcast_to(PerReplica{slices()});
+  const Mirrored<IndexedSlices> first = strategy.extended().broadcast_to(PerReplica{repeated_rows()});
   CHECK(first.value().values.to_vector<float>() == std::vector<float>{1});
 }
 
 TEST_CASE("reductions leave what they were given as it was") {
   Strategy strategy = runtime().make_strategy();
-  const IndexedSlices own = slices();
+  const IndexedSlices own = repeated_rows();
   const Tensor dense = Tensor::from({1.f}, {1});
   (void)strategy.reduce(ReduceOp::mean, PerReplica{std::pair{own, dense}});
   CHECK(own.values.to_vector<float>()[0] == static_cast<float>(rank() + 1));
@@ -125,13 +126,14 @@ TEST_CASE("ranks whose nests hang together otherwise are told so, though their l
   CHECK_THAT(mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, PerReplica{nest}); }),
              Catch::Contains("loss") && Catch::Contains("accuracy"));
   const IndexedSlices wide{Tensor::zeros(DType::f32, {1, 2}), Tensor::zeros(DType::i64, {1}), {3, 2}};
-  CHECK_THAT(mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, PerReplica{rank() == 1 ? wide : slices()}); }),
-             Catch::Contains("[3, 1]") && Catch::Contains("[3, 2]"));
+  CHECK_THAT(
+      mismatch_of([&] { (void)strategy.reduce(ReduceOp::sum, PerReplica{rank() == 1 ? wide : repeated_rows()}); }),
+      Catch::Contains("[3, 1]") && Catch::Contains("[3, 2]"));
   CHECK_THAT(mismatch_of([&] {
                if (rank() == 1) {
                  (void)strategy.reduce(ReduceOp::sum, PerReplica{Tensor::zeros(DType::f32, {1, 1})});
                } else {
-                 (void)strategy.reduce(ReduceOp::sum, PerReplica{slices()});
+                 (void)strategy.reduce(ReduceOp::sum, PerReplica{repeated_rows()});
                }
              }),
              Catch::Contains("slices f32"));

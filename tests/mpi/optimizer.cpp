@@ -16,7 +16,7 @@ using namespace lockstep::test;
 
 namespace {
 
-Tensor of(std::vector<float> values) {
+Tensor floats(std::vector<float> values) {
   const auto count = static_cast<std::int64_t>(values.size());
   return Tensor::from(values, {count});
 }
@@ -24,8 +24,8 @@ Tensor of(std::vector<float> values) {
 /// Two variables, sealed: w = (0, 0, 0) and b = (0).
 struct Program {
   Strategy strategy = runtime().make_strategy();
-  MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({0, 0, 0}); });
-  MirroredVariable b = strategy.create_variable({.name = "b"}, [] { return of({0}); });
+  MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return floats({0, 0, 0}); });
+  MirroredVariable b = strategy.create_variable({.name = "b"}, [] { return floats({0}); });
 
   Program() { strategy.seal(); }
 
@@ -42,7 +42,7 @@ TEST_CASE("a step applies the sum of all ranks' gradients, on every rank", "[A-4
   Program program;
   Sgd optimizer{{.learning_rate = 0.5}};
   const auto mine = static_cast<float>(rank() + 1);
-  program.step(optimizer, {{of({mine, -mine, 2 * mine}), program.w}, {of({4}), program.b}});
+  program.step(optimizer, {{floats({mine, -mine, 2 * mine}), program.w}, {floats({4}), program.b}});
   const auto sum = static_cast<float>(triangle());
   CHECK(program.weight() == std::vector<float>{-0.5f * sum, 0.5f * sum, -sum});
   CHECK(program.b.local().to_vector<float>() == std::vector<float>{-2.f * static_cast<float>(ranks())});
@@ -54,7 +54,7 @@ TEST_CASE("samples are summed over the ranks before the gradient is divided by t
   // Each rank's gradient is a sum over as many samples as its number; 3, 6 and 12 each on average.
   const std::int64_t samples = rank() + 1;
   const auto count = static_cast<float>(samples);
-  const std::vector<Gradient> gradients{{of({3 * count, 6 * count, 12 * count}), program.w}};
+  const std::vector<Gradient> gradients{{floats({3 * count, 6 * count, 12 * count}), program.w}};
   program.step(optimizer, gradients, samples);
   CHECK(program.weight() == std::vector<float>{-3, -6, -12});
   program.step(optimizer, gradients, samples);  // velocities 1.5 times as large
@@ -65,10 +65,10 @@ TEST_CASE("a rank without samples changes nothing about the others' step") {
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
   const bool empty = ranks() > 1 && odd_one();
-  program.step(optimizer, {{of(empty ? std::vector<float>{0, 0, 0} : std::vector<float>{4, 8, 2}), program.w}},
+  program.step(optimizer, {{floats(empty ? std::vector<float>{0, 0, 0} : std::vector<float>{4, 8, 2}), program.w}},
                std::int64_t{empty ? 0 : 2});
   CHECK(program.weight() == std::vector<float>{-2, -4, -1});
-  program.step(optimizer, {{of({1, 1, 1}), program.w}}, std::int64_t{0});
+  program.step(optimizer, {{floats({1, 1, 1}), program.w}}, std::int64_t{0});
   CHECK(program.weight() == std::vector<float>{-2, -4, -1});
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("loss, samples and correct answers ride along with the gradients") {
 TEST_CASE("what the ranks' samples weigh is added up, and a rank that does not say it brings their number") {
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
-  std::vector<Gradient> gradients{{of({1, 2, 3}), program.w}};
+  std::vector<Gradient> gradients{{floats({1, 2, 3}), program.w}};
   program.strategy.run([&](ReplicaContext& context) {
     StepSums own{.samples = rank() + 1};
     if (!odd_one()) own.weight = 0.25 * own.samples;
@@ -107,7 +107,7 @@ TEST_CASE("a run with one apply_gradients costs two agreements") {
   Sgd optimizer{{.learning_rate = 1, .momentum = 0.9}};
   const auto meetings = [&] { return program.strategy.group().meeting().meetings(); };
   const auto before = meetings();
-  program.step(optimizer, {{of({1, 2, 3}), program.w}, {of({1}), program.b}},
+  program.step(optimizer, {{floats({1, 2, 3}), program.w}, {floats({1}), program.b}},
                StepSums{.samples = rank(), .loss = 1, .correct = 0});
   CHECK(meetings() - before == 2);
   program.step(optimizer, {}, std::int64_t{1});
@@ -119,8 +119,9 @@ TEST_CASE("what a rank finds wrong by itself costs no agreement, and the step ca
   Sgd optimizer{{.learning_rate = 1}};
   program.strategy.run([&](ReplicaContext& context) {
     if (odd_one())
-      CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{of({1}), program.w}}), InvalidArgument);
-    optimizer.apply_gradients(context, std::vector<Gradient>{{of({1, 1, 1}), program.w}});
+      CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{floats({1}), program.w}}),
+                      InvalidArgument);
+    optimizer.apply_gradients(context, std::vector<Gradient>{{floats({1, 1, 1}), program.w}});
   });
   CHECK(program.weight()[0] == static_cast<float>(-ranks()));
 }
@@ -128,7 +129,7 @@ TEST_CASE("what a rank finds wrong by itself costs no agreement, and the step ca
 TEST_CASE("an optimizer with other options on one rank is a mismatch that shows both") {
   if (ranks() == 1) return;
   Program program;
-  const std::vector<Gradient> gradients{{of({1, 1, 1}), program.w}};
+  const std::vector<Gradient> gradients{{floats({1, 1, 1}), program.w}};
   const auto mismatch = [&](auto usual, auto odd) {
     return mismatch_of([&] {
       if (odd_one())
@@ -153,8 +154,8 @@ TEST_CASE("gradients of other variables on one rank are a mismatch that shows bo
   if (ranks() == 1) return;
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
-  const Gradient w{of({1, 1, 1}), program.w};
-  const Gradient b{of({1}), program.b};
+  const Gradient w{floats({1, 1, 1}), program.w};
+  const Gradient b{floats({1}), program.b};
   const bool odd = odd_one();
   using Catch::Contains;
 
@@ -191,7 +192,7 @@ TEST_CASE("a long list of variables that differs at its end is a mismatch that s
   std::vector<Gradient> gradients;
   for (int i = 0; i < 40; ++i)
     gradients.push_back(
-        {of({1}), strategy.create_variable({.name = "variable " + std::to_string(i)}, [] { return of({0}); })});
+        {floats({1}), strategy.create_variable({.name = "variable " + std::to_string(i)}, [] { return floats({0}); })});
   strategy.seal();
   if (odd_one()) gradients.pop_back();
   Sgd optimizer{{.learning_rate = 1}};

@@ -20,12 +20,12 @@ using namespace lockstep::test;
 namespace {
 
 /// A weight and a bias of two types, and gradients that differ with the step and on every rank.
-struct Program {
+struct StatefulProgram {
   Strategy strategy = runtime().make_strategy();
   MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::from({1.0F, -2.0F}, {2, 1}); });
   MirroredVariable b = strategy.create_variable({.name = "b"}, [] { return Tensor::from({0.5}, {1}); });
 
-  Program() { strategy.seal(); }
+  StatefulProgram() { strategy.seal(); }
 
   void steps(Optimizer& optimizer, int first, int last) {
     for (int step = first; step < last; ++step)
@@ -57,13 +57,13 @@ SgdOptions momentum_options() {
 /// Trains, saves half way and restores into a program that has made no step, or some others.
 void check_resumed(const std::function<std::unique_ptr<Optimizer>()>& make, int steps_before) {
   const SharedFolder folder;
-  Program whole;
+  StatefulProgram whole;
   const auto optimizer = make();
   whole.steps(*optimizer, 0, 5);
   save_checkpoint(whole.strategy, folder / "half");
   whole.steps(*optimizer, 5, 10);
 
-  Program resumed;
+  StatefulProgram resumed;
   const auto another = make();
   another->prepare(resumed.strategy, {resumed.w, resumed.b});
   resumed.steps(*another, 20, 20 + steps_before);
@@ -86,9 +86,9 @@ TEST_CASE("a run that is resumed from a checkpoint ends in the same bits, with A
 
 TEST_CASE("a checkpoint with optimizer state is refused where nothing is prepared for it, and the other way round") {
   const SharedFolder folder;
-  Program plain;
+  StatefulProgram plain;
   save_checkpoint(plain.strategy, folder / "plain");
-  Program trained;
+  StatefulProgram trained;
   AdamW optimizer{adamw_options()};
   trained.steps(optimizer, 0, 1);
   save_checkpoint(trained.strategy, folder / "trained");
@@ -103,7 +103,7 @@ TEST_CASE("a checkpoint with optimizer state is refused where nothing is prepare
     }
     return std::string{};
   };
-  Program fresh;
+  StatefulProgram fresh;
   CHECK_THAT(refusal(fresh.strategy, "trained"),
              Catch::Contains("has the entry 'b@first_moment', 'b@second_moment', 'optimizer@steps', 'w@first_moment', "
                              "'w@second_moment'; expected one for each variable and each piece of optimizer state, and "
@@ -131,7 +131,7 @@ TEST_CASE("clipping is by the norm of the sum over all ranks, divided by all the
 }
 
 TEST_CASE("a step with everything on costs two agreements") {
-  Program program;
+  StatefulProgram program;
   AdamW optimizer{adamw_options()};
   program.steps(optimizer, 0, 1);
   const auto before = program.strategy.group().meeting().meetings();
@@ -141,7 +141,7 @@ TEST_CASE("a step with everything on costs two agreements") {
 
 TEST_CASE("ranks that count other steps are a mismatch, which rebroadcast mends") {
   if (ranks() == 1) return;
-  Program program;
+  StatefulProgram program;
   AdamW optimizer{adamw_options()};
   program.steps(optimizer, 0, 2);
   if (odd_one()) program.strategy.store().counter("optimizer@steps") = 6;
@@ -154,7 +154,7 @@ TEST_CASE("ranks that count other steps are a mismatch, which rebroadcast mends"
 }
 
 TEST_CASE("rebroadcast gives all ranks the first one's optimizer state") {
-  Program program;
+  StatefulProgram program;
   AdamW optimizer{adamw_options()};
   program.steps(optimizer, 0, 2);
   const auto first_moment = [&] { return program.strategy.store().optimizer_state().front(); };
@@ -170,7 +170,7 @@ TEST_CASE("rebroadcast gives all ranks the first one's optimizer state") {
 
 TEST_CASE("a rank that fails before its first step can be mended, though the others know of an optimizer") {
   if (ranks() == 1) return;
-  Program program;
+  StatefulProgram program;
   AdamW optimizer{adamw_options()};
   const auto failing = [&] {
     program.strategy.run([&](ReplicaContext& context) {

@@ -13,19 +13,19 @@ using namespace lockstep::test;
 
 namespace {
 
-Tensor of(std::vector<double> values) {
+Tensor doubles(std::vector<double> values) {
   const auto count = static_cast<std::int64_t>(values.size());
   return Tensor::from(values, {count});
 }
 
 /// One variable (1, 2), sealed.
-struct Program {
+struct CountingProgram {
   Strategy strategy = runtime().make_strategy();
   SyncOnReadVariable v;
 
-  explicit Program(VariableAggregation aggregation)
+  explicit CountingProgram(VariableAggregation aggregation)
       : v{strategy.create_sync_on_read({.name = "v", .aggregation = aggregation}, [] {
-          return of({1.0 + rank(), 2});  // replica 0's counts
+          return doubles({1.0 + rank(), 2});  // replica 0's counts
         })} {
     strategy.seal();
   }
@@ -34,26 +34,26 @@ struct Program {
 
   /// In replica context, each rank adds its number to the first element.
   void add_rank() {
-    strategy.run([&](ReplicaContext&) { v.assign_add(of({1.0 * rank(), 0})); });
+    strategy.run([&](ReplicaContext&) { v.assign_add(doubles({1.0 * rank(), 0})); });
   }
 };
 
 }  // namespace
 
 TEST_CASE("a sync-on-read variable begins with replica 0's value on every rank, and is not trainable", "[C-32]") {
-  const Program program{VariableAggregation::sum};
+  const CountingProgram program{VariableAggregation::sum};
   CHECK(program.component() == std::vector<double>{1, 2});
   CHECK_FALSE(program.v.trainable());
   CHECK(program.v.aggregation() == VariableAggregation::sum);
 }
 
 TEST_CASE("in replica context an assignment is this rank's alone, and costs no agreement", "[C-25][C-26][C-27][C-33]") {
-  Program program{VariableAggregation::sum};
+  CountingProgram program{VariableAggregation::sum};
   program.strategy.run([&](ReplicaContext&) {
     const auto before = program.strategy.group().meeting().meetings();
-    program.v.assign(of({10.0 * rank(), 1}));
-    program.v.assign_add(of({1, 1}));
-    program.v.assign_sub(of({0, 0.5}));
+    program.v.assign(doubles({10.0 * rank(), 1}));
+    program.v.assign_add(doubles({1, 1}));
+    program.v.assign_sub(doubles({0, 0.5}));
     CHECK(program.strategy.group().meeting().meetings() == before);
   });
   CHECK(program.component() == std::vector<double>{10.0 * rank() + 1, 1.5});
@@ -61,23 +61,23 @@ TEST_CASE("in replica context an assignment is this rank's alone, and costs no a
 
 TEST_CASE("a read gives every rank the components combined, and leaves them as they are", "[C-25][C-26][C-27]") {
   const double others = triangle() - ranks();  // 0 + 1 + … + (ranks - 1)
-  Program sum{VariableAggregation::sum};
+  CountingProgram sum{VariableAggregation::sum};
   sum.add_rank();
   CHECK(sum.read() == std::vector<double>{1.0 * ranks() + others, 2.0 * ranks()});
   CHECK(sum.component() == std::vector<double>{1.0 + rank(), 2});
 
-  Program mean{VariableAggregation::mean};
+  CountingProgram mean{VariableAggregation::mean};
   mean.add_rank();
   CHECK(mean.read() == std::vector<double>{(ranks() + others) / ranks(), 2});
 
-  Program first{VariableAggregation::only_first_replica};
+  CountingProgram first{VariableAggregation::only_first_replica};
   first.add_rank();
   CHECK(first.read() == std::vector<double>{1, 2});
   CHECK(first.component() == std::vector<double>{1.0 + rank(), 2});
 }
 
 TEST_CASE("read and read_var are one agreement, also in a scope and in a merge function", "[C-35]") {
-  Program program{VariableAggregation::sum};
+  CountingProgram program{VariableAggregation::sum};
   program.add_rank();
   const auto expected = program.read();
   const Scope scope = program.strategy.scope();
@@ -91,22 +91,22 @@ TEST_CASE("read and read_var are one agreement, also in a scope and in a merge f
 }
 
 TEST_CASE("an assignment in cross-replica context is what the next read gives", "[C-38][C-39]") {
-  Program sum{VariableAggregation::sum};
-  sum.v.assign(of({12, 24}));
+  CountingProgram sum{VariableAggregation::sum};
+  sum.v.assign(doubles({12, 24}));
   CHECK(sum.component() == std::vector<double>{12.0 / ranks(), 24.0 / ranks()});
   CHECK(sum.read() == std::vector<double>{12, 24});
 
-  Program mean{VariableAggregation::mean};
-  mean.v.assign(of({12, 24}));
+  CountingProgram mean{VariableAggregation::mean};
+  mean.v.assign(doubles({12, 24}));
   CHECK(mean.component() == std::vector<double>{12, 24});
   CHECK(mean.read() == std::vector<double>{12, 24});
-  CHECK_THROWS_AS(mean.v.assign_add(of({1, 1})), ContextError);
-  CHECK_THROWS_WITH(mean.v.assign_sub(of({1, 1})),
+  CHECK_THROWS_AS(mean.v.assign_add(doubles({1, 1})), ContextError);
+  CHECK_THROWS_WITH(mean.v.assign_sub(doubles({1, 1})),
                     Catch::StartsWith("assign_sub (sync_on_read.cpp:") &&
                         Catch::Contains("): Replica-local variables may only be assigned in a replica context"));
   mean.strategy.extended().update(
       mean.v, [](const Variable& component, const Tensor& delta) { component.assign_add(delta); },
-      mean.strategy.same_on_all(of({1, 1})));
+      mean.strategy.same_on_all(doubles({1, 1})));
   CHECK(mean.component() == std::vector<double>{13, 25});
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("integers are dealt to the components whole: the first replicas take w
 }
 
 TEST_CASE("without an aggregation there is no reading, before any communication", "[C-24]") {
-  Program program{VariableAggregation::none};
+  CountingProgram program{VariableAggregation::none};
   program.add_rank();
   const auto before = program.strategy.group().meeting().meetings();
   CHECK_THROWS_AS(program.v.read(), InvalidArgument);
@@ -141,10 +141,10 @@ TEST_CASE("without an aggregation there is no reading, before any communication"
 }
 
 TEST_CASE("rebroadcast leaves every replica its own values") {
-  Program program{VariableAggregation::sum};
-  const auto mirrored = program.strategy.create_variable({.name = "m"}, [] { return of({7}); });
+  CountingProgram program{VariableAggregation::sum};
+  const auto mirrored = program.strategy.create_variable({.name = "m"}, [] { return doubles({7}); });
   program.add_rank();
-  mirrored.assign(of({7.0 + rank()}));
+  mirrored.assign(doubles({7.0 + rank()}));
   program.strategy.rebroadcast();
   CHECK(mirrored.local().to_vector<double>() == std::vector<double>{7});
   CHECK(program.component() == std::vector<double>{1.0 + rank(), 2});

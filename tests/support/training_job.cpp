@@ -61,6 +61,12 @@ Trained train(int ranks, const Arguments& arguments, const CommandOptions& optio
   return {Json::parse(outcome.out.substr(last_line)), read_metrics(metrics), outcome.out.substr(0, last_line)};
 }
 
+std::vector<std::string> keys_of(const Json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
 std::vector<Json> read_metrics(const std::filesystem::path& file) {
   std::vector<Json> metrics;
   std::istringstream lines{read_file(file)};

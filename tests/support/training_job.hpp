@@ -43,6 +43,9 @@ std::size_t bytes_of(const std::string& written);
 /// what it wrote.
 Trained train(int ranks, const Arguments& arguments, const CommandOptions& options = {});
 
+/// The keys of an object, in their order.
+std::vector<std::string> keys_of(const Json& object);
+
 /// The objects of a metrics file.
 std::vector<Json> read_metrics(const std::filesystem::path& file);
 

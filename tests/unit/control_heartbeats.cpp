@@ -69,9 +69,9 @@ struct Ranks {
 };
 
 /// One rank's watchdog over ranks that the test plays.
-class Watched {
+class WatchedRank {
  public:
-  Watched(Ranks& ranks, double stall_timeout, int rank = 0)
+  WatchedRank(Ranks& ranks, double stall_timeout, int rank = 0)
       : watchdog_{std::in_place,
                   ranks.table(rank),
                   std::vector<std::string>{"replica 0", "replica 1", "replica 2", "replica 3"},
@@ -160,7 +160,7 @@ TEST_CASE("the host of a rank whose process ended says so, if the rank was heard
   ranks.heartbeats[1].reset();
   ranks.heartbeats[2].reset();
   CHECK_FALSE(ranks.beats(0).was_refused(1));
-  Watched watched{ranks, 30};
+  WatchedRank watched{ranks, 30};
   REQUIRE(eventually([&] { return watched.ends() > 0; }));
   CHECK(watched.code() == ExitCode::peer_failed);
   CHECK(ranks.beats(0).was_refused(1));
@@ -173,7 +173,7 @@ TEST_CASE("of a node of which some ranks still beat, a silent one has stopped", 
   // Both are heard by rank 0: it is alone.
   REQUIRE(ranks.hears(0, 1));
   REQUIRE(ranks.hears(0, 2));
-  Watched watched{ranks, 0.6};
+  WatchedRank watched{ranks, 0.6};
   REQUIRE(eventually([&] {
     ranks.beat(1);
     return watched.ends() > 0;
@@ -188,7 +188,7 @@ TEST_CASE("a node of which no rank beats cannot be reached, and is named by its 
   Ranks ranks{{0, 1, 1}};
   REQUIRE(ranks.hears(0, 1));
   REQUIRE(ranks.hears(0, 2));
-  Watched watched{ranks, 0.6};
+  WatchedRank watched{ranks, 0.6};
   REQUIRE(eventually([&] { return watched.ends() > 0; }));
   CHECK(watched.code() == ExitCode::stall);
   CHECK(watched.reach() == Reach::chiefs_side);
@@ -200,7 +200,7 @@ TEST_CASE("a node of which no rank beats cannot be reached, and is named by its 
 TEST_CASE("a rank of another node that beats but stays out of a meeting is late", "[B-45]") {
   Ranks ranks{{0, 1}};
   REQUIRE(ranks.hears(0, 1));
-  Watched watched{ranks, 0.6};
+  WatchedRank watched{ranks, 0.6};
   ranks.table(0).enter_meeting(1, merge_tag());
   REQUIRE(eventually([&] {
     ranks.beat(1);
@@ -216,7 +216,7 @@ TEST_CASE("a meeting to which all have come and which does not end is the networ
   Ranks ranks{{0, 1}};
   ranks.table(1).enter_meeting(1, merge_tag());
   REQUIRE(ranks.hears(0, 1));
-  Watched watched{ranks, 0.6};
+  WatchedRank watched{ranks, 0.6};
   ranks.table(0).enter_meeting(1, merge_tag());
   REQUIRE(eventually([&] {
     ranks.beat(1);
@@ -239,7 +239,7 @@ TEST_CASE("a rank whose heartbeats go to a neighbour that has fallen silent is n
   row.heartbeat = 1;
   ranks.table(2).write(3, row);
   ranks.table(2).enter_meeting(1, merge_tag());
-  Watched watched{ranks, 0.6, 2};
+  WatchedRank watched{ranks, 0.6, 2};
   REQUIRE(eventually([&] {
     ranks.beat(0);
     return watched.ends() > 0;
@@ -251,7 +251,7 @@ TEST_CASE("a node with lower ranks speaks first, and the others know that it did
   Ranks ranks{{0, 1}};
   REQUIRE(ranks.hears(0, 1));
   REQUIRE(ranks.table(1).claim_report());
-  Watched watched{ranks, 0.6};
+  WatchedRank watched{ranks, 0.6};
   ranks.table(0).enter_meeting(1, merge_tag());
   REQUIRE(eventually([&] {
     ranks.beat(1);

@@ -31,7 +31,7 @@ Tag with_text(Tag tag, std::string_view text) {
   return tag;
 }
 
-Tag failing(std::string_view text, ExitCode cause = ExitCode::failure) {
+Tag failure_tag(std::string_view text, ExitCode cause = ExitCode::failure) {
   Tag tag = with_text(tag_of(TagKind::error, ""), text);
   tag.cause = cause;
   return tag;
@@ -178,7 +178,7 @@ TEST_CASE("a place in the training is told as its user counts") {
   CHECK(describe(Where::in_run, RunKind::step, 5) == "in step 5");
   CHECK(describe(Where::after_run, RunKind::step, 5) == "after step 5");
   CHECK(describe(Where::in_run, RunKind::evaluation, 5) == "in the evaluation after step 5");
-  Tag failed = failing("no such file");
+  Tag failed = failure_tag("no such file");
   failed.where = Where::in_run;
   failed.step = 5;
   CHECK(place_of_failure(failed) == "in step 5, computing");
@@ -199,12 +199,12 @@ TEST_CASE("ranks that disagree in a step name it") {
 }
 
 TEST_CASE("a rank that failed is to blame before any that is elsewhere, the lowest of several first") {
-  const Verdict one = judged({merge, merge, failing("disk full", ExitCode::checkpoint), closing});
+  const Verdict one = judged({merge, merge, failure_tag("disk full", ExitCode::checkpoint), closing});
   CHECK(one.failed);
   CHECK(one.rank == 2);
   CHECK(one.code == ExitCode::checkpoint);
   CHECK(one.sentence == "replica 2 (worker:2, host a) failed: disk full");
-  const Verdict several = judged({merge, failing("b"), merge, failing("a", ExitCode::user_input)});
+  const Verdict several = judged({merge, failure_tag("b"), merge, failure_tag("a", ExitCode::user_input)});
   CHECK(several.rank == 1);
   CHECK(several.code == ExitCode::failure);
 }

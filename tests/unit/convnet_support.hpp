@@ -11,7 +11,7 @@
 namespace lockstep::nn {
 
 /// For images of 9 x 8: an odd extent, so that pooling leaves some out.
-inline ConvnetOptions small(DType dtype, BatchNormKind batch_norm = BatchNormKind::none, double dropout = 0) {
+inline ConvnetOptions small_convnet(DType dtype, BatchNormKind batch_norm = BatchNormKind::none, double dropout = 0) {
   return {.height = 9,
           .width = 8,
           .filters = {3, 4},
@@ -44,7 +44,7 @@ struct ConvnetProgram {
   }
 };
 
-inline SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype) {
+inline SampleBatch images_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype) {
   return samples_from(first, samples, capacity, dtype, {.features = 72, .classes = 3});
 }
 

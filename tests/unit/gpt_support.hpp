@@ -10,7 +10,7 @@
 namespace lockstep::nn {
 
 /// Small, with sizes that all differ.
-inline GptOptions small(DType dtype) {
+inline GptOptions small_gpt(DType dtype) {
   return {.layers = 2, .heads = 2, .width = 6, .context = 5, .vocabulary = 7, .dtype = dtype, .seed = 3};
 }
 
@@ -24,7 +24,7 @@ struct GptProgram {
     strategy.seal();
   }
   explicit GptProgram(DType dtype, SharedKernels kernels = reference())
-      : GptProgram{small(dtype), std::move(kernels)} {}
+      : GptProgram{small_gpt(dtype), std::move(kernels)} {}
 
   GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
 
@@ -37,7 +37,7 @@ struct GptProgram {
 /// Samples [first, first + samples) of an endless text, in a batch of `capacity` rows. Tokens and labels are drawn on
 /// their own: a model need not know that a text's labels are its next bytes.
 inline SampleBatch text_from(std::int64_t first, std::int64_t samples, std::int64_t capacity,
-                             const GptOptions& options = small(DType::f64)) {
+                             const GptOptions& options = small_gpt(DType::f64)) {
   SampleBatch batch = make_text_batch(capacity, options.context);
   const auto draw = [&](const Tensor& rows, std::uint64_t ordinal) {
     const RandomStream stream{17, RandomPurpose::initial_value, ordinal};

@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/idx.hpp>
 
+#include "apps/image_files.hpp"
 #include "gzip.hpp"
 #include "support/job.hpp"
 
@@ -21,16 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using Bytes = std::string;
+using lockstep::test::big_endian;
 using lockstep::test::packed;
 
 const std::string train_images = "train-images-idx3-ubyte", train_labels = "train-labels-idx1-ubyte";
 const std::string test_images = "t10k-images-idx3-ubyte", test_labels = "t10k-labels-idx1-ubyte";
-
-Bytes big_endian(std::uint32_t number) {
-  Bytes bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(number >> shift);
-  return bytes;
-}
 
 Bytes header(std::uint32_t magic, std::initializer_list<std::uint32_t> extents) {
   Bytes bytes = big_endian(magic);

@@ -14,12 +14,12 @@ using namespace lockstep;
 
 namespace {
 
-constexpr std::int64_t rows = 5, columns = 7, channels = 2, images = 40;
+constexpr std::int64_t rows = 5, columns = 7, channels = 2, image_count = 40;
 
 /// Every byte of an image is another one.
 ImageSet numbered_images() {
   ImageSet set{.rows = rows, .columns = columns, .channels = channels};
-  for (std::int64_t image = 0; image < images; ++image) {
+  for (std::int64_t image = 0; image < image_count; ++image) {
     for (std::int64_t i = 0; i < rows * columns * channels; ++i) set.pixels.push_back(static_cast<std::uint8_t>(i + 1));
     set.labels.push_back(static_cast<std::uint8_t>(image));
   }
@@ -75,7 +75,7 @@ TEST_CASE("every image is flipped or not and shifted, each way as often as anoth
   int flips = 0;
   std::set<std::vector<int>> seen;
   constexpr std::int64_t epochs = 25;
-  for (std::int64_t number = 0; number < epochs * images; ++number) {
+  for (std::int64_t number = 0; number < epochs * image_count; ++number) {
     const std::vector<int> pixels = pixels_of(augmented.source, {number});
     REQUIRE(ways.contains(pixels));
     seen.insert(pixels);
@@ -95,18 +95,18 @@ TEST_CASE("every image is flipped or not and shifted, each way as often as anoth
 
 TEST_CASE("how an image is changed depends on seed, epoch and sample, and on nothing else") {
   const Augmented augmented{{.flip = true, .crop = 2}}, other_seed{{.flip = true, .crop = 2}, 2};
-  std::vector<std::int64_t> epoch(images), next(images);
-  for (std::int64_t i = 0; i < images; ++i) {
+  std::vector<std::int64_t> epoch(image_count), next(image_count);
+  for (std::int64_t i = 0; i < image_count; ++i) {
     epoch[static_cast<std::size_t>(i)] = i;
-    next[static_cast<std::size_t>(i)] = images + i;
+    next[static_cast<std::size_t>(i)] = image_count + i;
   }
   const std::vector<int> one_by_one = pixels_of(augmented.source, epoch);
   CHECK(pixels_of(augmented.source, epoch, 16) == one_by_one);
   CHECK(pixels_of(augmented.source, next) != one_by_one);
   CHECK(pixels_of(other_seed.source, epoch) != one_by_one);
   // A sample of several epochs in one batch, in another order.
-  CHECK(pixels_of(augmented.source, {images + 3, 3}, 2) == [&] {
-    std::vector<int> both = pixels_of(augmented.source, {images + 3});
+  CHECK(pixels_of(augmented.source, {image_count + 3, 3}, 2) == [&] {
+    std::vector<int> both = pixels_of(augmented.source, {image_count + 3});
     const std::vector<int> first = pixels_of(augmented.source, {3});
     both.insert(both.end(), first.begin(), first.end());
     return both;
@@ -126,7 +126,7 @@ TEST_CASE("how an image is changed depends on seed, epoch and sample, and on not
 TEST_CASE("augmented samples have their labels and their names, and what are no images is refused") {
   const Augmented augmented{{.crop = 1}};
   SampleBatch batch = augmented.source.make_batch(2, host_stream());
-  augmented.source.fill(std::vector<std::int64_t>{2 * images + 7}, batch);
+  augmented.source.fill(std::vector<std::int64_t>{2 * image_count + 7}, batch);
   CHECK(batch.samples == 1);
   CHECK(batch.labels.to_vector<std::int32_t>() == std::vector<std::int32_t>{7, 0});
   CHECK(augmented.source.varies_by_epoch());

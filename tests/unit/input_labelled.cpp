@@ -118,7 +118,7 @@ Files arrays() {
 
 const std::string table = "a,label,\"b, c\"\r\n1,0, 2.5 \r\n-3e2,2,\"+4\"\r\n\r\n";
 
-std::string rows(int count) {
+std::string csv_rows(int count) {
   std::string text = "label,x\n";
   for (int i = 0; i < count; ++i) text += std::to_string(i % 3) + "," + std::to_string(i) + "\n";
   return text;
@@ -320,7 +320,7 @@ TEST_CASE("an array that is wrong is refused with its place") {
 }
 
 TEST_CASE("a CSV file is read by its header, and its last tenth is the test set") {
-  const Folder folder{{{"data.csv", rows(25)}, {"train.csv", table}, {"test.csv", table}}};
+  const Folder folder{{{"data.csv", csv_rows(25)}, {"train.csv", table}, {"test.csv", table}}};
   const LabelledData file = load_labelled_data(folder.path() / "data.csv", in_f64);
   CHECK(file.text == "CSV: 23 rows of 1 number to train on and 2 to test, 3 classes");
   CHECK(samples_of(*file.test) == Samples{{23, 24}, {2, 0}});
@@ -343,7 +343,7 @@ TEST_CASE("a CSV file is read by its header, and its last tenth is the test set"
   const LabelledData other =
       load_labelled_data(folder.path() / "other.csv", {.dtype = DType::f64, .label_column = "class"});
   CHECK(samples_of(*other.test) == Samples{{0.5}, {1}});
-  CHECK(load_labelled_data(folder.write("table", packed(rows(25))), in_f64).digest == file.digest);
+  CHECK(load_labelled_data(folder.write("table", packed(csv_rows(25))), in_f64).digest == file.digest);
 }
 
 TEST_CASE("a CSV file that is wrong is refused with its line") {
@@ -352,11 +352,12 @@ TEST_CASE("a CSV file that is wrong is refused with its line") {
     folder.write("x.csv", content);
     return refusal(folder, "x.csv", options);
   };
-  const std::string good = rows(20);
+  const std::string good = csv_rows(20);
   CHECK(refused(good) == "not refused");
   CHECK(refused("") == "FOLDER/x.csv: is empty; expected a header, with the names of its columns");
   CHECK(refused("label,x\n") == "FOLDER/x.csv: holds no rows after its header; expected 1 or more");
-  CHECK(refused(rows(9)) == "FOLDER/x.csv: holds 9 rows; expected at least 10, so that its last tenth is a test set");
+  CHECK(refused(csv_rows(9)) ==
+        "FOLDER/x.csv: holds 9 rows; expected at least 10, so that its last tenth is a test set");
   CHECK(refused(good + "1,abc\n") == "FOLDER/x.csv:22: column \"x\" is \"abc\"; expected a number");
   CHECK(refused(good + "1,\n") == "FOLDER/x.csv:22: column \"x\" is \"\"; expected a number");
   CHECK(refused(good + "1,\"2\n3\"\n1,2\n") == "FOLDER/x.csv:22: column \"x\" is \"2 3\"; expected a number");
@@ -379,7 +380,7 @@ TEST_CASE("a CSV file that is wrong is refused with its line") {
   CHECK(refused("label\n1\n") == "FOLDER/x.csv:1: has no column besides the label; expected one or more of numbers");
   CHECK(refused("label,label\n1,2\n") == "FOLDER/x.csv:1: has several columns \"label\"; expected one");
 
-  const Folder two{{{"train.csv", rows(3)}, {"test.csv", "x,label\n1,0\n"}}};
+  const Folder two{{{"train.csv", csv_rows(3)}, {"test.csv", "x,label\n1,0\n"}}};
   CHECK(refusal(two) ==
         "FOLDER/test.csv:1: its columns are \"x\", \"label\"; expected \"label\", \"x\", as in FOLDER/train.csv");
   two.write("test.csv", "label,x\n3,0\n");
@@ -408,7 +409,7 @@ TEST_CASE("what is no data set is refused with what it is") {
   CHECK(refusal(folder) ==
         "FOLDER: is CIFAR in the version for Python; expected the binary version, with "
         "data_batch_1.bin or train.bin");
-  folder.write("train.csv", rows(3));
+  folder.write("train.csv", csv_rows(3));
   folder.write("x_test.npy", "");
   CHECK(refusal(folder) == "FOLDER: has files of arrays of NumPy and of CSV; expected those of one data set");
 }
@@ -426,7 +427,7 @@ TEST_CASE("files are kept in memory as long as they fit, and packed ones must") 
   CHECK_NOTHROW(load_labelled_data(folder.path(), {.dtype = DType::f64, .memory_bytes = 4 * 3073}));
   for (const std::string& each : {std::string{"train.csv"}, std::string{"x_train.npy"}}) {
     const bool csv = each.ends_with("csv");
-    const Folder other{csv ? Files{{"train.csv.gz", packed(rows(3))}, {"test.csv", rows(3)}} : arrays()};
+    const Folder other{csv ? Files{{"train.csv.gz", packed(csv_rows(3))}, {"test.csv", csv_rows(3)}} : arrays()};
     if (!csv) {
       fs::remove(other.path() / each);
       other.write(each + ".gz", packed(arrays()[0].second));
@@ -438,7 +439,7 @@ TEST_CASE("files are kept in memory as long as they fit, and packed ones must") 
 
 TEST_CASE("a file that becomes shorter while it is in use is told, and one that is removed is still there") {
   const Folder folder{cifar_10()};
-  folder.write("x.csv", rows(25));
+  folder.write("x.csv", csv_rows(25));
   const LabelledOptions streams{.dtype = DType::f64, .memory_bytes = 1};
   const LabelledData images = load_labelled_data(folder.path(), streams);
   const LabelledData rows = load_labelled_data(folder.path() / "x.csv", streams);

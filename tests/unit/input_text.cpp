@@ -16,9 +16,12 @@
 #include "input/file_bytes.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
+#include "text_support.hpp"
 
 using namespace lockstep;
 using Catch::Contains;
+using lockstep::test::numbers_in;
+using lockstep::test::text_in;
 
 namespace {
 
@@ -30,17 +33,6 @@ std::string counting(std::size_t size, std::size_t first = 0) {
   std::string bytes;
   for (std::size_t i = first; i < first + size; ++i) bytes += static_cast<char>(i % 251);
   return bytes;
-}
-
-Numbers numbers_in(const TextSet& set) {
-  Numbers numbers(static_cast<std::size_t>(set.tokens->count()));
-  set.tokens->read(0, numbers);
-  return numbers;
-}
-
-std::string text_in(const TextSet& set) {
-  const Numbers numbers = numbers_in(set);
-  return {numbers.begin(), numbers.end()};
 }
 
 TextSet text_of(const std::string& bytes, std::int64_t context) {
@@ -57,7 +49,7 @@ class TextFile {
 };
 
 /// What the ConfigError says behind the file's name.
-std::string refusal(const fs::path& path, std::int64_t context) {
+std::string text_refusal(const fs::path& path, std::int64_t context) {
   try {
     load_text_data(path, {.context = context});
     return "not refused";
@@ -113,44 +105,44 @@ TEST_CASE("an archive is refused by its kind, whatever its name, and also if it 
   const auto archive = [](std::string begin) { return begin.append(counting(1000)); };
   const std::string expected = ", not a text; expected a text file, plain or packed (gzip)";
   using namespace std::string_literals;
-  CHECK(refusal(TextFile{archive("\xfd"s + "7zXZ\0"s)}.path(), 4) == "is an xz archive" + expected);
-  CHECK(refusal(TextFile{archive("BZh91AY")}.path(), 4) == "is a bzip2 archive" + expected);
-  CHECK(refusal(TextFile{archive("\x28\xb5\x2f\xfd")}.path(), 4) == "is a zstd archive" + expected);
-  CHECK(refusal(TextFile{archive("PK\x03\x04")}.path(), 4) == "is a zip archive" + expected);
-  CHECK(refusal(TextFile{archive("\x04\x22\x4d\x18")}.path(), 4) == "is an lz4 archive" + expected);
-  CHECK(refusal(TextFile{archive("7z\xbc\xaf\x27\x1c")}.path(), 4) == "is a 7z archive" + expected);
-  CHECK(refusal(TextFile{archive("Rar!\x1a\x07")}.path(), 4) == "is a rar archive" + expected);
-  CHECK(refusal(TextFile{archive("LZIP\x01")}.path(), 4) == "is an lzip archive" + expected);
-  CHECK(refusal(TextFile{archive("\x1f\x9d")}.path(), 4) == "is a compress archive" + expected);
+  CHECK(text_refusal(TextFile{archive("\xfd"s + "7zXZ\0"s)}.path(), 4) == "is an xz archive" + expected);
+  CHECK(text_refusal(TextFile{archive("BZh91AY")}.path(), 4) == "is a bzip2 archive" + expected);
+  CHECK(text_refusal(TextFile{archive("\x28\xb5\x2f\xfd")}.path(), 4) == "is a zstd archive" + expected);
+  CHECK(text_refusal(TextFile{archive("PK\x03\x04")}.path(), 4) == "is a zip archive" + expected);
+  CHECK(text_refusal(TextFile{archive("\x04\x22\x4d\x18")}.path(), 4) == "is an lz4 archive" + expected);
+  CHECK(text_refusal(TextFile{archive("7z\xbc\xaf\x27\x1c")}.path(), 4) == "is a 7z archive" + expected);
+  CHECK(text_refusal(TextFile{archive("Rar!\x1a\x07")}.path(), 4) == "is a rar archive" + expected);
+  CHECK(text_refusal(TextFile{archive("LZIP\x01")}.path(), 4) == "is an lzip archive" + expected);
+  CHECK(text_refusal(TextFile{archive("\x1f\x9d")}.path(), 4) == "is a compress archive" + expected);
   const std::string tar = counting(257) + "ustar" + counting(700);
-  CHECK(refusal(TextFile{test::packed(tar)}.path(), 4) == "is a tar archive" + expected);
-  CHECK(refusal(TextFile{test::packed(test::packed(counting(3000)))}.path(), 4) ==
+  CHECK(text_refusal(TextFile{test::packed(tar)}.path(), 4) == "is a tar archive" + expected);
+  CHECK(text_refusal(TextFile{test::packed(test::packed(counting(3000)))}.path(), 4) ==
         "is a gzip archive inside of another" + expected);
-  CHECK(refusal(TextFile{archive("BZip")}.path(), 4) == "not refused");
+  CHECK(text_refusal(TextFile{archive("BZip")}.path(), 4) == "not refused");
 }
 
 TEST_CASE("files that are no text of a useful size are refused with what was expected") {
   const std::string expected = "; expected at least 10 x (4 + 1) bytes of text";
-  CHECK_THAT(refusal(TextFile{""}.path(), 4), Catch::StartsWith("is empty" + expected));
-  CHECK_THAT(refusal(TextFile{counting(49)}.path(), 4), Catch::StartsWith("holds 49 bytes" + expected));
+  CHECK_THAT(text_refusal(TextFile{""}.path(), 4), Catch::StartsWith("is empty" + expected));
+  CHECK_THAT(text_refusal(TextFile{counting(49)}.path(), 4), Catch::StartsWith("holds 49 bytes" + expected));
   CHECK(load_text_data(TextFile{counting(50)}.path(), {.context = 4}).test.count() == 1);
-  CHECK_THAT(refusal(TextFile{counting(50)}.path(), std::numeric_limits<std::int64_t>::max()),
+  CHECK_THAT(text_refusal(TextFile{counting(50)}.path(), std::numeric_limits<std::int64_t>::max()),
              Catch::StartsWith("holds 50 bytes"));
   CHECK_THROWS_AS(load_text_data(TextFile{counting(50)}.path(), {.context = 0}), InvalidArgument);
 
   const lockstep::test::TemporaryDirectory directory;
-  CHECK(refusal(directory.path() / "none", 4) ==
+  CHECK(text_refusal(directory.path() / "none", 4) ==
         "does not exist; expected a text file, plain or packed (gzip), or a folder of them");
-  CHECK(refusal(directory.path(), 4) ==
+  CHECK(text_refusal(directory.path(), 4) ==
         "holds no files; expected text files, plain or packed (gzip), or files of tokens");
-  CHECK(refusal("/dev/null", 4) == "is not a regular file");
+  CHECK(text_refusal("/dev/null", 4) == "is not a regular file");
 
   const std::string whole = test::packed(counting(1000));
-  CHECK_THAT(refusal(TextFile{whole.substr(0, whole.size() - 9)}.path(), 4), Contains("ends early"));
+  CHECK_THAT(text_refusal(TextFile{whole.substr(0, whole.size() - 9)}.path(), 4), Contains("ends early"));
   std::string broken = whole;
   broken[broken.size() - 6] ^= 1;  // in the CRC-32
-  CHECK_THAT(refusal(TextFile{broken}.path(), 4), Contains("corrupt"));
-  CHECK_THAT(refusal(TextFile{whole + "tail"}.path(), 4), Contains("trailing bytes"));
+  CHECK_THAT(text_refusal(TextFile{broken}.path(), 4), Contains("corrupt"));
+  CHECK_THAT(text_refusal(TextFile{whole + "tail"}.path(), 4), Contains("trailing bytes"));
 }
 
 TEST_CASE("a text that is larger than the memory allowed stays on disk, and is the same") {

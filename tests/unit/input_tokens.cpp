@@ -14,27 +14,19 @@
 #include "input/token_pieces.hpp"
 #include "support/job.hpp"
 #include "support/token_file.hpp"
+#include "text_support.hpp"
 
 using namespace lockstep;
 using Catch::Contains;
+using lockstep::test::numbers_in;
 using lockstep::test::TemporaryDirectory;
+using lockstep::test::text_in;
 using lockstep::test::token_file;
 
 namespace {
 
 using Numbers = std::vector<std::int32_t>;
 using Tokens = std::vector<std::uint16_t>;
-
-Numbers numbers_in(const TextSet& set) {
-  Numbers numbers(static_cast<std::size_t>(set.tokens->count()));
-  set.tokens->read(0, numbers);
-  return numbers;
-}
-
-std::string text_in(const TextSet& set) {
-  const Numbers numbers = numbers_in(set);
-  return {numbers.begin(), numbers.end()};
-}
 
 /// first, first + 1, … last - 1.
 Tokens tokens_from(std::uint16_t first, std::uint16_t last) {

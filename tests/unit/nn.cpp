@@ -20,30 +20,30 @@ using namespace lockstep::nn;
 namespace {
 
 /// Small, with layers of sizes that leave padding in the store.
-MlpOptions small(DType dtype) {
+MlpOptions small_mlp(DType dtype) {
   return {.inputs = 5, .hidden = {7, 4}, .classes = 3, .dtype = dtype, .seed = 3};
 }
 
 /// A sealed mlp on a strategy of one replica.
-struct Program {
+struct MlpRun {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   Mlp model;
 
-  Program(const MlpOptions& options, SharedKernels kernels) : model{strategy, options, std::move(kernels)} {
+  MlpRun(const MlpOptions& options, SharedKernels kernels) : model{strategy, options, std::move(kernels)} {
     strategy.seal();
   }
-  explicit Program(DType dtype, SharedKernels kernels = reference()) : Program{small(dtype), std::move(kernels)} {}
+  explicit MlpRun(DType dtype, SharedKernels kernels = reference()) : MlpRun{small_mlp(dtype), std::move(kernels)} {}
 
   GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
 };
 
-SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype) {
-  const MlpOptions options = small(dtype);
+SampleBatch inputs_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype) {
+  const MlpOptions options = small_mlp(dtype);
   return nn::samples_from(first, samples, capacity, dtype, {options.inputs, options.classes});
 }
 
-std::vector<double> weights_of(const Program& program) {
+std::vector<double> weights_of(const MlpRun& program) {
   std::vector<double> all;
   for (const Variable& variable : program.model.variables())
     for (const double x : in_double(variable.local())) all.push_back(x);
@@ -53,7 +53,7 @@ std::vector<double> weights_of(const Program& program) {
 }  // namespace
 
 TEST_CASE("an mlp creates its variables layer by layer, weight before bias") {
-  Program program{DType::f32};
+  MlpRun program{DType::f32};
   std::vector<std::string> made;
   for (const Variable& variable : program.model.variables()) {
     CHECK(variable.trainable());
@@ -63,7 +63,7 @@ TEST_CASE("an mlp creates its variables layer by layer, weight before bias") {
                                          "dense_1/bias f32[4]", "dense_2/weight f32[4, 3]", "dense_2/bias f32[3]"});
   CHECK(program.model.name() == "mlp");
 
-  Program without_hidden{{.inputs = 2, .hidden = {}, .classes = 3}, reference()};
+  MlpRun without_hidden{{.inputs = 2, .hidden = {}, .classes = 3}, reference()};
   CHECK(without_hidden.model.variables().size() == 2);
   SampleBatch batch = make_batch(1, 2, DType::f32);
   batch.samples = 1;
@@ -105,7 +105,7 @@ TEST_CASE("initial weights fill Glorot's range evenly, biases are zero") {
   CHECK(high > 0.999 * limit);
   CHECK(std::abs(sum / 30'000) < 5 * limit / 300);
 
-  Program program{DType::f32};
+  MlpRun program{DType::f32};
   for (std::size_t i = 1; i < 6; i += 2)
     for (const double x : in_double(program.model.variables()[i].local())) CHECK(x == 0);
 }
@@ -124,7 +124,7 @@ TEST_CASE("an initial weight depends on the seed, its variable's ordinal and its
   for (std::size_t i = 0; i < weights.size(); ++i) CHECK(narrow[i] == static_cast<float>(weights[i]));
 
   // In a model the ordinal counts the strategy's variables.
-  Program program{DType::f64};
+  MlpRun program{DType::f64};
   CHECK(in_double(program.model.variables()[2].local()) == glorot_uniform(DType::f64, 7, 4, 3, 2).to_vector<double>());
 
   // Of a convolution the inputs and outputs of all positions under its kernel count.
@@ -136,18 +136,18 @@ TEST_CASE("an initial weight depends on the seed, its variable's ordinal and its
 
 TEST_CASE("the initial weights of a seed never change") {
   Digest digest;
-  Program program{{.inputs = 784, .hidden = {32}, .classes = 10, .seed = 1}, reference()};
+  MlpRun program{{.inputs = 784, .hidden = {32}, .classes = 10, .seed = 1}, reference()};
   for (const Variable& variable : program.model.variables())
     digest.update({variable.local().data(), variable.local().bytes()});
   CHECK(to_hex(digest.value()) == "a88ccf0ec02c2056");
 }
 
 TEST_CASE("the gradients of an mlp agree with finite differences") {
-  Program program{DType::f64};
+  MlpRun program{DType::f64};
   Mlp& model = program.model;
   // Biases that are not zero, so that their part in the hidden layers is seen.
   for (std::size_t i = 1; i < 6; i += 2) fill(model.variables()[i].local(), 0.05 * static_cast<double>(i));
-  const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
+  const SampleBatch batch = inputs_from(0, 6, 8, DType::f64);
   const GradientBuffer buffer = program.buffer();
   const ops::BatchLoss result = model.train_shard(batch, {}, buffer);
   CHECK(result.loss_sum == model.evaluate_shard(batch).loss_sum);
@@ -185,13 +185,13 @@ TEST_CASE("a dense layer gives the gradient of its inputs too") {
 
 TEST_CASE("rows of padding change neither the gradients nor the loss") {
   for (const DType dtype : {DType::f32, DType::f64}) {
-    Program program{dtype};
+    MlpRun program{dtype};
     for (std::size_t i = 1; i < 6; i += 2) fill(program.model.variables()[i].local(), 0.1);
     const GradientBuffer buffer = program.buffer();
-    const ops::BatchLoss tight = program.model.train_shard(samples_from(0, 5, 5, dtype), {}, buffer);
+    const ops::BatchLoss tight = program.model.train_shard(inputs_from(0, 5, 5, dtype), {}, buffer);
     const Tensor expected = Tensor::copy_of(buffer.flat());
     // The reference adds in the order of the rows, so here even the bits are the same.
-    const ops::BatchLoss padded = program.model.train_shard(samples_from(0, 5, 16, dtype), {}, buffer);
+    const ops::BatchLoss padded = program.model.train_shard(inputs_from(0, 5, 16, dtype), {}, buffer);
     CHECK(padded.loss_sum == tight.loss_sum);
     CHECK(padded.correct == tight.correct);
     CHECK(same_bits(buffer.flat(), expected.view()));
@@ -199,10 +199,10 @@ TEST_CASE("rows of padding change neither the gradients nor the loss") {
 }
 
 TEST_CASE("a shard without samples has no loss and a gradient of positive zeros") {
-  Program program{DType::f32, automatic()};
+  MlpRun program{DType::f32, automatic()};
   const GradientBuffer buffer = program.buffer();
   for (const Variable& variable : program.model.variables()) fill(buffer.of(variable), -1);
-  const SampleBatch empty = samples_from(0, 0, 16, DType::f32);
+  const SampleBatch empty = inputs_from(0, 0, 16, DType::f32);
   const ops::BatchLoss result = program.model.train_shard(empty, {}, buffer);
   CHECK(result.loss_sum == 0);
   CHECK(result.correct == 0);
@@ -212,15 +212,15 @@ TEST_CASE("a shard without samples has no loss and a gradient of positive zeros"
 
 TEST_CASE("a shard's bits do not depend on what the model did before") {
   for (const SharedKernels& kernels : {reference(), automatic()}) {
-    Program program{DType::f32, kernels};
+    MlpRun program{DType::f32, kernels};
     const GradientBuffer buffer = program.buffer();
-    const SampleBatch shard = samples_from(3, 16, 16, DType::f32);
+    const SampleBatch shard = inputs_from(3, 16, 16, DType::f32);
     const ops::BatchLoss first = program.model.train_shard(shard, {}, buffer);
     const Tensor expected = Tensor::copy_of(buffer.flat());
 
-    program.model.train_shard(samples_from(50, 16, 16, DType::f32), {}, buffer);
-    program.model.evaluate_shard(samples_from(90, 40, 64, DType::f32));  // another capacity, larger
-    program.model.evaluate_shard(samples_from(90, 2, 8, DType::f32));    // and smaller
+    program.model.train_shard(inputs_from(50, 16, 16, DType::f32), {}, buffer);
+    program.model.evaluate_shard(inputs_from(90, 40, 64, DType::f32));  // another capacity, larger
+    program.model.evaluate_shard(inputs_from(90, 2, 8, DType::f32));    // and smaller
     for (const Variable& variable : program.model.variables())
       fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
     const ops::BatchLoss again = program.model.train_shard(shard, {}, buffer);
@@ -232,25 +232,25 @@ TEST_CASE("a shard's bits do not depend on what the model did before") {
 }
 
 TEST_CASE("the gradient of a batch is the fixed-order sum of its shards', to rounding") {
-  Program program{DType::f64};
+  MlpRun program{DType::f64};
   // Sums of about 21 terms of size 1: a few units of 2^-53 of each.
   check_shards_add_up(
-      program.model, program.buffer(), 0, samples_from(0, 21, 24, DType::f64),
-      [](std::int64_t first, std::int64_t samples) { return samples_from(first, samples, 16, DType::f64); }, 1e-14);
+      program.model, program.buffer(), 0, inputs_from(0, 21, 24, DType::f64),
+      [](std::int64_t first, std::int64_t samples) { return inputs_from(first, samples, 16, DType::f64); }, 1e-14);
 }
 
 TEST_CASE("f32 is close to f64, on every kernel") {
-  Program wide{DType::f64};
+  MlpRun wide{DType::f64};
   const GradientBuffer exact = wide.buffer();
-  const ops::BatchLoss expected = wide.model.train_shard(samples_from(0, 20, 32, DType::f64), {}, exact);
+  const ops::BatchLoss expected = wide.model.train_shard(inputs_from(0, 20, 32, DType::f64), {}, exact);
   for (const SharedKernels& kernels : {reference(), automatic()}) {
-    Program narrow{DType::f32, kernels};
+    MlpRun narrow{DType::f32, kernels};
     const GradientBuffer buffer = narrow.buffer();
     const auto weights = weights_of(wide);
     const auto rounded = weights_of(narrow);
     for (std::size_t i = 0; i < weights.size(); ++i) CHECK(rounded[i] == static_cast<float>(weights[i]));
 
-    const ops::BatchLoss result = narrow.model.train_shard(samples_from(0, 20, 32, DType::f32), {}, buffer);
+    const ops::BatchLoss result = narrow.model.train_shard(inputs_from(0, 20, 32, DType::f32), {}, buffer);
     CHECK(result.loss_sum == Approx(expected.loss_sum).epsilon(1e-6));
     CHECK(result.correct == expected.correct);
     // Three layers of sums of up to 20 terms below 1, each rounded to 2^-24.
@@ -263,7 +263,7 @@ TEST_CASE("f32 is close to f64, on every kernel") {
 }
 
 TEST_CASE("a gradient buffer is laid out as the store is, and clears the padding of other memory") {
-  Program program{DType::f32};
+  MlpRun program{DType::f32};
   VariableStore& store = program.strategy.store();
   const GradientBuffer home = program.buffer();
   CHECK(home.dtype() == DType::f32);
@@ -276,14 +276,14 @@ TEST_CASE("a gradient buffer is laid out as the store is, and clears the padding
   const Tensor other = Tensor::zeros(DType::f32, {home.count()});
   fill(other.view(), std::numeric_limits<double>::quiet_NaN());
   const GradientBuffer there = home.at(other.view());
-  program.model.train_shard(samples_from(0, 4, 4, DType::f32), {}, there);
-  program.model.train_shard(samples_from(0, 4, 4, DType::f32), {}, home);
+  program.model.train_shard(inputs_from(0, 4, 4, DType::f32), {}, there);
+  program.model.train_shard(inputs_from(0, 4, 4, DType::f32), {}, home);
   CHECK(same_bits(there.flat(), home.flat()));
   CHECK(there.of(program.model.variables()[5]).data() == other.view().data());  // last created, first in memory
 }
 
 TEST_CASE("a gradient buffer has a place for statistics where it is given one") {
-  Program program{DType::f32};
+  MlpRun program{DType::f32};
   CHECK(program.model.statistics() == 0);
   const GradientBuffer home = program.buffer();
   CHECK(home.statistics().count() == 0);
@@ -320,7 +320,7 @@ TEST_CASE("a gradient buffer is refused for what is not one piece of trainable m
 }
 
 TEST_CASE("a shard that is not the model's is refused, and no gradient is written") {
-  Program program{DType::f32};
+  MlpRun program{DType::f32};
   const GradientBuffer buffer = program.buffer();
   fill(buffer.flat(), 7);
   const Tensor before = Tensor::copy_of(buffer.flat());
@@ -328,8 +328,8 @@ TEST_CASE("a shard that is not the model's is refused, and no gradient is writte
     CHECK_THROWS_WITH(program.model.train_shard(batch, {}, buffer), Catch::Contains(message));
     CHECK_THROWS_AS(program.model.evaluate_shard(batch), InvalidArgument);
   };
-  const SampleBatch good = samples_from(0, 4, 4, DType::f32);
-  refused(samples_from(0, 4, 4, DType::f64), "f64[4, 5] for an mlp of f32[rows, 5]");
+  const SampleBatch good = inputs_from(0, 4, 4, DType::f32);
+  refused(inputs_from(0, 4, 4, DType::f64), "f64[4, 5] for an mlp of f32[rows, 5]");
   refused(make_batch(4, 6, DType::f32), "f32[4, 6]");
   refused({good.inputs, Tensor::zeros(DType::i32, {3}), 3}, "i32[3]; expected i32[4]");
   refused({good.inputs, good.labels, 5}, "5 samples in 4 rows");

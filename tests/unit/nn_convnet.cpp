@@ -21,13 +21,13 @@ namespace {
 
 /// With and without batch norm, with and without dropout.
 std::vector<ConvnetOptions> all_of(DType dtype) {
-  return {small(dtype), small(dtype, BatchNormKind::per_shard), small(dtype, BatchNormKind::none, 0.4),
-          small(dtype, BatchNormKind::per_shard, 0.4)};
+  return {small_convnet(dtype), small_convnet(dtype, BatchNormKind::per_shard),
+          small_convnet(dtype, BatchNormKind::none, 0.4), small_convnet(dtype, BatchNormKind::per_shard, 0.4)};
 }
 
 /// For images in colour.
 ConvnetOptions colour(DType dtype) {
-  ConvnetOptions options = small(dtype, BatchNormKind::per_shard);
+  ConvnetOptions options = small_convnet(dtype, BatchNormKind::per_shard);
   options.channels = 3;
   return options;
 }
@@ -70,7 +70,7 @@ TEST_CASE("a convnet creates its variables layer by layer") {
                                                         "conv_1/weight [3, 3, 32, 64]", "conv_1/bias [64]",
                                                         "dense_0/weight [9216, 128]", "dense_0/bias [128]",
                                                         "dense_1/weight [128, 10]", "dense_1/bias [10]"});
-  const Convnet normalised{other, small(DType::f32, BatchNormKind::per_shard), reference()};
+  const Convnet normalised{other, small_convnet(DType::f32, BatchNormKind::per_shard), reference()};
   CHECK(normalised.statistics() == 2 * (3 + 4));
   std::vector<std::string_view> averages;
   for (const SyncOnReadVariable& each : normalised.moving_averages()) averages.push_back(each.name());
@@ -139,11 +139,11 @@ TEST_CASE("rows of padding change neither the gradients nor the statistics of a 
       ConvnetProgram program{options};
       const GradientBuffer buffer = program.buffer();
       const ShardPlace place{.step = 1, .first_sample = 4};
-      const ops::BatchLoss tight = program.model.train_shard(samples_from(0, 5, 5, dtype), place, buffer);
+      const ops::BatchLoss tight = program.model.train_shard(images_from(0, 5, 5, dtype), place, buffer);
       const Tensor expected = Tensor::copy_of(buffer.flat());
       const Tensor statistics = Tensor::copy_of(buffer.statistics());
       // The reference adds in the order of the rows, so here even the bits are the same.
-      const ops::BatchLoss padded = program.model.train_shard(samples_from(0, 5, 16, dtype), place, buffer);
+      const ops::BatchLoss padded = program.model.train_shard(images_from(0, 5, 16, dtype), place, buffer);
       CHECK(padded.loss_sum == tight.loss_sum);
       CHECK(padded.correct == tight.correct);
       CHECK(same_bits(buffer.flat(), expected.view()));
@@ -157,7 +157,7 @@ TEST_CASE("a shard without samples gives a convnet positive zeros") {
     const GradientBuffer buffer = program.buffer();
     for (const Variable& variable : program.model.variables()) fill(buffer.of(variable), -1);
     fill(buffer.statistics(), -1);
-    const SampleBatch empty = samples_from(0, 0, 16, DType::f32);
+    const SampleBatch empty = images_from(0, 0, 16, DType::f32);
     const ops::BatchLoss result = program.model.train_shard(empty, {}, buffer);
     CHECK(result.loss_sum == 0);
     CHECK(result.correct == 0);
@@ -173,16 +173,16 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
       CAPTURE(kernels->name(), text(options));
       ConvnetProgram program{options, kernels};
       const GradientBuffer buffer = program.buffer();
-      const SampleBatch shard = samples_from(3, 13, 16, DType::f32);
+      const SampleBatch shard = images_from(3, 13, 16, DType::f32);
       const ShardPlace place{.step = 2, .first_sample = 3};
       const ops::BatchLoss first = program.model.train_shard(shard, place, buffer);
       const Tensor expected = Tensor::copy_of(buffer.flat());
       const Tensor statistics = Tensor::copy_of(buffer.statistics());
       const double evaluated = program.model.evaluate_shard(shard).loss_sum;
 
-      program.model.train_shard(samples_from(50, 16, 16, DType::f32), {.step = 3}, buffer);
-      program.model.evaluate_shard(samples_from(90, 40, 64, DType::f32));  // another capacity, larger
-      program.model.evaluate_shard(samples_from(90, 2, 8, DType::f32));    // and smaller
+      program.model.train_shard(images_from(50, 16, 16, DType::f32), {.step = 3}, buffer);
+      program.model.evaluate_shard(images_from(90, 40, 64, DType::f32));  // another capacity, larger
+      program.model.evaluate_shard(images_from(90, 2, 8, DType::f32));    // and smaller
       for (const Variable& variable : program.model.variables())
         fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
       fill(buffer.statistics(), std::numeric_limits<double>::quiet_NaN());
@@ -197,17 +197,17 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
 
 TEST_CASE("a batch has the same gradient and the same dropout however it is cut into shards") {
   for (const double dropout : {0.0, 0.4}) {
-    ConvnetProgram program{small(DType::f64, BatchNormKind::none, dropout)};
+    ConvnetProgram program{small_convnet(DType::f64, BatchNormKind::none, dropout)};
     // Sums of up to 21 * 42 terms of size 1, rounded to 2^-53 each, in two orders.
     check_shards_add_up(
-        program.model, program.buffer(), 9, samples_from(0, 21, 24, DType::f64),
-        [](std::int64_t first, std::int64_t samples) { return samples_from(first, samples, 16, DType::f64); }, 1e-12);
+        program.model, program.buffer(), 9, images_from(0, 21, 24, DType::f64),
+        [](std::int64_t first, std::int64_t samples) { return images_from(first, samples, 16, DType::f64); }, 1e-12);
   }
 }
 
 TEST_CASE("dropout is another one in another step, for other samples, and for nobody in evaluation") {
-  ConvnetProgram plain{small(DType::f64)}, dropping{small(DType::f64, BatchNormKind::none, 0.4)};
-  const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
+  ConvnetProgram plain{small_convnet(DType::f64)}, dropping{small_convnet(DType::f64, BatchNormKind::none, 0.4)};
+  const SampleBatch batch = images_from(0, 6, 8, DType::f64);
   const auto loss = [&](const ShardPlace& place) {
     return dropping.model.train_shard(batch, place, dropping.buffer()).loss_sum;
   };
@@ -222,8 +222,8 @@ TEST_CASE("dropout is another one in another step, for other samples, and for no
 }
 
 TEST_CASE("moving averages come to the statistics that every step has, and an evaluation to the loss of training") {
-  ConvnetProgram program{small(DType::f64, BatchNormKind::per_shard)};
-  const SampleBatch batch = samples_from(0, 6, 8, DType::f64);
+  ConvnetProgram program{small_convnet(DType::f64, BatchNormKind::per_shard)};
+  const SampleBatch batch = images_from(0, 6, 8, DType::f64);
   const GradientBuffer buffer = program.buffer();
   const double trained = program.model.train_shard(batch, {}, buffer).loss_sum;
   CHECK(std::abs(program.model.evaluate_shard(batch).loss_sum - trained) > 1e-3);
@@ -233,7 +233,7 @@ TEST_CASE("moving averages come to the statistics that every step has, and an ev
 }
 
 TEST_CASE("the first step's moving averages are a tenth of its statistics, each sample weighing the same") {
-  ConvnetProgram program{small(DType::f64, BatchNormKind::per_shard)};
+  ConvnetProgram program{small_convnet(DType::f64, BatchNormKind::per_shard)};
   const auto moving = [&] {
     std::vector<double> all;
     for (const auto& state : program.strategy.store().variables())
@@ -247,7 +247,7 @@ TEST_CASE("the first step's moving averages are a tenth of its statistics, each 
   const GradientBuffer buffer = program.buffer();
   std::vector<double> total(14);
   for (const auto& [first, samples] : {std::pair{0, 5}, std::pair{5, 2}, std::pair{7, 0}}) {
-    program.model.train_shard(samples_from(first, samples, 8, DType::f64), {}, buffer);
+    program.model.train_shard(images_from(first, samples, 8, DType::f64), {}, buffer);
     for (std::size_t i = 0; i < 14; ++i) total[i] += in_double(buffer.statistics())[i];
   }
   program.model.absorb_statistics(Tensor::zeros(DType::f64, {14}).view(), 0);
@@ -260,10 +260,10 @@ TEST_CASE("the first step's moving averages are a tenth of its statistics, each 
 
 TEST_CASE("moving averages have the same bits on any number of ranks that divides the shards") {
   std::vector<Tensor> shards;
-  ConvnetProgram program{small(DType::f32, BatchNormKind::per_shard), automatic()};
+  ConvnetProgram program{small_convnet(DType::f32, BatchNormKind::per_shard), automatic()};
   const GradientBuffer buffer = program.buffer();
   for (std::int64_t shard = 0; shard < 8; ++shard) {
-    program.model.train_shard(samples_from(3 * shard, shard == 7 ? 0 : 3, 16, DType::f32), {}, buffer);
+    program.model.train_shard(images_from(3 * shard, shard == 7 ? 0 : 3, 16, DType::f32), {}, buffer);
     shards.push_back(Tensor::copy_of(buffer.statistics()));
   }
   const auto averages = [&](std::size_t ranks) {
@@ -279,9 +279,9 @@ TEST_CASE("moving averages have the same bits on any number of ranks that divide
     }
     const Tensor total = Tensor::zeros(DType::f32, {14});
     fixed_order_sum(of_ranks.view(), static_cast<int>(ranks), total.view());
-    ConvnetProgram fresh{small(DType::f32, BatchNormKind::per_shard), automatic()};
+    ConvnetProgram fresh{small_convnet(DType::f32, BatchNormKind::per_shard), automatic()};
     fresh.model.absorb_statistics(total.view(), 21);
-    return fresh.model.evaluate_shard(samples_from(0, 16, 16, DType::f32)).loss_sum;
+    return fresh.model.evaluate_shard(images_from(0, 16, 16, DType::f32)).loss_sum;
   };
   const double alone = averages(1);
   for (const std::size_t ranks : {2, 4, 8}) CHECK(averages(ranks) == alone);
@@ -316,7 +316,7 @@ TEST_CASE("a convnet of f32 is close to one of f64, on every kernel") {
 }
 
 TEST_CASE("a shard that is not the convnet's is refused, and nothing is written") {
-  ConvnetProgram program{small(DType::f32, BatchNormKind::per_shard, 0.4)};
+  ConvnetProgram program{small_convnet(DType::f32, BatchNormKind::per_shard, 0.4)};
   const GradientBuffer buffer = program.buffer();
   fill(buffer.flat(), 7);
   fill(buffer.statistics(), 7);
@@ -325,8 +325,8 @@ TEST_CASE("a shard that is not the convnet's is refused, and nothing is written"
     CHECK_THROWS_WITH(program.model.train_shard(batch, {}, buffer), Catch::Contains(message));
     CHECK_THROWS_AS(program.model.evaluate_shard(batch), InvalidArgument);
   };
-  const SampleBatch good = samples_from(0, 4, 4, DType::f32);
-  refused(samples_from(0, 4, 4, DType::f64), "f64[4, 72] for a convnet of f32[rows, 72]");
+  const SampleBatch good = images_from(0, 4, 4, DType::f32);
+  refused(images_from(0, 4, 4, DType::f64), "f64[4, 72] for a convnet of f32[rows, 72]");
   refused(make_batch(4, 73, DType::f32), "f32[4, 73]");
   refused({good.inputs, Tensor::zeros(DType::i32, {3}), 3}, "i32[3]; expected i32[4]");
   refused({good.inputs, good.labels, 5}, "5 samples in 4 rows");

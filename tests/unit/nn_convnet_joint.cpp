@@ -21,7 +21,7 @@ const std::vector<std::int64_t> sizes{5, 0, 3, 6, 1};
 constexpr std::int64_t all_samples = 15;
 
 ConvnetOptions joint(DType dtype, double dropout = 0) {
-  return small(dtype, BatchNormKind::whole_batch, dropout);
+  return small_convnet(dtype, BatchNormKind::whole_batch, dropout);
 }
 
 /// The shards of step 9, and where their gradients go.
@@ -38,7 +38,7 @@ struct Shards {
     std::int64_t first = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       SampleBatch& batch = group.batches[i];
-      const SampleBatch own = samples_from(first, sizes[i], capacity, dtype);
+      const SampleBatch own = images_from(first, sizes[i], capacity, dtype);
       copy(own.inputs.view(), batch.inputs.view());
       copy(own.labels.view(), batch.labels.view());
       batch.samples = sizes[i];
@@ -96,8 +96,8 @@ void check_close(const std::vector<double>& found, const std::vector<double>& ex
 
 TEST_CASE("a convnet is a joint model where batch norm takes the whole batch, and only there") {
   CHECK(ConvnetProgram{joint(DType::f32)}.model.joint() != nullptr);
-  CHECK(ConvnetProgram{small(DType::f32)}.model.joint() == nullptr);
-  CHECK(ConvnetProgram{small(DType::f32, BatchNormKind::per_shard)}.model.joint() == nullptr);
+  CHECK(ConvnetProgram{small_convnet(DType::f32)}.model.joint() == nullptr);
+  CHECK(ConvnetProgram{small_convnet(DType::f32, BatchNormKind::per_shard)}.model.joint() == nullptr);
   CHECK(ConvnetProgram{joint(DType::f32)}.model.joint()->joint_sums() == std::vector<std::int64_t>{3, 3, 4, 4, 8, 6});
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("shards of any size are normalised as if they were one batch, forward 
     ConvnetProgram program{joint(DType::f64, dropout)};
     const GradientBuffer whole = program.buffer();
     const ops::BatchLoss expected =
-        program.model.train_shard(samples_from(0, all_samples, 16, DType::f64), {.step = 9}, whole);
+        program.model.train_shard(images_from(0, all_samples, 16, DType::f64), {.step = 9}, whole);
     const Shards shards{program, DType::f64, 8};
     const Result result = train(program.model, shards);
     CHECK(result.loss == Approx(expected.loss_sum).epsilon(1e-14));
@@ -123,7 +123,7 @@ TEST_CASE("in f32, and on other kernels, they are so to the bits that f32 has") 
     CAPTURE(kernels->name());
     ConvnetProgram program{joint(DType::f32), kernels};
     const GradientBuffer whole = program.buffer();
-    program.model.train_shard(samples_from(0, all_samples, 16, DType::f32), {.step = 9}, whole);
+    program.model.train_shard(images_from(0, all_samples, 16, DType::f32), {.step = 9}, whole);
     const Shards shards{program, DType::f32, 8};
     train(program.model, shards);
     // As above with 2^-24.
@@ -136,8 +136,8 @@ TEST_CASE("an only shard that is the whole batch has the bits of train_shard") {
   for (const double dropout : {0.0, 0.4}) {
     ConvnetProgram program{joint(DType::f32, dropout), automatic()};
     const GradientBuffer buffer = program.buffer();
-    const BatchGroup group = make_batch_group(samples_from(0, 0, 8, DType::f32), 1);
-    const SampleBatch own = samples_from(3, 6, 8, DType::f32);
+    const BatchGroup group = make_batch_group(images_from(0, 0, 8, DType::f32), 1);
+    const SampleBatch own = images_from(3, 6, 8, DType::f32);
     copy(own.inputs.view(), group.inputs.view());
     copy(own.labels.view(), group.labels.view());
     BatchGroup filled = group;
@@ -203,8 +203,8 @@ TEST_CASE("what shards yield together does not depend on what the convnet did be
   ConvnetProgram program{joint(DType::f32, 0.4), automatic()};
   Shards first{program, DType::f32, 8};
   const double loss = train(program.model, first).loss;
-  program.model.train_shard(samples_from(40, 20, 32, DType::f32), {.step = 3}, program.buffer());
-  program.model.evaluate_shard(samples_from(90, 40, 64, DType::f32));
+  program.model.train_shard(images_from(40, 20, 32, DType::f32), {.step = 3}, program.buffer());
+  program.model.evaluate_shard(images_from(90, 40, 64, DType::f32));
   Shards again{program, DType::f32, 8};
   CHECK(train(program.model, again).loss == loss);
   for (std::size_t i = 0; i < sizes.size(); ++i) {

@@ -237,7 +237,7 @@ TEST_CASE("a shard's bits do not depend on what a gpt did before, and only large
     const auto group = make_local_group();
     group->add_device_plane(std::make_unique<CountingStream>(allocations), make_local_communicator());
     Strategy strategy{*group};
-    Gpt model{strategy, small(DType::f32), kernels};
+    Gpt model{strategy, small_gpt(DType::f32), kernels};
     strategy.seal();
     const GradientBuffer buffer{strategy.store(), model.variables()};
     const SampleBatch shard = text_from(3, 4, 4);

@@ -37,14 +37,14 @@ class LossKernels final : public ops::ReferenceKernels {
 };
 
 /// A model that says what it does on a strategy of one replica, and a sample for it.
-struct Program {
+struct PassRun {
   Events events;
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   std::unique_ptr<Model> model;
   SampleBatch sample;
 
-  explicit Program(const std::string& name) {
+  explicit PassRun(const std::string& name) {
     const auto kernels = std::make_shared<LossKernels>(events);
     const DType dtype = DType::f64;
     const Sizes sizes{.features = 49, .classes = 3};
@@ -58,7 +58,7 @@ struct Program {
           ConvnetOptions{.height = 7, .width = 7, .filters = {2, 2}, .hidden = 4, .classes = 3, .dtype = dtype},
           kernels);
     } else {
-      model = std::make_unique<Gpt>(strategy, small(dtype), kernels);
+      model = std::make_unique<Gpt>(strategy, small_gpt(dtype), kernels);
       sample = text_from(0, 1, 2);
     }
     strategy.seal();
@@ -74,7 +74,7 @@ struct Program {
 TEST_CASE("a model says when its passes begin: the forward one first of all, the backward one behind the loss") {
   const std::string name = GENERATE("mlp", "convnet", "gpt");
   CAPTURE(name);
-  Program program{name};
+  PassRun program{name};
   REQUIRE(program.model->name() == name);
   program.train();
   program.train();
@@ -84,7 +84,7 @@ TEST_CASE("a model says when its passes begin: the forward one first of all, the
 TEST_CASE("evaluation is no pass of training, and an observer can be taken away") {
   const std::string name = GENERATE("mlp", "convnet", "gpt");
   CAPTURE(name);
-  Program program{name};
+  PassRun program{name};
   program.model->evaluate_shard(program.sample);
   CHECK(program.events.empty());
   program.model->observe_passes({});

@@ -43,8 +43,8 @@ class Kept final : public GradientListener {
 };
 
 /// Trains shards of two samples and an empty one after them.
-template <class Program, class ShardOf>
-std::vector<std::size_t> order_of(Program& program, std::int64_t shards, ShardOf&& shard_of) {
+template <class Run, class ShardOf>
+std::vector<std::size_t> order_of(Run& program, std::int64_t shards, ShardOf&& shard_of) {
   BatchGroup group;
   for (std::int64_t i = 0; i < shards; ++i) group.batches.push_back(shard_of(2 * i, i + 1 < shards || i == 0 ? 2 : 0));
   const std::vector<ShardPlace> places(group.batches.size());
@@ -56,14 +56,14 @@ std::vector<std::size_t> order_of(Program& program, std::int64_t shards, ShardOf
 }
 
 template <class M>
-struct Program {
+struct ReadyRun {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   M model;
   Tensor statistics;
 
   template <class Options>
-  explicit Program(const Options& options, SharedKernels kernels = reference())
+  explicit ReadyRun(const Options& options, SharedKernels kernels = reference())
       : model{strategy, options, std::move(kernels)}, statistics{Tensor::zeros(DType::f32, {model.statistics()})} {
     strategy.seal();
   }
@@ -101,7 +101,7 @@ TEST_CASE("each gradient is ready once, when it is the sum of all shards, and th
   for (const std::int64_t shards : {1, 2, 3, 4, 5, 7}) {
     CAPTURE(shards);
     for (const SharedKernels& kernels : {reference(), SharedKernels{std::make_shared<ops::TermwiseKernels>()}}) {
-      Program<Mlp> program{MlpOptions{.inputs = 5, .hidden = {4, 3}, .classes = 3, .seed = 3}, kernels};
+      ReadyRun<Mlp> program{MlpOptions{.inputs = 5, .hidden = {4, 3}, .classes = 3, .seed = 3}, kernels};
       const BatchGroup group = make_batch_group(samples_from(0, 2 * shards, 2 * shards, DType::f32, {5, 3}), shards);
       const std::vector<ShardPlace> places(group.batches.size());
       const GradientBuffer buffer = program.buffer();
@@ -111,7 +111,7 @@ TEST_CASE("each gradient is ready once, when it is the sum of all shards, and th
       CHECK(kept.order.front() < 2);
       CHECK(kept.order.back() >= 4);
     }
-    Program<Convnet> convnet{ConvnetOptions{
+    ReadyRun<Convnet> convnet{ConvnetOptions{
         .height = 6, .width = 6, .filters = {2, 3}, .hidden = 4, .classes = 3, .batch_norm = BatchNormKind::per_shard}};
     order_of(convnet, shards, [](std::int64_t first, std::int64_t samples) {
       return samples_from(first, samples, 2, DType::f32, {.features = 36, .classes = 3});

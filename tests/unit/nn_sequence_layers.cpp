@@ -21,7 +21,7 @@ using namespace lockstep::nn;
 
 namespace {
 
-struct Program {
+struct LayerRun {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   SharedKernels kernels = reference();
@@ -80,7 +80,7 @@ TEST_CASE("normal initial values have the moments of a normal distribution") {
 }
 
 TEST_CASE("a dense layer may begin with normal weights") {
-  Program program;
+  LayerRun program;
   const Dense first{program.strategy, {.name = "a", .inputs = 2, .outputs = 3, .dtype = DType::f64, .seed = 5}};
   const Dense second{program.strategy,
                      {.name = "b", .inputs = 2, .outputs = 3, .dtype = DType::f64, .seed = 5, .normal_stddev = 0.1}};
@@ -111,7 +111,7 @@ TEST_CASE("views of a workspace lie apart and aligned, and only a larger layout 
 }
 
 TEST_CASE("a layer norm begins with gain one and bias zero, and its gradients agree with finite differences") {
-  Program program;
+  LayerRun program;
   const LayerNorm layer{program.strategy, {.name = "n", .width = 5, .dtype = DType::f64}};
   program.strategy.seal();
   CHECK(layer.gain().name() == "n/gain");
@@ -135,7 +135,7 @@ TEST_CASE("a layer norm begins with gain one and bias zero, and its gradients ag
 }
 
 TEST_CASE("an embedding adds a token's vector and its position's") {
-  Program program;
+  LayerRun program;
   const Embedding layer{program.strategy, {.vocabulary = 3, .context = 2, .width = 2, .dtype = DType::f64}};
   program.strategy.seal();
   CHECK(layer.tokens().name() == "token_embedding");
@@ -152,7 +152,7 @@ TEST_CASE("an embedding adds a token's vector and its position's") {
 }
 
 TEST_CASE("the token embedding gets the gradients of both its uses") {
-  Program program;
+  LayerRun program;
   const Embedding layer{program.strategy, {.vocabulary = 3, .context = 2, .width = 1, .dtype = DType::f64}};
   program.strategy.seal();
   layer.tokens().assign(Tensor::from({1., 2., 3.}, {3, 1}));
@@ -170,7 +170,7 @@ TEST_CASE("the token embedding gets the gradients of both its uses") {
 }
 
 TEST_CASE("the gradients of self-attention agree with finite differences") {
-  Program program;
+  LayerRun program;
   const SelfAttention layer{program.strategy, {.name = "a", .width = 6, .heads = 2, .dtype = DType::f64}};
   const std::vector<Variable> variables{layer.qkv().weight(), layer.qkv().bias(), layer.output().weight(),
                                         layer.output().bias()};
@@ -196,7 +196,7 @@ TEST_CASE("the gradients of self-attention agree with finite differences") {
 }
 
 TEST_CASE("the gradients of a transformer block agree with finite differences") {
-  Program program;
+  LayerRun program;
   const TransformerBlock block{program.strategy, {.name = "b", .width = 4, .heads = 2, .dtype = DType::f64}};
   const GradientBuffer gradients = program.seal(block.variables());
   const Windows windows{.count = 2, .context = 3};
@@ -217,7 +217,7 @@ TEST_CASE("the gradients of a transformer block agree with finite differences") 
 }
 
 TEST_CASE("sizes and types that no layer can have are refused before anything is created") {
-  Program program;
+  LayerRun program;
   Strategy& strategy = program.strategy;
   CHECK_THROWS_WITH((LayerNorm{strategy, {.name = "n", .width = 0}}), "layer 'n' is 0 wide; expected 1 or more");
   CHECK_THROWS_AS((LayerNorm{strategy, {.width = 1, .dtype = DType::i32}}), InvalidArgument);

@@ -24,12 +24,12 @@ MlpOptions wide(DType dtype) {
   return {.inputs = 40, .hidden = {33, 20}, .classes = 10, .dtype = dtype, .seed = 3};
 }
 
-struct Program {
+struct ShardRun {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   Mlp model;
 
-  Program(DType dtype, SharedKernels kernels) : model{strategy, wide(dtype), std::move(kernels)} { strategy.seal(); }
+  ShardRun(DType dtype, SharedKernels kernels) : model{strategy, wide(dtype), std::move(kernels)} { strategy.seal(); }
 
   GradientBuffer buffer() { return {strategy.store(), model.variables()}; }
 };
@@ -62,7 +62,7 @@ struct Trained {
   Tensor gradients;
 };
 
-Trained at_once(Program& program, const BatchGroup& group) {
+Trained at_once(ShardRun& program, const BatchGroup& group) {
   const GradientBuffer buffer = program.buffer();
   for (const Variable& variable : program.model.variables())
     fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
@@ -72,7 +72,7 @@ Trained at_once(Program& program, const BatchGroup& group) {
 }
 
 /// By the way that every model has.
-Trained one_by_one(Program& program, const BatchGroup& group) {
+Trained one_by_one(ShardRun& program, const BatchGroup& group) {
   const GradientBuffer buffer = program.buffer();
   const std::vector<ShardPlace> places(group.batches.size());
   const ops::BatchLoss losses = program.model.Model::train_shards(group, places, buffer);
@@ -115,7 +115,7 @@ class Counting final : public Base {
 template <class Base, class... Args>
 Asked asked_in_a_step(std::int64_t capacity, Args... args) {
   const auto kernels = std::make_shared<const Counting<Base>>(args...);
-  Program program{DType::f32, kernels};
+  ShardRun program{DType::f32, kernels};
   const BatchGroup group = group_of(dealt(4 * capacity - 1, 4, capacity), capacity, DType::f32);
   const Trained expected = one_by_one(program, group);
   check_same(at_once(program, group), expected);
@@ -129,7 +129,7 @@ Asked asked_in_a_step(std::int64_t capacity, Args... args) {
 TEST_CASE("shards at once have the bits of one shard after the other, at every size") {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const SharedKernels& kernels : {reference(), automatic()}) {
-      Program program{dtype, kernels};
+      ShardRun program{dtype, kernels};
       for (std::size_t i = 1; i < 6; i += 2) fill_noise(program.model.variables()[i].local(), i);
       for (const std::int64_t capacity : {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40})
         for (std::int64_t shards = 1; shards <= 8; ++shards) {
@@ -142,7 +142,7 @@ TEST_CASE("shards at once have the bits of one shard after the other, at every s
 
 TEST_CASE("empty shards, wherever they are, add zeros to shards that are computed at once") {
   for (const SharedKernels& kernels : {reference(), automatic()}) {
-    Program program{DType::f32, kernels};
+    ShardRun program{DType::f32, kernels};
     // In the first shard, on the left and on the right of a pair, a whole pair, and all.
     for (const std::vector<std::int64_t>& samples : {std::vector<std::int64_t>{0, 5, 5, 5},
                                                      {5, 0, 5, 3},
@@ -160,7 +160,7 @@ TEST_CASE("empty shards, wherever they are, add zeros to shards that are compute
 }
 
 TEST_CASE("what lies in the rows of an empty shard reaches no gradient") {
-  Program program{DType::f32, reference()};
+  ShardRun program{DType::f32, reference()};
   const BatchGroup group = group_of({3, 0, 2, 1}, 4, DType::f32);
   const Trained expected = one_by_one(program, group);
   fill(group.batches[1].inputs.view(), std::numeric_limits<double>::quiet_NaN());
@@ -188,7 +188,7 @@ TEST_CASE("kernels whose sums of products are not the tree are not asked for the
 TEST_CASE("kernels that do not repeat their bits train nothing") {
   for (const SharedKernels& kernels : {SharedKernels{std::make_shared<ops::ForgetfulKernels>()},
                                        SharedKernels{std::make_shared<ops::PlaceMindedKernels>()}}) {
-    Program program{DType::f32, kernels};
+    ShardRun program{DType::f32, kernels};
     CHECK_THROWS_AS(at_once(program, group_of({3, 3}, 3, DType::f32)), DeviceError);
     CHECK_THROWS_AS(at_once(program, group_of({3}, 3, DType::f32)), DeviceError);
     CHECK_THROWS_AS(program.model.evaluate_shard(samples_from(0, 3, 3, DType::f32, {40, 10})), DeviceError);
@@ -196,7 +196,7 @@ TEST_CASE("kernels that do not repeat their bits train nothing") {
 }
 
 TEST_CASE("a step after one that was refused does not remember its shards") {
-  Program program{DType::f32, reference()};
+  ShardRun program{DType::f32, reference()};
   const BatchGroup good = group_of({3, 3, 3, 3}, 3, DType::f32);
   const Trained expected = one_by_one(program, good);
   const BatchGroup bad = group_of({3, 3, 3, 3}, 3, DType::f32);
@@ -208,7 +208,7 @@ TEST_CASE("a step after one that was refused does not remember its shards") {
 }
 
 TEST_CASE("shards need a place each, and there must be one") {
-  Program program{DType::f32, reference()};
+  ShardRun program{DType::f32, reference()};
   const BatchGroup group = group_of({3, 3}, 3, DType::f32);
   const std::vector<ShardPlace> one(1);
   CHECK_THROWS_WITH(program.model.train_shards(group, one, program.buffer()),

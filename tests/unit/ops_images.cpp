@@ -70,13 +70,13 @@ void for_each_term(const Case& c, const std::function<void(std::int64_t, std::in
               for (std::int64_t kw = 0; kw < c.kernel_width; ++kw) body(n, h, w, kh, kw, i, o);
 }
 
-constexpr DType types[]{DType::f32, DType::f64};
+constexpr DType image_types[]{DType::f32, DType::f64};
 
 }  // namespace
 
 TEST_CASE("a convolution is what its definition says, exactly, in every type and with every kernel") {
   for (const auto& kernels : all_kernels())
-    for (const DType dtype : types)
+    for (const DType dtype : image_types)
       for (const Case& c : cases) {
         CAPTURE(kernels->name(), name_of(dtype), c.text());
         const Tensor x = integers(dtype, c.x(), 1), weight = integers(dtype, c.weight(), 2);
@@ -100,7 +100,7 @@ TEST_CASE("a convolution is what its definition says, exactly, in every type and
 
 TEST_CASE("the gradients of a convolution are what its definition says, exactly") {
   for (const auto& kernels : all_kernels())
-    for (const DType dtype : types)
+    for (const DType dtype : image_types)
       for (const Case& c : cases) {
         CAPTURE(kernels->name(), name_of(dtype), c.text());
         const Tensor x = integers(dtype, c.x(), 1), weight = integers(dtype, c.weight(), 2);
@@ -222,7 +222,7 @@ TEST_CASE("threads may compute convolutions of one shape at the same time") {
 TEST_CASE("images whose gradient is zero add nothing to those of a convolution's weights") {
   const Case two{2, 6, 6, 3, 3, 3, 4}, three{3, 6, 6, 3, 3, 3, 4};
   for (const auto& kernels : all_kernels())
-    for (const DType dtype : types) {
+    for (const DType dtype : image_types) {
       CAPTURE(kernels->name(), name_of(dtype));
       const Tensor x = integers(dtype, three.x(), 1), dy = integers(dtype, three.y(), 2);
       fill_zero(dy.view().slice(element_count(two.y()), dy.count() - element_count(two.y())));
@@ -240,7 +240,7 @@ TEST_CASE("images whose gradient is zero add nothing to those of a convolution's
 
 TEST_CASE("a convolution without images, inputs or outputs is nothing, or its bias") {
   for (const auto& kernels : all_kernels())
-    for (const DType dtype : types) {
+    for (const DType dtype : image_types) {
       CAPTURE(kernels->name(), name_of(dtype));
       const auto compute = [&](const Case& c) {
         const Tensor x = Tensor::zeros(dtype, c.x()), weight = Tensor::zeros(dtype, c.weight());
@@ -282,7 +282,7 @@ TEST_CASE("a NaN or an infinity in an image reaches every position that sees it,
 
 TEST_CASE("max-pooling takes the largest of four, and gives its gradient to the first of them") {
   for (const auto& kernels : all_kernels())
-    for (const DType dtype : types)
+    for (const DType dtype : image_types)
       for (const Shape& shape : {Shape{2, 4, 6, 3}, Shape{1, 5, 7, 16}, Shape{3, 2, 3, 1}, Shape{2, 1, 4, 2}}) {
         CAPTURE(kernels->name(), name_of(dtype), to_string(shape));
         const Shape pooled{shape[0], shape[1] / 2, shape[2] / 2, shape[3]};

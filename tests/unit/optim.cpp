@@ -11,12 +11,13 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "not_finite.hpp"
+
 using namespace lockstep;
+using lockstep::test::infinity;
+using lockstep::test::nan_value;
 
 namespace {
-
-constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 Tensor of(std::initializer_list<float> values) {
   return Tensor::from(values, {static_cast<std::int64_t>(values.size())});

@@ -7,14 +7,11 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/optim/learning_rate.hpp>
 
+#include "not_finite.hpp"
+
 using namespace lockstep;
-
-namespace {
-
-constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-}  // namespace
+using lockstep::test::infinity;
+using lockstep::test::nan_value;
 
 TEST_CASE("a number is the learning rate of every step") {
   const LearningRate rate = 0.3;

@@ -14,12 +14,13 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "not_finite.hpp"
+
 using namespace lockstep;
+using lockstep::test::infinity;
+using lockstep::test::nan_value;
 
 namespace {
-
-constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 std::vector<double> in_double(const TensorView& view) {
   if (view.dtype() == DType::f64) return view.to_vector<double>();
@@ -41,7 +42,7 @@ Tensor noise(DType dtype, const Shape& shape, std::uint64_t seed) {
 }
 
 /// A strategy of one replica, whose variables get gradients one step after the other.
-struct Program {
+struct StepProgram {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   std::vector<Variable> variables;
@@ -78,7 +79,7 @@ class InDouble {
  public:
   enum class Rule { sgd, momentum, adamw };
 
-  InDouble(Rule rule, const Program& program) : rule_{rule}, values_{program.values()} {
+  InDouble(Rule rule, const StepProgram& program) : rule_{rule}, values_{program.values()} {
     for (const Variable& variable : program.variables) is_decayed_.push_back(variable.shape().size() >= 2);
     first_ = second_ = values_;
     for (auto* moments : {&first_, &second_})
@@ -128,9 +129,10 @@ class InDouble {
 };
 
 /// Sees in which passes an optimizer updates.
-class Recorder final : public Optimizer {
+class DecayRecorder final : public Optimizer {
  public:
-  explicit Recorder(double weight_decay) : Optimizer{{.learning_rate = 1, .weight_decay = weight_decay}, nullptr} {}
+  explicit DecayRecorder(double weight_decay)
+      : Optimizer{{.learning_rate = 1, .weight_decay = weight_decay}, nullptr} {}
   std::vector<double> decays;
   std::vector<std::int64_t> counts;
 
@@ -167,7 +169,7 @@ TEST_CASE("six steps of each optimizer, with decay, clipping and a schedule, are
                                                  .momentum = rule == Rule::momentum ? 0.75 : 0,
                                                  .weight_decay = decay,
                                                  .clip_norm = largest_norm});
-  Program program;
+  StepProgram program;
   program.add_layers();
   program.strategy.seal();
   InDouble expected{rule, program};
@@ -197,7 +199,7 @@ TEST_CASE("six steps of each optimizer, with decay, clipping and a schedule, are
 }
 
 TEST_CASE("weights of two and more dimensions decay, and biases do not, between them or not") {
-  Program program;
+  StepProgram program;
   program.add("scalar", Tensor::scalar(4.0F));
   program.add("bias", Tensor::from({4.0F, -8.0F}, {2}));
   program.add("weight", Tensor::from({4.0F, -8.0F}, {1, 2}));
@@ -217,29 +219,29 @@ TEST_CASE("weights of two and more dimensions decay, and biases do not, between 
 }
 
 TEST_CASE("without decay all variables are one pass; with it, neighbours that decay alike are") {
-  Program program;
+  StepProgram program;
   for (const auto& [name, shape] : std::vector<std::pair<const char*, Shape>>{
            {"w1", {3, 2}}, {"w2", {2, 2}}, {"b2", {2}}, {"gain", {2}}, {"w3", {100, 1}}, {"b3", {1}}})
     program.add(name, Tensor::zeros(DType::f32, shape));
   std::vector<Tensor> zeros;
   for (const Variable& variable : program.variables) zeros.push_back(Tensor::zeros(DType::f32, variable.shape()));
 
-  Recorder all{0};
+  DecayRecorder all{0};
   program.step(all, zeros);
   CHECK(all.counts == std::vector<std::int64_t>{7 * 64});
   CHECK(all.decays == std::vector<double>{0});
 
   // Memory is in reverse order of creation, and views are of multiples of 64 elements.
-  Recorder two{0.25};
+  DecayRecorder two{0.25};
   program.step(two, zeros);
   CHECK(two.counts == std::vector<std::int64_t>{128, 128, 64, 128});
   CHECK(two.decays == std::vector<double>{0.25, 0.25, 0, 0});
 }
 
 TEST_CASE("a gradient that is no longer than allowed is left as it is, to the bit") {
-  Program plain, clipped;
+  StepProgram plain, clipped;
   const std::vector<Tensor> sums{Tensor::from({6.0F, 0.0F}, {2}), Tensor::from({8.0}, {1})};  // 5 long, over 2 samples
-  for (Program* program : {&plain, &clipped}) {
+  for (StepProgram* program : {&plain, &clipped}) {
     program->add("a", noise(DType::f32, {2}, 1));
     program->add("b", noise(DType::f64, {1}, 2));
   }
@@ -253,7 +255,7 @@ TEST_CASE("a gradient that is no longer than allowed is left as it is, to the bi
 }
 
 TEST_CASE("a longer gradient is made as short as allowed, over all variables and behind the division") {
-  Program program;
+  StepProgram program;
   program.add("a", Tensor::from({0.0F, 0.0F}, {2}));
   program.add("b", Tensor::from({0.0}, {1}));
   const std::vector<Tensor> sums{Tensor::from({6.0F, 0.0F}, {2}), Tensor::from({8.0}, {1})};
@@ -267,7 +269,7 @@ TEST_CASE("a longer gradient is made as short as allowed, over all variables and
 }
 
 TEST_CASE("decay is no part of the norm") {
-  Program program;
+  StepProgram program;
   program.add("w", Tensor::from({1000.0, 0.0}, {1, 2}));
   Sgd optimizer{{.learning_rate = 0.5, .weight_decay = 0.5, .clip_norm = 2}};
   program.step(optimizer, {Tensor::from({0.0, 2.0}, {1, 2})});
@@ -276,7 +278,7 @@ TEST_CASE("decay is no part of the norm") {
 
 TEST_CASE("a gradient that is not finite shortens nothing, and stays to be seen") {
   for (const double bad : {nan_value, infinity}) {
-    Program program;
+    StepProgram program;
     program.add("a", Tensor::from({1.0, 1.0}, {2}));
     Sgd optimizer{{.learning_rate = 0.5, .clip_norm = 1}};
     program.step(optimizer, {Tensor::from({bad, 2.0}, {2})});
@@ -286,7 +288,7 @@ TEST_CASE("a gradient that is not finite shortens nothing, and stays to be seen"
 }
 
 TEST_CASE("steps are counted in the store where one is made, and go by the schedule") {
-  Program program;
+  StepProgram program;
   program.add("w", Tensor::scalar(0.0));
   const std::vector<Tensor> one{Tensor::scalar(1.0)};
   Sgd optimizer{{.learning_rate = LearningRate{{.peak = 4, .warmup_steps = 3}}}};
@@ -312,7 +314,7 @@ TEST_CASE("steps are counted in the store where one is made, and go by the sched
 }
 
 TEST_CASE("Adam corrects its moments by the steps that were made, not by those of the object") {
-  Program program;
+  StepProgram program;
   program.add("w", Tensor::scalar(0.0));
   const ops::AdamWMoments moments{.beta1 = 0.5, .beta2 = 0.75, .epsilon = 1};
   AdamW first{{.learning_rate = 1, .moments = moments}};
@@ -324,7 +326,7 @@ TEST_CASE("Adam corrects its moments by the steps that were made, not by those o
 }
 
 TEST_CASE("an optimizer's state has a name for each variable, before the first step if it is prepared") {
-  Program program;
+  StepProgram program;
   program.add("w", Tensor::zeros(DType::f32, {2, 2}));
   program.add("b", Tensor::zeros(DType::f64, {2}));
   AdamW adamw{{.learning_rate = 1}};
@@ -349,14 +351,14 @@ TEST_CASE("an optimizer's state has a name for each variable, before the first s
   plain.prepare(program.strategy, program.variables);
   CHECK(state_of(program.strategy) == names);
 
-  Program stranger;
+  StepProgram stranger;
   CHECK_THROWS_WITH(adamw.prepare(stranger.strategy, program.variables),
                     Catch::StartsWith("prepare (optim_steps.cpp:") &&
                         Catch::EndsWith("): variable 'w' was not created by strategy 0"));
 }
 
 TEST_CASE("clipping and decay cost no agreement") {
-  Program program;
+  StepProgram program;
   program.add_layers();
   std::vector<Tensor> sums;
   for (const Variable& variable : program.variables) sums.push_back(noise(variable.dtype(), variable.shape(), 7));

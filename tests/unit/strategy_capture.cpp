@@ -26,12 +26,12 @@ class CapturedStream final : public test::ForwardingStream {
   const bool& capturing_;
 };
 
-struct Fixture {
+struct Captured {
   bool capturing = false;
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy;
 
-  Fixture() : strategy{on_captured_stream()} {}
+  Captured() : strategy{on_captured_stream()} {}
 
  private:
   ReplicaGroup& on_captured_stream() {
@@ -44,7 +44,7 @@ struct Fixture {
 
 TEST_CASE("a merge_call, and every other collective, is refused while the stream is captured, before any agreement",
           "[B-25]") {
-  Fixture f;
+  Captured f;
   const SyncOnReadVariable counter = f.strategy.create_sync_on_read(
       {.name = "c", .aggregation = VariableAggregation::sum}, [] { return Tensor::scalar(1.f); });
   f.strategy.seal();
@@ -94,7 +94,7 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
 }
 
 TEST_CASE("the sealing that a run begins with is told with the place of the run") {
-  Fixture f;
+  Captured f;
   (void)f.strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
   f.capturing = true;
   const auto ignore = [](const auto&...) {};
@@ -104,7 +104,7 @@ TEST_CASE("the sealing that a run begins with is told with the place of the run"
 }
 
 TEST_CASE("what is this rank's alone goes on while its stream is captured") {
-  Fixture f;
+  Captured f;
   const MirroredVariable variable = f.strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
   f.strategy.seal();
   f.capturing = true;

@@ -15,24 +15,23 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "strategy_support.hpp"
+
 using namespace lockstep;
+using lockstep::test::make;
 
 namespace {
 
 constexpr const char* wrong_context =
     "Method requires being in cross-replica context, use replica_context()->merge_call()";
 
-struct Fixture {
+struct ContextFixture {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   Strategy other{*group};
 
   std::uint64_t meetings() const { return group->meeting().meetings(); }
 };
-
-MirroredVariable make(Strategy& strategy, const std::string& name) {
-  return strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
-}
 
 using Pairs = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
 
@@ -93,7 +92,7 @@ TEST_CASE("outside of everything there is the default strategy: one replica, no 
 }
 
 TEST_CASE("contexts and the default strategy are a thread's own", "[A-3]") {
-  Fixture f;
+  ContextFixture f;
   const Scope scope = f.strategy.scope();
   const Strategy* const here = &Strategy::current();
   bool has = true;
@@ -109,7 +108,7 @@ TEST_CASE("contexts and the default strategy are a thread's own", "[A-3]") {
 
 TEST_CASE("a scope makes its strategy current, in cross-replica context, until it goes",
           "[A-1][A-10][A-20][A-22][A-23]") {
-  Fixture f;
+  ContextFixture f;
   const auto before = f.meetings();
   {
     const Scope scope = f.strategy.scope();
@@ -134,7 +133,7 @@ TEST_CASE("a scope makes its strategy current, in cross-replica context, until i
 
 TEST_CASE("run is replica context, a merge function cross-replica context, and both end as they began",
           "[A-1][A-13][A-14][A-15][A-58][A-68][A-70][A-76][B-23][B-25]") {
-  Fixture f;
+  ContextFixture f;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK(has_strategy());
     CHECK_FALSE(in_cross_replica_context());
@@ -171,7 +170,7 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
 }
 
 TEST_CASE("a context that was kept after its run is refused") {
-  Fixture f;
+  ContextFixture f;
   ReplicaContext* kept = nullptr;
   f.strategy.run([&](ReplicaContext& context) { kept = &context; });
   // Only its address is looked at.
@@ -181,7 +180,7 @@ TEST_CASE("a context that was kept after its run is refused") {
 }
 
 TEST_CASE("an exception leaves every context on its way, and is the one that was thrown", "[A-3][B-47]") {
-  Fixture f;
+  ContextFixture f;
   const auto step = [&] {
     f.strategy.run([&](ReplicaContext& context) {
       context.merge_call([&](Strategy& merged) {
@@ -197,7 +196,7 @@ TEST_CASE("an exception leaves every context on its way, and is the one that was
 }
 
 TEST_CASE("contexts are left in the reverse of the order they were entered in, also on an exception's way", "[A-21]") {
-  Fixture f;
+  ContextFixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   const auto where = [&] {
@@ -251,7 +250,7 @@ TEST_CASE("contexts are left in the reverse of the order they were entered in, a
 }
 
 TEST_CASE("an exception that replica code catches in a merge function's stead costs nothing more") {
-  Fixture f;
+  ContextFixture f;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK_THROWS_WITH(context.merge_call([](Strategy&) { throw std::runtime_error{"merge"}; }), "merge");
     CHECK(replica_context() == &context);
@@ -261,7 +260,7 @@ TEST_CASE("an exception that replica code catches in a merge function's stead co
 
 TEST_CASE("methods for cross-replica context refuse replica context, before any agreement",
           "[A-12][A-18][A-24][K-21]") {
-  Fixture f;
+  ContextFixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   f.strategy.run([&](ReplicaContext&) {
@@ -281,7 +280,7 @@ TEST_CASE("methods for cross-replica context refuse replica context, before any 
 }
 
 TEST_CASE("methods of one strategy refuse another's context, before any agreement", "[A-10][A-24]") {
-  Fixture f;
+  ContextFixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   const auto refused = [&] {
@@ -307,7 +306,7 @@ TEST_CASE("methods of one strategy refuse another's context, before any agreemen
 
 TEST_CASE("the same methods work in a scope, in a merge function, in update context, and outside of everything",
           "[A-8][A-9][A-18]") {
-  Fixture f;
+  ContextFixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   const auto allowed = [&] {
@@ -326,7 +325,7 @@ TEST_CASE("the same methods work in a scope, in a merge function, in update cont
 }
 
 TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
-  Fixture f;
+  ContextFixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   const int result = f.strategy.extended().update(
@@ -348,7 +347,7 @@ TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
 }
 
 TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A-36][B-20]") {
-  Fixture f;
+  ContextFixture f;
   const Mirrored<double> alike = f.strategy.same_on_all(2.5);
   const auto result = f.strategy.run(
       [](ReplicaContext& context, int component, double same, const std::string& plain, std::vector<int> nest) {
@@ -375,7 +374,7 @@ TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A
 
 TEST_CASE("on one replica the values that a merge function gets are the ones it was given, and variables themselves",
           "[B-34]") {
-  Fixture f;
+  ContextFixture f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   const std::byte* const component = variable.local().data();
@@ -400,7 +399,7 @@ TEST_CASE("on one replica the values that a merge function gets are the ones it 
 }
 
 TEST_CASE("run keeps the value that a function returns by reference") {
-  Fixture f;
+  ContextFixture f;
   const Tensor tensor = Tensor::scalar(2.f);
   const auto kept = f.strategy.run([&](ReplicaContext&) -> const Tensor& { return tensor; });
   STATIC_REQUIRE(std::is_same_v<decltype(kept), const PerReplica<Tensor>>);
@@ -412,7 +411,7 @@ TEST_CASE("run keeps the value that a function returns by reference") {
 }
 
 TEST_CASE("agreements are as few as promised", "[B-24][E-11]") {
-  Fixture f;
+  ContextFixture f;
   const auto cost = [&](const std::function<void()>& body) {
     const auto before = f.meetings();
     body();
@@ -435,7 +434,7 @@ TEST_CASE("agreements are as few as promised", "[B-24][E-11]") {
 }
 
 TEST_CASE("refusals of reductions come before any agreement", "[A-59][E-8]") {
-  Fixture f;
+  ContextFixture f;
   const MirroredVariable foreign = make(f.other, "w");
   const auto before = f.meetings();
   CHECK_THROWS_AS(f.strategy.reduce(ReduceOp::mean, PerReplica<int>{1}), InvalidArgument);
@@ -455,7 +454,7 @@ TEST_CASE("refusals of reductions come before any agreement", "[A-59][E-8]") {
 }
 
 TEST_CASE("a reduction leaves the value it was given alone, and gives one of its own") {
-  Fixture f;
+  ContextFixture f;
   const Tensor mine = Tensor::from({1.f, 2.f}, {2});
   const Mirrored<Tensor> sum = f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{mine});
   CHECK(sum.value().view().data() != mine.view().data());
@@ -465,7 +464,7 @@ TEST_CASE("a reduction leaves the value it was given alone, and gives one of its
 
 TEST_CASE("variables are created in every context of their strategy, whose they are, and in none of another's",
           "[A-17][A-25]") {
-  Fixture f;
+  ContextFixture f;
   std::vector<MirroredVariable> made{make(f.strategy, "outside")};
   {
     const Scope scope = f.strategy.scope();
@@ -494,7 +493,7 @@ TEST_CASE("variables are created in every context of their strategy, whose they 
 TEST_CASE("replica code and merge functions run on the thread that called run, with all that is its own",
           "[B-7][I-9]") {
   thread_local int step = 0;
-  Fixture f;
+  ContextFixture f;
   step = 1;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK(step == 1);

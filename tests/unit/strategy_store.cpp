@@ -19,7 +19,7 @@ namespace {
 /// Elements of f32 between one variable and the next where both are small.
 constexpr std::int64_t granule = VariableStore::alignment_bytes / sizeof(float);
 
-struct Fixture {
+struct StoreFixture {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   VariableStore& store = strategy.store();
@@ -48,7 +48,7 @@ std::int64_t distance(const TensorView& from, const TensorView& to) {
   return (to.data() - from.data()) / static_cast<std::int64_t>(sizeof(float));
 }
 
-std::vector<FlatRange> ranges(const Fixture& f, std::vector<Variable> variables) {
+std::vector<FlatRange> ranges(const StoreFixture& f, std::vector<Variable> variables) {
   return f.store.ranges(variables);
 }
 
@@ -65,7 +65,7 @@ bool all_zero(std::span<const float> values) {
 }  // namespace
 
 TEST_CASE("variables lie in reverse order of creation, each view aligned") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable a = f.make("a", 3), b = f.make("b", granule), c = f.make("c", granule + 1), d = f.make("d", 1);
   f.strategy.seal();
   CHECK(distance(d.local(), c.local()) == granule);
@@ -78,7 +78,7 @@ TEST_CASE("variables lie in reverse order of creation, each view aligned") {
 }
 
 TEST_CASE("alignment is in bytes, whatever the type") {
-  Fixture f;
+  StoreFixture f;
   for (const DType dtype : {DType::f64, DType::u8, DType::i64, DType::bf16}) {
     const MirroredVariable first = f.make("first", 3, true, dtype), second = f.make("second", 3, true, dtype);
     f.strategy.seal();
@@ -88,7 +88,7 @@ TEST_CASE("alignment is in bytes, whatever the type") {
 }
 
 TEST_CASE("padding is zero in values and gradients") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable a = f.make("a", 3), b = f.make("b", 5);
   f.strategy.seal();
   const auto range = ranges(f, {a, b});
@@ -103,7 +103,7 @@ TEST_CASE("padding is zero in values and gradients") {
 }
 
 TEST_CASE("a variable, its gradient and its slots are at one offset") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable a = f.make("a", 3), b = f.make("b", 5), c = f.make("c", 70);
   f.strategy.seal();
   const auto all = ranges(f, {a, b, c});
@@ -121,7 +121,7 @@ TEST_CASE("a variable, its gradient and its slots are at one offset") {
 }
 
 TEST_CASE("a slot keeps what is written to it; another name is another slot") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable a = f.make("a", 3);
   f.strategy.seal();
   const auto range = ranges(f, {a});
@@ -132,7 +132,7 @@ TEST_CASE("a slot keeps what is written to it; another name is another slot") {
 }
 
 TEST_CASE("ranges merge neighbours and are split by what lies between them") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable a = f.make("a", 1), b = f.make("b", 2), c = f.make("c", 3), d = f.make("d", granule + 1);
   f.strategy.seal();  // in memory: d d c b a
   CHECK(lengths(ranges(f, {a, b, c, d})) == std::vector<std::int64_t>{5 * granule});
@@ -148,7 +148,7 @@ TEST_CASE("ranges merge neighbours and are split by what lies between them") {
 }
 
 TEST_CASE("variables without elements neither take memory nor split a range") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable a = f.make("a", 1), none = f.make("none", 0), b = f.make("b", 2), also = f.make("also", 0),
                          c = f.make("c", 3);
   f.strategy.seal();
@@ -160,7 +160,7 @@ TEST_CASE("variables without elements neither take memory nor split a range") {
 }
 
 TEST_CASE("types, and what is trainable, are kept apart") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable w = f.make("w", 2), frozen = f.make("frozen", 2, false),
                          count = f.make("count", 2, false, DType::i64), v = f.make("v", 2),
                          exact = f.make("exact", 2, true, DType::f64);
@@ -175,7 +175,7 @@ TEST_CASE("types, and what is trainable, are kept apart") {
 }
 
 TEST_CASE("before it is sealed a variable is known but has no memory", "[C-44]") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable w = f.strategy.create_variable({.name = "w", .trainable = false}, [] {
     return Tensor::zeros(DType::i64, {2, 3});
   });
@@ -212,7 +212,7 @@ TEST_CASE("before it is sealed a variable is known but has no memory", "[C-44]")
 }
 
 TEST_CASE("a variable has the initial value as it was when it was created") {
-  Fixture f;
+  StoreFixture f;
   const Tensor source = Tensor::from({1.f, 2.f, 3.f, 4.f}, {2, 2});
   const MirroredVariable w = f.strategy.create_variable({.name = "w"}, [&] { return source; });
   source.view().elements<float>()[0] = 100;
@@ -224,7 +224,7 @@ TEST_CASE("a variable has the initial value as it was when it was created") {
 }
 
 TEST_CASE("the first outermost run after a creation seals, and no other") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable first = f.make("first", 1);
   const auto before = f.group->meeting().meetings();
   f.strategy.run([&](ReplicaContext&) { CHECK(first.local().count() == 1); });
@@ -243,7 +243,7 @@ TEST_CASE("the first outermost run after a creation seals, and no other") {
 }
 
 TEST_CASE("a seal lays out what is new and leaves what is sealed where it is") {
-  Fixture f;
+  StoreFixture f;
   const MirroredVariable first = f.make("first", 1);
   f.strategy.seal();
   first.local().elements<float>()[0] = 42;
@@ -264,7 +264,7 @@ TEST_CASE("a seal lays out what is new and leaves what is sealed where it is") {
 TEST_CASE("a handle keeps its variable's memory") {
   std::optional<MirroredVariable> kept;
   {
-    Fixture f;
+    StoreFixture f;
     kept = f.make("kept", 2);
     f.strategy.seal();
   }

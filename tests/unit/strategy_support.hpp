@@ -14,8 +14,9 @@ struct TwoStrategies {
   Strategy other{*group};
 };
 
-inline MirroredVariable make(Strategy& strategy, const std::string& name) {
-  return strategy.create_variable({.name = name}, [] { return Tensor::scalar(1.f); });
+inline MirroredVariable make(Strategy& strategy, const std::string& name, Here here = Here::current()) {
+  return strategy.create_variable(
+      {.name = name}, [] { return Tensor::scalar(1.f); }, here);
 }
 
 }  // namespace lockstep::test

@@ -13,7 +13,7 @@ using namespace lockstep;
 
 namespace {
 
-struct Fixture {
+struct UpdateFixture {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   StrategyExtended& extended = strategy.extended();
@@ -21,7 +21,7 @@ struct Fixture {
   SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c", .aggregation = VariableAggregation::sum},
                                                             [] { return Tensor::scalar(10.f); });
 
-  Fixture() { strategy.seal(); }
+  UpdateFixture() { strategy.seal(); }
 };
 
 float value_of(const Variable& variable) {
@@ -29,7 +29,7 @@ float value_of(const Variable& variable) {
 }
 
 TEST_CASE("one can ask whether an update is under way", "[A-6]") {
-  Fixture f;
+  UpdateFixture f;
   CHECK_FALSE(in_update_context());
   const auto asked = [](const auto&...) { return in_update_context(); };
   CHECK(f.extended.update(f.mirrored, asked));
@@ -44,7 +44,7 @@ TEST_CASE("one can ask whether an update is under way", "[A-6]") {
 }
 
 TEST_CASE("local results are the one component that this process holds, of a plain value too", "[A-39][H-9]") {
-  Fixture f;
+  UpdateFixture f;
   CHECK(f.strategy.local_results(PerReplica{3}) == std::vector<int>{3});
   CHECK(f.strategy.local_results(f.strategy.same_on_all(2.5)) == std::vector<double>{2.5});
   CHECK(f.strategy.local_results(std::string{"text"}) == std::vector<std::string>{"text"});
@@ -52,7 +52,7 @@ TEST_CASE("local results are the one component that this process holds, of a pla
 }
 
 TEST_CASE("every rank is a program of its own, and initialises what it has of a variable", "[I-1][I-2]") {
-  Fixture f;
+  UpdateFixture f;
   CHECK(f.extended.between_graph());
   CHECK(f.extended.should_init());
 }
@@ -70,7 +70,7 @@ bool in_update_context(const SyncOnReadVariable& variable) {
 }  // namespace
 
 TEST_CASE("update context nests, and goes with its function however that ends", "[A-7]") {
-  Fixture f;
+  UpdateFixture f;
   CHECK_FALSE(in_update_context(f.counter));
   f.extended.update(f.mirrored, [&](const Variable&) {
     CHECK(in_update_context(f.counter));
@@ -92,7 +92,7 @@ TEST_CASE("update context nests, and goes with its function however that ends", 
 
 TEST_CASE("update calls its function once, with the component and unwrapped arguments, and gives its result",
           "[A-61][H-2]") {
-  Fixture f;
+  UpdateFixture f;
   int calls = 0;
   const std::string result = f.extended.update(
       f.mirrored,
@@ -108,7 +108,7 @@ TEST_CASE("update calls its function once, with the component and unwrapped argu
 }
 
 TEST_CASE("update_non_slot calls its function once, without a component", "[A-62][H-6]") {
-  Fixture f;
+  UpdateFixture f;
   int calls = 0;
   const std::vector<Variable> variables{f.mirrored, f.counter};
   const int result = f.extended.update_non_slot(
@@ -127,7 +127,7 @@ TEST_CASE("update_non_slot calls its function once, without a component", "[A-62
 }
 
 TEST_CASE("a variable stands for its component, in place, in every context", "[C-33][C-49]") {
-  Fixture f;
+  UpdateFixture f;
   const auto reads_and_writes = [](const Variable& variable, float expected) {
     CHECK(value_of(variable) == expected);
     variable.local().elements<float>()[0] += 1;

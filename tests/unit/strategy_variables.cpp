@@ -24,7 +24,7 @@ using lockstep::test::ScriptedChannel;
 
 namespace {
 
-struct Fixture {
+struct VariableFixture {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
 
@@ -86,7 +86,7 @@ struct lockstep::Nest<Setting> {
 
 TEST_CASE("options that no mirrored variable can have are refused, before its initial value is asked for",
           "[C-28][C-29][C-30][C-31]") {
-  Fixture f;
+  VariableFixture f;
   const auto before = f.group->meeting().meetings();
   const auto create = [&](VariableOptions options) {
     options.name = "w";
@@ -114,7 +114,7 @@ TEST_CASE("options that no mirrored variable can have are refused, before its in
 }
 
 TEST_CASE("options that no sync-on-read variable can have are refused in the same words", "[C-28][C-29][C-30]") {
-  Fixture f;
+  VariableFixture f;
   const auto before = f.group->meeting().meetings();
   const auto create = [&](VariableOptions options) {
     options.name = "w";
@@ -136,7 +136,7 @@ TEST_CASE("options that no sync-on-read variable can have are refused in the sam
 
 TEST_CASE("a strategy lists each variable once, in the order of creation, and leaves the options it was given alone",
           "[C-17][C-18]") {
-  Fixture f;
+  VariableFixture f;
   // Not const: a method that took them by reference could write to them.
   VariableOptions trained{.name = "a"}, counted{.name = "c", .trainable = true};
   f.strategy.create_variable(trained, [] { return Tensor::scalar(1.f); });
@@ -154,7 +154,7 @@ TEST_CASE("a strategy lists each variable once, in the order of creation, and le
 }
 
 TEST_CASE("an initial value that throws makes no variable, and is announced") {
-  Fixture f;
+  VariableFixture f;
   CHECK_THROWS_WITH(f.strategy.create_variable({}, []() -> Tensor { throw std::domain_error{"no such file"}; }),
                     "no such file");
   CHECK(f.group->meeting().failure().has_value());
@@ -164,7 +164,7 @@ TEST_CASE("an initial value that throws makes no variable, and is announced") {
 
 TEST_CASE("names are unique in a strategy: the lowest number that is free, names that were asked for counted",
           "[C-3]") {
-  Fixture f;
+  VariableFixture f;
   Strategy other{*f.group};
   const auto name_of = [](Strategy& strategy, const char* asked) {
     return std::string{strategy.create_variable({.name = asked}, [] { return Tensor::scalar(1.f); }).name()};
@@ -230,7 +230,7 @@ TEST_CASE("two strategies of a process are told apart in their agreements") {
 }
 
 TEST_CASE("what ranks compare of a merge_call's arguments: structure and types, not values", "[B-27]") {
-  Fixture f;
+  VariableFixture f;
   const MirroredVariable w = f.make(Tensor::scalar(1.f));
   CHECK(signature() == "");
   CHECK(signature(1) == signature(2));
@@ -324,7 +324,7 @@ TEST_CASE("same_on_all tells an optional without a value from every value") {
 }
 
 TEST_CASE("same_on_all works in every context of its strategy and gives the value back") {
-  Fixture f;
+  VariableFixture f;
   CHECK(f.strategy.same_on_all(std::string{"adam"}).value() == "adam");
   const Scope scope = f.strategy.scope();
   CHECK(f.strategy.same_on_all(std::vector<bool>{true, false}).value() == std::vector<bool>{true, false});
@@ -336,7 +336,7 @@ TEST_CASE("same_on_all works in every context of its strategy and gives the valu
 
 TEMPLATE_TEST_CASE("outside of replica context an assignment goes straight to the component", "[C-50]", float, double,
                    std::int32_t, std::int64_t, std::uint8_t) {
-  Fixture f;
+  VariableFixture f;
   const auto of = [](TestType a, TestType b) { return Tensor::from({a, b}, {2}); };
   const MirroredVariable w = f.make(of(1, 2));
   const auto before = f.group->meeting().meetings();
@@ -350,7 +350,7 @@ TEMPLATE_TEST_CASE("outside of replica context an assignment goes straight to th
 }
 
 TEMPLATE_TEST_CASE("variables of 16-bit floats are assigned like others", "", Half, BFloat16) {
-  Fixture f;
+  VariableFixture f;
   const auto of = [](float value) { return Tensor::from({TestType{value}}, {1}); };
   const auto value_of = [](const Variable& variable) {
     return float{variable.local().template to_vector<TestType>().front()};
@@ -368,7 +368,7 @@ TEMPLATE_TEST_CASE("variables of 16-bit floats are assigned like others", "", Ha
 }
 
 TEST_CASE("an assignment of another shape or type is refused with both") {
-  Fixture f;
+  VariableFixture f;
   const MirroredVariable w = f.make(Tensor::from({1.f, 2.f}, {2}));
   CHECK_THROWS_AS(w.assign(Tensor::zeros(DType::f32, {3})), InvalidArgument);
   CHECK_THROWS_WITH(w.assign(Tensor::zeros(DType::f32, {3})),
@@ -381,7 +381,7 @@ TEST_CASE("an assignment of another shape or type is refused with both") {
 }
 
 TEST_CASE("an assignment in replica context needs an aggregation, and goes by it", "[C-20]") {
-  Fixture f;
+  VariableFixture f;
   const auto make = [&](VariableAggregation aggregation) { return f.make(Tensor::scalar(100.f), aggregation); };
   const MirroredVariable none = make(VariableAggregation::none), sum = make(VariableAggregation::sum),
                          mean = make(VariableAggregation::mean), first = make(VariableAggregation::only_first_replica);
@@ -409,7 +409,7 @@ TEST_CASE("an assignment in replica context needs an aggregation, and goes by it
 }
 
 TEST_CASE("a variable of one strategy is not assigned in another's context", "[C-50]") {
-  Fixture f;
+  VariableFixture f;
   Strategy other{*f.group};
   const MirroredVariable w = f.make(Tensor::scalar(1.f), VariableAggregation::sum);
   const std::string mixing = "Mixing different Strategy objects: variable 'w' was not created by strategy 1";
