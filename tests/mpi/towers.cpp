@@ -80,8 +80,8 @@ auto replicated(Strategy& strategy, Fn&& fn, const ReplicateOptions& options = {
 using ModelFn = std::function<EstimatorSpec(Tower&, const Tensor&, const std::optional<Tensor>&)>;
 
 /// A replicated model with a strategy of its own.
-struct Program {
-  explicit Program(ModelFn fn, const ReplicateOptions& options = {.reduction = LossReduction::sum})
+struct TowerProgram {
+  explicit TowerProgram(ModelFn fn, const ReplicateOptions& options = {.reduction = LossReduction::sum})
       : model{replicated<Tensor, Tensor>(strategy, std::move(fn), options)} {}
 
   EstimatorSpec call(const Tensor& features = counting(), Mode mode = Mode::train) {
@@ -126,7 +126,7 @@ TEST_CASE("a replicated model trains on pieces of a batch as one model on all of
           "[J-1][J-4][J-9][J-21][J-24][J-25][J-26][J-31][J-32][J-42]") {
   using enum LossReduction;
   for (const LossReduction reduction : {sum, mean, sum_over_batch_size, sum_by_nonzero_weights}) {
-    Program program{linear, {.reduction = reduction}};
+    TowerProgram program{linear, {.reduction = reduction}};
     const float total = static_cast<float>(triangle()) / (reduction == sum ? 1.F : static_cast<float>(ranks()));
     CHECK(value_of(*program.call().loss) == 9 * total);
     CHECK(program.value() == 10 - total);
@@ -137,15 +137,15 @@ TEST_CASE("a replicated model trains on pieces of a batch as one model on all of
 
 TEST_CASE("losses that are not reduced are refused", "[J-2]") {
   CHECK(message_of<InvalidArgument>([] {
-          Program{linear, {.reduction = LossReduction::none}};
+          TowerProgram{linear, {.reduction = LossReduction::none}};
         }) == "Tower losses need to be reduced in some way, yet none reduction is specified.");
   CHECK(message_of<InvalidArgument>([] {
-          Program{linear, {.placement = VariablePlacement{9}}};
+          TowerProgram{linear, {.placement = VariablePlacement{9}}};
         }) == "variable placement 9 is none of mirrored, chief, round_robin");
 }
 
 TEST_CASE("a tower computes on its rank's device", "[J-3]") {
-  Program program{[](Tower& tower, const Tensor&, const auto&) {
+  TowerProgram program{[](Tower& tower, const Tensor&, const auto&) {
     const auto devices = runtime().strategy().extended().worker_devices();
     CHECK(tower.context().devices() == std::vector{devices.at(static_cast<std::size_t>(rank()))});
     return EstimatorSpec{};
@@ -242,7 +242,7 @@ TEST_CASE("a batch that does not divide, or whose parts have different rows, is 
 }
 
 TEST_CASE("the ranks agree on the mode and on the batch", "[J-7]") {
-  Program program{linear};
+  TowerProgram program{linear};
   program.call();
   expect_error<InvalidArgument>("mode 7 is none of train, evaluate, predict",
                                 [&](bool wrong) { program.call(counting(), wrong ? Mode{7} : Mode::predict); });
@@ -275,7 +275,7 @@ TEST_CASE("parameters are copied for each call, where the model takes them", "[J
 
 TEST_CASE("a variable is made in the first call that asks for it, and reused", "[J-16]") {
   int initial = 0;
-  Program program{[&](Tower& tower, const Tensor&, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor&, const auto&) {
     const auto w = tower.variable({.name = "w"}, [&] {
       ++initial;
       return of({static_cast<float>(rank()), 2});
@@ -290,7 +290,7 @@ TEST_CASE("a variable is made in the first call that asks for it, and reused", "
   CHECK(program.model.variables().size() == 2);
   CHECK(program.strategy.store().variables().size() == 2);
 
-  Program refused{[](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram refused{[](Tower& tower, const Tensor& features, const auto&) {
     const bool unnamed = features.dtype() == DType::f32;
     tower.accumulator("sum");
     tower.variable({.name = unnamed ? "" : "sum"}, [] { return of({}); });
@@ -307,7 +307,7 @@ TEST_CASE("a plain optimizer in a model function is refused on several replicas,
           "[J-6][J-18][J-36]") {
   enum class Use { wrapped, plain, accessor };
   Use use = Use::wrapped;
-  Program program{[&](Tower& tower, const Tensor&, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor&, const auto&) {
     const auto c = ten(tower);
     const auto plain = sgd(1);
     TowerOptimizer wrapped{plain};
@@ -338,7 +338,7 @@ TEST_CASE("a plain optimizer in a model function is refused on several replicas,
 
 TEST_CASE("towers make the same optimizer calls, and calls at the same place belong together", "[J-19][J-34]") {
   int calls = 2;
-  Program program{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto c = ten(tower, "c"), d = ten(tower, "d");
     TowerOptimizer first{sgd(1, "first")}, second{sgd(2, "second")};
     for (int call = 0; call < calls; ++call)
@@ -358,7 +358,7 @@ TEST_CASE("towers make the same optimizer calls, and calls at the same place bel
   program.call();
   program.strategy.attest();
 
-  Program other{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram other{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto c = ten(tower, "c"), d = ten(tower, "d");
     TowerOptimizer{sgd(1)}.apply_gradients(tower, {{features, odd_one() ? d : c}});
     return EstimatorSpec{};
@@ -369,7 +369,7 @@ TEST_CASE("towers make the same optimizer calls, and calls at the same place bel
 
 TEST_CASE("a variable that some towers have no gradient of gets the others', and what nobody has is left alone",
           "[J-27]") {
-  Program program{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto all = ten(tower, "all"), some = ten(tower, "some"), none = ten(tower, "none");
     const auto step = tower.variable({.name = "step", .trainable = false}, [] { return Tensor::scalar(INT64_C(0)); });
     TowerOptimizer optimizer{std::make_shared<Sgd>(SgdOptions{.learning_rate = 1, .momentum = 0.5})};
@@ -405,7 +405,7 @@ TEST_CASE("slices of all towers are put together, and a variable has one kind of
     TowerOptimizer{sgd(1)}.apply_gradients(tower, {gradient});
     return EstimatorSpec{.loss = features};
   };
-  Program program{slices};
+  TowerProgram program{slices};
   const auto expect = [&](int of_ranks) {
     std::vector<float> expected(6);
     for (int each = 0; each < of_ranks; ++each)
@@ -423,10 +423,10 @@ TEST_CASE("slices of all towers are put together, and a variable has one kind of
   expect_in_step();
   CHECK(w.local().to_vector<float>() == expect(ranks()));
   odd = Odd::absent;
-  Program others{slices};
+  TowerProgram others{slices};
   others.call();
   CHECK(others.model.variables().at(0).local().to_vector<float>() == expect(ranks() - 1));
-  Program divided{slices, {.reduction = LossReduction::mean}};
+  TowerProgram divided{slices, {.reduction = LossReduction::mean}};
   odd = Odd::none;
   divided.call();
   CHECK(divided.model.variables().at(0).local().to_vector<float>()[1] ==
@@ -434,7 +434,7 @@ TEST_CASE("slices of all towers are put together, and a variable has one kind of
 }
 
 TEST_CASE("the global step counts once in each step, on every rank", "[J-33]") {
-  Program program{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto c = ten(tower);
     const auto step = tower.variable({.name = "step", .trainable = false}, [] { return Tensor::scalar(INT64_C(5)); });
     TowerOptimizer{sgd(1)}.apply_gradients(tower, {{features, c}}, step);
@@ -446,7 +446,7 @@ TEST_CASE("the global step counts once in each step, on every rank", "[J-33]") {
   CHECK(program.model.variables().at(1).local().to_vector<std::int64_t>() == std::vector<std::int64_t>{7});
   program.strategy.attest();
 
-  Program refused{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram refused{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto c = ten(tower);
     TowerOptimizer{sgd(1)}.apply_gradients(tower, {{features, c}}, c);
     return EstimatorSpec{};
@@ -465,7 +465,7 @@ TEST_CASE("an optimizer is made at the first use, and only then", "[J-35][J-36]"
   CHECK(made == 0);
   CHECK(optimizer.optimizer().learning_rate() == 0);
   CHECK(made == 1);
-  Program program{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     optimizer.apply_gradients(tower, {{features, ten(tower)}});
     return EstimatorSpec{};
   }};
@@ -493,7 +493,7 @@ TEST_CASE("outside of a model function, a TowerOptimizer is the plain one", "[J-
   CHECK(value_of(d) == 10);
   CHECK(step.local().to_vector<std::int64_t>() == std::vector<std::int64_t>{1});
 
-  Program program{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     optimizer.apply_gradients(tower.context(), {{features, ten(tower)}});
     return EstimatorSpec{};
   }};
@@ -503,7 +503,7 @@ TEST_CASE("outside of a model function, a TowerOptimizer is the plain one", "[J-
 
 TEST_CASE("what towers collect is gone after the call, and in no checkpoint", "[J-20][J-39]") {
   const SharedFolder folder;
-  Program program{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     TowerOptimizer optimizer{std::make_shared<Sgd>(SgdOptions{.learning_rate = 1, .momentum = 0.5})};
     optimizer.apply_gradients(tower, {{features, ten(tower)}});
     if (value_of(tower.accumulator("n", {}, DType::f32)) != 0) throw std::logic_error{"left over"};
@@ -511,7 +511,7 @@ TEST_CASE("what towers collect is gone after the call, and in no checkpoint", "[
   }};
   program.call();
   // A call that ends in the middle of its optimizer calls leaves nothing behind for the next one.
-  Program broken{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram broken{[&](Tower& tower, const Tensor& features, const auto&) {
     TowerOptimizer optimizer{sgd(1)};
     optimizer.apply_gradients(tower, {{features, ten(tower)}});
     if (features.shape().front() == 2) throw std::out_of_range{"in the middle"};
@@ -529,7 +529,7 @@ TEST_CASE("what towers collect is gone after the call, and in no checkpoint", "[
 
 TEST_CASE("evaluation sums losses and metrics over the replicas, as often as one reads them",
           "[J-43][J-44][J-45][J-46][J-48][J-49][J-55]") {
-  Program program{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto sum = tower.accumulator("sum", {}, DType::f32), rows = tower.accumulator("rows");
     sum.assign_add(Tensor::scalar(value_of(features)));
     rows.assign_add(Tensor::scalar(1.0));
@@ -563,7 +563,7 @@ TEST_CASE("evaluation sums losses and metrics over the replicas, as often as one
 TEST_CASE("towers with other metrics, or without the loss of the others, are a mismatch", "[J-22][J-47]") {
   if (ranks() == 1) return;
   int odd = 2;
-  Program program{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     std::vector<SyncOnReadVariable> sums;
     for (const char* const name : {"a", "b", "c"}) sums.push_back(tower.accumulator(name));
     if (odd_one() && odd == 4) std::swap(sums[0], sums[1]);
@@ -586,7 +586,7 @@ TEST_CASE("towers with other metrics, or without the loss of the others, are a m
 }
 
 TEST_CASE("a specification that no mode allows is refused", "[J-54]") {
-  Program program{[&](Tower& tower, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto mean = tower.context().strategy().create_sync_on_read({.name = "mean"}, [] { return of({1}); });
     EstimatorSpec spec{.loss = features};
     if (features.dtype() == DType::f64) spec.predictions["p"] = features;
@@ -599,7 +599,7 @@ TEST_CASE("a specification that no mode allows is refused", "[J-54]") {
   CHECK(refusal(counting(2)) == "the loss is f32[2]; expected one number");
   CHECK_THAT(refusal(Tensor::zeros(DType::i64, {ranks()})), Catch::Contains("mean"));
   expect_error<InvalidArgument>("predictions are not supported for Mode::evaluate", [&](bool wrong) {
-    Program own{[&](Tower&, const Tensor& features, const auto&) {
+    TowerProgram own{[&](Tower&, const Tensor& features, const auto&) {
       EstimatorSpec spec{.loss = features};
       if (wrong) spec.predictions["p"] = features;
       return spec;
@@ -610,17 +610,17 @@ TEST_CASE("a specification that no mode allows is refused", "[J-54]") {
 
 TEST_CASE("predictions and exported outputs of all replicas are put together in the order of ranks",
           "[J-50][J-51][J-52]") {
-  Program program{[&](Tower&, const Tensor& features, const auto&) {
-                    const Tensor rows =
-                        odd_one() ? features : of(std::vector<float>(2, value_of(features)));  // ranks may differ
-                    return EstimatorSpec{.loss = features,
-                                         .predictions = {{"p", features}, {"rows", rows}},
-                                         .export_outputs = {{"class", ClassificationOutput{features, of({1, 2, 3})}},
-                                                            {"line", RegressionOutput{features}},
-                                                            {"none", ClassificationOutput{}},
-                                                            {"own", PredictOutput{{{"x", features}}}}}};
-                  },
-                  {.reduction = LossReduction::mean}};
+  TowerProgram program{
+      [&](Tower&, const Tensor& features, const auto&) {
+        const Tensor rows = odd_one() ? features : of(std::vector<float>(2, value_of(features)));  // ranks may differ
+        return EstimatorSpec{.loss = features,
+                             .predictions = {{"p", features}, {"rows", rows}},
+                             .export_outputs = {{"class", ClassificationOutput{features, of({1, 2, 3})}},
+                                                {"line", RegressionOutput{features}},
+                                                {"none", ClassificationOutput{}},
+                                                {"own", PredictOutput{{{"x", features}}}}}};
+      },
+      {.reduction = LossReduction::mean}};
   const EstimatorSpec spec = program.call(counting(), Mode::predict);
   const auto all = counting().to_vector<float>();
   const auto n = static_cast<std::int64_t>(ranks());
@@ -639,7 +639,7 @@ TEST_CASE("predictions and exported outputs of all replicas are put together in 
 
 TEST_CASE("what only some towers predict is put together from those", "[J-53]") {
   if (ranks() == 1) return;
-  Program program{[&](Tower&, const Tensor& features, const auto&) {
+  TowerProgram program{[&](Tower&, const Tensor& features, const auto&) {
     if (rank() == 0) return EstimatorSpec{};
     return EstimatorSpec{.predictions = {{"p", features}},
                          .export_outputs = {{"e", PredictOutput{{{std::to_string(rank()), features}}}}}};
@@ -653,7 +653,7 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
   CHECK(value_of(outputs.at("1")) == 2);
 
   const auto predict = [](const EstimatorSpec& own) {
-    Program odd{[&](Tower&, const Tensor&, const auto&) { return own; }};
+    TowerProgram odd{[&](Tower&, const Tensor&, const auto&) { return own; }};
     return mismatch_of([&] { odd.call(counting(), Mode::predict); });
   };
   CHECK_THAT(predict({.predictions = {{"p", Tensor::zeros(odd_one() ? DType::f64 : DType::f32, {1})}}}),
@@ -667,13 +667,13 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
 TEST_CASE("one replica gets what its model function returns", "[J-6][J-23][J-48]") {
   if (ranks() > 1) return;
   const Tensor loss = of({3});
-  Program program{[&](Tower& tower, const Tensor&, const auto&) {
-                    const auto n = tower.accumulator("n");
-                    n.assign_add(Tensor::scalar(2.0));
-                    const auto first = [](std::span<const Tensor> sums) { return sums[0].to_vector<double>()[0]; };
-                    return EstimatorSpec{.loss = loss, .eval_metrics = {{"n", {{n}, first}}}};
-                  },
-                  {.reduction = LossReduction::mean}};
+  TowerProgram program{[&](Tower& tower, const Tensor&, const auto&) {
+                         const auto n = tower.accumulator("n");
+                         n.assign_add(Tensor::scalar(2.0));
+                         const auto first = [](std::span<const Tensor> sums) { return sums[0].to_vector<double>()[0]; };
+                         return EstimatorSpec{.loss = loss, .eval_metrics = {{"n", {{n}, first}}}};
+                       },
+                       {.reduction = LossReduction::mean}};
   for (const Mode mode : {Mode::train, Mode::evaluate, Mode::predict})
     CHECK(program.call(of({1, 2, 3}), mode).loss->view().data() == loss.view().data());
   CHECK(program.call(of({1}), Mode::evaluate).metrics.at("n") == 8);

@@ -44,12 +44,20 @@ struct ReplicateOptions {
 /// For model functions that take no parameters.
 struct NoParams {};
 
+namespace detail {
+
+template <class Fn, class... Arguments>
+concept ReturnsSpec = requires(Fn& fn, Arguments&... arguments) {
+  { fn(arguments...) } -> std::convertible_to<EstimatorSpec>;
+};
+
+}  // namespace detail
+
 /// A model function: `EstimatorSpec(Tower&, const F& features, const std::optional<L>& labels)`, perhaps with
 /// parameters, `P&`, as the last argument.
 template <class Fn, class F, class L, class P>
-concept ModelFunctionFor = std::is_invocable_r_v < EstimatorSpec,
-        Fn&, Tower&, const F&, const std::optional<L>
-&, P& > || std::is_invocable_r_v<EstimatorSpec, Fn&, Tower&, const F&, const std::optional<L>&>;
+concept ModelFunctionFor = detail::ReturnsSpec<Fn, Tower, const F, const std::optional<L>> ||
+    detail::ReturnsSpec<Fn, Tower, const F, const std::optional<L>, P>;
 
 namespace detail {
 
