@@ -47,8 +47,9 @@ std::string line_of(const char* begin, const Row& row, Text&& text) {
   for (const Cell& cell : row) {
     if (cell.place != Place::column) continue;
     end += width_of(cell);
-    // The mark before the first column takes the place of a blank.
-    line += fmt::format("{:>{}}", text(cell), end - line.size());
+    // A value that is wider than its column moves the others. The mark before the first column is its blank.
+    if (end > width_of(cell)) line += ' ';
+    line += fmt::format("{:>{}}", text(cell), end - std::min(end, line.size()));
   }
   return line + "\n";
 }

@@ -156,6 +156,17 @@ TEST_CASE("what is the same in all rows may stand in the title, and columns may 
   CHECK(nlohmann::ordered_json::parse(to_json({"step", 2, "cpu"}, {row}))["rows"][0]["model"] == "mlp");
 }
 
+TEST_CASE("a value that is wider than its column stays apart from the one before") {
+  const auto line = [](double wide) {
+    return table_line({{"a", "", std::int64_t{1234}, Place::column, 3},
+                       {"b", "", wide, Place::column, 5},
+                       {"c", "", std::int64_t{7}, Place::column, 3}});
+  };
+  CHECK(line(1.25) == "1234  1.25   7\n");
+  CHECK(line(123.25) == "1234 123.25  7\n");
+  CHECK(line(123456789.25) == "1234 123456789.25 7\n");
+}
+
 TEST_CASE("every moment is one part's, and that of an interruption not the interrupted part's") {
   Hand hand;
   PartClock clock{[&] { return hand.time(); }};
