@@ -50,16 +50,17 @@ void kill_one(int ranks, int victim, const Arguments& arguments, const fs::path&
   CHECK(memory.left() == std::set<std::string>{});
 }
 
-/// With `share` of every ten kills.
-void check_killed(int share, const Arguments& arguments) {
-  const Arguments run = arguments + Arguments{"--eval-every", "100000"};
+/// With `share` of every ten kills. A training that is killed goes on for few of the `steps_to_a_kill`.
+void check_killed(int share, int steps_to_a_kill, const Arguments& arguments) {
+  const int kills = (kills_in_all() * share + 9) / 10;
+  const Arguments run =
+      arguments + Arguments{"--steps", std::to_string((kills + 1) * steps_to_a_kill), "--eval-every", "100000"};
   const Trained whole = train(2, run);
   const TemporaryDirectory folder;
   const fs::path checkpoints = folder.path() / "checkpoints";
   const Arguments going_on = run + Arguments{"--checkpoint-dir", checkpoints, "--resume", "auto"};
   std::mt19937 random{std::random_device{}()};
   constexpr int rank_counts[]{2, 4, 1};
-  const int kills = (kills_in_all() * share + 9) / 10;
   for (int kill = 0; kill < kills; ++kill) {
     const int ranks = rank_counts[kill % 3], victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
     CAPTURE(kill, ranks, victim);
@@ -72,16 +73,18 @@ void check_killed(int share, const Arguments& arguments) {
 }  // namespace
 
 TEST_CASE("an mlp that is killed again and again ends in the bytes of one that was not") {
-  check_killed(4, {"--data", small_data(), "--hidden", "16", "--steps", "3000", "--accumulate", "2"});
+  check_killed(4, 50, {"--data", small_data(), "--hidden", "16", "--accumulate", "2"});
 }
 
 TEST_CASE("a convnet with batch norm and dropout does too") {
-  check_killed(3, {"--data", small_data(), "--model", "convnet", "--steps", "150", "--global-batch", "16",
-                   "--batch-norm", "--dropout", "0.3"});
+  check_killed(
+      3, 10,
+      {"--data", small_data(), "--model", "convnet", "--global-batch", "16", "--batch-norm", "--dropout", "0.3"});
 }
 
 TEST_CASE("a gpt does too") {
   const TemporaryDirectory folder;
-  check_killed(3, {"--data", folder.write("text", small_text(4000)), "--model", "gpt", "--layers", "2", "--heads", "2",
-                   "--embed", "32", "--context", "16", "--steps", "1000"});
+  check_killed(3, 25,
+               {"--data", folder.write("text", small_text(4000)), "--model", "gpt", "--layers", "2", "--heads", "2",
+                "--embed", "32", "--context", "16"});
 }

@@ -1,6 +1,7 @@
 // One rank that fails at each point of a job's life, in each way: who is named, and that the job ends.
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -41,17 +42,33 @@ void check_names(const Outcome& outcome, int culprit, const std::string& told) {
   CHECK_THAT(lines.front(), Catch::Contains(told));
 }
 
-/// From where the ranks watch each other to where they have agreed to leave.
-const std::vector<std::string> watched_points{
-    "body",         "initial value",      "before seal", "replica code", "merge function", "nested merge function",
-    "before close", "agreed computation", "alone",       "last"};
-
+/// From where the ranks watch each other into a step. The points are halved, so that two test cases share the waiting.
+const std::vector<std::string> early_points{"body", "initial value", "before seal", "replica code", "merge function"};
+/// From there to where the ranks have agreed to leave.
+const std::vector<std::string> late_points{"nested merge function", "before close", "agreed computation", "alone",
+                                           "last"};
 /// The same, and where the others have agreed on a sum and wait for this rank's part.
-const std::vector<std::string> lost_points = [] {
-  auto points = watched_points;
+const std::vector<std::string> late_lost_points = [] {
+  auto points = late_points;
   points.push_back("fence");
   return points;
 }();
+
+/// A fault at each of the points, each time on another rank. Any exit code but 0 without `code`.
+void check_each(const std::vector<std::string>& points, const std::string& fault, std::optional<int> code,
+                const std::string& told) {
+  for (int i = 0; const std::string& point : points) {
+    const int culprit = i++ % ranks;
+    CAPTURE(point, culprit);
+    const Outcome outcome = fail_at(point, fault, culprit);
+    if (code) {
+      check_code(outcome, *code);
+    } else {
+      CHECK(outcome.exit_code != 0);
+    }
+    check_names(outcome, culprit, told);
+  }
+}
 
 }  // namespace
 
@@ -66,44 +83,32 @@ TEST_CASE("a rank that ends before MPI has started ends the job") {
   if (!lines_starting_with(outcome.err, "lockstep:").empty()) check_names(outcome, culprit, "is gone");
 }
 
-TEST_CASE("a rank that throws at any point is named, and the job ends with 4", "[B-40][B-47]") {
-  for (int i = 0; const std::string& point : watched_points) {
-    const int culprit = i++ % ranks;
-    CAPTURE(point, culprit);
-    const Outcome outcome = fail_at(point, "throw", culprit);
-    check_code(outcome, 4);
-    check_names(outcome, culprit, "failed: failed on purpose");
-  }
+TEST_CASE("a rank that throws up to a merge function is named, and the job ends with 4", "[B-40][B-47]") {
+  check_each(early_points, "throw", 4, "failed: failed on purpose");
+}
+TEST_CASE("a rank that throws after a merge function is named, and the job ends with 4", "[B-40][B-47]") {
+  check_each(late_points, "throw", 4, "failed: failed on purpose");
 }
 
-TEST_CASE("a rank that is killed at any point is named, and the job ends with 137", "[B-46]") {
-  for (int i = 0; const std::string& point : lost_points) {
-    const int culprit = i++ % ranks;
-    CAPTURE(point, culprit);
-    const Outcome outcome = fail_at(point, "kill", culprit);
-    check_code(outcome, 137);
-    check_names(outcome, culprit, "is gone: its process ended");
-  }
+TEST_CASE("a rank that is killed up to a merge function is named, and the job ends with 137", "[B-46]") {
+  check_each(early_points, "kill", 137, "is gone: its process ended");
+}
+TEST_CASE("a rank that is killed after a merge function is named, and the job ends with 137", "[B-46]") {
+  check_each(late_lost_points, "kill", 137, "is gone: its process ended");
 }
 
-TEST_CASE("a rank that exits at any point is named") {
-  for (int i = 2; const std::string& point : lost_points) {
-    const int culprit = i++ % ranks;
-    CAPTURE(point, culprit);
-    const Outcome outcome = fail_at(point, "exit", culprit);
-    CHECK(outcome.exit_code != 0);
-    check_names(outcome, culprit, "is gone: its process ended");
-  }
+TEST_CASE("a rank that exits up to a merge function is named") {
+  check_each(early_points, "exit", {}, "is gone: its process ended");
+}
+TEST_CASE("a rank that exits after a merge function is named") {
+  check_each(late_lost_points, "exit", {}, "is gone: its process ended");
 }
 
-TEST_CASE("a rank that stops at any point is named, and the job ends with 5", "[B-45]") {
-  for (int i = 1; const std::string& point : lost_points) {
-    const int culprit = i++ % ranks;
-    CAPTURE(point, culprit);
-    const Outcome outcome = fail_at(point, "stop", culprit);
-    check_code(outcome, 5);
-    check_names(outcome, culprit, "has stopped: no sign of life for 1 s");
-  }
+TEST_CASE("a rank that stops up to a merge function is named, and the job ends with 5", "[B-45]") {
+  check_each(early_points, "stop", 5, "has stopped: no sign of life for 1 s");
+}
+TEST_CASE("a rank that stops after a merge function is named, and the job ends with 5", "[B-45]") {
+  check_each(late_lost_points, "stop", 5, "has stopped: no sign of life for 1 s");
 }
 
 TEST_CASE("a rank that computes for ever in a step that all agreed on is late for its first sum", "[B-45]") {
