@@ -35,9 +35,13 @@ struct Contents {
 
 Contents read_header(const ExistingFile& file, std::string_view source) {
   std::array<std::byte, safetensors::length_bytes> first;
-  if (file.size() < first.size())
+  std::array<char, 1> brace;
+  if (file.size() < first.size() + brace.size())
     fail_checkpoint(source, fmt::format("has {} bytes; expected a file in the safetensors format", file.size()));
   file.read(0, first);
+  file.read(first.size(), std::as_writable_bytes(std::span{brace}));
+  // Of any other file the length would be a riddle.
+  if (brace.front() != '{') fail_checkpoint(source, "is no file in the safetensors format");
   const std::uint64_t length = safetensors::header_length(first), behind = file.size() - first.size();
   if (length > behind)
     fail_checkpoint(source, fmt::format("begins with a header of {} bytes, and has {} more; expected a whole file in "

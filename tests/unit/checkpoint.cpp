@@ -240,7 +240,7 @@ TEST_CASE("while the chief writes, its row says that it works alone: the others'
 TEST_CASE("the length of a header is compared with the file and with the format's limit, before memory is taken") {
   const TemporaryDirectory folder;
   const auto fault = [&](std::uint64_t length, std::uint64_t file_bytes) {
-    const auto path = folder.write("c", {reinterpret_cast<const char*>(&length), sizeof length});
+    const auto path = folder.write("c", std::string{reinterpret_cast<const char*>(&length), sizeof length} + "{");
     std::filesystem::resize_file(path, file_bytes);  // a hole: it takes no place on the disk
     try {
       (void)read_tensors(path, {});
