@@ -175,7 +175,7 @@ void MeetingPoint::enter_after_last() {
   if (phases_) phases_->enter_meeting(waits_, last_);
 }
 
-void MeetingPoint::fail(std::exception_ptr exception) {
+void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>& in) {
   if (apart > 0) std::rethrow_exception(exception);
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   if (covered_) std::rethrow_exception(exception);  // it leaves the computation, whose end announces it
@@ -186,7 +186,7 @@ void MeetingPoint::fail(std::exception_ptr exception) {
   tag.depth = 0;
   tag.cause = exit_code_of(exception);
   tag.set_text(message_of(exception));
-  set_place(tag);
+  in ? tag.set_site(*in) : set_place(tag);
   tag.tells_place = is_of_program(exception) ? 1 : 0;
   meet(tag, exception);
   std::rethrow_exception(exception);

@@ -134,7 +134,7 @@ std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
   try {
     state->initial = Tensor::on_host(initial().view());
   } catch (...) {
-    core_->group.meeting().fail(std::current_exception());
+    core_->group.meeting().fail(std::current_exception(), here);
   }
   state->shape = state->initial.shape();
   state->dtype = state->initial.dtype();

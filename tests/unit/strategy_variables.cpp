@@ -157,7 +157,10 @@ TEST_CASE("an initial value that throws makes no variable, and is announced") {
   VariableFixture f;
   CHECK_THROWS_WITH(f.strategy.create_variable({}, []() -> Tensor { throw std::domain_error{"no such file"}; }),
                     "no such file");
-  CHECK(f.group->meeting().failure().has_value());
+  REQUIRE(f.group->meeting().failure());
+  CHECK_THAT(f.group->meeting().failure()->line,
+             Catch::StartsWith("lockstep: error: no such file; this was before the first step, computing "
+                               "(strategy_variables.cpp:"));
   CHECK(f.strategy.store().variables().empty());
   CHECK_NOTHROW(f.strategy.create_variable({}, [] { return Tensor{}; }));
 }

@@ -86,8 +86,9 @@ class MeetingPoint {
   bool all_equal(std::uint64_t digest);
 
   /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
-  /// `exception` on this rank and PeerError on those in `agree`.
-  [[noreturn]] void fail(std::exception_ptr exception);
+  /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; without
+  /// it, the failure is told to have come after the last agreement.
+  [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
 
   /// LOCAL. What happens between an agreement that covers a computation and the last sum that it covers. As long as it
   /// lives, every agreement throws ContextError, before any communication: this rank would wait where no other comes.
