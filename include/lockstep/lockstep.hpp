@@ -65,6 +65,7 @@
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/strategy/variable.hpp>
+#include <lockstep/tensor/dlpack.hpp>
 #include <lockstep/tensor/sparse_tensor.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/train/batch_rows.hpp>

@@ -10,4 +10,7 @@ namespace lockstep::detail {
 void read_cuda_device(void* to, const void* from, std::size_t bytes);
 std::uint64_t cuda_memory_bytes();
 
+/// The index of the GPU that this process has bound. DeviceError if it has bound none.
+int cuda_device_index();
+
 }  // namespace lockstep::detail

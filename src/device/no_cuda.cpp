@@ -26,4 +26,8 @@ std::uint64_t detail::cuda_memory_bytes() {
   throw DeviceError{"this build has no GPU backend"};
 }
 
+int detail::cuda_device_index() {
+  throw DeviceError{"this build has no GPU backend"};
+}
+
 }  // namespace lockstep

@@ -355,6 +355,7 @@ class SimulatedKernels final : public ops::Kernels {
 
 /// Whether allow_shared_gpu was called in this process.
 bool may_share = false;
+int bound_index = 0;
 
 /// COLL. Which GPU each rank has, as a digest of its UUID.
 std::vector<std::uint64_t> gather_gpus(Communicator& host, const Device& device) {
@@ -466,7 +467,12 @@ int cuda_device_count() {
   return static_cast<int>(cuda_device_uuids().size());
 }
 
+int detail::cuda_device_index() {
+  return bound_index;
+}
+
 std::unique_ptr<Device> make_cuda_device(int index) {
+  bound_index = index;
   return std::make_unique<SimulatedDevice>(index);
 }
 

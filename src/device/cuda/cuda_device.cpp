@@ -1,5 +1,6 @@
 // A GPU as a device. Memory comes from the driver's own stream-ordered pool, which keeps released memory, so a training
 // step allocates without the driver's help.
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -148,6 +149,9 @@ class CudaStream final : public Stream {
   std::shared_ptr<const StreamHandle> handle_;
 };
 
+/// The GPU of this process, for all its threads; negative before one is bound.
+std::atomic<int> bound_index = -1;
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int index) : index_{index} {
@@ -159,6 +163,7 @@ class CudaDevice final : public Device {
     check_cuda(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool");
     std::uint64_t keep_all = std::numeric_limits<std::uint64_t>::max();
     check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all), "cudaMemPoolSetAttribute");
+    bound_index = index;
   }
 
   DeviceKind kind() const override { return DeviceKind::cuda; }
@@ -180,6 +185,11 @@ cudaStream_t detail::native(Stream& stream) {
 void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+}
+
+int detail::cuda_device_index() {
+  if (bound_index < 0) throw DeviceError{"this process has bound no GPU"};
+  return bound_index;
 }
 
 std::uint64_t detail::cuda_memory_bytes() {

@@ -1,0 +1,35 @@
+// Tensors to and from other libraries without a copy, by DLPack (https://dmlc.github.io/dlpack): LibTorch, NumPy, CuPy,
+// JAX and others make and take what these functions take and make. DLPack's own header has the structures; its versions
+// 0.2 to 1.x fit.
+//
+// A tensor of a GPU is one of the GPU that this process has bound. DLPack says nothing of streams here: whoever hands a
+// tensor over first waits for the work that writes it, and so does whoever hands it back.
+#pragma once
+
+#include <lockstep/tensor/tensor.hpp>
+
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+
+namespace lockstep {
+
+/// LOCAL. A tensor with the memory of `managed`, which it takes over: the last of the tensor and its copies calls the
+/// deleter, on whichever thread that is. Memory of the host, also if it is pinned, or of this process's GPU.
+///
+/// InvalidArgument for a null pointer, a type that is no DType, a vector type, memory of any other kind or GPU, strides
+/// of anything but dense rows, and elements that are not aligned to their size. DeviceError for memory of a GPU if this
+/// process has none. After an error the caller still owns `managed`.
+Tensor from_dlpack(DLManagedTensor* managed);
+
+/// The same. InvalidArgument also for memory that is read-only, since a Tensor may be written, and for a version of
+/// DLPack other than 1.
+Tensor from_dlpack(DLManagedTensorVersioned* managed);
+
+/// LOCAL. The tensor for another library, with its strides. It shares the memory with `tensor`, which may go first; the
+/// caller owns it, and calls its deleter once, on any thread.
+DLManagedTensor* to_dlpack(const Tensor& tensor);
+
+/// The same, as version 1.0 of DLPack has it.
+DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
+
+}  // namespace lockstep
