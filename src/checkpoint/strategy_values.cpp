@@ -29,6 +29,7 @@ std::string names_of(const std::vector<OptimizerState>& held) {
 
 StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_{strategy} {
   for (const auto& state : strategy.store().variables()) {
+    if (!state->saved) continue;
     variables_.push_back(MirroredVariable{state});
     (void)variables_.back().local(here);
   }

@@ -68,15 +68,19 @@ void detail::require_applicable(const Call& call, Strategy& strategy, const Vari
                                       name_of(variable.dtype()), to_string(variable.shape()))};
 }
 
+void detail::require_applicable(const Call& call, Strategy& strategy, std::span<const Variable> variables) {
+  for (const Variable& variable : variables) require_applicable(call, strategy, variable);
+  require_no_duplicates(call, variables);
+}
+
 Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, detail::Decay decay, const Here& here)
     : store_{&strategy.store()}, rank_{strategy.group().rank()} {
   for (const Gradient& gradient : gradients) {
-    detail::require_applicable({detail::apply_call, here}, strategy, gradient.variable);
-    homes_.push_back(store_->gradient(gradient.variable, here));
     variables_.push_back(gradient.variable);
     (gradient.value.slices() ? sparse_ : dense_).push_back(variables_.size() - 1);
   }
-  require_no_duplicates({detail::apply_call, here}, variables_);
+  detail::require_applicable({detail::apply_call, here}, strategy, variables_);
+  for (const Variable& variable : variables_) homes_.push_back(store_->gradient(variable, here));
   ranges_ = store_->ranges(variables_, here);
   dense_ranges_ = store_->ranges(those(dense_), here);
   for (const FlatRange& range : ranges_)

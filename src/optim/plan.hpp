@@ -23,6 +23,9 @@ constexpr std::string_view apply_call = "apply_gradients";
 /// InvalidArgument unless optimizers of `strategy` can update `variable`.
 void require_applicable(const Call& call, Strategy& strategy, const Variable& variable);
 
+/// The same for each of `variables`, none of which may be there twice.
+void require_applicable(const Call& call, Strategy& strategy, std::span<const Variable> variables);
+
 /// Whether an optimizer decays some variables. Those are then updated separately from the others.
 enum class Decay : std::uint8_t { none, some };
 

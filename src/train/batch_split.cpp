@@ -22,13 +22,14 @@ std::string describe(const RowTensors::value_type& tensor) {
   return fmt::format("sparse {}{}", name_of(sparse.values.dtype()), to_string(sparse.dense_shape));
 }
 
-/// The number of rows of each tensor; nothing if there are none.
+/// The number of rows of each dense tensor; nothing if there are none. A sparse one is cut by rows of its own.
 std::optional<std::int64_t> rows_of(const RowTensors& tensors, std::string_view what) {
   std::optional<std::int64_t> rows;
   for (const auto& tensor : tensors) {
     if (shape_of(tensor).empty())
-      throw InvalidArgument{fmt::format("{} hold {}; expected tensors of at least one dimension, which is that of rows",
-                                        what, describe(tensor))};
+      throw InvalidArgument{
+          fmt::format("{} hold {}; expected tensors of rows, their first dimension", what, describe(tensor))};
+    if (!std::holds_alternative<Tensor*>(tensor)) continue;
     const std::int64_t own = shape_of(tensor).front();
     if (rows && own != *rows)
       throw InvalidArgument{fmt::format("{} have entries of {} and of {} rows", what, *rows, own)};

@@ -91,6 +91,36 @@ void put(const Place& place, Tensor tensor, EstimatorSpec& spec) {
   }
 }
 
+/// "prediction 'p'", "the score tensor of export 'e'".
+std::string title_of(const Place& place) {
+  const auto& [part, name, key] = place;
+  switch (part) {
+    case Part::prediction: return fmt::format("prediction '{}'", key);
+    case Part::output: return fmt::format("output '{}' of export '{}'", key, name);
+    case Part::value: return fmt::format("the value of export '{}'", name);
+    case Part::scores: return fmt::format("the score tensor of export '{}'", name);
+    case Part::classes: break;
+  }
+  return fmt::format("the tensor of classes of export '{}'", name);
+}
+
+void require_rows(const Parts& parts) {
+  for (const auto& [place, tensor] : parts)
+    if (tensor.shape().empty())
+      throw InvalidArgument{
+          fmt::format("{} is {}; expected rows, its first dimension", title_of(place), describe(tensor.view()))};
+}
+
+/// The same on all ranks: each has all outlines.
+void require_alike(const Place& place, const Outline& one, const Outline& other) {
+  const auto row_of = [](const Outline& each) { return Shape(each.shape.begin() + 1, each.shape.end()); };
+  if (one.dtype != other.dtype || one.device != other.device || row_of(one) != row_of(other))
+    throw MismatchError{fmt::format("{} has rows of {}{}{} on one replica, and of {}{}{} on another", title_of(place),
+                                    lockstep::name_of(one.dtype), to_string(row_of(one)),
+                                    one.device == DeviceKind::cuda ? " on a GPU" : "", lockstep::name_of(other.dtype),
+                                    to_string(row_of(other)), other.device == DeviceKind::cuda ? " on a GPU" : "")};
+}
+
 /// What any rank has; of what several have, the lowest rank's.
 Outlines outlines_of_all(const EstimatorSpec& spec, const Parts& parts, ReplicaContext& context, const Here& here) {
   Outlines own;
@@ -107,12 +137,18 @@ Outlines outlines_of_all(const EstimatorSpec& spec, const Parts& parts, ReplicaC
     for (const auto& [name, kind] : one.exports)
       if (all.exports.emplace(name, kind).first->second != kind)
         throw MismatchError{fmt::format("the replicas export different kinds of output as '{}'", name)};
-    all.tensors.merge(one.tensors);
+    for (const auto& [place, outline] : one.tensors)
+      if (const auto [known, is_new] = all.tensors.emplace(place, outline); !is_new)
+        require_alike(place, known->second, outline);
   }
   return all;
 }
 
 }  // namespace
+
+void require_rows(const EstimatorSpec& spec) {
+  require_rows(parts_of(spec));
+}
 
 void gather_outputs(EstimatorSpec& spec, ReplicaContext& context, const Here& here) {
   const Parts parts = parts_of(spec);
@@ -124,7 +160,7 @@ void gather_outputs(EstimatorSpec& spec, ReplicaContext& context, const Here& he
       continue;
     }
     Shape no_rows = outline.shape;
-    if (!no_rows.empty()) no_rows.front() = 0;
+    no_rows.front() = 0;
     tensors.push_back(Tensor::zeros(outline.dtype, std::move(no_rows),
                                     outline.device == DeviceKind::cpu ? host_stream() : context.strategy().stream()));
   }

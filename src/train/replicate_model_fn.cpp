@@ -16,13 +16,17 @@ namespace {
 
 std::string_view name_of(LossReduction reduction) {
   switch (reduction) {
-    case LossReduction::none: break;
+    case LossReduction::none:
+      throw InvalidArgument{"Tower losses need to be reduced in some way, yet none reduction is specified."};
     case LossReduction::sum: return "sum";
     case LossReduction::mean: return "mean";
     case LossReduction::sum_over_batch_size: return "sum_over_batch_size";
     case LossReduction::sum_by_nonzero_weights: return "sum_by_nonzero_weights";
   }
-  throw InvalidArgument{"Tower losses need to be reduced in some way, yet none reduction is specified."};
+  throw InvalidArgument{
+      fmt::format("loss reduction {} is none of sum, mean, sum_over_batch_size, "
+                  "sum_by_nonzero_weights",
+                  static_cast<int>(reduction))};
 }
 
 std::string_view name_of(VariablePlacement placement) {
@@ -56,10 +60,11 @@ EstimatorSpec ReplicatedTowers::call(Mode mode, const Batch& batch,
   EstimatorSpec spec;
   state_->extended->strategy().run(
       [&](ReplicaContext& context) {
-        const std::string text = fmt::format("{} of {} and {},{}, {}", name_of(mode), describe(batch.features),
-                                             describe(batch.labels), batch.structure, text_of(state_->options));
-        split_batch(batch.features, batch.labels, context.replica_id_in_sync_group(), context.num_replicas_in_sync(),
-                    context.strategy().stream());
+        const std::string text = fmt::format("{} of {}{} and {}{}, {}", name_of(mode), describe(batch.features),
+                                             batch.features_in, batch.labels ? describe(*batch.labels) : "no labels",
+                                             batch.labels_in, text_of(state_->options));
+        split_batch(batch.features, batch.labels.value_or(RowTensors{}), context.replica_id_in_sync_group(),
+                    context.num_replicas_in_sync(), context.strategy().stream());
         context.strategy().agree(TagKind::merge, here, text);
         TowerCall call{*state_, context, mode, here};
         spec = call.finish(model_fn);
@@ -77,6 +82,12 @@ std::vector<MirroredVariable> ReplicatedTowers::variables() const {
   std::vector<MirroredVariable> variables;
   for (const auto& [name, variable] : state_->variables) variables.push_back(variable);
   return variables;
+}
+
+std::vector<MirroredVariable> ReplicatedTowers::trainable_variables() const {
+  std::vector<MirroredVariable> trainable = variables();
+  std::erase_if(trainable, [](const MirroredVariable& variable) { return !variable.trainable(); });
+  return trainable;
 }
 
 }  // namespace lockstep::detail

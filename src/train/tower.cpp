@@ -6,6 +6,7 @@
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/tower.hpp>
 
+#include "optim/plan.hpp"
 #include "strategy/context_stack.hpp"
 #include "train/tower_call.hpp"
 
@@ -70,7 +71,10 @@ void TowerOptimizer::apply_gradients(Tower& tower, const std::vector<TowerGradie
   Optimizer& own = optimizer();
   if (call.mode() != Mode::train) return;
   if (global_step) require_step_counter(*global_step, context, here);
-  const std::vector<Gradient> complete = call.complete(gradients);
+  std::vector<Variable> variables;
+  for (const TowerGradient& each : gradients) variables.push_back(each.variable);
+  detail::require_applicable({apply_call, here}, context.strategy(), variables);
+  const std::vector<Gradient> complete = call.complete(gradients, global_step);
   if (complete.empty()) return;
   if (call.divides()) {
     own.apply_gradients(context, complete, std::int64_t{1}, here);  // each replica counts as one sample

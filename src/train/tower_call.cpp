@@ -108,10 +108,13 @@ Verdict judge_stages(std::span<const Stage> stages, std::span<const std::string>
   const auto verdict = [&](std::string sentence) {
     return Verdict{static_cast<int>(rank), ExitCode::mismatch, false, std::move(sentence)};
   };
-  if (first.at_end != other.at_end) return verdict(same_calls);
+  if (first.at_end != other.at_end)
+    return verdict(fmt::format("{} Here {} {}; {} {}", same_calls, names[rank],
+                               other.at_end ? "returned from its own" : "called an optimizer", names[0],
+                               other.at_end ? "called an optimizer" : "returned from its own"));
   if (first.variables.digest != other.variables.digest)
-    return verdict(fmt::format("{} {} has gradients of {}; {} of {}", same_calls, names[rank], other.variables.shown,
-                               names[0], first.variables.shown));
+    return verdict(fmt::format("{} Here {} has gradients of {}; {} of {}", same_calls, names[rank],
+                               other.variables.shown, names[0], first.variables.shown));
   if (first.loss.digest != other.loss.digest)
     return verdict(fmt::format("{} returned {}; {} {}", names[rank], other.loss.shown, names[0], first.loss.shown));
   const auto what = [&](const Stage& stage) {
@@ -171,6 +174,7 @@ SyncOnReadVariable TowerCall::accumulator(const std::string& name, const Shape& 
   }
   const SyncOnReadVariable accumulator = context_.strategy().create_sync_on_read(
       {.name = name, .aggregation = VariableAggregation::sum}, [&] { return Tensor::zeros(dtype, shape); }, here);
+  accumulator.state().saved = false;
   model_.accumulators.emplace_back(name, accumulator);
   context_.merge_call([&](Strategy& strategy) { strategy.seal(here); }, {}, here);
   return accumulator;
@@ -200,9 +204,10 @@ std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const TowerGradient> gr
   return kinds;
 }
 
-std::vector<Gradient> TowerCall::complete(std::span<const TowerGradient> gradients) {
+std::vector<Gradient> TowerCall::complete(std::span<const TowerGradient> gradients,
+                                          const std::optional<Variable>& global_step) {
   Stage stage;
-  stage.variables.set(list_of(gradients));
+  stage.variables.set(list_of(gradients) + (global_step ? " and the global step " + global_step->label() : ""));
   agree(stage);
   const std::vector<std::int64_t> kinds = sum_kinds(gradients);
   std::vector<Gradient> complete;
@@ -233,6 +238,7 @@ EstimatorSpec TowerCall::finish(const std::function<EstimatorSpec(Tower&)>& mode
     if (!spec.predictions.empty()) throw InvalidArgument{"predictions are not supported for Mode::evaluate"};
     for (const auto& [name, metric] : spec.eval_metrics) require_metric(name, metric, context_.strategy().store());
   }
+  if (mode_ == Mode::predict) require_rows(spec);
   agree(end_of(spec));
   reduce(spec);
   if (mode_ == Mode::predict && replicas() > 1) gather_outputs(spec, context_, here_);

@@ -41,8 +41,9 @@ class TowerCall {
   MirroredVariable variable(VariableOptions options, const std::function<Tensor()>& initial, const Here& here);
   SyncOnReadVariable accumulator(const std::string& name, const Shape& shape, DType dtype, const Here& here);
 
-  /// COLL. This rank's gradients of the variables that any rank has one of: zeros, or no rows, where it has none.
-  std::vector<Gradient> complete(std::span<const TowerGradient> gradients);
+  /// COLL. This rank's gradients of the variables that any rank has one of: zeros, or no rows, where it has none. All
+  /// ranks count the same global step.
+  std::vector<Gradient> complete(std::span<const TowerGradient> gradients, const std::optional<Variable>& global_step);
 
   /// COLL. Calls the model function, and makes its specification that of all replicas.
   EstimatorSpec finish(const std::function<EstimatorSpec(Tower&)>& model_fn);

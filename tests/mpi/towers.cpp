@@ -140,6 +140,9 @@ TEST_CASE("losses that are not reduced are refused", "[J-2]") {
           TowerProgram{linear, {.reduction = LossReduction::none}};
         }) == "Tower losses need to be reduced in some way, yet none reduction is specified.");
   CHECK(message_of<InvalidArgument>([] {
+          TowerProgram{linear, {.reduction = LossReduction{9}}};
+        }) == "loss reduction 9 is none of sum, mean, sum_over_batch_size, sum_by_nonzero_weights");
+  CHECK(message_of<InvalidArgument>([] {
           TowerProgram{linear, {.placement = VariablePlacement{9}}};
         }) == "variable placement 9 is none of mirrored, chief, round_robin");
 }
@@ -201,6 +204,13 @@ TEST_CASE("sparse tensors are cut unevenly, the larger pieces first", "[J-12]") 
   };
   auto model = replicated<Sparse, std::vector<SparseTensor>>(runtime().strategy(), check);
   model({{"words", whole}}, std::vector{whole}, Mode::train);
+
+  // Beside dense labels, of which there are fewer rows.
+  const auto check_labels = [](Tower&, const SparseTensor&, const std::optional<Tensor>& labels) {
+    CHECK(value_of(*labels) == static_cast<float>(rank() + 1));
+    return EstimatorSpec{};
+  };
+  replicated<SparseTensor, Tensor>(runtime().strategy(), check_labels)(whole, counting(), Mode::train);
   SparseTensor outside = whole;
   outside.dense_shape[1] = 1;
   if (ranks() == 1) return;
@@ -236,9 +246,8 @@ TEST_CASE("a batch that does not divide, or whose parts have different rows, is 
       "labels have entries of " + number(ranks()) + " and of " + number(2 * ranks()) + " rows", [&](bool wrong) {
         call(good, wrong ? std::optional{Features{{"k", good}, {"l", counting(2)}}} : std::nullopt);
       });
-  expect_error<InvalidArgument>(
-      "features hold f32[]; expected tensors of at least one dimension, which is that of rows",
-      [&](bool wrong) { call(wrong ? Tensor::scalar(1.F) : good, {}); });
+  expect_error<InvalidArgument>("features hold f32[]; expected tensors of rows, their first dimension",
+                                [&](bool wrong) { call(wrong ? Tensor::scalar(1.F) : good, {}); });
 }
 
 TEST_CASE("the ranks agree on the mode and on the batch", "[J-7]") {
@@ -248,7 +257,7 @@ TEST_CASE("the ranks agree on the mode and on the batch", "[J-7]") {
                                 [&](bool wrong) { program.call(counting(), wrong ? Mode{7} : Mode::predict); });
   if (ranks() == 1) return;
   CHECK_THAT(mismatch_of([&] { program.call(counting(), odd_one() ? Mode::predict : Mode::evaluate); }),
-             Catch::Contains("with Mode::predict of f32[" + std::to_string(ranks()) + "] and nothing") &&
+             Catch::Contains("with Mode::predict of f32[" + std::to_string(ranks()) + "] and no labels, losses") &&
                  Catch::Contains("Mode::evaluate of "));
   CHECK_THAT(mismatch_of([&] { program.call(counting(odd_one() ? 2 : 1)); }),
              Catch::Contains("train of f32[" + std::to_string(2 * ranks()) + "]") &&
@@ -351,7 +360,11 @@ TEST_CASE("towers make the same optimizer calls, and calls at the same place bel
   if (ranks() == 1) return;
   for (const auto& [usual, odd] : {std::pair{1, 3}, std::pair{3, 1}, std::pair{0, 2}, std::pair{1, 0}}) {
     calls = odd_one() ? odd : usual;
-    CHECK(mismatch_of([&] { program.call(); }) == same_calls);
+    const std::string told = mismatch_of([&] { program.call(); });
+    CHECK_THAT(told, Catch::StartsWith(same_calls));
+    // The two ranks that it names, either of which may have stopped first.
+    const std::string first = odd < usual ? " returned from its own; replica 0" : " called an optimizer; replica 0";
+    CHECK_THAT(told, Catch::Contains(first));
     expect_in_step();
   }
   calls = 2;
@@ -365,6 +378,28 @@ TEST_CASE("towers make the same optimizer calls, and calls at the same place bel
   }};
   CHECK_THAT(mismatch_of([&] { other.call(); }), Catch::StartsWith(same_calls) && Catch::Contains("gradients of 'd'"));
   CHECK(other.value() == 10);
+
+  TowerProgram counting_steps{[&](Tower& tower, const Tensor& features, const auto&) {
+    const auto c = ten(tower);
+    const auto step = tower.variable({.name = "step", .trainable = false}, [] { return Tensor::scalar(INT64_C(0)); });
+    TowerOptimizer{sgd(1)}.apply_gradients(tower, {{features, c}}, odd_one() ? std::optional{step} : std::nullopt);
+    return EstimatorSpec{};
+  }};
+  CHECK_THAT(mismatch_of([&] { counting_steps.call(); }), Catch::Contains(" and the global step 'step';"));
+  counting_steps.strategy.attest();
+}
+
+TEST_CASE("what no optimizer can update is refused, also if nobody has a gradient of it") {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
+    const auto w = ten(tower);
+    const auto fixed = tower.variable({.name = "fixed", .trainable = false}, [] { return of({1}); });
+    const std::vector<TowerGradient> twice{{{}, w}, {{}, w}}, untrainable{{{}, fixed}};
+    TowerOptimizer{sgd(1)}.apply_gradients(tower, features.shape().front() == 1 ? twice : untrainable);
+    return EstimatorSpec{};
+  }};
+  CHECK_THAT(message_of<InvalidArgument>([&] { program.call(); }), Catch::Contains("variable 'c' is given twice"));
+  CHECK_THAT(message_of<InvalidArgument>([&] { program.call(counting(2)); }),
+             Catch::Contains("variable 'fixed' is not trainable"));
 }
 
 TEST_CASE("a variable that some towers have no gradient of gets the others', and what nobody has is left alone",
@@ -521,10 +556,17 @@ TEST_CASE("what towers collect is gone after the call, and in no checkpoint", "[
   CHECK_THROWS_AS(broken.call(counting(2)), InvalidArgument);  // two rows are no gradient of one element
   CHECK_NOTHROW(broken.call());
   save_checkpoint(program.strategy, folder / "checkpoint");
-  std::vector<std::string> names;
-  for (const auto& variable : program.strategy.store().variables()) names.push_back(variable->name);
-  for (const OptimizerState& state : program.strategy.store().optimizer_state()) names.push_back(state.name);
-  CHECK(names == std::vector<std::string>{"c", "n", "c@momentum", "optimizer@steps"});
+
+  // Neither sums of metrics nor variables that no optimizer updates are in the way of a program that goes on.
+  TowerProgram restored{[&](Tower& tower, const Tensor&, const auto&) {
+    const auto c = ten(tower);
+    if (tower.mode() == Mode::evaluate) tower.accumulator("other").assign_add(Tensor::scalar(3.0));
+    return EstimatorSpec{};
+  }};
+  restored.call(counting(), Mode::evaluate);
+  Sgd{{.learning_rate = 1, .momentum = 0.5}}.prepare(restored.strategy, restored.model.trainable_variables());
+  restore_checkpoint(restored.strategy, folder / "checkpoint");
+  CHECK(restored.value() == program.value());
 }
 
 TEST_CASE("evaluation sums losses and metrics over the replicas, as often as one reads them",
@@ -656,8 +698,16 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
     TowerProgram odd{[&](Tower&, const Tensor&, const auto&) { return own; }};
     return mismatch_of([&] { odd.call(counting(), Mode::predict); });
   };
-  CHECK_THAT(predict({.predictions = {{"p", Tensor::zeros(odd_one() ? DType::f64 : DType::f32, {1})}}}),
-             Catch::Contains("all_gather: f64"));
+  const std::string types = predict({.predictions = {{"p", Tensor::zeros(odd_one() ? DType::f64 : DType::f32, {1})}}});
+  CHECK_THAT(types, Catch::StartsWith("prediction 'p' has rows of f") && Catch::Contains("f64[]"));
+  const ExportOutput scores = ClassificationOutput{Tensor::zeros(DType::f32, {1, odd_one() ? 3 : 2})};
+  CHECK_THAT(predict({.export_outputs = {{"e", scores}}}),
+             Catch::StartsWith("the score tensor of export 'e' has rows of f32[") && Catch::Contains("f32[3]"));
+  expect_error<InvalidArgument>("prediction 'p' is f32[]; expected rows, its first dimension", [&](bool wrong) {
+    const EstimatorSpec spec{.predictions = {{"p", wrong ? Tensor::scalar(1.F) : of({1})}}};
+    TowerProgram own{[&](Tower&, const Tensor&, const auto&) { return spec; }};
+    own.call(counting(), Mode::predict);
+  });
   const ExportOutput line = RegressionOutput{of({1})}, own = PredictOutput{};
   CHECK(predict({.export_outputs = {{"e", odd_one() ? line : own}}}) ==
         "the replicas export different kinds of output as 'e'");

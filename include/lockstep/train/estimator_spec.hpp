@@ -26,7 +26,7 @@ struct EvalMetric {
   std::function<double(std::span<const Tensor>)> value;
 };
 
-/// What a server of the model returns. Rows belong to samples.
+/// What a program that serves the model returns: tensors with one row for each sample, but for `classes`.
 struct PredictOutput {
   std::map<std::string, Tensor> outputs;
 };
@@ -35,7 +35,7 @@ struct RegressionOutput {
 };
 struct ClassificationOutput {
   std::optional<Tensor> scores = {};
-  std::optional<Tensor> classes = {};  ///< the names of the classes, not rows of samples
+  std::optional<Tensor> classes = {};  ///< one entry for each class, such as its number
 };
 using ExportOutput = std::variant<PredictOutput, RegressionOutput, ClassificationOutput>;
 

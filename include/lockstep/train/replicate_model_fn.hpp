@@ -33,7 +33,7 @@ enum class LossReduction : std::uint8_t {
 enum class VariablePlacement : std::uint8_t {
   mirrored,     ///< every rank
   chief,        ///< rank 0, which sends the value to the others
-  round_robin,  ///< rank k modulo their number, for the k-th variable in the order of creation
+  round_robin,  ///< rank k mod n of n ranks, for the k-th variable that the model made, trainable or not
 };
 
 struct ReplicateOptions {
@@ -69,13 +69,15 @@ class ReplicatedTowers {
 
   /// A batch, of which each tensor becomes this rank's piece before the model function is called.
   struct Batch {
-    RowTensors features, labels;
-    std::string structure;  ///< how they are nested
+    RowTensors features;
+    std::optional<RowTensors> labels;
+    std::string features_in, labels_in;  ///< how they are nested
   };
   EstimatorSpec call(Mode mode, const Batch& batch, const std::function<EstimatorSpec(Tower&)>& model_fn,
                      const Here& here);
   void reset_metrics();
   std::vector<MirroredVariable> variables() const;
+  std::vector<MirroredVariable> trainable_variables() const;
 
  private:
   friend class TowerCall;
@@ -97,41 +99,48 @@ class ReplicatedModel {
   /// COLL, blocking, in cross-replica or default context: one Strategy::run, in which each rank calls the model
   /// function with its own copy of `params` and its piece of the batch. Every rank passes the whole batch: tensors, or
   /// nests of them, with samples along the first dimension. Replica r of n gets the r-th of n equal pieces, which share
-  /// the batch's memory. One replica gets the batch itself, and its specification is returned as it is, but for the
-  /// metrics.
+  /// the batch's memory. A SparseTensor is cut by its own rows, unevenly if the replicas do not divide them. One
+  /// replica gets the batch itself, and its specification is returned as it is, with the metrics.
   ///
   /// Returns this rank's specification, with these changes:
   /// - train, evaluate: `loss` is that of all replicas together, the same on every rank (LossReduction).
   /// - evaluate: `metrics` has the values from the sums over all replicas since the last reset, the same on every rank.
   /// - predict: the loss is this replica's, scaled. `predictions` and `export_outputs` are those of all replicas, on
-  ///   every rank: rows in the order of ranks, `classes` one beside the other in a new first dimension. A key that some
-  ///   towers lack has the rows of the others.
+  ///   every rank: rows in the order of ranks, `classes` one beside the other in a new first dimension (on one replica
+  ///   without it). A key that some towers lack has the rows of the others.
   ///
-  /// On this rank alone, and a PeerError on the others: InvalidArgument for a mode that is none, for a batch whose
-  /// tensors have different numbers of rows or whose rows the replicas do not divide, for predictions in
-  /// Mode::evaluate, and where an optimizer without TowerOptimizer is used on several replicas. MismatchError on every
-  /// rank if ranks differ in mode, options or the shapes of the batch, in their optimizer calls, in their metrics, or
-  /// in which of them have a loss. After an error the next call is in step.
+  /// On this rank alone, and a PeerError on the others: what the model function throws, and InvalidArgument for an
+  /// unknown mode, for dense tensors that have different numbers of rows or whose rows the replicas do not divide, for
+  /// an invalid SparseTensor, for a loss that is not one number, for a metric without a function or of variables that
+  /// are not summed, for predictions in Mode::evaluate or without rows, and where an optimizer without TowerOptimizer
+  /// is used on several replicas. MismatchError on every rank if ranks differ in mode, options or the shapes of the
+  /// batch, in their optimizer calls, in their metrics, in which of them have a loss, or in the kind, types or extents
+  /// of what they predict and export. ContextError in replica context. After an error the next call is in step.
   EstimatorSpec operator()(const F& features, const std::optional<L>& labels, Mode mode, const P& params = {},
                            Here here = Here::current()) {
     F own_features = features;
     std::optional<L> own_labels = labels;
     P own_params = params;
-    detail::ReplicatedTowers::Batch batch{.structure = detail::structure_of(features) + " and"};
+    detail::ReplicatedTowers::Batch batch;
     detail::append_tensors(own_features, batch.features);
-    if (own_labels) detail::append_tensors(*own_labels, batch.labels);
-    batch.structure += own_labels ? detail::structure_of(*own_labels) : " no labels";
+    batch.features_in = detail::structure_of(features);
+    if (own_labels) {
+      detail::append_tensors(*own_labels, batch.labels.emplace());
+      batch.labels_in = detail::structure_of(*own_labels);
+    }
     return towers_->call(
         mode, batch, [&](Tower& tower) { return fn_(tower, own_features, own_labels, own_params); }, here);
   }
 
   /// LOCAL; call it on every rank, in cross-replica or default context. Sets the accumulators of the model's towers to
-  /// zero, for the next evaluation.
+  /// zero, before the next evaluation. Call it after a failed one too.
   void reset_metrics() { towers_->reset_metrics(); }
 
-  /// LOCAL. The variables that the towers have made so far, in the order of creation. A program that restores a
-  /// checkpoint lets a first call make them, in any mode, and gives them to Optimizer::prepare.
+  /// LOCAL. The variables that the towers have made so far, in the order of creation, without accumulators. A program
+  /// that restores a checkpoint lets a first call make them, in any mode, and gives the trainable ones to
+  /// Optimizer::prepare.
   std::vector<MirroredVariable> variables() const { return towers_->variables(); }
+  std::vector<MirroredVariable> trainable_variables() const { return towers_->trainable_variables(); }
 
  private:
   std::unique_ptr<detail::ReplicatedTowers> towers_;
@@ -140,7 +149,7 @@ class ReplicatedModel {
 
 /// LOCAL; call it on every rank, with the same options. Makes `fn` a function of global batches with features F, labels
 /// L and parameters P. The strategy must outlive it, and may be moved. The chief logs one line. InvalidArgument for
-/// LossReduction::none.
+/// LossReduction::none, and for options that are none of the above.
 template <BatchOfRows F, BatchOfRows L, std::copy_constructible P = NoParams, ModelFunctionFor<F, L, P> ModelFn>
 ReplicatedModel<F, L, P> replicate_model_fn(Strategy& strategy, ModelFn fn, const ReplicateOptions& options = {}) {
   if constexpr (std::is_invocable_v<ModelFn&, Tower&, const F&, const std::optional<L>&, P&>) {

@@ -28,17 +28,17 @@ class Tower {
   ReplicaContext& context() const;
 
   /// COLL, blocking, if the model has no variable for this name yet: makes one as Strategy::create_variable does, and
-  /// gives it memory at once. LOCAL otherwise: returns the variable that an earlier call of this model, or of its model
-  /// function, made for the name. `initial` and the options then count no more.
+  /// gives it memory at once. LOCAL otherwise: returns the variable that was made for the name, and ignores `initial`
+  /// and the options. Another ReplicatedModel of the strategy has variables of its own: a second "c" is called "c_1".
   ///
   /// InvalidArgument, on this rank alone, if the options have no name, or if the name is an accumulator's.
   MirroredVariable variable(VariableOptions options, const std::function<Tensor()>& initial,
                             Here here = Here::current());
 
   /// The same for a sum that belongs to a metric: zeros of this shape, of which each replica has its own. In the model
-  /// function, `assign_add` adds this replica's part. A sum goes on from call to call, until
-  /// ReplicatedModel::reset_metrics. InvalidArgument if the name is a variable's, or an accumulator's of another shape
-  /// or type.
+  /// function, `assign_add` adds this replica's part. A sum goes on from call to call, also from one that fails, until
+  /// ReplicatedModel::reset_metrics. Checkpoints do not hold it. InvalidArgument if the name is a variable's, or an
+  /// accumulator's of another shape or type.
   SyncOnReadVariable accumulator(const std::string& name, const Shape& shape = {}, DType dtype = DType::f64,
                                  Here here = Here::current());
 
@@ -68,20 +68,21 @@ class TowerOptimizer {
   explicit TowerOptimizer(OptimizerFactory make);
 
   /// LOCAL. The optimizer: its state, its learning rate. Inside a model function this counts as use of a
-  /// TowerOptimizer, after which the function may also call plain optimizers.
+  /// TowerOptimizer, after which the function may also call plain optimizers. Those add up gradients, and never divide
+  /// them.
   Optimizer& optimizer();
 
   /// COLL, blocking, two agreements. Applies the sum of all towers' gradients, divided by the number of replicas
-  /// unless the reduction of the losses is LossReduction::sum. `gradients` has the gradients of the loss that the tower
-  /// returns, not scaled. In other modes than Mode::train, does nothing.
+  /// unless the reduction of the losses is LossReduction::sum. Pass the gradients of the loss that the tower returns,
+  /// unscaled, in memory of the host or of the rank's GPU. In other modes than Mode::train, does nothing.
   ///
-  /// A tower without a gradient for a variable counts as zeros if others have one. What no tower has a gradient for
-  /// stays as it is, with its state. Slices are put together in the order of ranks. `global_step`, a mirrored i64 of
-  /// shape [], counts one up, unless no variable has a gradient.
+  /// If some towers have a gradient for a variable, those without one contribute zeros. A variable for which no tower
+  /// has one stays as it is, with its state. Slices are put together in the order of ranks. `global_step`, a mirrored
+  /// i64 of shape [], is incremented, unless no variable has a gradient.
   ///
-  /// All towers make the same calls of optimizers in the same order, with the same variables; otherwise every rank
-  /// throws MismatchError, and so it does if a variable's gradient is dense on one rank and slices on another. Other
-  /// errors are Optimizer's.
+  /// All towers make the same calls of optimizers in the same order, with the same variables and global step; otherwise
+  /// every rank throws MismatchError, and so it does if a variable's gradient is dense on one rank and slices on
+  /// another. Other errors are Optimizer's.
   void apply_gradients(Tower& tower, const std::vector<TowerGradient>& gradients,
                        const std::optional<Variable>& global_step = {}, Here here = Here::current());
 
