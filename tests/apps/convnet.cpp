@@ -25,7 +25,7 @@ TEST_CASE("1, 2 and 4 ranks end in the same bytes with everything on, and shards
 
 TEST_CASE("the convnet learns, and its moving averages serve for evaluation") {
   const Trained trained = train(2, {"--model", "convnet", "--batch-norm", "--dropout", "0.25", "--optimizer", "adamw",
-                                    "--global-batch", "64", "--epochs", "1"});
+                                    "--global-batch", "64", "--steps", "50"});
   CHECK(trained.result["model"] == "convnet");
-  CHECK(trained.result["eval_accuracy"].get<double>() > 0.7);  // after 94 steps; chance is 0.1
+  CHECK(trained.result["eval_accuracy"].get<double>() > 0.6);  // chance is 0.1
 }
