@@ -256,6 +256,20 @@ TEST_CASE("a throw anywhere on one rank is a PeerError on the others, in the sam
   expect_in_step();
 }
 
+TEST_CASE("an error of torch's in forward is one line on the other ranks, without its call stack") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, Plane{}};
+  const auto step = [&] {
+    strategy.run([&](ReplicaContext& context) {
+      net.backward(context, net->forward(torch::ones({odd_one() ? 3 : 2}, at::kDouble)), 1);
+    });
+  };
+  const std::string words = odd_one() ? message_of<c10::Error>(step) : message_of<PeerError>(step);
+  CHECK_THAT(words, Catch::Contains("The size of tensor a (3) must match the size of tensor b (2)"));
+  if (!odd_one()) CHECK_THAT(words, !Catch::Contains("Exception raised"));
+}
+
 TEST_CASE("frozen parameters have no gradient, and all ranks freeze the same") {
   Strategy strategy = runtime().make_strategy();
   auto net = torch::DataParallel{strategy, Parts{{"a", "b"}}};
