@@ -50,7 +50,9 @@ std::string message_of(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
   } catch (const std::exception& error) {
-    return one_line(error.what());
+    // LibTorch goes on with the call stack.
+    const std::string_view text = error.what();
+    return one_line(text.substr(0, text.find("\nException raised from ")));
   } catch (...) {
     return "an exception of an unknown type";
   }

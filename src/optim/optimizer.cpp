@@ -231,7 +231,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   if (request.sums) require_samples(call, *request.sums);
   const Plan& plan = plan_for(context.strategy(), request.gradients, here);
   plan.require_fit(call, request.gradients);
-  if (request.computation) plan.require_dense(call);
+  if (request.computation || request.reduction == Reduction::done) plan.require_dense(call);
   context.strategy().require_not_captured(here);  // before the copies, which a graph would record
   std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
   if (!request.computation) plan.bring_home(request.gradients);
@@ -239,6 +239,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   std::string how = request.sums ? "apply_gradients by samples" : "apply_gradients";
   if (request.statistics.count() > 0) how += fmt::format(" with {} statistics", request.statistics.count());
   if (request.computation) how += ", agreed first";
+  if (request.reduction == Reduction::done) how = "apply_reduced_gradients";
   if (request.computation && !request.computation->sums.counts.empty())
     how += fmt::format(", with {}", describe(request.computation->sums));
   const std::int64_t steps = plan.store().counted(counter_);
@@ -253,7 +254,12 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
         },
         here);
   context.declared_merge(
-      batch, [&](CrossDeviceOps& reductions) { reduce_and_step(plan, request, slices, reductions); }, here);
+      batch,
+      [&](CrossDeviceOps& reductions) {
+        if (request.reduction == Reduction::done) return step_and_send(1, {}, reductions);
+        reduce_and_step(plan, request, slices, reductions);
+      },
+      here);
 }
 
 }  // namespace lockstep

@@ -8,7 +8,6 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
-#include "reduce/message_plan.hpp"
 #include "tensor/overlap.hpp"
 
 namespace lockstep {
@@ -82,12 +81,11 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, d
   detail::require_applicable({detail::apply_call, here}, strategy, variables_);
   for (const Variable& variable : variables_) homes_.push_back(store_->gradient(variable, here));
   ranges_ = store_->ranges(variables_, here);
-  dense_ranges_ = store_->ranges(those(dense_), here);
+  pieces_ = detail::GradientPieces{*store_, those(dense_), here};
   for (const FlatRange& range : ranges_)
     if (range.segment->holder) held_values_[*range.segment->holder].push_back(range.values);
   list_ = list_of(gradients);
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
-  plan_pieces();
   plan_updates(decay);
 }
 
@@ -137,8 +135,8 @@ std::vector<IndexedSlices> Optimizer::Plan::slices_on_host(const detail::Call& c
 void Optimizer::Plan::require_dense(const detail::Call& call) const {
   if (!sparse_.empty())
     throw InvalidArgument{
-        fmt::format("{}the gradient of variable {} is slices; a gradient that is computed after the agreement must "
-                    "be dense",
+        fmt::format("{}the gradient of variable {} is slices; a gradient that is computed after the agreement, or "
+                    "reduced before it, must be dense",
                     call.text(), variables_[sparse_.front()].label())};
 }
 
@@ -162,51 +160,17 @@ std::size_t Optimizer::Plan::bring_home(const Variable& variable, std::span<cons
     throw InvalidArgument{fmt::format("the gradient of variable {} is no part of this step", variable.label())};
   const auto index = static_cast<std::size_t>(found - variables_.begin());
   copy(gradients[index].value.view(), homes_[index], store_->stream());
-  return pieces_[index];
-}
-
-std::vector<GradientBucket> Optimizer::Plan::buckets(const Packing& packing) const {
-  std::vector<GradientBucket> buckets;
-  std::size_t pieces = 0;
-  for (std::size_t range = 0; range < dense_ranges_.size(); ++range) {
-    const TensorView& memory = dense_ranges_[range].gradients;
-    for (const detail::Bucket& each : detail::plan_buckets(packing, piece_counts_[range], size_of(memory.dtype())))
-      buckets.push_back({memory.slice(each.first, each.count), pieces + each.tensors});
-    pieces += piece_counts_[range].size();
-  }
-  return buckets;
+  return pieces_.piece_of(static_cast<std::size_t>(std::ranges::lower_bound(dense_, index) - dense_.begin()));
 }
 
 const Variable& Optimizer::Plan::variable_of(std::size_t piece) const {
-  return variables_[static_cast<std::size_t>(std::ranges::find(pieces_, piece) - pieces_.begin())];
+  return variables_[dense_[pieces_.variable_of(piece)]];
 }
 
 std::vector<Variable> Optimizer::Plan::those(std::span<const std::size_t> numbers) const {
   std::vector<Variable> some;
   for (const std::size_t i : numbers) some.push_back(variables_[i]);
   return some;
-}
-
-/// Numbers the dense gradients in the order of memory, and measures each with the padding after it.
-void Optimizer::Plan::plan_pieces() {
-  pieces_.resize(variables_.size());
-  std::size_t number = 0;
-  for (const FlatRange& range : dense_ranges_) {
-    std::vector<std::size_t> inside;
-    for (const std::size_t i : dense_)
-      if (range.gradients.data() <= homes_[i].data() &&
-          homes_[i].data() < range.gradients.data() + range.gradients.bytes())
-        inside.push_back(i);
-    const auto begin_of = [&](std::size_t i) { return homes_[i].data(); };
-    std::ranges::sort(inside, {}, begin_of);
-    const std::byte* const end = range.gradients.data() + range.gradients.bytes();
-    auto& counts = piece_counts_.emplace_back();
-    for (std::size_t i = 0; i < inside.size(); ++i) {
-      pieces_[inside[i]] = number++;
-      const std::byte* const next = i + 1 < inside.size() ? begin_of(inside[i + 1]) : end;
-      counts.push_back((next - begin_of(inside[i])) / static_cast<std::int64_t>(size_of(range.gradients.dtype())));
-    }
-  }
 }
 
 void Optimizer::Plan::plan_updates(detail::Decay decay) {

@@ -12,6 +12,7 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "optim/gradient_pieces.hpp"
 #include "optim/row_sums.hpp"
 #include "strategy/context_stack.hpp"
 
@@ -64,7 +65,7 @@ class Optimizer::Plan {
   std::size_t bring_home(const Variable& variable, std::span<const Gradient> gradients) const;
 
   /// What travels as one message.
-  std::vector<GradientBucket> buckets(const Packing& packing) const;
+  std::vector<GradientBucket> buckets(const Packing& packing) const { return pieces_.buckets(packing); }
 
   const Variable& variable_of(std::size_t piece) const;
 
@@ -74,7 +75,7 @@ class Optimizer::Plan {
   const std::map<int, std::vector<TensorView>>& held_values() const { return held_values_; }
   std::span<const TensorView> homes() const { return homes_; }
   bool is_empty() const { return ranges_.empty(); }
-  std::span<const FlatRange> dense_ranges() const { return dense_ranges_; }
+  std::span<const FlatRange> dense_ranges() const { return pieces_.ranges(); }
   std::span<const detail::RangeUpdate> updates() const { return updates_; }
   /// As much of it as a message has room for. A longer list begins with its length and its digest, so that a difference
   /// at its end still shows.
@@ -82,7 +83,6 @@ class Optimizer::Plan {
 
  private:
   std::vector<Variable> those(std::span<const std::size_t> numbers) const;
-  void plan_pieces();
   void plan_updates(detail::Decay decay);
 
   VariableStore* store_;
@@ -91,10 +91,8 @@ class Optimizer::Plan {
   std::vector<TensorView> homes_;    ///< their gradients in the store
   std::vector<std::size_t> dense_, sparse_;  ///< the variables whose gradients are dense, and slices
   std::vector<FlatRange> ranges_;
-  std::vector<FlatRange> dense_ranges_;
   std::map<int, std::vector<TensorView>> held_values_;
-  std::vector<std::size_t> pieces_;                      ///< the number of each dense one in the order of memory
-  std::vector<std::vector<std::int64_t>> piece_counts_;  ///< in each dense range
+  detail::GradientPieces pieces_;             ///< of the dense ones
   std::vector<detail::RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay
   std::string list_, marked_list_;
 };

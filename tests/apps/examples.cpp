@@ -64,3 +64,13 @@ TEST_CASE("the model function of the example classifies images, with a line of t
     CHECK(outcome.err.find("[rank 1] info: replicating") == std::string::npos);
   }
 }
+
+TEST_CASE("the residual network of LibTorch in the example learns") {
+  if (!std::getenv("LOCKSTEP_EXAMPLE_TORCH_CLASSIFIER")) return;  // no LibTorch
+  const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_TORCH_CLASSIFIER", 2, std::getenv("LOCKSTEP_SMALL_DATA"));
+  double loss = 0, accuracy = 0;
+  INFO(outcome.out);
+  REQUIRE(std::sscanf(last_line(outcome.out).c_str(), "train loss %lf, test accuracy %lf", &loss, &accuracy) == 2);
+  CHECK(loss < 1);
+  CHECK(accuracy > 0.7);
+}

@@ -2,6 +2,7 @@
 // run from where they are. Installed into a folder of its own, as a packager does, so no path of the build helps it.
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 
@@ -69,6 +70,12 @@ std::vector<std::string> files_below(const fs::path& folder) {
   return files;
 }
 
+/// Sorted, as files_below has their files.
+std::vector<std::string> installed_libraries() {
+  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes") return {"lockstep-torch", "lockstep"};
+  return {"lockstep"};
+}
+
 }  // namespace
 
 TEST_CASE("the installed headers are those of include/lockstep, and no others") {
@@ -87,9 +94,30 @@ TEST_CASE("the installed library comes with its links and its pkg-config file, a
   const Installation installation;
   const std::vector<std::string> libraries = files_below(installation.folder("LOCKSTEP_LIBDIR"));
   const std::string version = from_meson("LOCKSTEP_EXPECTED_VERSION");
-  CHECK(libraries == std::vector<std::string>{"liblockstep.so",
-                                              "liblockstep.so." + version.substr(0, version.find('.')),
-                                              "liblockstep.so." + version, "pkgconfig/lockstep.pc"});
+  std::vector<std::string> expected;
+  for (const std::string& name : installed_libraries())
+    for (const std::string& end : {std::string{}, "." + version.substr(0, version.find('.')), "." + version})
+      expected.push_back("lib" + name + ".so" + end);
+  for (const std::string& name : installed_libraries()) expected.push_back("pkgconfig/" + name + ".pc");
+  CHECK(libraries == expected);
+}
+
+TEST_CASE("the bridge to LibTorch, if it is built, brings all that a program links") {
+  if (installed_libraries().size() == 1) return;
+  const Installation installation;
+  const fs::path source = installation.scratch() / "empty.cpp";
+  std::ofstream{source} << "int main() {}\n";
+  const Outcome outcome =
+      installation.shell(fmt::format("{0} -Wl,--no-as-needed {1} $(pkg-config --cflags --libs lockstep-torch) "
+                                     "-Wl,-rpath,$(pkg-config --variable=libdir lockstep-torch) -o {1}.out && {1}.out",
+                                     from_meson("LOCKSTEP_CXX"), source.string()));
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  const std::string flags = installation.shell("pkg-config --cflags --libs lockstep-torch").out;
+  for (const char* const part : {"torch/csrc/api/include", "-llockstep-torch", "-llockstep ", "torch_cpu", "c10"}) {
+    CAPTURE(part, flags);
+    CHECK(flags.find(part) != std::string::npos);
+  }
 }
 
 TEST_CASE("pkg-config needs no package but the installed one") {

@@ -61,6 +61,21 @@ TEST_CASE("samples are summed over the ranks before the gradient is divided by t
   CHECK(program.weight() == std::vector<float>{-7.5, -15, -30});
 }
 
+TEST_CASE("gradients that are reduced already are applied as they are, by one agreement") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 0.5, .momentum = 0.5}};
+  MeetingPoint& meeting = program.strategy.group().meeting();
+  for (int step = 0; step < 2; ++step) {
+    const auto before = meeting.meetings();
+    program.strategy.run([&](ReplicaContext& context) {
+      optimizer.apply_reduced_gradients(context, {{floats({2, -4, 8}), program.w}});
+    });
+    CHECK(meeting.meetings() - before == 2);  // with the end of the run
+  }
+  CHECK(program.weight() == std::vector<float>{-2.5, 5, -10});
+  CHECK(optimizer.steps(program.strategy) == 2);
+}
+
 TEST_CASE("a rank without samples changes nothing about the others' step") {
   Program program;
   Sgd optimizer{{.learning_rate = 1}};

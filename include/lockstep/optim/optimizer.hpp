@@ -207,6 +207,13 @@ class Optimizer {
     return sums;
   }
 
+  /// Applies dense gradients that are the same on every rank already, as they are: mean gradients that a program has
+  /// reduced before. Agrees on the step, and sends nothing.
+  template <GradientList List = std::initializer_list<Gradient>>
+  void apply_reduced_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
+    apply(context, {.gradients = gradients, .reduction = Reduction::done}, here);
+  }
+
  protected:
   /// Options of every optimizer.
   struct Rules {
@@ -243,12 +250,15 @@ class Optimizer {
  private:
   class Plan;
 
+  enum class Reduction : std::uint8_t { in_step, done };
+
   /// What an overload asks for.
   struct Request {
     std::span<const Gradient> gradients;
     StepSums* sums = nullptr;  ///< null: the gradients are not divided
     TensorView statistics = {};
     const GradientComputation* computation = nullptr;  ///< null: the gradients are already computed
+    Reduction reduction = Reduction::in_step;
   };
 
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients, const Here& here);

@@ -1,0 +1,239 @@
+// Any torch::nn::Module as a replicated model: one replica on each rank, with equal parameters, whose gradients are
+// reduced during the backward pass. Needs the library lockstep-torch.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <lockstep/optim/adamw.hpp>
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/optim/sgd.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+namespace lockstep {
+namespace detail {
+
+template <class T>
+struct ModuleType {
+  using type = T;
+};
+template <class M>
+struct ModuleType<std::shared_ptr<M>> {
+  using type = M;
+};
+template <class Holder>
+requires requires {
+  typename Holder::ContainedType;
+}
+struct ModuleType<Holder> {
+  using type = typename Holder::ContainedType;
+};
+
+}  // namespace detail
+
+namespace libtorch {
+
+/// The loss of a batch that all ranks share.
+struct MeanLoss {
+  double mean = 0;           ///< over the samples of all ranks; 0 if there are none
+  std::int64_t samples = 0;  ///< of all ranks
+};
+
+/// What a shard of the batch yields. The loss is a sum over its samples; it may be undefined if there are none.
+struct ShardLoss {
+  ::torch::Tensor loss_sum;
+  std::int64_t samples = 0;
+};
+
+struct DataParallelOptions {
+  /// Goes before the names of parameters and buffers: with "critic", `fc.weight` is the variable "critic.fc.weight".
+  std::string name = {};
+};
+
+/// An optimizer of this library for the parameters of a module (ReplicatedModule::optimizer), which updates all of them
+/// in one pass. Its state lives in the strategy's store, so checkpoints hold it, attestation compares it, and
+/// `Strategy::rebroadcast` restores it. Must not outlive the module's strategy.
+class ModuleOptimizer {
+ public:
+  ModuleOptimizer(ModuleOptimizer&&) noexcept;
+  ~ModuleOptimizer();
+
+  /// COLL, blocking, one agreement; sends nothing. Call it in replica context after `backward`. Updates the parameters
+  /// that have a gradient. The others stay as they are, with their state. Errors as Optimizer::apply_gradients.
+  void step(ReplicaContext& context, Here here = Here::current());
+
+  /// As ReplicatedModule::zero_grad.
+  void zero_grad();
+
+  /// Its learning rate, its steps, the norm of its last gradient.
+  Optimizer& rules();
+
+ private:
+  friend class ReplicatedModule;
+  struct Impl;
+  explicit ModuleOptimizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// DataParallel without the module's own type.
+///
+/// Parameters are variables of the strategy, named as in Module::named_parameters, as they are in Python:
+/// "conv1.weight". They and their gradients are views of the strategy's memory. So checkpoints, `save_weights`,
+/// `load_weights`, `attest` and `rebroadcast` work as for all variables. Parameters stay the same objects: a torch
+/// optimizer that was made before still updates them. A parameter that a module shares with another one (a tied one) is
+/// one variable, under its first name. Buffers are variables too. A strategy may have several modules; a name that is
+/// taken gets a number, as every variable's does, unless DataParallelOptions::name tells the modules apart.
+///
+/// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Losses are sums and
+/// every rank says how many samples it has, so batches may be uneven, or empty on some ranks. As in torch, the gradient
+/// is added to what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. A parameter that only
+/// some ranks have used counts as zeros on the others. One that no rank has used, or that is frozen
+/// (requires_grad(false)), has no gradient from this step, so that torch's optimizers skip it. All ranks freeze the
+/// same ones; otherwise they throw MismatchError. A sparse gradient becomes dense.
+///
+/// Gradients come from `backward`, `backward_shards` and `accumulate` alone: a plain `loss.backward()` through the
+/// module would make the replicas differ, so it throws ContextError. `torch::autograd::grad` remains free. These three
+/// compute the gradients of this module, and leave those of other leaves of the graph alone.
+///
+/// **Buffers.** The forward passes of a step change each rank's own buffers. `backward` then makes those that changed
+/// on any rank equal: floating-point buffers, such as running statistics, become the mean over the ranks, weighted by
+/// their samples; others, such as counters, those of the first rank that has samples.
+///
+/// **Failures.** Each `backward` is agreed first. If a rank throws before it, in `forward`, or inside it, in autograd
+/// or in a hook, the exception goes on there, and the others throw PeerError from `backward`. No rank has changed a
+/// parameter, and the gradients are undefined. `zero_grad` forgets what a rank accumulated before it failed.
+///
+/// For modules on the host. Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
+class ReplicatedModule {
+ public:
+  /// COLL, agreed, blocking. Creates the variables, seals the strategy, and gives every rank the parameters and buffers
+  /// of replica 0. Convert the module first (`to(torch::kFloat64)`), and load its weights first, or by `load_weights`:
+  /// what replaces the memory of a parameter later is an InvalidArgument in the next `backward`.
+  ///
+  /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, and for a buffer of a
+  /// type that variables cannot have; MismatchError for modules that differ in names, shapes or types.
+  ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const DataParallelOptions& options,
+                   Here here);
+  ReplicatedModule(ReplicatedModule&&) noexcept;
+  ~ReplicatedModule();
+
+  /// COLL, blocking, one agreement, in replica context. The backward pass of this rank's `loss_sum`, a scalar, which is
+  /// the sum of the losses of its `samples` samples. Buckets of gradients are reduced as soon as they are complete, in
+  /// an order that does not depend on autograd's. A rank without samples passes 0; its loss is not looked at and may be
+  /// undefined (`{}`). Includes what was accumulated. Returns the loss over all ranks, which costs no further message.
+  /// If no rank has samples, there is no gradient.
+  ///
+  /// InvalidArgument, before the agreement, for a negative number of samples and for a loss that is no real scalar.
+  /// MismatchError if the ranks differ in the parameters that are not frozen.
+  MeanLoss backward(ReplicaContext& context, const ::torch::Tensor& loss_sum, std::int64_t samples,
+                    Here here = Here::current());
+
+  /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
+  /// batch is cut into `shards`, of which each rank computes as many, side by side (shards_of_rank). `compute(shard)`
+  /// makes the forward pass of one and returns its loss; the backward pass follows. Each shard begins with the same
+  /// buffers. Gradients, losses and buffers are added up in one binary tree over all shards.
+  ///
+  /// With reductions in the fixed order, the result is the same bytes on any number of ranks that each hold a power of
+  /// two of the shards, if `compute` is a function of the shard alone. For that, let every rank compute on one thread
+  /// (torch::set_num_threads(1)), and seed torch (torch::manual_seed) from the number of the shard if the module draws
+  /// random numbers, as dropout does. A bf16 or f16 parameter is an InvalidArgument, since its partial sums would be
+  /// rounded; so is a number of shards that the ranks do not divide, and a pass that was accumulated before.
+  ///
+  /// `compute` is called after the agreement, so it makes no agreement of its own (ContextError).
+  MeanLoss backward_shards(ReplicaContext& context, int shards, const std::function<ShardLoss(int shard)>& compute,
+                           Here here = Here::current());
+
+  /// LOCAL. A backward pass whose gradients and samples stay on this rank, for the next `backward`, which adds its own.
+  /// Ranks may differ in how often they accumulate. Zeroing the gradients forgets it.
+  void accumulate(const ::torch::Tensor& loss_sum, std::int64_t samples);
+
+  /// LOCAL. Makes the gradients undefined, and forgets what was accumulated. Costs nothing.
+  void zero_grad();
+
+  /// LOCAL, the same on every rank, after `backward`. Scales the gradients down to this global norm if theirs is
+  /// larger. Returns the norm before. The bits do not depend on ranks or threads. A norm that is not finite scales
+  /// nothing. InvalidArgument for a norm that is not positive.
+  double clip_norm(double largest);
+
+  /// LOCAL; call it on every rank. AdamW or Sgd for this module's parameters, with its state.
+  ModuleOptimizer optimizer(const AdamWOptions& options);
+  ModuleOptimizer optimizer(const SgdOptions& options);
+
+  /// The parameters, each once even if it is tied.
+  std::vector<::torch::Tensor> parameters() const;
+
+  /// The variables of the parameters, in the same order.
+  std::vector<Variable> variables() const;
+
+ private:
+  friend class ModuleOptimizer;
+  friend class Step;
+  struct Impl;
+  template <class Rules, class Options>
+  ModuleOptimizer make_optimizer(const Options& options);
+
+  std::shared_ptr<Impl> impl_;  ///< optimizers refer to it
+};
+
+/// A module, a shared_ptr to one, or a holder as TORCH_MODULE makes it.
+template <class T>
+concept TorchModule = std::derived_from<typename detail::ModuleType<T>::type, ::torch::nn::Module>;
+
+/// A module of type M, replicated. `net->` is the module itself:
+///
+///     auto net = lockstep::torch::DataParallel{strategy, Net{}};
+///     torch::optim::AdamW adamw{net.parameters()};
+///     strategy.run([&](ReplicaContext& context) {
+///       adamw.zero_grad();
+///       const auto loss = cross_entropy(net->forward(images), labels,
+///       CrossEntropyFuncOptions{}.reduction(torch::kSum)); net.backward(context, loss, labels.size(0)); adamw.step();
+///     });
+template <std::derived_from<::torch::nn::Module> M>
+class DataParallel : public ReplicatedModule {
+ public:
+  /// COLL, as ReplicatedModule.
+  template <TorchModule T>
+  DataParallel(Strategy& strategy, T module, const DataParallelOptions& options = {}, Here here = Here::current())
+      : DataParallel{options, strategy, pointer_to(std::move(module)), here} {}
+
+  const std::shared_ptr<M>& module() const { return module_; }
+  M* operator->() const { return module_.get(); }
+  M& operator*() const { return *module_; }
+
+ private:
+  static std::shared_ptr<M> pointer_to(std::shared_ptr<M> module) { return module; }
+  static std::shared_ptr<M> pointer_to(M module) { return std::make_shared<M>(std::move(module)); }
+  template <class Holder>
+  requires requires { typename Holder::ContainedType; }
+  static std::shared_ptr<M> pointer_to(const Holder& holder) { return holder.ptr(); }
+
+  DataParallel(const DataParallelOptions& options, Strategy& strategy, std::shared_ptr<M> module, Here here)
+      : ReplicatedModule{strategy, module, options, here}, module_{std::move(module)} {}
+
+  std::shared_ptr<M> module_;
+};
+
+template <class T>
+DataParallel(Strategy&, T) -> DataParallel<typename detail::ModuleType<T>::type>;
+template <class T>
+DataParallel(Strategy&, T, const DataParallelOptions&) -> DataParallel<typename detail::ModuleType<T>::type>;
+
+}  // namespace libtorch
+}  // namespace lockstep
+
+// lockstep::torch is torch itself, with the names above. A namespace of its own would make `torch::nn` ambiguous in
+// every program that says `using namespace lockstep`. Names of torch's own come first.
+namespace torch {
+using namespace ::lockstep::libtorch;
+}
+namespace lockstep {
+namespace torch = ::torch;
+}

@@ -1,0 +1,39 @@
+// Gradients in the store, and the messages in which they travel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <lockstep/reduce/declared_sums.hpp>
+#include <lockstep/strategy/variable_store.hpp>
+
+namespace lockstep::detail {
+
+/// The gradients of some variables, numbered in the order of memory. Each is a piece, together with the padding after
+/// it.
+class GradientPieces {
+ public:
+  GradientPieces() = default;
+
+  /// ContextError unless all variables are sealed.
+  GradientPieces(const VariableStore& store, std::span<const Variable> variables, const Here& here);
+
+  /// Their memory.
+  std::span<const FlatRange> ranges() const { return ranges_; }
+
+  /// What travels as one message.
+  std::vector<GradientBucket> buckets(const Packing& packing) const;
+
+  /// The piece of a variable, and the variable of a piece. Variables count as they were given.
+  std::size_t piece_of(std::size_t variable) const { return pieces_[variable]; }
+  std::size_t variable_of(std::size_t piece) const;
+
+ private:
+  std::vector<FlatRange> ranges_;
+  std::vector<std::size_t> pieces_;
+  std::vector<std::vector<std::int64_t>> counts_;  ///< of elements, in each range
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,323 @@
+#include "torch/replica.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/error.hpp>
+
+namespace lockstep::libtorch {
+namespace {
+
+constexpr std::array<std::pair<at::ScalarType, DType>, 7> types{{
+    {at::kFloat, DType::f32},
+    {at::kDouble, DType::f64},
+    {at::kHalf, DType::f16},
+    {at::kBFloat16, DType::bf16},
+    {at::kInt, DType::i32},
+    {at::kLong, DType::i64},
+    {at::kByte, DType::u8},
+}};
+
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+/// A module's flags are of a type of their own, and travel as bytes.
+at::Tensor in_variable_type(const at::Tensor& value) {
+  const at::Tensor plain = value.detach().contiguous();
+  return plain.scalar_type() == at::kBool ? plain.view(at::kByte) : plain;
+}
+
+bool has_nonzero(const at::Tensor& gradient) {
+  if (gradient.is_sparse() || !gradient.is_contiguous()) return true;
+  const auto bytes = bytes_of(gradient);
+  return !bytes.empty() &&
+         (bytes[0] != std::byte{} || std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) != 0);
+}
+
+/// Named values of a module, each once.
+std::vector<std::pair<std::string, at::Tensor>> named(const ::torch::OrderedDict<std::string, at::Tensor>& values) {
+  std::vector<std::pair<std::string, at::Tensor>> result;
+  for (const auto& each : values)
+    if (std::ranges::none_of(result, [&](const auto& other) { return other.second.is_same(each.value()); }))
+      result.emplace_back(each.key(), each.value());
+  return result;
+}
+
+void require_usable(Strategy& strategy, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+                    const std::vector<std::pair<std::string, at::Tensor>>& buffers) {
+  if (strategy.stream().kind() != DeviceKind::cpu)
+    throw InvalidArgument{
+        fmt::format("DataParallel on a strategy whose device is {}: expected cpu", name_of(strategy.stream().kind()))};
+  const auto require_plain = [](const std::string& what, const at::Tensor& value) {
+    if (!value.device().is_cpu() || value.is_sparse())
+      throw InvalidArgument{fmt::format("{} is {}on {}: expected a dense tensor on the CPU", what,
+                                        value.is_sparse() ? "sparse, " : "", value.device().str())};
+  };
+  for (const auto& [name, value] : parameters) {
+    const std::string what = fmt::format("parameter '{}'", name);
+    require_plain(what, value);
+    const auto dtype = libtorch::dtype_of(value.scalar_type());
+    if (!dtype || !is_floating_point(*dtype))
+      throw InvalidArgument{fmt::format("{} is {}; expected f32, f64, f16 or bf16{}", what,
+                                        c10::toString(value.scalar_type()),
+                                        value.is_complex() ? ", such as its view_as_real" : "")};
+  }
+  for (const auto& [name, value] : buffers) {
+    const std::string what = fmt::format("buffer '{}'", name);
+    require_plain(what, value);
+    if (value.scalar_type() != at::kBool && !libtorch::dtype_of(value.scalar_type()))
+      throw InvalidArgument{fmt::format("{} is {}; expected f32, f64, f16, bf16, i32, i64, u8 or bool", what,
+                                        c10::toString(value.scalar_type()))};
+  }
+}
+
+MirroredVariable create(Strategy& strategy, const DataParallelOptions& options, const std::string& name,
+                        const at::Tensor& value, bool trainable, const Here& here) {
+  return strategy.create_variable(
+      {.name = options.name.empty() ? name : options.name + "." + name, .trainable = trainable},
+      [&] { return Tensor::copy_of(view_of(in_variable_type(value))); }, here);
+}
+
+/// Moves `tensor` to the memory of `variable`.
+void move_to(const MirroredVariable& variable, at::Tensor& tensor) {
+  at::Tensor there = tensor_of(variable.local(), variable);
+  if (tensor.scalar_type() == at::kBool) there = there.view(at::kBool);
+  tensor.set_data(there);
+}
+
+void require_at(const MirroredVariable& variable, const at::Tensor& tensor, std::string_view kind) {
+  if (tensor.data_ptr() != static_cast<void*>(variable.local().data()) || !tensor.is_contiguous())
+    throw InvalidArgument{
+        fmt::format("{} {} has other memory than the strategy's: convert a module and load its "
+                    "weights before DataParallel, or load them by load_weights",
+                    kind, variable.label())};
+}
+
+class OnGradient final : public ::torch::autograd::FunctionPostHook {
+ public:
+  explicit OnGradient(std::function<void()> call) : call_{std::move(call)} {}
+
+  ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& outputs,
+                                              const ::torch::autograd::variable_list&) override {
+    call_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
+}  // namespace
+
+std::optional<DType> dtype_of(at::ScalarType type) {
+  const auto found = std::ranges::find(types, type, &decltype(types)::value_type::first);
+  return found == types.end() ? std::nullopt : std::optional{found->second};
+}
+
+at::ScalarType type_of(DType dtype) {
+  return std::ranges::find(types, dtype, &decltype(types)::value_type::second)->first;
+}
+
+at::Tensor tensor_of(const TensorView& view, const Variable& variable) {
+  return at::from_blob(
+      view.data(), view.shape(), [variable](void*) {}, at::TensorOptions{}.dtype(type_of(view.dtype())));
+}
+
+TensorView view_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), Shape{tensor.sizes().begin(), tensor.sizes().end()},
+          *libtorch::dtype_of(tensor.scalar_type())};
+}
+
+// A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
+bool ModuleBuffer::has_changed() const {
+  return !std::ranges::equal(bytes_of(tensor), known);
+}
+
+void ModuleBuffer::note() {
+  known.assign(bytes_of(tensor).begin(), bytes_of(tensor).end());
+}
+
+void ModuleBuffer::restore() const {
+  std::ranges::copy(known, bytes_of(tensor).begin());
+}
+
+ReplicatedModule::Impl::Impl(Strategy& strategy, ::torch::nn::Module& module, const DataParallelOptions& options,
+                             const Here& here)
+    : store{strategy.store()} {
+  const auto named_parameters = named(module.named_parameters());
+  const auto named_buffers = named(module.named_buffers());
+  try {
+    require_usable(strategy, named_parameters, named_buffers);
+  } catch (...) {
+    strategy.group().meeting().fail(std::current_exception());
+  }
+  for (const auto& [name, value] : named_parameters)
+    parameters.push_back({value, create(strategy, options, name, value, true, here), {}});
+  for (const auto& [name, value] : named_buffers)
+    buffers.push_back({value, create(strategy, options, name, value, false, here)});
+  strategy.agree(TagKind::create, here,
+                 fmt::format("DataParallel of {} parameters and {} buffers", parameters.size(), buffers.size()));
+  strategy.seal(here);
+  for (Parameter& each : parameters) {
+    move_to(each.variable, each.tensor);
+    each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
+    each.tensor.mutable_grad().reset();
+  }
+  for (ModuleBuffer& each : buffers) {
+    move_to(each.variable, each.tensor);
+    each.note();
+    (each.is_real() ? reals : integers) += each.tensor.numel();
+  }
+  has.resize(parameters.size());
+}
+
+void ReplicatedModule::Impl::require_in_place() const {
+  for (const Parameter& each : parameters) require_at(each.variable, each.tensor, "parameter");
+  for (const ModuleBuffer& each : buffers) require_at(each.variable, each.tensor, "buffer");
+}
+
+void ReplicatedModule::Impl::require_loss(const at::Tensor& loss_sum, std::int64_t samples) const {
+  if (samples < 0) throw InvalidArgument{fmt::format("a loss of {} samples; expected 0 or more", samples)};
+  if (samples == 0) return;
+  if (!loss_sum.defined()) throw InvalidArgument{fmt::format("an undefined loss of {} samples", samples)};
+  if (loss_sum.numel() != 1 || !at::isFloatingType(loss_sum.scalar_type()))
+    throw InvalidArgument{fmt::format("a loss of {} elements of {}; expected one real number, the sum over the samples",
+                                      loss_sum.numel(), c10::toString(loss_sum.scalar_type()))};
+}
+
+void ReplicatedModule::Impl::update_trained() {
+  std::vector<char> now;
+  for (const Parameter& each : parameters) now.push_back(each.tensor.requires_grad() ? 1 : 0);
+  if (now == trains) return;
+  trains = std::move(now);
+  trained.clear();
+  inputs.clear();
+  flat.clear();
+  std::vector<Variable> variables;
+  std::string names;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!trains[i]) continue;
+    Parameter& each = parameters[i];
+    if (!each.accumulator) {
+      each.accumulator = ::torch::autograd::impl::grad_accumulator(each.tensor);
+      // Weakly: the module may live on without its replicas.
+      each.accumulator->add_post_hook(std::make_unique<OnGradient>([weak = weak_from_this(), i] {
+        if (const auto alive = weak.lock()) alive->on_gradient(i);
+      }));
+    }
+    trained.push_back(i);
+    inputs.push_back(each.tensor);
+    variables.push_back(each.variable);
+    names += each.variable.label();
+  }
+  pieces = lockstep::detail::GradientPieces{store, variables, Here::current()};
+  for (const FlatRange& range : pieces.ranges()) flat.push_back(tensor_of(range.gradients, variables.front()));
+  text = fmt::format("{} of {} parameters (digest {}) and {} buffers", trained.size(), parameters.size(),
+                     to_hex(digest_of(names)), buffers.size());
+}
+
+void ReplicatedModule::Impl::begin() {
+  if (accumulated && !was_zeroed()) return;
+  accumulated.reset();
+  earlier.clear();
+  std::ranges::fill(has, 0);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    at::Tensor& gradient = parameters[i].tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (has_nonzero(gradient)) earlier.emplace_back(i, gradient.clone());
+    // Autograd then hands its own tensor over instead of adding to this one.
+    gradient.reset();
+  }
+}
+
+void ReplicatedModule::Impl::run_autograd(const at::Tensor& loss_sum, std::int64_t samples,
+                                          const std::function<void(std::size_t)>& take) {
+  if (samples == 0 || inputs.empty()) return;
+  Pass pass{take, std::vector<char>(parameters.size())};
+  {
+    const std::lock_guard lock{mutex_};
+    pass_ = &pass;
+  }
+  struct End {
+    Impl& module;
+    ~End() {
+      const std::lock_guard lock{module.mutex_};
+      module.pass_ = nullptr;
+    }
+  } const end{*this};
+  loss_sum.backward({}, {}, false, at::TensorList{inputs});
+}
+
+void ReplicatedModule::Impl::on_gradient(std::size_t number) {
+  const std::lock_guard lock{mutex_};
+  const Parameter& parameter = parameters[number];
+  at::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (!pass_) {
+    gradient.reset();
+    throw ContextError{
+        fmt::format("the gradient of parameter {} was computed by a backward pass of this rank alone: expected "
+                    "net.backward(context, loss_sum, samples) or net.accumulate(loss_sum, samples) of its DataParallel",
+                    parameter.variable.label())};
+  }
+  if (std::exchange(pass_->seen[number], 1))
+    throw InvalidArgument{fmt::format("the gradient of parameter {} was completed twice in one backward pass",
+                                      parameter.variable.label())};
+  if (gradient.defined()) pass_->take(number);
+}
+
+void ReplicatedModule::Impl::bring_home(std::size_t number) {
+  Parameter& parameter = parameters[number];
+  at::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (gradient.is_same(parameter.gradient)) return;
+  const at::NoGradGuard plain;
+  if (gradient.is_sparse()) {
+    parameter.gradient.zero_().add_(gradient);
+  } else {
+    parameter.gradient.copy_(gradient);
+  }
+  gradient = parameter.gradient;
+}
+
+bool ReplicatedModule::Impl::is_home(std::size_t number) const {
+  return parameters[number].tensor.grad().is_same(parameters[number].gradient);
+}
+
+void ReplicatedModule::Impl::zero_grad() {
+  for (const Parameter& each : parameters) each.tensor.mutable_grad().reset();
+  accumulated.reset();
+  earlier.clear();
+}
+
+/// Somebody may have zeroed the gradients since, such as a torch optimizer.
+bool ReplicatedModule::Impl::was_zeroed() const {
+  if (!accumulated->version) return false;
+  const at::Tensor& gradient = parameters[accumulated->witness].tensor.grad();
+  return !gradient.defined() || (gradient._version() != *accumulated->version && !has_nonzero(gradient));
+}
+
+void ReplicatedModule::Impl::note_accumulated(const at::Tensor& loss_sum, std::int64_t samples) {
+  if (!accumulated) accumulated.emplace();
+  accumulated->samples += samples;
+  if (samples > 0) accumulated->loss += loss_sum.item<double>();
+  const auto witness = std::ranges::find(has, 1);
+  if (witness == has.end()) return;
+  accumulated->witness = static_cast<std::size_t>(witness - has.begin());
+  accumulated->version = static_cast<unsigned>(parameters[accumulated->witness].gradient._version());
+}
+
+std::vector<std::size_t> ReplicatedModule::Impl::present() const {
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].tensor.grad().defined()) numbers.push_back(i);
+  return numbers;
+}
+
+}  // namespace lockstep::libtorch

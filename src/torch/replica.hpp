@@ -1,0 +1,118 @@
+// What a replicated module is made of: its parameters and buffers as views of the strategy's memory, and the hooks by
+// which autograd says that a gradient is there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/autograd/function.h>
+
+#include <lockstep/ops/kernels.hpp>
+#include <lockstep/torch/data_parallel.hpp>
+
+#include "optim/gradient_pieces.hpp"
+
+namespace lockstep::libtorch {
+
+struct Parameter {
+  at::Tensor tensor;
+  MirroredVariable variable;
+  at::Tensor gradient;                                        ///< view of the store's
+  std::shared_ptr<::torch::autograd::Node> accumulator = {};  ///< kept, and with it the hook; null before it was needed
+};
+
+struct ModuleBuffer {
+  at::Tensor tensor;
+  MirroredVariable variable;
+  std::vector<std::byte> known = {};  ///< what all ranks had after the last step
+
+  bool is_real() const { return is_floating_point(variable.dtype()); }
+  bool has_changed() const;
+  void note();
+  void restore() const;
+};
+
+struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
+  Impl(Strategy& strategy, ::torch::nn::Module& module, const DataParallelOptions& options, const Here& here);
+
+  /// InvalidArgument unless all parameters and buffers still are where they belong.
+  void require_in_place() const;
+  void require_loss(const at::Tensor& loss_sum, std::int64_t samples) const;
+
+  /// Takes note of what is frozen.
+  void update_trained();
+
+  /// Before the first pass of a step. Gradients of earlier steps are put aside.
+  void begin();
+
+  /// Computes the gradients of `loss_sum`, and calls `take` when that of a parameter is in `.grad`.
+  void run_autograd(const at::Tensor& loss_sum, std::int64_t samples, const std::function<void(std::size_t)>& take);
+
+  void on_gradient(std::size_t number);
+
+  /// Moves `.grad` to the store.
+  void bring_home(std::size_t number);
+
+  /// Whether `.grad` is the store's gradient.
+  bool is_home(std::size_t number) const;
+
+  void zero_grad();
+
+  struct Accumulated {
+    std::int64_t samples = 0;
+    double loss = 0;
+    std::size_t witness = 0;               ///< a parameter with a gradient, which shows whether gradients were zeroed
+    std::optional<unsigned> version = {};  ///< of that gradient; empty if there is none
+  };
+  bool was_zeroed() const;
+  void note_accumulated(const at::Tensor& loss_sum, std::int64_t samples);
+
+  /// Gradients are there.
+  std::vector<std::size_t> present() const;
+
+  VariableStore& store;
+  std::vector<Parameter> parameters;
+  std::vector<ModuleBuffer> buffers;
+  std::int64_t reals = 0, integers = 0;  ///< elements of the buffers
+
+  std::vector<char> trains;                 ///< by parameter: not frozen
+  std::vector<std::size_t> trained;         ///< parameters that are not
+  std::vector<at::Tensor> inputs;           ///< the same as tensors
+  lockstep::detail::GradientPieces pieces;  ///< of `trained`
+  std::vector<at::Tensor> flat;             ///< the ranges of `pieces`
+  std::string text;                         ///< what the ranks compare
+
+  std::optional<Accumulated> accumulated;
+  std::vector<char> has;                                    ///< by parameter: this step has a gradient
+  std::vector<std::pair<std::size_t, at::Tensor>> earlier;  ///< gradients of earlier steps, to be added
+  std::shared_ptr<const ops::Kernels> kernels;              ///< made when they are needed
+
+ private:
+  struct Pass {
+    const std::function<void(std::size_t)>& take;
+    std::vector<char> seen;  ///< by parameter
+  };
+
+  std::mutex mutex_;  ///< hooks may run on autograd's threads
+  Pass* pass_ = nullptr;
+};
+
+/// "f32" of torch; nothing for types that variables cannot have.
+std::optional<DType> dtype_of(at::ScalarType type);
+at::ScalarType type_of(DType dtype);
+
+/// A tensor for `view`, which is `variable`'s; keeps its memory alive.
+at::Tensor tensor_of(const TensorView& view, const Variable& variable);
+
+/// The elements of a contiguous tensor.
+TensorView view_of(const at::Tensor& tensor);
+
+}  // namespace lockstep::libtorch

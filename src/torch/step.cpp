@@ -1,0 +1,263 @@
+#include "torch/step.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/input/shards.hpp>
+
+namespace lockstep::libtorch {
+namespace {
+
+TensorView numbers(std::vector<std::int64_t>& values) {
+  return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::i64};
+}
+
+TensorView numbers(Reals& values) {
+  return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::f64};
+}
+
+double value_of(const at::Tensor& loss_sum, std::int64_t samples) {
+  return samples > 0 ? loss_sum.item<double>() : 0;
+}
+
+}  // namespace
+
+Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& here)
+    : module_{module},
+      context_{context},
+      here_{here},
+      rank_{context.replica_id_in_sync_group(here)},
+      samples_(static_cast<std::size_t>(context.num_replicas_in_sync())),
+      has_(module.parameters.size()),
+      changed_(module.buffers.size()),
+      integers_(static_cast<std::size_t>(module.integers)) {
+  if (&context.strategy().store() != &module.store)
+    throw InvalidArgument{"a step of a DataParallel in the context of another strategy than its own"};
+  module.require_in_place();
+  module.update_trained();
+}
+
+MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
+  module_.require_loss(loss_sum, samples);
+  module_.begin();
+  return run("backward", [&](DeclaredSums& sums) {
+    const ReplicatedModule::Impl::Accumulated before = module_.accumulated.value_or(decltype(before){});
+    std::vector<std::size_t> piece_of(module_.parameters.size());
+    for (std::size_t i = 0; i < module_.trained.size(); ++i) piece_of[module_.trained[i]] = module_.pieces.piece_of(i);
+    std::vector<char> sent(module_.parameters.size());
+    module_.run_autograd(loss_sum, samples, [&](std::size_t parameter) {
+      module_.bring_home(parameter);
+      module_.has[parameter] = sent[parameter] = 1;
+      (void)sums.ready(piece_of[parameter]);
+    });
+    samples_[static_cast<std::size_t>(rank_)] = before.samples + samples;
+    loss_ = before.loss + value_of(loss_sum, samples);
+    for (const std::size_t parameter : module_.trained) {
+      if (sent[parameter]) continue;
+      if (!module_.has[parameter]) fill_zero(module_.store.gradient(module_.parameters[parameter].variable));
+      (void)sums.ready(piece_of[parameter]);
+    }
+    for (std::size_t i = 0; i < changed_.size(); ++i) changed_[i] = module_.buffers[i].has_changed() ? 1 : 0;
+    note_integers();
+  });
+}
+
+MeanLoss Step::of_shards(int shards, const std::function<ShardLoss(int)>& compute) {
+  const Range own = shards_of_rank(shards, context_.num_replicas_in_sync(), rank_);
+  module_.begin();
+  if (module_.accumulated)
+    throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};
+  for (const std::size_t parameter : module_.trained)
+    if (const Variable& variable = module_.parameters[parameter].variable;
+        size_of(variable.dtype()) < size_of(DType::f32))
+      throw InvalidArgument{
+          fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected "
+                      "f32 or f64",
+                      variable.label(), name_of(variable.dtype()))};
+  return run(fmt::format("backward in {} shards", shards),
+             [&](DeclaredSums& sums) { compute_shards(own, compute, sums); });
+}
+
+/// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
+void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& compute, DeclaredSums& sums) {
+  std::vector<FixedOrderAccumulator> gradients;
+  for (const FlatRange& range : module_.pieces.ranges()) gradients.emplace_back(range.gradients);
+  FixedOrderAccumulator reals{DType::f64, 1 + module_.reals};
+  for (ModuleBuffer& buffer : module_.buffers) buffer.note();
+
+  for (std::int64_t shard = own.first; shard < own.last; ++shard) {
+    std::vector<TensorView> places;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      places.push_back(gradients[i].next());
+      fill_zero(places.back());
+    }
+    const auto place_of = [&](const Variable& variable) {
+      const TensorView home = module_.store.gradient(variable);
+      for (std::size_t i = 0;; ++i) {
+        const TensorView& range = module_.pieces.ranges()[i].gradients;
+        if (range.data() <= home.data() && home.data() < range.data() + range.bytes())
+          return tensor_of(TensorView{places[i].data() + (home.data() - range.data()), home.shape(), home.dtype()},
+                           variable);
+      }
+    };
+    const ShardLoss loss = compute(static_cast<int>(shard));
+    module_.require_loss(loss.loss_sum, loss.samples);
+    module_.run_autograd(loss.loss_sum, loss.samples, [&](std::size_t parameter) {
+      const Parameter& each = module_.parameters[parameter];
+      const at::NoGradGuard plain;
+      at::Tensor& gradient = each.tensor.mutable_grad();
+      if (each.tensor.numel() > 0) place_of(each.variable).add_(gradient);
+      gradient.reset();
+      module_.has[parameter] = 1;
+    });
+    for (FixedOrderAccumulator& each : gradients) each.push();
+
+    const auto own_reals = reals.next().elements<double>();
+    own_reals[0] = value_of(loss.loss_sum, loss.samples);
+    weigh_buffers(loss.samples, own_reals.data() + 1);
+    reals.push();
+    if (loss.samples > 0 && samples_[static_cast<std::size_t>(rank_)] == 0) note_integers();
+    samples_[static_cast<std::size_t>(rank_)] += loss.samples;
+    for (std::size_t i = 0; i < changed_.size(); ++i) {
+      if (!module_.buffers[i].has_changed()) continue;
+      changed_[i] = 1;
+      module_.buffers[i].restore();
+    }
+  }
+
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(module_.pieces.ranges()[i].gradients);
+  for (std::size_t i = 0; i < module_.trained.size(); ++i) (void)sums.ready(module_.pieces.piece_of(i));
+  Reals sum(static_cast<std::size_t>(1 + module_.reals));
+  reals.finish(numbers(sum));
+  loss_ = sum.front();
+  buffers_.emplace(sum.begin() + 1, sum.end());
+}
+
+MeanLoss Step::run(std::string_view what, const std::function<void(DeclaredSums&)>& compute) {
+  try {
+    context_.declared_step(
+        fmt::format("{} of {}", what, module_.text),
+        [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) { reduce(compute, reductions, covered); },
+        here_);
+  } catch (...) {
+    module_.zero_grad();
+    throw;
+  }
+  if (failures_ > 0) {
+    module_.zero_grad();
+    // Every rank is here, so those that did not fail hear of it before their programs go on.
+    if (failure_) context_.strategy().group().meeting().fail(failure_);
+    context_.strategy().agree(TagKind::merge, here_, "the end of a backward pass");
+  }
+  return {.mean = total_ > 0 ? loss_ / static_cast<double>(total_) : 0, .samples = total_};
+}
+
+void Step::reduce(const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
+                  MeetingPoint::Covered& covered) {
+  Stream& stream = module_.store.stream();
+  const SumList none;
+  const std::vector<GradientBucket> buckets = module_.pieces.buckets(reductions.packing());
+  DeclaredSums sums{reductions, none, stream, buckets, &covered};
+  try {
+    compute(sums);
+    covered.require_no_agreement();
+  } catch (...) {
+    failure_ = std::current_exception();
+    failures_ = 1;
+    sums.make_the_rest();
+  }
+  sums.finish();
+  std::ranges::copy(module_.has, has_.begin());
+  covered.wait_in([&] { all_reduce_totals(reductions); });
+  if (failures_ > 0) return;
+  total_ = std::accumulate(samples_.begin(), samples_.end(), std::int64_t{0});
+  share_buffers(reductions, covered);
+  finish_gradients();
+}
+
+void Step::all_reduce_totals(CrossDeviceOps& reductions) {
+  std::vector<std::int64_t> integers{failures_};
+  for (const auto* each : {&samples_, &has_, &changed_}) integers.insert(integers.end(), each->begin(), each->end());
+  Reals reals{loss_};
+  const std::array views{numbers(integers), numbers(reals)};
+  reductions.all_reduce(ReduceOp::sum, views);
+  failures_ = integers.front();
+  auto at = integers.cbegin() + 1;
+  for (auto* each : {&samples_, &has_, &changed_}) {
+    std::copy_n(at, each->size(), each->begin());
+    at += std::ssize(*each);
+  }
+  loss_ = reals.front();
+}
+
+void Step::weigh_buffers(std::int64_t samples, double* to) const {
+  for (const ModuleBuffer& buffer : module_.buffers) {
+    if (!buffer.is_real()) continue;
+    const at::Tensor weighed = buffer.tensor.to(at::kDouble).mul_(static_cast<double>(samples));
+    to = std::ranges::copy(view_of(weighed).elements<double>(), to).out;
+  }
+}
+
+void Step::note_integers() {
+  auto to = integers_.begin();
+  for (const ModuleBuffer& buffer : module_.buffers) {
+    if (buffer.is_real()) continue;
+    const at::Tensor values = buffer.tensor.to(at::kLong);
+    to = std::ranges::copy(view_of(values).elements<std::int64_t>(), to).out;
+  }
+}
+
+/// All ranks know which buffers have changed on any of them, and how many samples each has.
+void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+  if (std::ranges::none_of(changed_, [](std::int64_t ranks) { return ranks > 0; })) return;
+  const auto first = std::ranges::find_if(samples_, [](std::int64_t samples) { return samples > 0; });
+  const bool is_first = first == samples_.end() ? rank_ == 0 : first - samples_.begin() == rank_;
+  // Without samples anywhere, the first rank's count.
+  const std::int64_t weight = total_ > 0 ? samples_[static_cast<std::size_t>(rank_)] : rank_ == 0 ? 1 : 0;
+  const double total = total_ > 0 ? static_cast<double>(total_) : 1;
+  if (!buffers_ || total_ == 0) {
+    buffers_.emplace(static_cast<std::size_t>(module_.reals));
+    weigh_buffers(weight, buffers_->data());
+  }
+  if (total_ == 0) note_integers();
+  if (!is_first) std::ranges::fill(integers_, 0);
+  const std::array views{numbers(integers_), numbers(*buffers_)};
+  covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, views); });
+
+  const at::NoGradGuard plain;
+  auto integer = integers_.data();
+  auto real = buffers_->data();
+  for (std::size_t i = 0; i < changed_.size(); ++i) {
+    ModuleBuffer& buffer = module_.buffers[i];
+    const auto count = buffer.tensor.numel();
+    const at::Tensor value = buffer.is_real() ? at::from_blob(real, buffer.tensor.sizes(), at::kDouble).div(total)
+                                              : at::from_blob(integer, buffer.tensor.sizes(), at::kLong);
+    (buffer.is_real() ? static_cast<void>(real += count) : static_cast<void>(integer += count));
+    if (changed_[i] > 0) buffer.tensor.copy_(value);
+    buffer.note();
+  }
+}
+
+void Step::finish_gradients() {
+  const at::NoGradGuard plain;
+  if (total_ > 1)
+    for (at::Tensor& range : module_.flat) range.div_(static_cast<double>(total_));
+  for (const std::size_t i : module_.trained) {
+    Parameter& parameter = module_.parameters[i];
+    parameter.tensor.mutable_grad() = total_ > 0 && has_[i] > 0 ? parameter.gradient : at::Tensor{};
+  }
+  for (const auto& [i, earlier] : module_.earlier) {
+    Parameter& parameter = module_.parameters[i];
+    at::Tensor& gradient = parameter.tensor.mutable_grad();
+    gradient.defined() ? parameter.gradient.add_(earlier) : parameter.gradient.copy_(earlier);
+    gradient = parameter.gradient;
+  }
+  module_.earlier.clear();
+  module_.accumulated.reset();
+}
+
+}  // namespace lockstep::libtorch

@@ -1,0 +1,62 @@
+// One step of a replicated module: its gradients, losses and buffers, summed over the ranks.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/input/range.hpp>
+#include <lockstep/reduce/declared_sums.hpp>
+#include <lockstep/reduce/fixed_order.hpp>
+
+#include "torch/replica.hpp"
+
+namespace lockstep::libtorch {
+
+/// Sums of doubles: the loss, and then the floating-point buffers, each times the samples.
+using Reals = std::vector<double>;
+
+class Step {
+ public:
+  Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& here);
+
+  /// Of this rank's batch, and of what it accumulated.
+  MeanLoss of_batch(const at::Tensor& loss_sum, std::int64_t samples);
+
+  /// Of this rank's shards.
+  MeanLoss of_shards(int shards, const std::function<ShardLoss(int)>& compute);
+
+ private:
+  MeanLoss run(std::string_view what, const std::function<void(DeclaredSums&)>& compute);
+  void reduce(const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
+              MeetingPoint::Covered& covered);
+  void compute_shards(Range own, const std::function<ShardLoss(int)>& compute, DeclaredSums& sums);
+  void all_reduce_totals(CrossDeviceOps& reductions);
+  void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
+  void finish_gradients();
+
+  void weigh_buffers(std::int64_t samples, double* to) const;
+  void note_integers();
+
+  ReplicatedModule::Impl& module_;
+  ReplicaContext& context_;
+  Here here_;
+  int rank_;
+
+  // Of this rank, and after `all_reduce_totals` of all.
+  std::int64_t failures_ = 0;
+  std::vector<std::int64_t> samples_;  ///< by rank
+  std::vector<std::int64_t> has_;      ///< by parameter: the number of ranks with a gradient
+  std::vector<std::int64_t> changed_;  ///< by buffer
+  double loss_ = 0;
+
+  std::int64_t total_ = 0;              ///< samples of all ranks
+  std::exception_ptr failure_;          ///< of this rank
+  std::optional<Reals> buffers_;        ///< this rank's, if its shards have added them up
+  std::vector<std::int64_t> integers_;  ///< elements of the other buffers
+};
+
+}  // namespace lockstep::libtorch
