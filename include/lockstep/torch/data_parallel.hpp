@@ -193,8 +193,9 @@ concept TorchModule = std::derived_from<typename detail::ModuleType<T>::type, ::
 ///     torch::optim::AdamW adamw{net.parameters()};
 ///     strategy.run([&](ReplicaContext& context) {
 ///       adamw.zero_grad();
-///       const auto loss = cross_entropy(net->forward(images), labels,
-///       CrossEntropyFuncOptions{}.reduction(torch::kSum)); net.backward(context, loss, labels.size(0)); adamw.step();
+///       const auto sum = CrossEntropyFuncOptions{}.reduction(torch::kSum);
+///       net.backward(context, cross_entropy(net->forward(images), labels, sum), labels.size(0));
+///       adamw.step();
 ///     });
 template <std::derived_from<::torch::nn::Module> M>
 class DataParallel : public ReplicatedModule {
