@@ -46,7 +46,8 @@ bool has_nonzero(const at::Tensor& gradient) {
 std::vector<std::pair<std::string, at::Tensor>> named(const ::torch::OrderedDict<std::string, at::Tensor>& values) {
   std::vector<std::pair<std::string, at::Tensor>> result;
   for (const auto& each : values)
-    if (std::ranges::none_of(result, [&](const auto& other) { return other.second.is_same(each.value()); }))
+    if (each.value().defined() &&
+        std::ranges::none_of(result, [&](const auto& other) { return other.second.is_same(each.value()); }))
       result.emplace_back(each.key(), each.value());
   return result;
 }
@@ -273,21 +274,19 @@ void ReplicatedModule::Impl::on_gradient(std::size_t number) {
   if (gradient.defined()) pass_->take(number);
 }
 
-void ReplicatedModule::Impl::bring_home(std::size_t number) {
+void ReplicatedModule::Impl::bring_home(std::size_t number, double divisor) {
   Parameter& parameter = parameters[number];
   at::Tensor& gradient = parameter.tensor.mutable_grad();
   if (gradient.is_same(parameter.gradient)) return;
   const at::NoGradGuard plain;
   if (gradient.is_sparse()) {
-    parameter.gradient.zero_().add_(gradient);
+    parameter.gradient.zero_().add_(gradient).div_(divisor);
+  } else if (divisor != 1) {
+    at::div_out(parameter.gradient, gradient, at::scalar_tensor(divisor, gradient.options()));
   } else {
     parameter.gradient.copy_(gradient);
   }
   gradient = parameter.gradient;
-}
-
-bool ReplicatedModule::Impl::is_home(std::size_t number) const {
-  return parameters[number].tensor.grad().is_same(parameters[number].gradient);
 }
 
 void ReplicatedModule::Impl::zero_grad() {

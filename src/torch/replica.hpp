@@ -58,11 +58,8 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   void on_gradient(std::size_t number);
 
-  /// Moves `.grad` to the store.
-  void bring_home(std::size_t number);
-
-  /// Whether `.grad` is the store's gradient.
-  bool is_home(std::size_t number) const;
+  /// Moves `.grad` to the store, unless it is there, and divides what it moves.
+  void bring_home(std::size_t number, double divisor = 1);
 
   void zero_grad();
 

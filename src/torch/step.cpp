@@ -9,6 +9,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/shards.hpp>
 
+#include "torch/sync_sums.hpp"
+
 namespace lockstep::libtorch {
 namespace {
 
@@ -44,16 +46,24 @@ Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& 
 MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
   module_.require_loss(loss_sum, samples);
   module_.begin();
-  return run("backward", [&](DeclaredSums& sums) {
+  // One rank knows the number of samples before the sum, and divides each gradient while it moves it.
+  if (samples_.size() == 1 && !module_.accumulated)
+    divided_by_ = static_cast<double>(std::max<std::int64_t>(samples, 1));
+  const SumList on_the_way = sync_sums_of(loss_sum);
+  return run("backward", on_the_way, [&](DeclaredSums& sums) {
     const ReplicatedModule::Impl::Accumulated before = module_.accumulated.value_or(decltype(before){});
     std::vector<std::size_t> piece_of(module_.parameters.size());
     for (std::size_t i = 0; i < module_.trained.size(); ++i) piece_of[module_.trained[i]] = module_.pieces.piece_of(i);
     std::vector<char> sent(module_.parameters.size());
+    OpenSums open{sums};
     module_.run_autograd(loss_sum, samples, [&](std::size_t parameter) {
-      module_.bring_home(parameter);
+      module_.bring_home(parameter, divided_by_.value_or(1));
       module_.has[parameter] = sent[parameter] = 1;
       (void)sums.ready(piece_of[parameter]);
     });
+    // Without samples, or if nothing before a layer has a gradient, autograd does not come there.
+    for (std::size_t i = open.made(); i < on_the_way.counts.size(); ++i)
+      sums.all_reduce(Tensor::zeros(on_the_way.dtype, {on_the_way.counts[i]}).view());
     samples_[static_cast<std::size_t>(rank_)] = before.samples + samples;
     loss_ = before.loss + value_of(loss_sum, samples);
     for (const std::size_t parameter : module_.trained) {
@@ -78,7 +88,7 @@ MeanLoss Step::of_shards(int shards, const std::function<ShardLoss(int)>& comput
           fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected "
                       "f32 or f64",
                       variable.label(), name_of(variable.dtype()))};
-  return run(fmt::format("backward in {} shards", shards),
+  return run(fmt::format("backward in {} shards", shards), {},
              [&](DeclaredSums& sums) { compute_shards(own, compute, sums); });
 }
 
@@ -137,11 +147,16 @@ void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& comput
   buffers_.emplace(sum.begin() + 1, sum.end());
 }
 
-MeanLoss Step::run(std::string_view what, const std::function<void(DeclaredSums&)>& compute) {
+MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
+                   const std::function<void(DeclaredSums&)>& compute) {
+  std::string text = fmt::format("{} of {}", what, module_.text);
+  if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
   try {
     context_.declared_step(
-        fmt::format("{} of {}", what, module_.text),
-        [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) { reduce(compute, reductions, covered); },
+        text,
+        [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+          reduce(on_the_way, compute, reductions, covered);
+        },
         here_);
   } catch (...) {
     module_.zero_grad();
@@ -156,12 +171,11 @@ MeanLoss Step::run(std::string_view what, const std::function<void(DeclaredSums&
   return {.mean = total_ > 0 ? loss_ / static_cast<double>(total_) : 0, .samples = total_};
 }
 
-void Step::reduce(const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
-                  MeetingPoint::Covered& covered) {
+void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
+                  CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
   Stream& stream = module_.store.stream();
-  const SumList none;
   const std::vector<GradientBucket> buckets = module_.pieces.buckets(reductions.packing());
-  DeclaredSums sums{reductions, none, stream, buckets, &covered};
+  DeclaredSums sums{reductions, on_the_way, stream, buckets, &covered};
   try {
     compute(sums);
     covered.require_no_agreement();
@@ -244,7 +258,7 @@ void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& cove
 
 void Step::finish_gradients() {
   const at::NoGradGuard plain;
-  if (total_ > 1)
+  if (total_ > 1 && !divided_by_)
     for (at::Tensor& range : module_.flat) range.div_(static_cast<double>(total_));
   for (const std::size_t i : module_.trained) {
     Parameter& parameter = module_.parameters[i];

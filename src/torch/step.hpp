@@ -30,8 +30,9 @@ class Step {
   MeanLoss of_shards(int shards, const std::function<ShardLoss(int)>& compute);
 
  private:
-  MeanLoss run(std::string_view what, const std::function<void(DeclaredSums&)>& compute);
-  void reduce(const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
+  /// The sums `on_the_way` are those that `compute` makes over the ranks.
+  MeanLoss run(std::string_view what, const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute);
+  void reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
               MeetingPoint::Covered& covered);
   void compute_shards(Range own, const std::function<ShardLoss(int)>& compute, DeclaredSums& sums);
   void all_reduce_totals(CrossDeviceOps& reductions);
@@ -54,6 +55,7 @@ class Step {
   double loss_ = 0;
 
   std::int64_t total_ = 0;              ///< samples of all ranks
+  std::optional<double> divided_by_;    ///< the gradients, before the sum
   std::exception_ptr failure_;          ///< of this rank
   std::optional<Reals> buffers_;        ///< this rank's, if its shards have added them up
   std::vector<std::int64_t> integers_;  ///< elements of the other buffers

@@ -1,16 +1,10 @@
 // Modules of LibTorch as replicas. Inputs differ on every rank; sums are exact.
-#include <torch/autograd.h>
-#include <torch/nn.h>
-#include <torch/optim.h>
+#include "torch_and_catch.hpp"
 
-// Logging of LibTorch's has a macro of this name, as Catch2 has.
-#undef CHECK
 #include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
-
-#include <catch2/catch.hpp>
 
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>

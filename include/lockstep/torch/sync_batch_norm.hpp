@@ -1,0 +1,43 @@
+// Batch norm over the samples of all ranks.
+#pragma once
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/pimpl.h>
+
+#include <lockstep/torch/data_parallel.hpp>
+
+namespace lockstep::libtorch {
+
+/// As torch::nn::BatchNorm1d, 2d and 3d, for x of any number of dimensions from 2 on, but in training mean and variance
+/// are those of the samples of all ranks. Parameters, buffers and options are the same, so weights fit both. Ranks may
+/// have different numbers of samples. One without any runs `forward` on an empty batch, and hands that loss to
+/// `backward` with 0 samples, since the sums need all ranks.
+///
+/// In training on several ranks, `forward` is COLL: two all_reduces, in `Strategy::run` (ContextError elsewhere), and
+/// in the same order on all ranks. Its backward pass adds up without an agreement of its own, as a part of
+/// ReplicatedModule::backward. So it works neither with `accumulate` nor with `backward_shards` (ContextError), where
+/// ranks or shards compute by themselves. In evaluation, `forward` is LOCAL and as in torch.
+class SyncBatchNormImpl : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
+ public:
+  explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options) : NormImplBase{options} {}
+
+  at::Tensor forward(const at::Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+
+ protected:
+  void _check_input_dim(const at::Tensor& x) override;
+};
+
+/// A holder, as torch's modules have one: `SyncBatchNorm norm{64};`.
+class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
+ public:
+  using ::torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;
+  using Impl = SyncBatchNormImpl;
+};
+
+/// LOCAL. The same layers, with a SyncBatchNorm in place of each BatchNorm1d, 2d and 3d, which has its parameters and
+/// buffers. A module that names the type of its batch norm can't be converted: it calls that type's `forward`.
+::torch::nn::Sequential convert_sync_batch_norm(const ::torch::nn::Sequential& layers);
+
+}  // namespace lockstep::libtorch

@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <atomic>
+#include <ostream>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/functional/batchnorm.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/torch/sync_batch_norm.hpp>
+
+#include "strategy/context_stack.hpp"
+#include "torch/replica.hpp"
+#include "torch/sync_sums.hpp"
+
+namespace lockstep::libtorch {
+namespace {
+
+namespace autograd = ::torch::autograd;
+
+thread_local OpenSums* open_sums = nullptr;
+/// Most programs have no layer that adds up over ranks, and their graphs need not be searched.
+std::atomic<bool> has_shared = false;
+
+/// All dimensions but the channels.
+std::vector<std::int64_t> all_but_channels(const at::Tensor& x) {
+  std::vector<std::int64_t> dimensions{0};
+  for (std::int64_t i = 2; i < x.dim(); ++i) dimensions.push_back(i);
+  return dimensions;
+}
+
+/// [channels], for arithmetic with x.
+at::Tensor along(const at::Tensor& values, const at::Tensor& x) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+  shape[1] = values.numel();
+  return values.view(shape).to(x.scalar_type());
+}
+
+/// Normalises x by the mean and the inverse deviation of all ranks, which x contributes to.
+class Normalise final : public autograd::Function<Normalise> {
+ public:
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& mean,
+                            const at::Tensor& inverse, double count, bool shared) {
+    const at::Tensor normal = (x - along(mean, x)) * along(inverse, x);
+    context->save_for_backward({normal, inverse});
+    context->saved_data["count"] = count;
+    context->saved_data["channels"] = mean.numel();
+    context->saved_data["shared"] = shared;
+    return normal;
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context, autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &normal = saved[0], &inverse = saved[1], &gradient = gradients[0];
+    const auto others = all_but_channels(normal);
+    const at::Tensor sums =
+        at::cat({gradient.to(at::kDouble).sum(others), (gradient * normal).to(at::kDouble).sum(others)});
+    if (context->saved_data["shared"].toBool()) {
+      if (!open_sums)
+        throw ContextError{
+            "the backward pass of a SyncBatchNorm adds up over all ranks: expected net.backward(context, "
+            "loss_sum, samples) of its DataParallel"};
+      open_sums->all_reduce(sums);
+    }
+    const auto means = (sums / std::max(context->saved_data["count"].toDouble(), 1.0)).chunk(2);
+    const at::Tensor result =
+        (gradient - along(means[0], gradient) - normal * along(means[1], gradient)) * along(inverse, gradient);
+    return {result, {}, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+SumList sync_sums_of(const at::Tensor& loss_sum) {
+  SumList list{.dtype = DType::f64};
+  if (!has_shared || !loss_sum.defined() || !loss_sum.grad_fn()) return list;
+  std::vector<autograd::Node*> found, left{loss_sum.grad_fn().get()};
+  std::unordered_set<autograd::Node*> seen{left.front()};
+  while (!left.empty()) {
+    autograd::Node* const node = left.back();
+    left.pop_back();
+    if (dynamic_cast<autograd::CppNode<Normalise>*>(node)) found.push_back(node);
+    for (const autograd::Edge& edge : node->next_edges())
+      if (edge.function && seen.insert(edge.function.get()).second) left.push_back(edge.function.get());
+  }
+  // Autograd runs what was computed last first.
+  std::ranges::sort(found, std::ranges::greater{}, [](autograd::Node* node) { return node->sequence_nr(); });
+  for (autograd::Node* const node : found) {
+    auto& saved = static_cast<autograd::CppNode<Normalise>*>(node)->ctx_;
+    if (saved.saved_data["shared"].toBool()) list.counts.push_back(saved.saved_data["channels"].toInt() * 2);
+  }
+  return list;
+}
+
+OpenSums::OpenSums(DeclaredSums& sums) : sums_{sums} {
+  open_sums = this;
+}
+
+OpenSums::~OpenSums() {
+  open_sums = nullptr;
+}
+
+void OpenSums::all_reduce(const at::Tensor& sum) {
+  ++made_;
+  sums_.all_reduce(view_of(sum));
+}
+
+void SyncBatchNormImpl::_check_input_dim(const at::Tensor& x) {
+  if (x.dim() < 2 || x.size(1) != options.num_features())
+    throw InvalidArgument{fmt::format("a SyncBatchNorm of {} features for a tensor of {} dimensions{}",
+                                      options.num_features(), x.dim(),
+                                      x.dim() < 2 ? "" : fmt::format(" and {} features", x.size(1)))};
+}
+
+void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format("lockstep::torch::SyncBatchNorm({}, eps={}, affine={})", options.num_features(), options.eps(),
+                        options.affine());
+}
+
+at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
+  _check_input_dim(x);
+  if (!is_training())
+    return ::torch::batch_norm(x, weight, bias, running_mean, running_var, false, 0, options.eps(), false);
+  const lockstep::detail::Frame* const frame = lockstep::detail::current_frame();
+  const bool shared = frame && frame->strategy().num_replicas_in_sync() > 1;
+  if (shared && !frame->replica) throw ContextError{"the training of a SyncBatchNorm outside Strategy::run"};
+
+  const auto others = all_but_channels(x);
+  const std::int64_t channels = x.size(1);
+  if (shared) has_shared = true;
+  double count = 0;
+  at::Tensor mean, variance;
+  {
+    const at::NoGradGuard plain;
+    const at::Tensor wide = x.to(at::kDouble);
+    // Two passes: squares around a mean that is far from 0 would lose its digits.
+    const auto all_ranks = [&](const at::Tensor& sums) {
+      if (!shared) return sums;
+      const Tensor total = frame->replica->all_reduce(ReduceOp::sum, Tensor::copy_of(view_of(sums)));
+      return at::from_blob(total.view().data(), sums.sizes(), at::kDouble).clone();
+    };
+    const at::Tensor own =
+        at::full({1}, static_cast<double>(x.numel() / std::max<std::int64_t>(channels, 1)), at::kDouble);
+    const at::Tensor sums = all_ranks(at::cat({wide.sum(others), own}));
+    count = sums[channels].item<double>();
+    mean = sums.slice(0, 0, channels) / std::max(count, 1.0);
+    variance = all_ranks((wide - along(mean, wide)).square().sum(others)) / std::max(count, 1.0);
+    if (running_mean.defined() && count > 0) {
+      num_batches_tracked.add_(1);
+      const double share =
+          options.momentum() ? *options.momentum() : 1 / static_cast<double>(num_batches_tracked.item<std::int64_t>());
+      running_mean.mul_(1 - share).add_(mean.to(running_mean.scalar_type()), share);
+      const double unbiased = count / std::max(count - 1, 1.0);
+      running_var.mul_(1 - share).add_((variance * unbiased).to(running_var.scalar_type()), share);
+    }
+  }
+  const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, shared);
+  return weight.defined() ? normal * along(weight, x) + along(bias, x) : normal;
+}
+
+::torch::nn::Sequential convert_sync_batch_norm(const ::torch::nn::Sequential& layers) {
+  ::torch::nn::Sequential converted;
+  const auto names = layers->named_children();
+  std::size_t number = 0;
+  for (const ::torch::nn::AnyModule& layer : std::as_const(*layers)) {
+    const std::string& name = names[number++].key();
+    const auto convert = [&](const auto& norm) {
+      if (!norm) return false;
+      SyncBatchNorm sync{norm->options};
+      const auto take = [](at::Tensor& to, const at::Tensor& from) {
+        if (from.defined()) to.set_data(from.detach());
+      };
+      take(sync->weight, norm->weight);
+      take(sync->bias, norm->bias);
+      take(sync->running_mean, norm->running_mean);
+      take(sync->running_var, norm->running_var);
+      take(sync->num_batches_tracked, norm->num_batches_tracked);
+      converted->push_back(std::string{name}, sync.ptr());
+      return true;
+    };
+    const auto module = layer.ptr();
+    if (!convert(std::dynamic_pointer_cast<::torch::nn::BatchNorm1dImpl>(module)) &&
+        !convert(std::dynamic_pointer_cast<::torch::nn::BatchNorm2dImpl>(module)) &&
+        !convert(std::dynamic_pointer_cast<::torch::nn::BatchNorm3dImpl>(module)))
+      converted->push_back(std::string{name}, ::torch::nn::AnyModule{layer});
+  }
+  return converted;
+}
+
+}  // namespace lockstep::libtorch

@@ -1,0 +1,87 @@
+// Batch norm over the samples of all ranks, against torch's over the whole batch.
+#include "torch_and_catch.hpp"
+
+#include <lockstep/torch/sync_batch_norm.hpp>
+
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+torch::nn::Sequential normalised_layers() {
+  torch::manual_seed(3);
+  torch::nn::Sequential layers{torch::nn::Conv2d{torch::nn::Conv2dOptions{1, 3, 2}}, torch::nn::BatchNorm2d{3},
+                               torch::nn::ReLU{}, torch::nn::Conv2d{torch::nn::Conv2dOptions{3, 2, 2}},
+                               torch::nn::BatchNorm2d{torch::nn::BatchNorm2dOptions{2}.momentum(0.3)}};
+  layers->to(at::kDouble);
+  return layers;
+}
+
+}  // namespace
+
+TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients and its running statistics") {
+  Strategy strategy = runtime().make_strategy();
+  // As many samples as the rank's number, so rank 0 has none if there are others.
+  const auto first = [](int of) { return ranks() == 1 ? 3 * of : of * (of - 1) / 2; };
+  torch::nn::Sequential whole = normalised_layers();
+  auto net = torch::DataParallel{strategy, torch::convert_sync_batch_norm(normalised_layers())};
+  for (int step = 0; step < 2; ++step) {
+    torch::manual_seed(static_cast<std::uint64_t>(step));
+    const at::Tensor x = torch::rand({first(ranks()), 1, 4, 4}, at::kDouble) + 10;
+    const auto part = [&](int of) { return x.slice(0, first(of), first(of + 1)); };
+    strategy.run([&](ReplicaContext& context) {
+      net.zero_grad();
+      const at::Tensor mine = part(rank());
+      at::Tensor y = net->forward(mine);
+      net.backward(context, (y * y * y).sum(), mine.size(0));
+    });
+    whole->zero_grad();
+    const at::Tensor y = whole->forward(x);
+    ((y * y * y).sum() / x.size(0)).backward();
+    CHECK_NOTHROW(strategy.attest());
+    const auto expected = whole->named_parameters();
+    for (const auto& each : net->named_parameters()) {
+      CAPTURE(each.key());
+      CHECK(torch::allclose(each.value().grad(), expected[each.key()].grad(), 1e-9, 1e-11));
+    }
+    const auto buffers = whole->named_buffers();
+    for (const auto& each : net->named_buffers()) {
+      CAPTURE(each.key());
+      CHECK(torch::allclose(each.value(), buffers[each.key()], 1e-12, 1e-14));
+    }
+  }
+  net->eval();
+  whole->eval();
+  const at::Tensor x = torch::rand({1, 1, 4, 4}, at::kDouble);
+  CHECK(torch::allclose(net->forward(x), whole->forward(x), 1e-12, 1e-14));
+}
+
+TEST_CASE("SyncBatchNorm refuses passes of one rank, and one that fails does not keep the others waiting") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, torch::convert_sync_batch_norm(normalised_layers())};
+  const at::Tensor x = torch::rand({2, 1, 4, 4}, at::kDouble) * (1 + rank());
+  strategy.run([&](ReplicaContext& context) {
+    const at::Tensor loss = net->forward(x).sum();
+    CHECK_THAT(message_of<ContextError>([&] { net.accumulate(loss, 2); }),
+               Catch::StartsWith("the backward pass of a SyncBatchNorm adds up over all ranks"));
+    (void)context;
+  });
+  const auto fail = [&] {
+    strategy.run([&](ReplicaContext& context) {
+      const at::Tensor loss = net->forward(x).sum();
+      loss.register_hook([](const at::Tensor&) {
+        if (odd_one()) throw std::runtime_error{"bang"};
+      });
+      net.backward(context, loss, 2);
+    });
+  };
+  if (odd_one()) {
+    CHECK(message_of<std::runtime_error>(fail) == "bang");
+  } else {
+    CHECK_THAT(message_of<PeerError>(fail), Catch::Contains("bang"));
+  }
+  expect_in_step();
+}
