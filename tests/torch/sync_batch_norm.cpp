@@ -1,5 +1,7 @@
 // Batch norm over the samples of all ranks, against torch's over the whole batch.
+// clang-format off: ahead of all that includes Catch2
 #include "torch_and_catch.hpp"
+// clang-format on
 
 #include <lockstep/torch/sync_batch_norm.hpp>
 
