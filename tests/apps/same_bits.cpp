@@ -38,11 +38,14 @@ TEST_CASE("the reference kernels end in the same bytes on 1 and 4 ranks too, in 
       {1, 4}, {"--steps", "10", "--hidden", "30", "--global-batch", "50", "--kernels", "reference", "--dtype", "f64"});
 }
 
-TEST_CASE("threads do not touch the bytes, and nor does loading ahead") {
+TEST_CASE("1 and 2 ranks of two threads end in the same bytes") {
+  // With one thread they may be others: a library may cut a sum into as many as there are threads.
+  check_same_on({1, 2}, {"--steps", "10", "--hidden", "40", "--threads", "2"});
+}
+
+TEST_CASE("loading ahead does not touch the bytes") {
   const Arguments arguments{"--steps", "10", "--hidden", "40"};
-  const std::string digest = train(2, arguments).digest();
-  CHECK(train(2, arguments + Arguments{"--threads", "2"}).digest() == digest);
-  CHECK(train(2, arguments + Arguments{"--prefetch", "3"}).digest() == digest);
+  CHECK(train(2, arguments + Arguments{"--prefetch", "3"}).digest() == train(2, arguments).digest());
 }
 
 TEST_CASE("3 ranks are close to 1 after a few steps") {

@@ -88,9 +88,7 @@ TEST_CASE("in double precision the losses are PyTorch's but for the order of sum
 }
 
 TEST_CASE("in single precision, with the kernels of a usual run, the losses are about as near to them as PyTorch's") {
-  // How far rounding goes in 20 steps is the curve's own: where two of the numbers that are pooled are as good as
-  // equal, a last bit sends the gradient another way. The largest of PyTorch's few runs is not the largest there can
-  // be.
+  // How far rounding goes in 20 steps is the curve's own. The largest of PyTorch's runs is not the largest there is.
   for (const Curve& curve : curves()) {
     INFO(curve.name);
     check_within(4 * curve.rounding, losses_of(2, curve.options), curve.losses);

@@ -37,7 +37,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CURVES = HERE / "curves.json"
 STEPS = 20
-ROUNDED_RUNS = 8
+ROUNDED_RUNS = 100
 
 Weights = dict[str, Tensor]
 
