@@ -7,6 +7,8 @@
 
 #include <catch2/catch.hpp>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
@@ -129,6 +131,15 @@ cudaError_t launch_reduce_add() {
 }  // namespace
 
 // First, because it takes a process that has seen no such failure yet.
+// The first of the process, before any other needs the library.
+TEST_CASE("cuBLASLt is loaded by who uses it, not by every process") {
+  const std::string file = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  const auto is_loaded = [&] { return ::dlopen(file.c_str(), RTLD_LAZY | RTLD_NOLOAD) != nullptr; };
+  CHECK_FALSE(is_loaded());
+  CHECK(ops::cuda::cublas_lt().version() >= 10000 * CUBLAS_VER_MAJOR);
+  CHECK(is_loaded());
+}
+
 TEST_CASE("a process reports a failure of work on the GPU once, however many buffers go after it") {
   const bool thrown_before = GENERATE(false, true);
   test::ChildProcess process{[&] {

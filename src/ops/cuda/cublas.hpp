@@ -1,4 +1,4 @@
-// Checked calls of cuBLASLt, and owners of its handles.
+// cuBLASLt: its functions, checked calls of them, and owners of its handles.
 #pragma once
 
 #include <utility>
@@ -7,12 +7,35 @@
 
 namespace lockstep::ops::cuda {
 
+/// The functions in use. Loading the library takes a process a tenth of a second and 100 MB, so only a process that
+/// multiplies on a GPU does.
+struct CublasLt {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtGetStatusName) status_name;
+  decltype(&cublasLtGetStatusString) status_string;
+  decltype(&cublasLtGetVersion) version;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) matmul_algo_get_heuristic;
+  decltype(&cublasLtMatmulDescCreate) matmul_desc_create;
+  decltype(&cublasLtMatmulDescDestroy) matmul_desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) matmul_desc_set_attribute;
+  decltype(&cublasLtMatmulPreferenceCreate) matmul_preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) matmul_preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) matmul_preference_set_attribute;
+  decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) matrix_layout_destroy;
+};
+
+/// The first call loads the library. DeviceError if it cannot.
+const CublasLt& cublas_lt();
+
 /// DeviceError unless `status` is success. `call` names the function called; the message adds the library's text, the
 /// device and the rank.
 void check_cublas(cublasStatus_t status, const char* call);
 
 /// Owns a handle that `create` or the like made, and destroys it.
-template <class Handle, cublasStatus_t (*destroy)(Handle)>
+template <class Handle, cublasStatus_t (*CublasLt::*destroy)(Handle)>
 class Owned {
  public:
   Owned() = default;
@@ -22,7 +45,7 @@ class Owned {
     return *this;
   }
   ~Owned() {
-    if (handle_) (void)destroy(handle_);
+    if (handle_) (void)(cublas_lt().*destroy)(handle_);
   }
 
   Handle get() const { return handle_; }
@@ -34,9 +57,9 @@ class Owned {
   Handle handle_ = nullptr;
 };
 
-using LibraryHandle = Owned<cublasLtHandle_t, cublasLtDestroy>;
-using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using LibraryHandle = Owned<cublasLtHandle_t, &CublasLt::destroy>;
+using Operation = Owned<cublasLtMatmulDesc_t, &CublasLt::matmul_desc_destroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, &CublasLt::matrix_layout_destroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, &CublasLt::matmul_preference_destroy>;
 
 }  // namespace lockstep::ops::cuda

@@ -36,13 +36,13 @@ cublasOperation_t operation(Transpose transpose) {
 
 template <class Value>
 void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
-  check_cublas(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value),
+  check_cublas(cublas_lt().matmul_desc_set_attribute(operation.get(), attribute, &value, sizeof value),
                "cublasLtMatmulDescSetAttribute");
 }
 
 template <class Value>
 void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
-  check_cublas(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+  check_cublas(cublas_lt().matmul_preference_set_attribute(preference.get(), attribute, &value, sizeof value),
                "cublasLtMatmulPreferenceSetAttribute");
 }
 
@@ -50,7 +50,8 @@ Operation make_operation(DType dtype, const ColumnMajorProduct& product, Epilogu
   Operation made;
   // The default compute types keep full precision; TF32 and the like are separate types.
   const cublasComputeType_t compute_type = dtype == DType::f32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
-  check_cublas(cublasLtMatmulDescCreate(made.to_fill(), compute_type, data_type(dtype)), "cublasLtMatmulDescCreate");
+  check_cublas(cublas_lt().matmul_desc_create(made.to_fill(), compute_type, data_type(dtype)),
+               "cublasLtMatmulDescCreate");
   set(made, CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_first));
   set(made, CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_second));
   switch (epilogue) {
@@ -63,15 +64,16 @@ Operation make_operation(DType dtype, const ColumnMajorProduct& product, Epilogu
 
 Layout make_layout(DType dtype, const ColumnMajor& matrix) {
   Layout made;
-  check_cublas(cublasLtMatrixLayoutCreate(made.to_fill(), data_type(dtype), static_cast<std::uint64_t>(matrix.rows),
-                                          static_cast<std::uint64_t>(matrix.columns), matrix.leading),
-               "cublasLtMatrixLayoutCreate");
+  check_cublas(
+      cublas_lt().matrix_layout_create(made.to_fill(), data_type(dtype), static_cast<std::uint64_t>(matrix.rows),
+                                       static_cast<std::uint64_t>(matrix.columns), matrix.leading),
+      "cublasLtMatrixLayoutCreate");
   return made;
 }
 
 Preference make_preference() {
   Preference made;
-  check_cublas(cublasLtMatmulPreferenceCreate(made.to_fill()), "cublasLtMatmulPreferenceCreate");
+  check_cublas(cublas_lt().matmul_preference_create(made.to_fill()), "cublasLtMatmulPreferenceCreate");
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
   // A sum that is split among blocks may be completed by a second step, from parts in the workspace, in one order. In
   // place, the blocks add their parts to the output one at a time, in an order that is not specified
@@ -121,16 +123,8 @@ bool all_nan(const TensorView& view, Stream& stream) {
 
 }  // namespace
 
-void check_cublas(cublasStatus_t status, const char* call) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  // The library answers to a late failure with a status of its own.
-  check_cuda(lockstep::detail::late_failure(), call);
-  throw DeviceError{fmt::format("{} failed{}: {} ({})", call, lockstep::detail::device_and_rank(),
-                                cublasLtGetStatusString(status), cublasLtGetStatusName(status))};
-}
-
 std::string library_version() {
-  const std::size_t version = cublasLtGetVersion();
+  const std::size_t version = cublas_lt().version();
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
@@ -143,7 +137,7 @@ bool Products::Key::operator<(const Key& other) const {
 
 Products::Products(Stream& stream) : stream_{stream} {
   native(stream_);  // the library's handle belongs to the GPU that is current
-  check_cublas(cublasLtCreate(library_.to_fill()), "cublasLtCreate");
+  check_cublas(cublas_lt().create(library_.to_fill()), "cublasLtCreate");
   workspace_ = stream_.allocate(workspace_bytes);
 }
 
@@ -192,7 +186,7 @@ std::optional<Products::Plan> Products::make_plan(const Key& key) const {
 
   std::array<cublasLtMatmulHeuristicResult_t, 4> best{};
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+  const cublasStatus_t status = cublas_lt().matmul_algo_get_heuristic(
       library_.get(), plan.operation.get(), plan.first.get(), plan.second.get(), plan.result.get(), plan.result.get(),
       make_preference().get(), static_cast<int>(best.size()), best.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
@@ -228,9 +222,9 @@ void Products::run(const Plan& plan, const void* first, const void* second, cons
   const void* const one = f32 ? static_cast<const void*>(&one_f32) : &one_f64;
   const void* const zero = f32 ? static_cast<const void*>(&zero_f32) : &zero_f64;
   // Multiplied by zero, the old content of the result is not read.
-  check_cublas(cublasLtMatmul(library_.get(), plan.operation.get(), one, first, plan.first.get(), second,
-                              plan.second.get(), zero, result, plan.result.get(), result, plan.result.get(),
-                              &plan.algorithm, workspace_.data(), workspace_.bytes(), native(stream_)),
+  check_cublas(cublas_lt().matmul(library_.get(), plan.operation.get(), one, first, plan.first.get(), second,
+                                  plan.second.get(), zero, result, plan.result.get(), result, plan.result.get(),
+                                  &plan.algorithm, workspace_.data(), workspace_.bytes(), native(stream_)),
                "cublasLtMatmul");
 }
 

@@ -1,0 +1,63 @@
+#include "ops/cuda/cublas.hpp"
+
+#include <string>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "device/cuda/native.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+[[noreturn]] void fail_to_load(const std::string& what) {
+  const char* const why = ::dlerror();
+  throw DeviceError{
+      fmt::format("cannot load {}, which multiplies on a GPU: {}", what, why ? why : "it has no address")};
+}
+
+CublasLt load() {
+  const std::string file = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) fail_to_load(file);
+  CublasLt functions = {};
+  const auto find = [&]<class Function>(const char* name, Function& function) {
+    function = reinterpret_cast<Function>(::dlsym(library, name));
+    if (!function) fail_to_load(fmt::format("{} of {}", name, file));
+  };
+  find("cublasLtCreate", functions.create);
+  find("cublasLtDestroy", functions.destroy);
+  find("cublasLtGetStatusName", functions.status_name);
+  find("cublasLtGetStatusString", functions.status_string);
+  find("cublasLtGetVersion", functions.version);
+  find("cublasLtMatmul", functions.matmul);
+  find("cublasLtMatmulAlgoGetHeuristic", functions.matmul_algo_get_heuristic);
+  find("cublasLtMatmulDescCreate", functions.matmul_desc_create);
+  find("cublasLtMatmulDescDestroy", functions.matmul_desc_destroy);
+  find("cublasLtMatmulDescSetAttribute", functions.matmul_desc_set_attribute);
+  find("cublasLtMatmulPreferenceCreate", functions.matmul_preference_create);
+  find("cublasLtMatmulPreferenceDestroy", functions.matmul_preference_destroy);
+  find("cublasLtMatmulPreferenceSetAttribute", functions.matmul_preference_set_attribute);
+  find("cublasLtMatrixLayoutCreate", functions.matrix_layout_create);
+  find("cublasLtMatrixLayoutDestroy", functions.matrix_layout_destroy);
+  return functions;
+}
+
+}  // namespace
+
+const CublasLt& cublas_lt() {
+  static const CublasLt functions = load();
+  return functions;
+}
+
+void check_cublas(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  // The library answers to a late failure with a status of its own.
+  lockstep::detail::check_cuda(lockstep::detail::late_failure(), call);
+  throw DeviceError{fmt::format("{} failed{}: {} ({})", call, lockstep::detail::device_and_rank(),
+                                cublas_lt().status_string(status), cublas_lt().status_name(status))};
+}
+
+}  // namespace lockstep::ops::cuda
