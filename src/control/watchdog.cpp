@@ -82,6 +82,8 @@ class Watchdog::Thread {
   static constexpr Seconds node_spread{0.6};
   // How long each node with lower ranks alive has to report first.
   static constexpr Seconds turn{0.5};
+  // A rank that waits in an earlier meeting waits for somebody else. How much longer the others have to find whom.
+  static constexpr Seconds for_another_cause{1};
   // Neighbours beat every tick, but not at the same moment, and a busy machine delays threads.
   static constexpr std::uint64_t ticks_of_a_silent_carrier = 4;
 
@@ -252,7 +254,9 @@ class Watchdog::Thread {
     if (peer.silent_ticks >= stall_ticks_) return stopped_or_out_of_reach(row, seen);
     // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
     const bool runs = heard && peer.silent_ticks == 0;
-    if (runs && waited_ticks_ >= stall_ticks_ && seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
+    const std::uint64_t more = seen.phase == Phase::meeting ? ticks_in(for_another_cause) : 0;
+    if (runs && waited_ticks_ >= stall_ticks_ && waited_ticks_ - stall_ticks_ >= more &&
+        seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
       return Finding{late_sentence(name(row), table_.read(table_.row()).last, options_.stall_timeout.count(), seen),
                      ExitCode::stall};
     return std::nullopt;

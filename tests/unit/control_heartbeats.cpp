@@ -212,6 +212,23 @@ TEST_CASE("a rank of another node that beats but stays out of a meeting is late"
                                "for 0.6 s; it runs, and was before the first step, computing"));
 }
 
+TEST_CASE("a rank that has not left an earlier meeting is not called late for a host that is out of reach") {
+  Ranks ranks{{0, 1, 2}};
+  for (const int other : {1, 2}) {
+    ranks.table(other).enter_meeting(1, merge_tag());
+    REQUIRE(ranks.hears(0, other));
+  }
+  WatchedRank watched{ranks, 0.6};
+  ranks.table(0).enter_meeting(2, merge_tag());
+  // Rank 2 falls silent after that, so rank 1 has been waited for longer.
+  REQUIRE(ranks.hears(0, 2));
+  REQUIRE(eventually([&] {
+    ranks.beat(1);
+    return watched.ends() > 0;
+  }));
+  CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 2 cannot be reached"));
+}
+
 TEST_CASE("a meeting to which all have come and which does not end is the network's fault") {
   Ranks ranks{{0, 1}};
   ranks.table(1).enter_meeting(1, merge_tag());
