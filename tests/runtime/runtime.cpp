@@ -10,10 +10,11 @@ using namespace lockstep::test;
 
 namespace {
 
-Outcome exits(int ranks, const std::string& mode, int culprit) {
-  const Outcome outcome =
-      run_command({"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_EXITS"), mode, std::to_string(culprit)},
-                  {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
+Outcome exits(int ranks, const std::string& mode, int culprit, const std::vector<std::string>& mpirun_options = {}) {
+  std::vector<std::string> command{"mpirun", "-n", std::to_string(ranks)};
+  command.insert(command.end(), mpirun_options.begin(), mpirun_options.end());
+  command.insert(command.end(), {std::getenv("LOCKSTEP_EXITS"), mode, std::to_string(culprit)});
+  const Outcome outcome = run_command(command, {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
   INFO(outcome.err);
   CHECK_FALSE(outcome.timed_out);
   CHECK(processes_left(outcome.marker).empty());
@@ -50,6 +51,11 @@ TEST_CASE("an exception that nothing catches ends the job with its rank's name, 
       CHECK_THAT(reason(outcome), Catch::Contains(" step ") && Catch::Contains(", computing (exits.cpp:"));
     }
   }
+}
+
+TEST_CASE("with mpirun -q the sentence is the last line") {
+  const Outcome outcome = exits(2, "uncaught-in-step", 1, {"-q"});
+  CHECK(outcome.err.ends_with(reason(outcome) + "\n"));
 }
 
 TEST_CASE("an exception that main catches outside of the runtime still names its rank") {
