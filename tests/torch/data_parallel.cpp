@@ -1,9 +1,9 @@
-// Modules of LibTorch as replicas. Inputs differ on every rank; sums are exact.
+// Modules of LibTorch as replicas: parameters and gradients. Inputs differ on every rank; sums are exact.
 // clang-format off: ahead of all that includes Catch2
 #include "torch_and_catch.hpp"
 // clang-format on
 
-#include <filesystem>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,52 +12,16 @@
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "support/ranks.hpp"
+#include "torch_modules.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
 
 namespace {
 
-using Values = std::vector<double>;
-
-Values values_of(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous();
-  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
-}
-
-at::Tensor weights(const Values& values) {
-  return torch::tensor(values, at::kDouble);
-}
-
-/// y = w x, for x of two numbers: the gradient of a sum of losses y is the sum of x.
-struct Plane : torch::nn::Module {
-  at::Tensor w = register_parameter("w", weights({1.0 + rank(), 2.0}));
-  at::Tensor forward(const at::Tensor& x) { return (x * w).sum(); }
-};
-
-/// One with several parameters, of which a call uses those that it names.
-struct Parts : torch::nn::Module {
-  explicit Parts(const std::vector<std::string>& names) {
-    for (const std::string& name : names) register_parameter(name, weights({1, 1}));
-  }
-  at::Tensor of(const std::string& name) { return named_parameters()[name]; }
-  at::Tensor forward(const std::string& used, double x) {
-    at::Tensor sum = torch::zeros({}, at::kDouble);
-    for (const char name : used) sum = sum + (of({name}) * x).sum();
-    return sum;
-  }
-  at::Tensor gradient(const std::string& name) { return of(name).grad(); }
-};
-
 /// As many samples as the rank's number, each (rank, 10 rank): rank 0 has none.
 at::Tensor samples_of_rank(int own) {
   return torch::tensor({1.0 * own, 10.0 * own}, at::kDouble).repeat({own, 1});
-}
-
-int sum_to(int last, int power) {
-  int sum = 0;
-  for (int i = 0; i <= last; ++i) sum += power == 1 ? i : i * i;
-  return sum;
 }
 
 }  // namespace
@@ -201,71 +165,6 @@ TEST_CASE("buckets travel in the order of memory, whatever autograd's order") {
   });
 }
 
-namespace {
-
-enum class Fault { in_forward, in_tensor_hook, in_parameter_hook, in_agreement };
-
-}  // namespace
-
-TEST_CASE("a throw anywhere on one rank is a PeerError on the others, in the same step, and nothing has changed") {
-  if (ranks() == 1) return;
-  Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a", "b"}}};
-  Fault fault{};
-  bool armed = false;
-  net->of("b").register_hook([&](const at::Tensor&) {
-    if (armed && fault == Fault::in_parameter_hook) throw std::runtime_error{"bang"};
-  });
-  for (const Fault kind : {Fault::in_forward, Fault::in_tensor_hook, Fault::in_parameter_hook, Fault::in_agreement}) {
-    CAPTURE(static_cast<int>(kind));
-    fault = kind;
-    armed = odd_one();
-    bool returned = false;
-    const auto step = [&] {
-      strategy.run([&](ReplicaContext& context) {
-        at::Tensor loss = net->forward("ab", 2);
-        if (armed && kind == Fault::in_forward) throw std::runtime_error{"bang"};
-        loss.register_hook([&](const at::Tensor&) {
-          if (armed && kind == Fault::in_tensor_hook) throw std::runtime_error{"bang"};
-          if (armed && kind == Fault::in_agreement) (void)context.all_reduce(ReduceOp::sum, 1);
-        });
-        net.backward(context, loss, 1);
-        returned = true;
-      });
-    };
-    const std::string words = kind == Fault::in_agreement ? "the middle of a computation" : "bang";
-    if (odd_one() && kind == Fault::in_agreement) {
-      CHECK_THAT(message_of<ContextError>(step), Catch::Contains(words));
-    } else if (odd_one()) {
-      CHECK(message_of<std::runtime_error>(step) == words);
-    } else {
-      CHECK_THAT(message_of<PeerError>(step), Catch::Contains(words));
-    }
-    CHECK_FALSE(returned);
-    CHECK_FALSE(net->gradient("a").defined());
-    CHECK(values_of(net->of("a")) == Values{1, 1});
-    armed = false;
-    net.zero_grad();
-    strategy.run([&](ReplicaContext& context) { net.backward(context, net->forward("ab", 4), 2); });
-    CHECK(values_of(net->gradient("b")) == Values{2, 2});
-  }
-  expect_in_step();
-}
-
-TEST_CASE("an error of torch's in forward is one line on the other ranks, without its call stack") {
-  if (ranks() == 1) return;
-  Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Plane{}};
-  const auto step = [&] {
-    strategy.run([&](ReplicaContext& context) {
-      net.backward(context, net->forward(torch::ones({odd_one() ? 3 : 2}, at::kDouble)), 1);
-    });
-  };
-  const std::string words = odd_one() ? message_of<c10::Error>(step) : message_of<PeerError>(step);
-  CHECK_THAT(words, Catch::Contains("The size of tensor a (3) must match the size of tensor b (2)"));
-  if (!odd_one()) CHECK_THAT(words, !Catch::Contains("Exception raised"));
-}
-
 TEST_CASE("frozen parameters have no gradient, and all ranks freeze the same") {
   Strategy strategy = runtime().make_strategy();
   auto net = torch::DataParallel{strategy, Parts{{"a", "b"}}};
@@ -323,33 +222,6 @@ TEST_CASE("of two modules in one loss, backward computes the gradients of its ow
   CHECK(values_of(second->w.grad()) == Values{x, x});
 }
 
-TEST_CASE("what would make the replicas differ is refused in one sentence") {
-  Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Plane{}};
-  const at::Tensor x = torch::ones({2}, at::kDouble);
-  CHECK_THAT(message_of<ContextError>([&] { net->forward(x).backward(); }),
-             Catch::Contains("the gradient of parameter 'w' was computed by a backward pass of this rank alone"));
-  CHECK_FALSE(net->w.grad().defined());
-  CHECK(torch::autograd::grad({net->forward(x)}, {net->w}).size() == 1);
-
-  const auto refused = [&](const at::Tensor& loss, std::int64_t samples) {
-    return message_of<InvalidArgument>([&] { net.accumulate(loss, samples); });
-  };
-  CHECK(refused(net->forward(x), -1) == "a loss of -1 samples; expected 0 or more");
-  CHECK(refused({}, 1) == "an undefined loss of 1 samples");
-  CHECK_THAT(refused(x * net->w, 2), Catch::StartsWith("a loss of 2 elements of Double; expected one real number"));
-  net->to(at::kFloat);
-  CHECK_THAT(refused(net->forward(x), 1), Catch::StartsWith("parameter 'w' has other memory than the strategy's"));
-
-  struct Complex : torch::nn::Module {
-    Complex() { register_parameter("phase", torch::zeros({2}, at::kComplexFloat)); }
-  };
-  CHECK(message_of<InvalidArgument>([&] {
-          torch::DataParallel{strategy, Complex{}};
-        }) == "parameter 'phase' is ComplexFloat; expected f32, f64, f16 or bf16, such as its view_as_real");
-  expect_in_step();
-}
-
 TEST_CASE("the module lives on without its replicas") {
   auto module = std::make_shared<Plane>();
   {
@@ -359,194 +231,4 @@ TEST_CASE("the module lives on without its replicas") {
   module->forward(torch::ones({2}, at::kDouble)).backward();
   CHECK(values_of(module->w) == Values{1, 2});
   CHECK(values_of(module->w.grad()) == Values{1, 1});
-}
-
-namespace {
-
-/// A running sum, a counter and a constant.
-struct Running : torch::nn::Module {
-  at::Tensor w = register_parameter("w", weights({1}));
-  at::Tensor sum = register_buffer("sum", weights({1, 1}));
-  at::Tensor count = register_buffer("count", torch::tensor({7}, at::kLong));
-  at::Tensor mask = register_buffer("mask", torch::tensor({true, false}));
-  at::Tensor forward(double x) {
-    sum.add_(x);
-    count.add_(1);
-    return w.sum() * x;
-  }
-};
-
-}  // namespace
-
-TEST_CASE("real buffers become the mean by samples, and others those of the first rank that has some") {
-  Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Running{}};
-  for (int step = 0; step < 2; ++step) {
-    strategy.run([&](ReplicaContext& context) {
-      // Rank 0 has no samples if there are others, but counts.
-      const std::int64_t samples = ranks() == 1 ? 1 : rank();
-      if (rank() == 0 && ranks() > 1) net->count.add_(100);
-      net.backward(context, samples > 0 ? net->forward(3.0 * samples) : at::Tensor{}, samples);
-    });
-    CHECK_NOTHROW(strategy.attest());
-  }
-  const double mean = ranks() == 1 ? 3 : 3.0 * sum_to(last(), 2) / sum_to(last(), 1);
-  CHECK(values_of(net->sum)[0] == Approx(1 + 2 * mean).epsilon(1e-15));  // each mean is rounded
-  CHECK(values_of(net->count) == Values{9});
-  CHECK(values_of(net->mask) == Values{1, 0});
-}
-
-namespace {
-
-/// A residual network with batch norm and dropout, of which a shard may skip a branch.
-struct Residual : torch::nn::Module {
-  Residual() {
-    torch::manual_seed(1);
-    first = register_module("first", torch::nn::Conv2d{torch::nn::Conv2dOptions{1, 4, 3}.padding(1)});
-    norm = register_module("norm", torch::nn::BatchNorm2d{4});
-    branch = register_module("branch", torch::nn::Conv2d{torch::nn::Conv2dOptions{4, 4, 3}.padding(1)});
-    last = register_module("last", torch::nn::Linear{4, 3});
-  }
-  at::Tensor forward(const at::Tensor& images, bool with_branch) {
-    at::Tensor x = torch::relu(norm(first(images)));
-    if (with_branch) x = x + torch::relu(branch(x));
-    return last(torch::dropout(x.mean({2, 3}), 0.25, is_training()));
-  }
-  torch::nn::Conv2d first{nullptr}, branch{nullptr};
-  torch::nn::BatchNorm2d norm{nullptr};
-  torch::nn::Linear last{nullptr};
-};
-
-/// What three steps of 26 images in eight shards end in.
-std::string train_in_shards(Strategy& strategy) {
-  torch::set_num_threads(1);
-  auto net = torch::DataParallel{strategy, Residual{}};
-  torch::optim::AdamW adamw{net.parameters(), torch::optim::AdamWOptions{0.05}};
-  std::string losses;
-  for (int step = 0; step < 3; ++step)
-    strategy.run([&](ReplicaContext& context) {
-      adamw.zero_grad();
-      const torch::MeanLoss loss = net.backward_shards(context, 8, [&](int shard) {
-        const Range rows = shard_range(26, 8, shard);
-        torch::manual_seed(static_cast<std::uint64_t>(100 * step + shard));
-        const at::Tensor images = torch::rand({rows.size(), 1, 5, 5}), labels = torch::randint(3, {rows.size()});
-        return torch::ShardLoss{torch::nll_loss(torch::log_softmax(net->forward(images, shard % 3 == 0), 1), labels, {},
-                                                at::Reduction::Sum),
-                                rows.size()};
-      });
-      CHECK(loss.samples == 26);
-      losses += std::to_string(loss.mean) + " ";
-      adamw.step();
-    });
-  std::vector<Variable> all;
-  for (const auto& state : strategy.store().variables()) all.push_back(MirroredVariable{state});
-  return losses + to_hex(weights_digest(all));
-}
-
-}  // namespace
-
-TEST_CASE("a step in shards ends in the same bytes on one rank and on this many") {
-  Strategy strategy = runtime().make_strategy();
-  if (ranks() == 3) {
-    CHECK_THROWS_AS(train_in_shards(strategy), InvalidArgument);
-    return;
-  }
-  std::string alone;
-  sim::run({.ranks = 1}, [&](Strategy& one, int) { alone = train_in_shards(one); });
-  CHECK(train_in_shards(strategy) == alone);
-  CHECK_NOTHROW(strategy.attest());
-}
-
-TEST_CASE("shards refuse what cannot keep their bits, and a failure in one reaches all ranks") {
-  Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a"}}};
-  const auto step = [&](int thrower) {
-    strategy.run([&](ReplicaContext& context) {
-      net.backward_shards(context, 12, [&](int shard) -> torch::ShardLoss {
-        if (shard == thrower) throw std::runtime_error{"bang"};
-        return {net->forward("a", shard), 1};
-      });
-    });
-  };
-  if (odd_one()) {
-    CHECK(message_of<std::runtime_error>([&] { step(11); }) == "bang");
-  } else {
-    CHECK_THAT(message_of<PeerError>([&] { step(11); }), Catch::Contains("bang"));
-  }
-  net.zero_grad();
-  step(-1);
-  CHECK(values_of(net->gradient("a")) == Values{5.5, 5.5});
-  net.zero_grad();
-  net.accumulate(net->forward("a", 1), 1);
-  CHECK_THAT(message_of<InvalidArgument>([&] { step(-1); }), Catch::StartsWith("shards after a pass"));
-}
-
-TEST_CASE("the norm is clipped alike, and an optimizer of lockstep leaves alone what nobody used") {
-  Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a", "b", "c"}}};
-  auto sgd = net.optimizer(SgdOptions{.learning_rate = 1, .momentum = 0.5});
-  const auto step = [&](const std::string& used) {
-    strategy.run([&](ReplicaContext& context) {
-      sgd.zero_grad();
-      net.backward(context, net->forward(used, 2.0 * (rank() + 1)), rank() + 1);
-      if (used == "ab") {
-        CHECK(net.clip_norm(2) == 4);  // four elements of 2
-        CHECK(net.clip_norm(2) == 2);
-        CHECK(values_of(net->gradient("a")) == Values{1, 1});
-      }
-      sgd.step(context);
-    });
-  };
-  step("ab");
-  CHECK(values_of(net->of("a")) == Values{0, 0});
-  step("a");
-  CHECK(values_of(net->of("a")) == Values{-2.5, -2.5});
-  CHECK(values_of(net->of("b")) == Values{0, 0});  // its momentum waits
-  CHECK(values_of(net->of("c")) == Values{1, 1});
-  CHECK(sgd.rules().steps(strategy) == 2);
-  CHECK_NOTHROW(strategy.attest());
-}
-
-TEST_CASE("checkpoints and weights have torch's names, and restore parameters, buffers and optimizer state in place") {
-  const std::string folder = runtime()
-                                 .strategy()
-                                 .broadcast_object([] {
-                                   std::string name =
-                                       (std::filesystem::temp_directory_path() / "torch.XXXXXX").string();
-                                   if (!::mkdtemp(name.data())) throw std::runtime_error{"no folder"};
-                                   return name;
-                                 })
-                                 .value();
-  const auto train = [&](Strategy& strategy, auto& net, auto& adamw) {
-    strategy.run([&](ReplicaContext& context) {
-      adamw.zero_grad();
-      net.backward(context, net->forward(rank() + 1), 1);
-      adamw.step(context);
-    });
-  };
-  const AdamWOptions options{.learning_rate = 0.5};
-  Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Running{}};
-  auto adamw = net.optimizer(options);
-  train(strategy, net, adamw);
-  save_checkpoint(strategy, folder + "/checkpoint");
-  save_weights(strategy, folder + "/weights");
-  train(strategy, net, adamw);
-
-  Strategy other = runtime().make_strategy();
-  auto again = torch::DataParallel{other, Running{}};
-  auto resumed = again.optimizer(options);
-  load_weights(other, folder + "/weights");
-  CHECK(values_of(again->count) == Values{8});
-  restore_checkpoint(other, folder + "/checkpoint");
-  train(other, again, resumed);
-  CHECK(values_of(again->w) == values_of(net->w));
-  CHECK(values_of(again->sum) == values_of(net->sum));
-
-  if (!runtime().is_chief()) again->w.data().fill_(5);
-  if (ranks() > 1) CHECK_THROWS_AS(other.attest(), DriftError);
-  other.rebroadcast();
-  CHECK(values_of(again->w) == values_of(net->w));
-  runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{0});
-  if (runtime().is_chief()) std::filesystem::remove_all(folder);
 }

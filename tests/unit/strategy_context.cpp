@@ -2,12 +2,9 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <tuple>
-#include <type_traits>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -19,21 +16,13 @@
 
 using namespace lockstep;
 using lockstep::test::make;
+using lockstep::test::Pairs;
+using lockstep::test::TwoStrategies;
 
 namespace {
 
 constexpr const char* wrong_context =
     "Method requires being in cross-replica context, use replica_context()->merge_call()";
-
-struct ContextFixture {
-  std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
-  Strategy other{*group};
-
-  std::uint64_t meetings() const { return group->meeting().meetings(); }
-};
-
-using Pairs = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
 
 /// Every method that needs cross-replica context, as `strategy`'s.
 std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& strategy,
@@ -92,7 +81,7 @@ TEST_CASE("outside of everything there is the default strategy: one replica, no 
 }
 
 TEST_CASE("contexts and the default strategy are a thread's own", "[A-3]") {
-  ContextFixture f;
+  TwoStrategies f;
   const Scope scope = f.strategy.scope();
   const Strategy* const here = &Strategy::current();
   bool has = true;
@@ -108,7 +97,7 @@ TEST_CASE("contexts and the default strategy are a thread's own", "[A-3]") {
 
 TEST_CASE("a scope makes its strategy current, in cross-replica context, until it goes",
           "[A-1][A-10][A-20][A-22][A-23]") {
-  ContextFixture f;
+  TwoStrategies f;
   const auto before = f.meetings();
   {
     const Scope scope = f.strategy.scope();
@@ -133,7 +122,7 @@ TEST_CASE("a scope makes its strategy current, in cross-replica context, until i
 
 TEST_CASE("run is replica context, a merge function cross-replica context, and both end as they began",
           "[A-1][A-13][A-14][A-15][A-58][A-68][A-70][A-76][B-23][B-25]") {
-  ContextFixture f;
+  TwoStrategies f;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK(has_strategy());
     CHECK_FALSE(in_cross_replica_context());
@@ -170,7 +159,7 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
 }
 
 TEST_CASE("a context that was kept after its run is refused") {
-  ContextFixture f;
+  TwoStrategies f;
   ReplicaContext* kept = nullptr;
   f.strategy.run([&](ReplicaContext& context) { kept = &context; });
   // Only its address is looked at.
@@ -180,7 +169,7 @@ TEST_CASE("a context that was kept after its run is refused") {
 }
 
 TEST_CASE("an exception leaves every context on its way, and is the one that was thrown", "[A-3][B-47]") {
-  ContextFixture f;
+  TwoStrategies f;
   const auto step = [&] {
     f.strategy.run([&](ReplicaContext& context) {
       context.merge_call([&](Strategy& merged) {
@@ -196,7 +185,7 @@ TEST_CASE("an exception leaves every context on its way, and is the one that was
 }
 
 TEST_CASE("contexts are left in the reverse of the order they were entered in, also on an exception's way", "[A-21]") {
-  ContextFixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   const auto where = [&] {
@@ -250,7 +239,7 @@ TEST_CASE("contexts are left in the reverse of the order they were entered in, a
 }
 
 TEST_CASE("an exception that replica code catches in a merge function's stead costs nothing more") {
-  ContextFixture f;
+  TwoStrategies f;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK_THROWS_WITH(context.merge_call([](Strategy&) { throw std::runtime_error{"merge"}; }), "merge");
     CHECK(replica_context() == &context);
@@ -260,7 +249,7 @@ TEST_CASE("an exception that replica code catches in a merge function's stead co
 
 TEST_CASE("methods for cross-replica context refuse replica context, before any agreement",
           "[A-12][A-18][A-24][K-21]") {
-  ContextFixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   f.strategy.run([&](ReplicaContext&) {
@@ -280,7 +269,7 @@ TEST_CASE("methods for cross-replica context refuse replica context, before any 
 }
 
 TEST_CASE("methods of one strategy refuse another's context, before any agreement", "[A-10][A-24]") {
-  ContextFixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   const auto refused = [&] {
@@ -306,7 +295,7 @@ TEST_CASE("methods of one strategy refuse another's context, before any agreemen
 
 TEST_CASE("the same methods work in a scope, in a merge function, in update context, and outside of everything",
           "[A-8][A-9][A-18]") {
-  ContextFixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   const auto allowed = [&] {
@@ -325,7 +314,7 @@ TEST_CASE("the same methods work in a scope, in a merge function, in update cont
 }
 
 TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
-  ContextFixture f;
+  TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
   const int result = f.strategy.extended().update(
@@ -346,125 +335,9 @@ TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
   CHECK_FALSE(has_strategy());
 }
 
-TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A-36][B-20]") {
-  ContextFixture f;
-  const Mirrored<double> alike = f.strategy.same_on_all(2.5);
-  const auto result = f.strategy.run(
-      [](ReplicaContext& context, int component, double same, const std::string& plain, std::vector<int> nest) {
-        const int unwrapped = context.merge_call(
-            [](Strategy& strategy, PerReplica<int> value) {
-              return strategy.extended().reduce_to(ReduceOp::sum, value);
-            },
-            args(component));
-        const int own = context.merge_call([](Strategy&, PerReplica<int> value) { return value; }, args(unwrapped));
-        const std::tuple<int, std::vector<double>> nested = context.merge_call(
-            [](Strategy&, PerReplica<int> a, std::vector<PerReplica<double>> b) {
-              return std::tuple{a, b};
-            },
-            args(own, std::vector<double>{same}));
-        const std::unique_ptr<int> moved = context.merge_call([](Strategy&) { return std::make_unique<int>(4); });
-        context.merge_call([](Strategy&) {});
-        return std::tuple{std::get<0>(nested), std::get<1>(nested).at(0), plain, nest.at(0), *moved};
-      },
-      PerReplica<int>{3}, alike, std::string{"text"}, std::vector<PerReplica<int>>{PerReplica<int>{9}});
-  CHECK(result.local() == std::tuple{3, 2.5, std::string{"text"}, 9, 4});
-  CHECK(f.strategy.local_results(result).size() == 1);
-  static_assert(std::is_same_v<decltype(f.strategy.run([](ReplicaContext&) {})), PerReplica<void>>);
-}
-
-TEST_CASE("on one replica the values that a merge function gets are the ones it was given, and variables themselves",
-          "[B-34]") {
-  ContextFixture f;
-  const MirroredVariable variable = make(f.strategy, "w");
-  f.strategy.seal();
-  const std::byte* const component = variable.local().data();
-  const Tensor tensor = Tensor::from({1.f, 2.f}, {2});
-  const std::byte* const elements = tensor.view().data();
-  const Tensor returned =
-      f.strategy
-          .run([&](ReplicaContext& context) {
-            return context.merge_call(
-                [&](Strategy&, const PerReplica<Tensor>& plain, const std::map<std::string, PerReplica<Tensor>>& nest,
-                    const MirroredVariable& handle, const std::vector<MirroredVariable>& handles) {
-                  CHECK(plain.local().view().data() == elements);
-                  CHECK(nest.at("a").local().view().data() == elements);
-                  CHECK(handle.local().data() == component);
-                  CHECK(handles.at(0).local().data() == component);
-                  return plain;
-                },
-                args(tensor, std::map<std::string, Tensor>{{"a", tensor}}, variable, std::vector{variable}));
-          })
-          .local();
-  CHECK(returned.view().data() == elements);
-}
-
-TEST_CASE("run keeps the value that a function returns by reference") {
-  ContextFixture f;
-  const Tensor tensor = Tensor::scalar(2.f);
-  const auto kept = f.strategy.run([&](ReplicaContext&) -> const Tensor& { return tensor; });
-  STATIC_REQUIRE(std::is_same_v<decltype(kept), const PerReplica<Tensor>>);
-  CHECK(kept.local().to_vector<float>() == std::vector<float>{2});
-  int count = 3;
-  const PerReplica<int> before = f.strategy.run([&](ReplicaContext&) -> int& { return count; });
-  count = 4;
-  CHECK(before.local() == 3);
-}
-
-TEST_CASE("agreements are as few as promised", "[B-24][E-11]") {
-  ContextFixture f;
-  const auto cost = [&](const std::function<void()>& body) {
-    const auto before = f.meetings();
-    body();
-    return f.meetings() - before;
-  };
-  CHECK(cost([&] { f.strategy.run([](ReplicaContext&) {}); }) == 1);
-  CHECK(cost([&] { f.strategy.run([](ReplicaContext& c) { c.merge_call([](Strategy&) {}); }); }) == 2);
-  CHECK(cost([&] {
-          f.strategy.run([](ReplicaContext& c) { (void)c.all_reduce(ReduceOp::sum, std::vector{1., 2.}); });
-        }) == 2);
-  CHECK(cost([&] { (void)f.strategy.reduce(ReduceOp::sum, PerReplica<int>{1}); }) == 1);
-  CHECK(cost([&] { (void)f.strategy.same_on_all(1); }) == 1);
-  const MirroredVariable a = make(f.strategy, "a"), b = make(f.strategy, "b");
-  CHECK(cost([&] { f.strategy.seal(); }) == 2);  // that all are here, and that all have the memory
-  CHECK(cost([&] {
-          const PerReplica<Tensor> value{Tensor::scalar(1.f)};
-          (void)f.strategy.extended().batch_reduce_to(ReduceOp::sum, Pairs{{value, a}, {value, b}});
-        }) == 1);
-  CHECK(cost([&] { (void)f.strategy.extended().read_var(a); }) == 0);
-}
-
-TEST_CASE("refusals of reductions come before any agreement", "[A-59][E-8]") {
-  ContextFixture f;
-  const MirroredVariable foreign = make(f.other, "w");
-  const auto before = f.meetings();
-  CHECK_THROWS_AS(f.strategy.reduce(ReduceOp::mean, PerReplica<int>{1}), InvalidArgument);
-  StrategyExtended& extended = f.strategy.extended();
-  for (const int id : {-1, 1})
-    CHECK_THROWS_WITH(
-        extended.reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{id}),
-        Catch::StartsWith("reduce_to (strategy_context.cpp:") &&
-            Catch::EndsWith("): destination: replica " + std::to_string(id) + " is not one of the 1 replicas, 0 to 0"));
-  const PerReplica<Tensor> value{Tensor::scalar(1.f)};
-  const auto not_own = Catch::EndsWith("): variable 'w' was not created by strategy 0");
-  CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, value, foreign), not_own);
-  CHECK_THROWS_WITH(extended.batch_reduce_to(ReduceOp::sum, Pairs{{value, foreign}}), not_own);
-  CHECK_THROWS_WITH(extended.update(foreign, [](const Variable&) {}), not_own);
-  CHECK_THROWS_WITH(extended.read_var(foreign), not_own);
-  CHECK(f.meetings() == before);
-}
-
-TEST_CASE("a reduction leaves the value it was given alone, and gives one of its own") {
-  ContextFixture f;
-  const Tensor mine = Tensor::from({1.f, 2.f}, {2});
-  const Mirrored<Tensor> sum = f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{mine});
-  CHECK(sum.value().view().data() != mine.view().data());
-  CHECK(sum.value().to_vector<float>() == std::vector<float>{1, 2});
-  CHECK(f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{4}, OneReplica{0}) == 4);
-}
-
 TEST_CASE("variables are created in every context of their strategy, whose they are, and in none of another's",
           "[A-17][A-25]") {
-  ContextFixture f;
+  TwoStrategies f;
   std::vector<MirroredVariable> made{make(f.strategy, "outside")};
   {
     const Scope scope = f.strategy.scope();
@@ -493,7 +366,7 @@ TEST_CASE("variables are created in every context of their strategy, whose they 
 TEST_CASE("replica code and merge functions run on the thread that called run, with all that is its own",
           "[B-7][I-9]") {
   thread_local int step = 0;
-  ContextFixture f;
+  TwoStrategies f;
   step = 1;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK(step == 1);

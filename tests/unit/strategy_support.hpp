@@ -1,8 +1,11 @@
 // Strategies of a group of one, for the tests of their methods.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <lockstep/strategy/strategy.hpp>
 
@@ -12,7 +15,12 @@ struct TwoStrategies {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
   Strategy other{*group};
+
+  std::uint64_t meetings() const { return group->meeting().meetings(); }
 };
+
+/// What batch_reduce_to takes.
+using Pairs = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
 
 inline MirroredVariable make(Strategy& strategy, const std::string& name, Here here = Here::current()) {
   return strategy.create_variable(

@@ -1,0 +1,102 @@
+// Batches in shards, whose results do not depend on the number of ranks.
+// clang-format off: ahead of all that includes Catch2
+#include "torch_and_catch.hpp"
+// clang-format on
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <lockstep/lockstep.hpp>
+#include <lockstep/torch/data_parallel.hpp>
+
+#include "support/ranks.hpp"
+#include "torch_modules.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// A residual network with batch norm and dropout, of which a shard may skip a branch.
+struct Residual : torch::nn::Module {
+  Residual() {
+    torch::manual_seed(1);
+    first = register_module("first", torch::nn::Conv2d{torch::nn::Conv2dOptions{1, 4, 3}.padding(1)});
+    norm = register_module("norm", torch::nn::BatchNorm2d{4});
+    branch = register_module("branch", torch::nn::Conv2d{torch::nn::Conv2dOptions{4, 4, 3}.padding(1)});
+    last = register_module("last", torch::nn::Linear{4, 3});
+  }
+  at::Tensor forward(const at::Tensor& images, bool with_branch) {
+    at::Tensor x = torch::relu(norm(first(images)));
+    if (with_branch) x = x + torch::relu(branch(x));
+    return last(torch::dropout(x.mean({2, 3}), 0.25, is_training()));
+  }
+  torch::nn::Conv2d first{nullptr}, branch{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::Linear last{nullptr};
+};
+
+/// What three steps of 26 images in eight shards end in.
+std::string train_in_shards(Strategy& strategy) {
+  torch::set_num_threads(1);
+  auto net = torch::DataParallel{strategy, Residual{}};
+  torch::optim::AdamW adamw{net.parameters(), torch::optim::AdamWOptions{0.05}};
+  std::string losses;
+  for (int step = 0; step < 3; ++step)
+    strategy.run([&](ReplicaContext& context) {
+      adamw.zero_grad();
+      const torch::MeanLoss loss = net.backward_shards(context, 8, [&](int shard) {
+        const Range rows = shard_range(26, 8, shard);
+        torch::manual_seed(static_cast<std::uint64_t>(100 * step + shard));
+        const at::Tensor images = torch::rand({rows.size(), 1, 5, 5}), labels = torch::randint(3, {rows.size()});
+        return torch::ShardLoss{torch::nll_loss(torch::log_softmax(net->forward(images, shard % 3 == 0), 1), labels, {},
+                                                at::Reduction::Sum),
+                                rows.size()};
+      });
+      CHECK(loss.samples == 26);
+      losses += std::to_string(loss.mean) + " ";
+      adamw.step();
+    });
+  std::vector<Variable> all;
+  for (const auto& state : strategy.store().variables()) all.push_back(MirroredVariable{state});
+  return losses + to_hex(weights_digest(all));
+}
+
+}  // namespace
+
+TEST_CASE("a step in shards ends in the same bytes on one rank and on this many") {
+  Strategy strategy = runtime().make_strategy();
+  if (ranks() == 3) {
+    CHECK_THROWS_AS(train_in_shards(strategy), InvalidArgument);
+    return;
+  }
+  std::string alone;
+  sim::run({.ranks = 1}, [&](Strategy& one, int) { alone = train_in_shards(one); });
+  CHECK(train_in_shards(strategy) == alone);
+  CHECK_NOTHROW(strategy.attest());
+}
+
+TEST_CASE("shards refuse what cannot keep their bits, and a failure in one reaches all ranks") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, Parts{{"a"}}};
+  const auto step = [&](int thrower) {
+    strategy.run([&](ReplicaContext& context) {
+      net.backward_shards(context, 12, [&](int shard) -> torch::ShardLoss {
+        if (shard == thrower) throw std::runtime_error{"bang"};
+        return {net->forward("a", shard), 1};
+      });
+    });
+  };
+  if (odd_one()) {
+    CHECK(message_of<std::runtime_error>([&] { step(11); }) == "bang");
+  } else {
+    CHECK_THAT(message_of<PeerError>([&] { step(11); }), Catch::Contains("bang"));
+  }
+  net.zero_grad();
+  step(-1);
+  CHECK(values_of(net->gradient("a")) == Values{5.5, 5.5});
+  net.zero_grad();
+  net.accumulate(net->forward("a", 1), 1);
+  CHECK_THAT(message_of<InvalidArgument>([&] { step(-1); }), Catch::StartsWith("shards after a pass"));
+}

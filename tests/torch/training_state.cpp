@@ -1,0 +1,123 @@
+// What a training keeps from step to step: buffers, the state of optimizers, checkpoints.
+// clang-format off: ahead of all that includes Catch2
+#include "torch_and_catch.hpp"
+// clang-format on
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+
+#include <lockstep/lockstep.hpp>
+#include <lockstep/torch/data_parallel.hpp>
+
+#include "support/ranks.hpp"
+#include "torch_modules.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// A running sum, a counter and a constant.
+struct Running : torch::nn::Module {
+  at::Tensor w = register_parameter("w", weights({1}));
+  at::Tensor sum = register_buffer("sum", weights({1, 1}));
+  at::Tensor count = register_buffer("count", torch::tensor({7}, at::kLong));
+  at::Tensor mask = register_buffer("mask", torch::tensor({true, false}));
+  at::Tensor forward(double x) {
+    sum.add_(x);
+    count.add_(1);
+    return w.sum() * x;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("real buffers become the mean by samples, and others those of the first rank that has some") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, Running{}};
+  for (int step = 0; step < 2; ++step) {
+    strategy.run([&](ReplicaContext& context) {
+      // Rank 0 has no samples if there are others, but counts.
+      const std::int64_t samples = ranks() == 1 ? 1 : rank();
+      if (rank() == 0 && ranks() > 1) net->count.add_(100);
+      net.backward(context, samples > 0 ? net->forward(3.0 * samples) : at::Tensor{}, samples);
+    });
+    CHECK_NOTHROW(strategy.attest());
+  }
+  const double mean = ranks() == 1 ? 3 : 3.0 * sum_to(last(), 2) / sum_to(last(), 1);
+  CHECK(values_of(net->sum)[0] == Approx(1 + 2 * mean).epsilon(1e-15));  // each mean is rounded
+  CHECK(values_of(net->count) == Values{9});
+  CHECK(values_of(net->mask) == Values{1, 0});
+}
+
+TEST_CASE("the norm is clipped alike, and an optimizer of lockstep leaves alone what nobody used") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, Parts{{"a", "b", "c"}}};
+  auto sgd = net.optimizer(SgdOptions{.learning_rate = 1, .momentum = 0.5});
+  const auto step = [&](const std::string& used) {
+    strategy.run([&](ReplicaContext& context) {
+      sgd.zero_grad();
+      net.backward(context, net->forward(used, 2.0 * (rank() + 1)), rank() + 1);
+      if (used == "ab") {
+        CHECK(net.clip_norm(2) == 4);  // four elements of 2
+        CHECK(net.clip_norm(2) == 2);
+        CHECK(values_of(net->gradient("a")) == Values{1, 1});
+      }
+      sgd.step(context);
+    });
+  };
+  step("ab");
+  CHECK(values_of(net->of("a")) == Values{0, 0});
+  step("a");
+  CHECK(values_of(net->of("a")) == Values{-2.5, -2.5});
+  CHECK(values_of(net->of("b")) == Values{0, 0});  // its momentum waits
+  CHECK(values_of(net->of("c")) == Values{1, 1});
+  CHECK(sgd.rules().steps(strategy) == 2);
+  CHECK_NOTHROW(strategy.attest());
+}
+
+TEST_CASE("checkpoints and weights have torch's names, and restore parameters, buffers and optimizer state in place") {
+  const std::string folder = runtime()
+                                 .strategy()
+                                 .broadcast_object([] {
+                                   std::string name =
+                                       (std::filesystem::temp_directory_path() / "torch.XXXXXX").string();
+                                   if (!::mkdtemp(name.data())) throw std::runtime_error{"no folder"};
+                                   return name;
+                                 })
+                                 .value();
+  const auto train = [&](Strategy& strategy, auto& net, auto& adamw) {
+    strategy.run([&](ReplicaContext& context) {
+      adamw.zero_grad();
+      net.backward(context, net->forward(rank() + 1), 1);
+      adamw.step(context);
+    });
+  };
+  const AdamWOptions options{.learning_rate = 0.5};
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, Running{}};
+  auto adamw = net.optimizer(options);
+  train(strategy, net, adamw);
+  save_checkpoint(strategy, folder + "/checkpoint");
+  save_weights(strategy, folder + "/weights");
+  train(strategy, net, adamw);
+
+  Strategy other = runtime().make_strategy();
+  auto again = torch::DataParallel{other, Running{}};
+  auto resumed = again.optimizer(options);
+  load_weights(other, folder + "/weights");
+  CHECK(values_of(again->count) == Values{8});
+  restore_checkpoint(other, folder + "/checkpoint");
+  train(other, again, resumed);
+  CHECK(values_of(again->w) == values_of(net->w));
+  CHECK(values_of(again->sum) == values_of(net->sum));
+
+  if (!runtime().is_chief()) again->w.data().fill_(5);
+  if (ranks() > 1) CHECK_THROWS_AS(other.attest(), DriftError);
+  other.rebroadcast();
+  CHECK(values_of(again->w) == values_of(net->w));
+  runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{0});
+  if (runtime().is_chief()) std::filesystem::remove_all(folder);
+}
