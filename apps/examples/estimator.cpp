@@ -27,40 +27,44 @@ Batch batch_of(const ImageSet& set, std::int64_t number) {
   return batch;
 }
 
-/// The model function: softmax regression. Its loss is a sum over images.
-EstimatorSpec classify(Tower& tower, const Tensor& images, const std::optional<Tensor>& labels) {
-  const auto zeros = [](Shape shape) { return [=] { return Tensor::zeros(DType::f32, shape); }; };
-  const Shape shape{images.shape()[1], classes};
-  const MirroredVariable weights = tower.variable({.name = "weights"}, zeros(shape));
-  const MirroredVariable biases = tower.variable({.name = "biases"}, zeros({classes}));
+/// The model function: softmax regression. Its loss is a sum over images. Kernels and optimizer are made once: a new
+/// optimizer would plan its steps again.
+struct Classifier {
+  std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::KernelChoice::automatic);
+  TowerOptimizer sgd{std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.001, .momentum = 0.9})};
 
-  const auto kernels = ops::make_kernels(ops::KernelChoice::automatic);
-  const std::int64_t rows = images.shape()[0];  // of this rank's piece of the batch
-  const Tensor logits = Tensor::zeros(DType::f32, {rows, classes});
-  kernels->linear(images.view(), weights.local(), biases.local(), ops::Activation::none, logits.view());
-  if (tower.mode() == Mode::predict) return {.predictions = {{"logits", logits}}};
+  EstimatorSpec operator()(Tower& tower, const Tensor& images, const std::optional<Tensor>& labels) {
+    const auto zeros = [](Shape shape) { return [=] { return Tensor::zeros(DType::f32, shape); }; };
+    const Shape shape{images.shape()[1], classes};
+    const MirroredVariable weights = tower.variable({.name = "weights"}, zeros(shape));
+    const MirroredVariable biases = tower.variable({.name = "biases"}, zeros({classes}));
 
-  const Tensor d_logits = zeros({rows, classes})(), d_weights = zeros(shape)(), d_biases = zeros({classes})();
-  const ops::BatchLoss loss = kernels->softmax_cross_entropy(logits.view(), labels->view(), rows, d_logits.view());
-  if (tower.mode() == Mode::train) {
-    kernels->matmul(images.view(), ops::Transpose::yes, d_logits.view(), ops::Transpose::no, d_weights.view());
-    kernels->sum_rows(d_logits.view(), d_biases.view());
-    TowerOptimizer optimizer{std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.001, .momentum = 0.9})};
-    optimizer.apply_gradients(tower, {{d_weights, weights}, {d_biases, biases}});  // the sum of all towers', once
-    return {.loss = Tensor::scalar(loss.loss_sum)};
+    const std::int64_t rows = images.shape()[0];  // of this rank's piece of the batch
+    const Tensor logits = Tensor::zeros(DType::f32, {rows, classes});
+    kernels->linear(images.view(), weights.local(), biases.local(), ops::Activation::none, logits.view());
+    if (tower.mode() == Mode::predict) return {.predictions = {{"logits", logits}}};
+
+    const Tensor d_logits = zeros({rows, classes})(), d_weights = zeros(shape)(), d_biases = zeros({classes})();
+    const ops::BatchLoss loss = kernels->softmax_cross_entropy(logits.view(), labels->view(), rows, d_logits.view());
+    if (tower.mode() == Mode::train) {
+      kernels->matmul(images.view(), ops::Transpose::yes, d_logits.view(), ops::Transpose::no, d_weights.view());
+      kernels->sum_rows(d_logits.view(), d_biases.view());
+      sgd.apply_gradients(tower, {{d_weights, weights}, {d_biases, biases}});  // the sum of all towers', once
+      return {.loss = Tensor::scalar(loss.loss_sum)};
+    }
+    const SyncOnReadVariable correct = tower.accumulator("correct"), samples = tower.accumulator("samples");
+    correct.assign_add(Tensor::scalar(static_cast<double>(loss.correct)));
+    samples.assign_add(Tensor::scalar(static_cast<double>(rows)));
+    const auto ratio = [](std::span<const Tensor> sums) {
+      return sums[0].view().elements<double>()[0] / sums[1].view().elements<double>()[0];
+    };
+    return {.loss = Tensor::scalar(loss.loss_sum), .eval_metrics = {{"accuracy", {{correct, samples}, ratio}}}};
   }
-  const SyncOnReadVariable correct = tower.accumulator("correct"), samples = tower.accumulator("samples");
-  correct.assign_add(Tensor::scalar(static_cast<double>(loss.correct)));
-  samples.assign_add(Tensor::scalar(static_cast<double>(rows)));
-  const auto ratio = [](std::span<const Tensor> sums) {
-    return sums[0].view().elements<double>()[0] / sums[1].view().elements<double>()[0];
-  };
-  return {.loss = Tensor::scalar(loss.loss_sum), .eval_metrics = {{"accuracy", {{correct, samples}, ratio}}}};
-}
+};
 
 void run(Runtime& runtime, const char* directory) {
   const ImageData data = load_image_data(directory, classes);
-  auto model = replicate_model_fn<Tensor, Tensor>(runtime.strategy(), classify, {.reduction = LossReduction::sum});
+  auto model = replicate_model_fn<Tensor, Tensor>(runtime.strategy(), Classifier{}, {.reduction = LossReduction::sum});
   const auto call = [&](const ImageSet& set, std::int64_t number, Mode mode) {
     const Batch batch = batch_of(set, number);  // the whole batch, on every rank
     return model(batch.images, batch.labels, mode);

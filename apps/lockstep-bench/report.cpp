@@ -47,7 +47,8 @@ std::string line_of(const char* begin, const Row& row, Text&& text) {
   for (const Cell& cell : row) {
     if (cell.place != Place::column) continue;
     end += width_of(cell);
-    // A value that is wider than its column moves the others. The mark before the first column is its blank.
+    // A value wider than its column pushes the later ones right. The first column needs no blank: the mark before it is
+    // one.
     if (end > width_of(cell)) line += ' ';
     line += fmt::format("{:>{}}", text(cell), end - std::min(end, line.size()));
   }

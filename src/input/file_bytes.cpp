@@ -14,6 +14,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "input/failure.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -123,7 +125,7 @@ Descriptor FileBytes::duplicate() const {
 }
 
 void FileBytes::fail(const std::string& what) const {
-  throw ConfigError{fmt::format("{}: {}", path_.string(), what)};
+  fail_file(path_, what);
 }
 
 std::uint64_t count_bytes(const std::filesystem::path& path, std::uint64_t limit) {

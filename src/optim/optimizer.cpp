@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <exception>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -155,17 +154,22 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
   ++made;
 }
 
-/// Where one rank alone has updated variables, the others get their values from it.
-void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions) {
+/// Where one rank alone has updated variables, the others get their values from it. A rank waits for those under
+/// `covered`, if that is given.
+void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
+                              MeetingPoint::Covered* covered) {
   const Plan& plan = *plan_;
+  if (plan.held_values().empty()) return step(divisor, rows);
   std::exception_ptr failure;
   try {
     step(divisor, rows);
   } catch (...) {
-    if (plan.held_values().empty()) throw;
     failure = std::current_exception();  // the others wait for what this rank holds
   }
-  for (const auto& [holder, values] : plan.held_values()) reductions.broadcast(values, holder);
+  const auto send = [&] {
+    for (const auto& [holder, values] : plan.held_values()) reductions.broadcast(values, holder);
+  };
+  covered ? covered->wait_in(send) : send();
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -184,7 +188,7 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
   // Range by range, because each is one piece of memory and so is reduced in place.
   for (const FlatRange& range : plan.dense_ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
-  step_and_send(sums ? weight_of(*sums) : 1, rows, reductions);
+  step_and_send(sums ? weight_of(*sums) : request.divisor, rows, reductions);
 }
 
 /// Lets the ranks compute what they have agreed on. If that fails here, takes part in the sums that the others wait
@@ -220,28 +224,30 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Cross
     sums = {};
     return;
   }
-  if (plan.held_values().empty()) return step(weight_of(sums));
-  covered.wait_in([&] { step_and_send(weight_of(sums), {}, reductions); });
+  step_and_send(weight_of(sums), {}, reductions, &covered);
 }
 
 void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {
-  const detail::Call call{detail::apply_call, here};
+  const bool reduced = request.reduction == Reduction::done;
+  const detail::Call call{reduced ? "apply_reduced_gradients" : detail::apply_call, here};
   detail::require_current(context, call);
   detail::OptimizerGuard::require_step_allowed(context);
   if (request.sums) require_samples(call, *request.sums);
   const Plan& plan = plan_for(context.strategy(), request.gradients, here);
   plan.require_fit(call, request.gradients);
-  if (request.computation || request.reduction == Reduction::done) plan.require_dense(call);
+  if (request.computation || reduced) plan.require_dense(call);
   context.strategy().require_not_captured(here);  // before the copies, which a graph would record
   std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
   if (!request.computation) plan.bring_home(request.gradients);
 
-  std::string how = request.sums ? "apply_gradients by samples" : "apply_gradients";
+  std::string how{call.name};
+  if (request.sums) how += " by samples";
+  if (request.divisor != 1) how += fmt::format(" by {:g}", request.divisor);
   if (request.statistics.count() > 0) how += fmt::format(" with {} statistics", request.statistics.count());
   if (request.computation) how += ", agreed first";
-  if (request.reduction == Reduction::done) how = "apply_reduced_gradients";
   if (request.computation && !request.computation->sums.counts.empty())
     how += fmt::format(", with {}", describe(request.computation->sums));
+  if (!request.what_follows.empty()) how += fmt::format(", then {}", request.what_follows);
   const std::int64_t steps = plan.store().counted(counter_);
   std::string batch =
       fmt::format("step {} at rate {}{}: {}: ", steps + 1, rules_.learning_rate.at(steps), settings_, how);
@@ -256,7 +262,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   context.declared_merge(
       batch,
       [&](CrossDeviceOps& reductions) {
-        if (request.reduction == Reduction::done) return step_and_send(1, {}, reductions);
+        if (reduced) return step_and_send(1, {}, reductions);
         reduce_and_step(plan, request, slices, reductions);
       },
       here);

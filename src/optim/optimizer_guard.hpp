@@ -13,7 +13,7 @@ class OptimizerGuard {
   OptimizerGuard(const OptimizerGuard&) = delete;
   ~OptimizerGuard();
 
-  /// A TowerOptimizer is used, wherever that is.
+  /// Opens this thread's innermost guard: its model function has used a TowerOptimizer.
   static void note_tower_optimizer();
 
   /// Whether `context` is that of a guard.

@@ -39,7 +39,7 @@ struct RangeUpdate {
 
 }  // namespace detail
 
-/// Checked. Gradients of which every rank has all elements are dense, others are slices.
+/// The checked list. A gradient that is a tensor is dense; others are slices.
 class Optimizer::Plan {
  public:
   Plan(Strategy& strategy, std::span<const Gradient> gradients, detail::Decay decay, const Here& here);

@@ -29,7 +29,10 @@ std::optional<std::int64_t> rows_of(const RowTensors& tensors, std::string_view 
     if (shape_of(tensor).empty())
       throw InvalidArgument{
           fmt::format("{} hold {}; expected tensors of rows, their first dimension", what, describe(tensor))};
-    if (!std::holds_alternative<Tensor*>(tensor)) continue;
+    if (const auto* const sparse = std::get_if<SparseTensor*>(&tensor)) {
+      require_valid(**sparse);
+      continue;
+    }
     const std::int64_t own = shape_of(tensor).front();
     if (rows && own != *rows)
       throw InvalidArgument{fmt::format("{} have entries of {} and of {} rows", what, *rows, own)};

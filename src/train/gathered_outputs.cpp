@@ -21,15 +21,15 @@ using Place = std::tuple<Part, std::string, std::string>;
 using Parts = std::map<Place, Tensor>;
 
 /// What a rank needs to know of a tensor that it lacks, to bring no rows of it.
-struct Outline {
+struct OutputOutline {
   DType dtype = DType::f32;
   DeviceKind device = DeviceKind::cpu;
   Shape shape = {};  ///< with the first extent of the rank that has it
 };
 
 /// What a rank tells the others.
-struct Outlines {
-  std::map<Place, Outline> tensors;
+struct OutputOutlines {
+  std::map<Place, OutputOutline> tensors;
   std::map<std::string, std::uint8_t> exports;  ///< the kind of each: its place in the variant
 };
 
@@ -37,14 +37,14 @@ struct Outlines {
 }  // namespace lockstep::detail
 
 template <>
-struct lockstep::Nest<lockstep::detail::Outline> {
-  using Outline = lockstep::detail::Outline;
-  static constexpr auto members = std::tuple{&Outline::dtype, &Outline::device, &Outline::shape};
+struct lockstep::Nest<lockstep::detail::OutputOutline> {
+  using OutputOutline = lockstep::detail::OutputOutline;
+  static constexpr auto members = std::tuple{&OutputOutline::dtype, &OutputOutline::device, &OutputOutline::shape};
 };
 template <>
-struct lockstep::Nest<lockstep::detail::Outlines> {
-  using Outlines = lockstep::detail::Outlines;
-  static constexpr auto members = std::tuple{&Outlines::tensors, &Outlines::exports};
+struct lockstep::Nest<lockstep::detail::OutputOutlines> {
+  using OutputOutlines = lockstep::detail::OutputOutlines;
+  static constexpr auto members = std::tuple{&OutputOutlines::tensors, &OutputOutlines::exports};
 };
 
 namespace lockstep::detail {
@@ -112,8 +112,8 @@ void require_rows(const Parts& parts) {
 }
 
 /// The same on all ranks: each has all outlines.
-void require_alike(const Place& place, const Outline& one, const Outline& other) {
-  const auto row_of = [](const Outline& each) { return Shape(each.shape.begin() + 1, each.shape.end()); };
+void require_alike(const Place& place, const OutputOutline& one, const OutputOutline& other) {
+  const auto row_of = [](const OutputOutline& each) { return Shape(each.shape.begin() + 1, each.shape.end()); };
   if (one.dtype != other.dtype || one.device != other.device || row_of(one) != row_of(other))
     throw MismatchError{fmt::format("{} has rows of {}{}{} on one replica, and of {}{}{} on another", title_of(place),
                                     lockstep::name_of(one.dtype), to_string(row_of(one)),
@@ -122,8 +122,9 @@ void require_alike(const Place& place, const Outline& one, const Outline& other)
 }
 
 /// What any rank has; of what several have, the lowest rank's.
-Outlines outlines_of_all(const EstimatorSpec& spec, const Parts& parts, ReplicaContext& context, const Here& here) {
-  Outlines own;
+OutputOutlines outlines_of_all(const EstimatorSpec& spec, const Parts& parts, ReplicaContext& context,
+                               const Here& here) {
+  OutputOutlines own;
   for (const auto& [place, tensor] : parts) own.tensors[place] = {tensor.dtype(), tensor.device(), tensor.shape()};
   for (const auto& [name, output] : spec.export_outputs) own.exports[name] = static_cast<std::uint8_t>(output.index());
   std::vector<std::byte> bytes;
@@ -131,9 +132,9 @@ Outlines outlines_of_all(const EstimatorSpec& spec, const Parts& parts, ReplicaC
   const std::span<const std::uint8_t> numbers{reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
   const Tensor gathered = context.all_gather(Tensor::from(numbers, {std::ssize(numbers)}), here);
 
-  Outlines all;
+  OutputOutlines all;
   for (std::span<const std::byte> left{gathered.view().data(), gathered.view().bytes()}; !left.empty();) {
-    Outlines one = take_object<Outlines>(left);
+    OutputOutlines one = take_object<OutputOutlines>(left);
     for (const auto& [name, kind] : one.exports)
       if (all.exports.emplace(name, kind).first->second != kind)
         throw MismatchError{fmt::format("the replicas export different kinds of output as '{}'", name)};
@@ -152,7 +153,7 @@ void require_rows(const EstimatorSpec& spec) {
 
 void gather_outputs(EstimatorSpec& spec, ReplicaContext& context, const Here& here) {
   const Parts parts = parts_of(spec);
-  const Outlines outlines = outlines_of_all(spec, parts, context, here);
+  const OutputOutlines outlines = outlines_of_all(spec, parts, context, here);
   std::vector<Tensor> tensors;
   for (const auto& [place, outline] : outlines.tensors) {
     if (const auto own = parts.find(place); own != parts.end()) {

@@ -1,5 +1,4 @@
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 

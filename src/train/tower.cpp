@@ -13,14 +13,12 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view apply_call = "apply_gradients";
-
 void require_step_counter(const Variable& counter, ReplicaContext& context, const Here& here) {
   if (!context.strategy().extended().variable_created_in_scope(counter) || !counter.shape().empty() ||
       counter.dtype() != DType::i64 || counter.state().synchronization != VariableSynchronization::on_write)
     throw InvalidArgument{fmt::format("{}the global step {} is {}{}; expected a mirrored variable of {}, i64[]",
-                                      detail::Call{apply_call, here}.text(), counter.label(), name_of(counter.dtype()),
-                                      to_string(counter.shape()), context.strategy().name())};
+                                      detail::Call{detail::apply_call, here}.text(), counter.label(),
+                                      name_of(counter.dtype()), to_string(counter.shape()), context.strategy().name())};
   (void)counter.local(here);
 }
 
@@ -67,34 +65,32 @@ void TowerOptimizer::apply_gradients(Tower& tower, const std::vector<TowerGradie
                                      const std::optional<Variable>& global_step, Here here) {
   detail::TowerCall& call = tower.call_;
   ReplicaContext& context = call.context();
-  detail::require_current(context, {apply_call, here});
+  detail::require_current(context, {detail::apply_call, here});
   Optimizer& own = optimizer();
   if (call.mode() != Mode::train) return;
   if (global_step) require_step_counter(*global_step, context, here);
   std::vector<Variable> variables;
   for (const TowerGradient& each : gradients) variables.push_back(each.variable);
-  detail::require_applicable({apply_call, here}, context.strategy(), variables);
+  detail::require_applicable({detail::apply_call, here}, context.strategy(), variables);
   const std::vector<Gradient> complete = call.complete(gradients, global_step);
   if (complete.empty()) return;
-  if (call.divides()) {
-    own.apply_gradients(context, complete, std::int64_t{1}, here);  // each replica counts as one sample
-  } else {
-    own.apply_gradients(context, complete, here);
-  }
+  const double divisor = call.divides() ? context.num_replicas_in_sync() : 1;
+  own.apply(context, {.gradients = complete, .divisor = divisor}, here);
   if (global_step) count_step(*global_step, context);
 }
 
 void TowerOptimizer::apply_gradients(ReplicaContext& context, const std::vector<TowerGradient>& gradients,
                                      const std::optional<Variable>& global_step, Here here) {
-  detail::require_current(context, {apply_call, here});
+  detail::require_current(context, {detail::apply_call, here});
   if (detail::OptimizerGuard::is_in(context))
-    throw InvalidArgument{detail::Call{apply_call, here}.text() +
+    throw InvalidArgument{detail::Call{detail::apply_call, here}.text() +
                           "a TowerOptimizer in a model function: expected the tower in place of its context"};
   if (global_step) require_step_counter(*global_step, context, here);
   std::vector<Gradient> present;
   for (const TowerGradient& each : gradients)
     if (each.value) present.push_back({*each.value, each.variable});
-  optimizer().apply_gradients(context, present, here);
+  const std::string counting = global_step ? fmt::format("the global step {}", global_step->label()) : "";
+  optimizer().apply(context, {.gradients = present, .what_follows = counting}, here);
   if (global_step && !present.empty()) count_step(*global_step, context);
 }
 

@@ -272,10 +272,10 @@ void TowerCall::reduce(EstimatorSpec& spec) {
   };
   if (spec.loss && replicas() > 1) {
     Stream& stream = stream_for(*spec.loss, strategy.stream());
-    if (mode_ == Mode::predict) {
-      spec.loss = Tensor::copy_of(spec.loss->view(), stream);
-    } else {
+    if (mode_ != Mode::predict) {
       spec.loss = add_copy(spec.loss->view(), stream);
+    } else if (divides()) {
+      spec.loss = Tensor::copy_of(spec.loss->view(), stream);
     }
   }
   std::map<std::string, std::vector<Tensor>> totals;

@@ -1,6 +1,8 @@
 // Variables that one rank alone updates: the same bytes as on every rank, also through a checkpoint.
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -64,6 +66,40 @@ struct Training {
   }();
 };
 
+/// A step outside of model functions, whose gradients are dense, and differ by rank.
+void step_by(Training& training, Optimizer& optimizer, bool agreed_first) {
+  std::vector<Gradient> gradients;
+  for (const Variable& each : training.model.variables()) {
+    std::vector<float> values(static_cast<std::size_t>(element_count(each.shape())));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(rank() + 1) / static_cast<float>(i + 3);
+    gradients.push_back({Tensor::from(values, each.shape()), each});
+  }
+  const auto compute = [&](AgreedStep& step) {
+    for (const Gradient& each : gradients) step.ready(each.variable);
+    return StepSums{.samples = 1};
+  };
+  training.strategy.run([&](ReplicaContext& context) {
+    agreed_first ? static_cast<void>(optimizer.apply_gradients(context, gradients, GradientComputation{compute}))
+                 : optimizer.apply_gradients(context, gradients);
+  });
+}
+
+/// Cannot update on one rank.
+class Failing final : public Optimizer {
+ public:
+  explicit Failing(int on) : Optimizer{{.learning_rate = 1, .name = "failing"}, nullptr}, on_{on} {}
+
+ protected:
+  std::vector<std::string_view> slots() const override { return {}; }
+  void update(const ops::Kernels&, const FlatRange&, const ops::UpdateStep&) override {
+    if (rank() == on_) throw std::runtime_error{"on purpose"};
+  }
+
+ private:
+  int on_;
+};
+
 constexpr auto all_placements = {VariablePlacement::mirrored, VariablePlacement::chief, VariablePlacement::round_robin};
 
 /// The rank that alone holds the k-th variable's state; `everyone` if there is none.
@@ -93,6 +129,35 @@ TEST_CASE("every placement of variables ends in the same bytes, with the optimiz
       CHECK(first_moment.name == "v" + std::to_string(k) + "@first_moment");
       CHECK((first_moment.value.data() != nullptr) == (holder == everyone || holder == rank()));
     }
+  }
+}
+
+TEST_CASE("every placement ends in the same bytes also where gradients are computed after the agreement", "[J-5]") {
+  Training mirrored{VariablePlacement::mirrored};
+  mirrored.train(0, 1);
+  step_by(mirrored, *mirrored.adam, true);
+  for (const VariablePlacement placement : all_placements) {
+    Training training{placement};
+    training.train(0, 1);
+    step_by(training, *training.adam, true);
+    CHECK(training.digest() == mirrored.digest());
+    training.strategy.attest();
+  }
+}
+
+TEST_CASE("a rank that cannot update what it alone holds keeps nobody waiting") {
+  if (ranks() == 1) return;
+  for (const bool agreed_first : {false, true}) {
+    Training training{VariablePlacement::chief};
+    training.train(0, 1);
+    Failing failing{0};
+    const auto step = [&] { step_by(training, failing, agreed_first); };
+    if (rank() == 0) {
+      CHECK(message_of<std::runtime_error>(step) == "on purpose");
+    } else {
+      CHECK_THAT(message_of<PeerError>(step), Catch::EndsWith("on purpose"));
+    }
+    expect_in_step();
   }
 }
 

@@ -244,12 +244,42 @@ TEST_CASE("outside of a model function, a TowerOptimizer is the plain one", "[J-
   CHECK(value_of(d) == 10);
   CHECK(step.local().to_vector<std::int64_t>() == std::vector<std::int64_t>{1});
 
+  // All count the same step, or none.
+  if (ranks() > 1) {
+    CHECK_THROWS_AS(strategy.run([&](ReplicaContext& context) {
+      const auto counted = odd_one() ? std::nullopt : std::optional<Variable>{step};
+      optimizer.apply_gradients(context, {{vector_of({1}), c}}, counted);
+    }),
+                    MismatchError);
+    CHECK(step.local().to_vector<std::int64_t>() == std::vector<std::int64_t>{1});
+  }
+
   TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     optimizer.apply_gradients(tower.context(), {{features, ten(tower)}});
     return EstimatorSpec{};
   }};
   CHECK_THAT(message_of<InvalidArgument>([&] { program.call(); }),
              Catch::EndsWith("a TowerOptimizer in a model function: expected the tower in place of its context"));
+}
+
+TEST_CASE("a call costs three agreements, and two more for each step and for predictions") {
+  TowerOptimizer optimizer{sgd(1)};
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
+    const auto c = ten(tower);
+    if (tower.mode() == Mode::train) optimizer.apply_gradients(tower, {{vector_of({value_of(features)}), c}});
+    EstimatorSpec spec;
+    if (tower.mode() == Mode::predict) spec.predictions["x"] = features;
+    return spec;
+  }};
+  program.call();  // makes the variable
+  const auto agreements_of = [&](Mode mode) {
+    const auto before = program.strategy.group().meeting().meetings();
+    program.call(counting(), mode);
+    return program.strategy.group().meeting().meetings() - before;
+  };
+  CHECK(agreements_of(Mode::evaluate) == 3);
+  CHECK(agreements_of(Mode::train) == 5);
+  CHECK(agreements_of(Mode::predict) == (ranks() > 1 ? 5 : 3));
 }
 
 TEST_CASE("what towers collect is gone after the call, and in no checkpoint", "[J-20][J-39]") {

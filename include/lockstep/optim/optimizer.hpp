@@ -119,8 +119,8 @@ struct GradientComputation {
 /// The gradients' memory in the store (VariableStore::gradient) is working memory, and holds the sums afterwards.
 /// Values that live elsewhere are copied there and stay as they are.
 ///
-/// Gradients that are IndexedSlices, such as an embedding's, travel as the rows that they name. Each rank may bring
-/// another number of them, or none. Rows of one index are added up in the order of ranks, and of one rank in their
+/// Gradients that are IndexedSlices, such as an embedding's, travel as the rows that they name. Ranks may bring
+/// different numbers of rows, or none. Rows of one index are added up in the order of ranks, and of one rank in their
 /// order; so the bits do not depend on how many ranks share the rows. The step then has the bits of one with a dense
 /// gradient that is this sum, also in its norm: a row that nobody names has the gradient zero, which moves it if the
 /// optimizer has momentum, moments or weight decay. Sgd without these visits the named rows alone. The rows are added
@@ -208,7 +208,7 @@ class Optimizer {
   }
 
   /// Applies dense gradients that are the same on every rank already, as they are: mean gradients that a program has
-  /// reduced before. Agrees on the step, and sends nothing.
+  /// reduced before. Agrees on the step, and sends no gradients. InvalidArgument for slices.
   template <GradientList List = std::initializer_list<Gradient>>
   void apply_reduced_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
     apply(context, {.gradients = gradients, .reduction = Reduction::done}, here);
@@ -243,11 +243,12 @@ class Optimizer {
   /// `step` says how to scale it. Must be a function of these and of the slots alone.
   virtual void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) = 0;
 
-  /// Whether `update` leaves alone what has the gradient zero and does not decay. `update` is then called for the named
-  /// rows of such a variable alone.
+  /// Whether `update` changes nothing where the gradient is zero, without weight decay. If so, and if a variable's
+  /// gradient is slices, `update` is called only for the rows that they name.
   virtual bool keeps_zero_gradients() const { return false; }
 
  private:
+  friend class TowerOptimizer;
   class Plan;
 
   enum class Reduction : std::uint8_t { in_step, done };
@@ -259,6 +260,8 @@ class Optimizer {
     TensorView statistics = {};
     const GradientComputation* computation = nullptr;  ///< null: the gradients are already computed
     Reduction reduction = Reduction::in_step;
+    double divisor = 1;                  ///< of the gradients, where `sums` say nothing
+    std::string_view what_follows = {};  ///< what the program does with the step, for the ranks to compare
   };
 
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients, const Here& here);
@@ -268,7 +271,8 @@ class Optimizer {
   void compute_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions,
                         MeetingPoint::Covered& covered);
   void prepare_slots(const FlatRange& range, int rank) const;
-  void step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions);
+  void step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
+                     MeetingPoint::Covered* covered = nullptr);
   void step(double divisor, std::span<const detail::RowSums> rows = {});
   double clip_factor();
 

@@ -143,7 +143,8 @@ struct Signature<std::pair<A, B>> {
 /// " in [f32 f64]": how the leaves of a nest are arranged; empty for a nest of one leaf.
 template <class T>
 std::string structure_of(const T& nest) {
-  if constexpr (ReducibleNumber<T> || std::same_as<T, Tensor> || std::same_as<T, IndexedSlices>) {
+  if constexpr (ReducibleNumber<T> || std::same_as<T, Tensor> || std::same_as<T, IndexedSlices> ||
+                std::same_as<T, SparseTensor>) {
     return {};
   } else {
     std::string text = " in ";

@@ -67,11 +67,12 @@ struct FlatRange {
   /// Whether `rank` updates the variables and has their slots.
   bool is_held_by(int rank) const { return segment->holder.value_or(rank) == rank; }
 
-  /// The same range of the optimizer slot `name`, which is made, as zeros, on first use. On a rank that holds the
-  /// range.
+  /// The same range of the optimizer slot `name`, which is made, as zeros, on first use. Call it only on a
+  /// rank that holds the range.
   TensorView slot(std::string_view name) const;
 
-  /// Says on another rank that there is such a slot, so that all ranks know what the holder has.
+  /// On a rank that does not hold the range: records the slot without memory, so that every rank lists the same
+  /// optimizer state.
   void note_slot(std::string_view name) const;
 };
 

@@ -39,9 +39,9 @@ struct ClassificationOutput {
 };
 using ExportOutput = std::variant<PredictOutput, RegressionOutput, ClassificationOutput>;
 
-/// What a model function computed from its shard; and what all replicas have computed together.
+/// What a model function returns for its piece of the batch. After the call: what all replicas returned together.
 struct EstimatorSpec {
-  std::optional<Tensor> loss = {};  ///< one number: the loss that the gradients are those of
+  std::optional<Tensor> loss = {};  ///< one number, whose gradients were applied
   std::map<std::string, Tensor> predictions = {};
   std::map<std::string, ExportOutput> export_outputs = {};
   std::map<std::string, EvalMetric> eval_metrics = {};

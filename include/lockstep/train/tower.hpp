@@ -50,7 +50,8 @@ class Tower {
   detail::TowerCall& call_;
 };
 
-/// This replica's gradient of `variable`, dense or some rows; or none, if its shard does not depend on the variable.
+/// This replica's gradient of `variable`, dense or some rows; or none, if its piece of the batch does not depend on the
+/// variable.
 struct TowerGradient {
   std::optional<GradientValue> value;
   Variable variable;
@@ -62,7 +63,7 @@ using OptimizerFactory = std::function<std::shared_ptr<Optimizer>()>;
 /// replicas. It has no state besides the optimizer's, so it may be made in each call or once.
 class TowerOptimizer {
  public:
-  /// InvalidArgument for null.
+  /// Make the optimizer once: a new one plans its steps again. InvalidArgument for null.
   explicit TowerOptimizer(std::shared_ptr<Optimizer> optimizer);
   /// Calls `make` once, at the first use. InvalidArgument, then, if it returns null.
   explicit TowerOptimizer(OptimizerFactory make);
@@ -74,7 +75,8 @@ class TowerOptimizer {
 
   /// COLL, blocking, two agreements. Applies the sum of all towers' gradients, divided by the number of replicas
   /// unless the reduction of the losses is LossReduction::sum. Pass the gradients of the loss that the tower returns,
-  /// unscaled, in memory of the host or of the rank's GPU. In other modes than Mode::train, does nothing.
+  /// unscaled, in memory of the host or of the rank's GPU. In other modes than Mode::train it only counts as use of the
+  /// optimizer.
   ///
   /// If some towers have a gradient for a variable, those without one contribute zeros. A variable for which no tower
   /// has one stays as it is, with its state. Slices are put together in the order of ranks. `global_step`, a mirrored
@@ -87,7 +89,8 @@ class TowerOptimizer {
                        const std::optional<Variable>& global_step = {}, Here here = Here::current());
 
   /// COLL, blocking, one agreement, outside of model functions. Applies the gradients that there are as the plain
-  /// optimizer does: their sum over the replicas, not divided. InvalidArgument inside of a model function.
+  /// optimizer does: their sum over the replicas, not divided. MismatchError if the ranks differ in the gradients or in
+  /// the global step. InvalidArgument inside of a model function.
   void apply_gradients(ReplicaContext& context, const std::vector<TowerGradient>& gradients,
                        const std::optional<Variable>& global_step = {}, Here here = Here::current());
 
