@@ -8,6 +8,7 @@
 #include <lockstep/input/batch.hpp>
 
 #include "input/batch_checks.hpp"
+#include "tensor/shared_parts.hpp"
 
 namespace lockstep {
 namespace {
@@ -90,15 +91,6 @@ void fill_tokens(const TextSet& text, std::span<const std::int64_t> sample_indic
   std::ranges::fill(rows, 0);
 }
 
-/// Rows [first, first + rows) of a tensor, sharing its memory.
-Tensor rows_of(const Tensor& whole, std::int64_t first, std::int64_t rows) {
-  Shape shape = whole.shape();
-  const std::int64_t row = shape[0] == 0 ? 0 : whole.count() / shape[0];
-  shape[0] = rows;
-  const TensorView part = whole.view().reshaped({whole.count()}).slice(first * row, rows * row);
-  return whole.sharing(part.reshaped(std::move(shape)));
-}
-
 }  // namespace
 
 std::int64_t SampleBatch::counted_labels() const {
@@ -113,8 +105,8 @@ BatchGroup make_batch_group(const SampleBatch& whole, std::int64_t batches) {
   const std::int64_t capacity = rows / batches;
   BatchGroup group{whole.inputs, whole.labels, {}};
   for (std::int64_t first = 0; first < rows; first += capacity)
-    group.batches.push_back(
-        {.inputs = rows_of(whole.inputs, first, capacity), .labels = rows_of(whole.labels, first, capacity)});
+    group.batches.push_back({.inputs = detail::rows_of(whole.inputs, first, capacity),
+                             .labels = detail::rows_of(whole.labels, first, capacity)});
   return group;
 }
 

@@ -186,8 +186,7 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   if (sums) all_reduce(*sums, failures, request.statistics, reductions);
   if (!slices.empty()) reductions.all_reduce(ReduceOp::sum, std::span{slices});
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
-  // Range by range, because each is one piece of memory and so is reduced in place.
-  for (const FlatRange& range : plan.dense_ranges()) reductions.all_reduce(ReduceOp::sum, {&range.gradients, 1});
+  for (const std::vector<TensorView>& ranges : plan.dense_sums()) reductions.all_reduce(ReduceOp::sum, ranges);
   step_and_send(sums ? weight_of(*sums) : request.divisor, rows, reductions);
 }
 

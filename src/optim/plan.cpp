@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,9 +10,13 @@
 #include <lockstep/base/error.hpp>
 
 #include "tensor/overlap.hpp"
+#include "tensor/shared_parts.hpp"
 
 namespace lockstep {
 namespace {
+
+/// Up to this size, a message of its own costs more than the two copies of traveling with others.
+constexpr std::size_t small_range_bytes = 64 << 10;
 
 /// "'w' f32[2, 3], 'table' f32[9, 3] by slices": what the ranks compare.
 std::string list_of(std::span<const Gradient> gradients) {
@@ -28,10 +33,6 @@ std::string describe(const GradientValue& gradient) {
   const IndexedSlices* const slices = gradient.slices();
   if (!slices) return describe(gradient.view());
   return fmt::format("slices {} of {}", describe(slices->values.view()), to_string(slices->dense_shape));
-}
-
-Tensor on_host(const Tensor& tensor) {
-  return tensor.device() == DeviceKind::cpu ? tensor : Tensor::on_host(tensor.view());
 }
 
 void require_no_duplicates(const detail::Call& call, std::span<const Variable> variables) {
@@ -86,6 +87,7 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, d
     if (range.segment->holder) held_values_[*range.segment->holder].push_back(range.values);
   list_ = list_of(gradients);
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
+  plan_sums();
   plan_updates(decay);
 }
 
@@ -121,7 +123,7 @@ std::vector<IndexedSlices> Optimizer::Plan::slices_on_host(const detail::Call& c
   std::vector<IndexedSlices> all;
   for (const std::size_t i : sparse_) {
     const auto& [values, indices, dense_shape] = *gradients[i].value.slices();
-    all.push_back({on_host(values), on_host(indices), dense_shape});
+    all.push_back({detail::on_host(values), detail::on_host(indices), dense_shape});
     try {
       require_reducible(ReduceOp::sum, all.back());
     } catch (const InvalidArgument& error) {
@@ -171,6 +173,16 @@ std::vector<Variable> Optimizer::Plan::those(std::span<const std::size_t> number
   std::vector<Variable> some;
   for (const std::size_t i : numbers) some.push_back(variables_[i]);
   return some;
+}
+
+/// Variables that were sealed one by one, such as those of towers, are as many ranges.
+void Optimizer::Plan::plan_sums() {
+  std::vector<TensorView> small;
+  for (const FlatRange& range : pieces_.ranges())
+    if (range.gradients.bytes() <= small_range_bytes) small.push_back(range.gradients);
+  if (!small.empty()) dense_sums_.push_back(std::move(small));
+  for (const FlatRange& range : pieces_.ranges())
+    if (range.gradients.bytes() > small_range_bytes) dense_sums_.push_back({range.gradients});
 }
 
 void Optimizer::Plan::plan_updates(detail::Decay decay) {

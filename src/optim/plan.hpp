@@ -75,7 +75,8 @@ class Optimizer::Plan {
   const std::map<int, std::vector<TensorView>>& held_values() const { return held_values_; }
   std::span<const TensorView> homes() const { return homes_; }
   bool is_empty() const { return ranges_.empty(); }
-  std::span<const FlatRange> dense_ranges() const { return pieces_.ranges(); }
+  /// The dense gradients' memory, by reduction: small ranges together, each other one by itself.
+  std::span<const std::vector<TensorView>> dense_sums() const { return dense_sums_; }
   std::span<const detail::RangeUpdate> updates() const { return updates_; }
   /// As much of it as a message has room for. A longer list begins with its length and its digest, so that a difference
   /// at its end still shows.
@@ -83,6 +84,7 @@ class Optimizer::Plan {
 
  private:
   std::vector<Variable> those(std::span<const std::size_t> numbers) const;
+  void plan_sums();
   void plan_updates(detail::Decay decay);
 
   VariableStore* store_;
@@ -92,7 +94,8 @@ class Optimizer::Plan {
   std::vector<std::size_t> dense_, sparse_;  ///< the variables whose gradients are dense, and slices
   std::vector<FlatRange> ranges_;
   std::map<int, std::vector<TensorView>> held_values_;
-  detail::GradientPieces pieces_;             ///< of the dense ones
+  detail::GradientPieces pieces_;  ///< of the dense ones
+  std::vector<std::vector<TensorView>> dense_sums_;
   std::vector<detail::RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay
   std::string list_, marked_list_;
 };

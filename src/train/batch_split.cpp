@@ -8,6 +8,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "tensor/shared_parts.hpp"
+
 namespace lockstep::detail {
 namespace {
 
@@ -42,10 +44,8 @@ std::optional<std::int64_t> rows_of(const RowTensors& tensors, std::string_view 
 }
 
 Tensor piece_of(const Tensor& tensor, int replica, int replicas) {
-  Shape shape = tensor.shape();
-  shape.front() /= replicas;
-  const std::int64_t count = element_count(shape);
-  return tensor.sharing(tensor.view().slice(replica * count, count).reshaped(std::move(shape)));
+  const std::int64_t rows = tensor.shape().front() / replicas;
+  return detail::rows_of(tensor, replica * rows, rows);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "reduce/arithmetic.hpp"
 #include "strategy/batch.hpp"
+#include "tensor/shared_parts.hpp"
 #include "train/gathered_outputs.hpp"
 
 namespace lockstep::detail {
@@ -288,7 +289,7 @@ void TowerCall::reduce(EstimatorSpec& spec) {
   spec.metrics.clear();
   if (mode_ != Mode::evaluate) return;
   for (const auto& [name, metric] : spec.eval_metrics) {
-    for (Tensor& total : totals[name]) total = Tensor::on_host(total.view());
+    for (Tensor& total : totals[name]) total = on_host(total);
     spec.metrics[name] = metric.value(totals[name]);
   }
 }

@@ -1,4 +1,6 @@
 // Optimizers in replicated model functions: one step for all towers.
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -280,6 +282,34 @@ TEST_CASE("a call costs three agreements, and two more for each step and for pre
   CHECK(agreements_of(Mode::evaluate) == 3);
   CHECK(agreements_of(Mode::train) == 5);
   CHECK(agreements_of(Mode::predict) == (ranks() > 1 ? 5 : 3));
+}
+
+TEST_CASE("small gradients travel together, whenever their variables were made, and a large one by itself") {
+  static constexpr std::int64_t many = 64 << 10;
+  for (const LossReduction reduction : {LossReduction::sum, LossReduction::mean}) {
+    int sums = 0, of_step = 0;
+    Strategy strategy = runtime().make_strategy({.around = [&](const std::function<void()>& collective) {
+      ++sums;
+      collective();
+    }});
+    TowerOptimizer optimizer{sgd(1)};
+    const auto fn = [&](Tower& tower, const Tensor& features, const auto&) {
+      std::vector<TowerGradient> gradients;
+      for (const char* const name : {"a", "b", "c"}) gradients.push_back({features, ten(tower, name)});
+      const auto large = tower.variable({.name = "large"}, [] { return Tensor::zeros(DType::f32, {many}); });
+      gradients.push_back({Tensor::from(std::vector(many, value_of(features)), {many}), large});
+      const int before = sums;
+      optimizer.apply_gradients(tower, gradients);
+      of_step = sums - before;
+      return EstimatorSpec{};
+    };
+    auto model = replicated<Tensor, Tensor>(strategy, fn, {.reduction = reduction});
+    model(counting(), std::nullopt, Mode::train);
+    CHECK(of_step == 3);  // which towers have gradients; the small ones; the large one
+    const float divisor = reduction == LossReduction::mean ? static_cast<float>(ranks()) : 1;
+    for (const MirroredVariable& each : model.variables())
+      CHECK(value_of(each) == (each.name() == "large" ? 0 : 10) - static_cast<float>(triangle()) / divisor);
+  }
 }
 
 TEST_CASE("what towers collect is gone after the call, and in no checkpoint", "[J-20][J-39]") {

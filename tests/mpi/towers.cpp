@@ -131,6 +131,7 @@ TEST_CASE("sparse tensors are cut unevenly, the larger pieces first", "[J-12]") 
     return EstimatorSpec{};
   };
   replicated<SparseTensor, Tensor>(runtime().strategy(), check_labels)(whole, counting(), Mode::train);
+  CHECK(detail::structure_of(whole).empty());  // messages name no structure beside the type
   SparseTensor outside = whole;
   outside.dense_shape[1] = 1;
   expect_error<InvalidArgument>("index [1, 1] is outside of a sparse [" + std::to_string(rows) + ", 1]",
