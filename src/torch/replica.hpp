@@ -58,8 +58,11 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   void on_gradient(std::size_t number);
 
-  /// Moves `.grad` to the store, unless it is there, and divides what it moves.
-  void bring_home(std::size_t number, double divisor = 1);
+  /// Moves `.grad` to the store, unless it is there.
+  void bring_home(std::size_t number);
+
+  /// On one rank, after autograd. Divides `.grad` where it is if nobody shares its memory, which spares the copy.
+  void divide(std::size_t number, double divisor);
 
   void zero_grad();
 
@@ -108,6 +111,9 @@ at::ScalarType type_of(DType dtype);
 
 /// A tensor for `view`, which is `variable`'s; keeps its memory alive.
 at::Tensor tensor_of(const TensorView& view, const Variable& variable);
+
+/// In place.
+void divide(at::Tensor& gradient, double divisor);
 
 /// The elements of a contiguous tensor.
 TensorView view_of(const at::Tensor& tensor);
