@@ -108,8 +108,9 @@ class OnGradient final : public ::torch::autograd::FunctionPostHook {
   explicit OnGradient(std::function<void()> call) : call_{std::move(call)} {}
 
   ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& outputs,
-                                              const ::torch::autograd::variable_list&) override {
-    call_();
+                                              const ::torch::autograd::variable_list& gradients) override {
+    // A function may have had nothing for this parameter, such as one whose own backward pass has computed it.
+    if (gradients.front().defined()) call_();
     return outputs;
   }
 
