@@ -127,7 +127,9 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
     return ::torch::batch_norm(x, weight, bias, running_mean, running_var, false, 0, options.eps(), false);
   const lockstep::detail::Frame* const frame = lockstep::detail::current_frame();
   const bool shared = frame && frame->strategy().num_replicas_in_sync() > 1;
-  if (shared && !frame->replica) throw ContextError{"the training of a SyncBatchNorm outside Strategy::run"};
+  // An agreement may move the frames.
+  ReplicaContext* const replica = frame ? frame->replica : nullptr;
+  if (shared && !replica) throw ContextError{"the training of a SyncBatchNorm outside Strategy::run"};
 
   const auto others = all_but_channels(x);
   const std::int64_t channels = x.size(1);
@@ -140,7 +142,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
     // Two passes: squares around a mean that is far from 0 would lose its digits.
     const auto all_ranks = [&](const at::Tensor& sums) {
       if (!shared) return sums;
-      const Tensor total = frame->replica->all_reduce(ReduceOp::sum, Tensor::copy_of(view_of(sums)));
+      const Tensor total = replica->all_reduce(ReduceOp::sum, Tensor::copy_of(view_of(sums)));
       return at::from_blob(total.view().data(), sums.sizes(), at::kDouble).clone();
     };
     const at::Tensor own =
