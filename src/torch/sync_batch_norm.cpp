@@ -127,8 +127,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
     return ::torch::batch_norm(x, weight, bias, running_mean, running_var, false, 0, options.eps(), false);
   const lockstep::detail::Frame* const frame = lockstep::detail::current_frame();
   const bool shared = frame && frame->strategy().num_replicas_in_sync() > 1;
-  // An agreement may move the frames.
-  ReplicaContext* const replica = frame ? frame->replica : nullptr;
+  // The first sum pushes a frame, which may move this one.
+  ReplicaContext* const replica = shared ? frame->replica : nullptr;
   if (shared && !replica) throw ContextError{"the training of a SyncBatchNorm outside Strategy::run"};
 
   const auto others = all_but_channels(x);
