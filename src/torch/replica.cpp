@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/torch/data_parallel.hpp>
@@ -22,11 +23,14 @@
 
 namespace lockstep::libtorch {
 
+/// A pointer whose type depends on the version of torch.
+using Accumulator = decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{}));
+
 struct Parameter {
   at::Tensor tensor;
   MirroredVariable variable;
-  at::Tensor gradient;                                        ///< view of the store's
-  std::shared_ptr<::torch::autograd::Node> accumulator = {};  ///< kept, and with it the hook; null before it was needed
+  at::Tensor gradient;           ///< view of the store's
+  Accumulator accumulator = {};  ///< kept, and with it the hook; null before it was needed
 };
 
 struct ModuleBuffer {
