@@ -6,6 +6,7 @@
 
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/torch/sampler.hpp>
 
 using namespace lockstep;
 
@@ -55,10 +56,11 @@ void run(Runtime& runtime, const char* directory) {
     return all.slice(0, rows.first, rows.last);
   };
   torch::MeanLoss loss;
-  for (std::int64_t epoch = 0; epoch < epochs; ++epoch)
-    for (const auto& batch : torch::tensor(sample_order(data.train.count(), 1, epoch)).split(batch_size))
+  torch::Sampler sampler{runtime.strategy(), data.train.count(), {.seed = 1}};
+  for (; sampler.epoch() < epochs; sampler.reset())
+    while (const auto rows = sampler.next(batch_size))  // this rank's part of the batch
       runtime.strategy().run([&](ReplicaContext& context) {
-        const auto samples = mine(batch);  // of a batch that is the same on every rank
+        const auto samples = torch::tensor(std::vector<std::int64_t>(rows->begin(), rows->end()), torch::kLong);
         adamw.zero_grad();
         const auto logits = net->forward(train.pixels.index({samples}));
         loss = net.backward(context, loss_sum(logits, train.labels.index({samples})), samples.size(0));

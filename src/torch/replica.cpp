@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
@@ -107,8 +107,9 @@ class OnGradient final : public ::torch::autograd::FunctionPostHook {
   explicit OnGradient(std::function<void()> call) : call_{std::move(call)} {}
 
   ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& outputs,
-                                              const ::torch::autograd::variable_list&) override {
-    call_();
+                                              const ::torch::autograd::variable_list& gradients) override {
+    // A function may have had nothing for this parameter, such as one whose own backward pass has computed it.
+    if (gradients.front().defined()) call_();
     return outputs;
   }
 
@@ -130,6 +131,14 @@ at::ScalarType type_of(DType dtype) {
 at::Tensor tensor_of(const TensorView& view, const Variable& variable) {
   return at::from_blob(
       view.data(), view.shape(), [variable](void*) {}, at::TensorOptions{}.dtype(type_of(view.dtype())));
+}
+
+void divide(at::Tensor& gradient, double divisor) {
+  const at::NoGradGuard plain;
+  int exponent = 0;
+  // The reciprocal of a power of two is exact, and a product takes a fraction of a quotient's time.
+  if (divisor == 1) return;
+  std::frexp(divisor, &exponent) == 0.5 ? gradient.mul_(1 / divisor) : gradient.div_(divisor);
 }
 
 TensorView view_of(const at::Tensor& tensor) {
@@ -274,19 +283,24 @@ void ReplicatedModule::Impl::on_gradient(std::size_t number) {
   if (gradient.defined()) pass_->take(number);
 }
 
-void ReplicatedModule::Impl::bring_home(std::size_t number, double divisor) {
+void ReplicatedModule::Impl::bring_home(std::size_t number) {
   Parameter& parameter = parameters[number];
   at::Tensor& gradient = parameter.tensor.mutable_grad();
   if (gradient.is_same(parameter.gradient)) return;
   const at::NoGradGuard plain;
   if (gradient.is_sparse()) {
-    parameter.gradient.zero_().add_(gradient).div_(divisor);
-  } else if (divisor != 1) {
-    at::div_out(parameter.gradient, gradient, at::scalar_tensor(divisor, gradient.options()));
+    parameter.gradient.zero_().add_(gradient);
   } else {
     parameter.gradient.copy_(gradient);
   }
   gradient = parameter.gradient;
+}
+
+void ReplicatedModule::Impl::divide(std::size_t number, double divisor) {
+  at::Tensor& gradient = parameters[number].tensor.mutable_grad();
+  // One that others may read, such as a hook's caller, stays as it is.
+  if (gradient.is_sparse() || gradient.storage().use_count() > 1) bring_home(number);
+  libtorch::divide(gradient, divisor);
 }
 
 void ReplicatedModule::Impl::zero_grad() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/torch/data_parallel.hpp>
@@ -22,11 +23,14 @@
 
 namespace lockstep::libtorch {
 
+/// A pointer whose type depends on the version of torch.
+using Accumulator = decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{}));
+
 struct Parameter {
   at::Tensor tensor;
   MirroredVariable variable;
-  at::Tensor gradient;                                        ///< view of the store's
-  std::shared_ptr<::torch::autograd::Node> accumulator = {};  ///< kept, and with it the hook; null before it was needed
+  at::Tensor gradient;           ///< view of the store's
+  Accumulator accumulator = {};  ///< kept, and with it the hook; null before it was needed
 };
 
 struct ModuleBuffer {
@@ -58,8 +62,11 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   void on_gradient(std::size_t number);
 
-  /// Moves `.grad` to the store, unless it is there, and divides what it moves.
-  void bring_home(std::size_t number, double divisor = 1);
+  /// Moves `.grad` to the store, unless it is there.
+  void bring_home(std::size_t number);
+
+  /// On one rank, after autograd. Divides `.grad` where it is if nobody shares its memory, which spares the copy.
+  void divide(std::size_t number, double divisor);
 
   void zero_grad();
 
@@ -108,6 +115,9 @@ at::ScalarType type_of(DType dtype);
 
 /// A tensor for `view`, which is `variable`'s; keeps its memory alive.
 at::Tensor tensor_of(const TensorView& view, const Variable& variable);
+
+/// In place.
+void divide(at::Tensor& gradient, double divisor);
 
 /// The elements of a contiguous tensor.
 TensorView view_of(const at::Tensor& tensor);

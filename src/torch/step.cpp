@@ -46,7 +46,7 @@ Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& 
 MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
   module_.require_loss(loss_sum, samples);
   module_.begin();
-  // One rank knows the number of samples before the sum, and divides each gradient while it moves it.
+  // One rank knows the number of samples before the sum, and need not move the gradients.
   if (samples_.size() == 1 && !module_.accumulated)
     divided_by_ = static_cast<double>(std::max<std::int64_t>(samples, 1));
   const SumList on_the_way = sync_sums_of(loss_sum);
@@ -57,10 +57,13 @@ MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
     std::vector<char> sent(module_.parameters.size());
     OpenSums open{sums};
     module_.run_autograd(loss_sum, samples, [&](std::size_t parameter) {
-      module_.bring_home(parameter, divided_by_.value_or(1));
+      if (!divided_by_) module_.bring_home(parameter);
       module_.has[parameter] = sent[parameter] = 1;
       (void)sums.ready(piece_of[parameter]);
     });
+    // Autograd has let go of them by now.
+    for (const std::size_t parameter : module_.trained)
+      if (divided_by_ && sent[parameter]) module_.divide(parameter, *divided_by_);
     // Without samples, or if nothing before a layer has a gradient, autograd does not come there.
     for (std::size_t i = open.made(); i < on_the_way.counts.size(); ++i)
       sums.all_reduce(Tensor::zeros(on_the_way.dtype, {on_the_way.counts[i]}).view());
@@ -258,17 +261,23 @@ void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& cove
 
 void Step::finish_gradients() {
   const at::NoGradGuard plain;
-  if (total_ > 1 && !divided_by_)
-    for (at::Tensor& range : module_.flat) range.div_(static_cast<double>(total_));
+  if (total_ > 0 && !divided_by_)
+    for (at::Tensor& range : module_.flat) divide(range, static_cast<double>(total_));
   for (const std::size_t i : module_.trained) {
+    if (divided_by_) break;  // there, or where autograd has left it
     Parameter& parameter = module_.parameters[i];
     parameter.tensor.mutable_grad() = total_ > 0 && has_[i] > 0 ? parameter.gradient : at::Tensor{};
   }
   for (const auto& [i, earlier] : module_.earlier) {
     Parameter& parameter = module_.parameters[i];
     at::Tensor& gradient = parameter.tensor.mutable_grad();
-    gradient.defined() ? parameter.gradient.add_(earlier) : parameter.gradient.copy_(earlier);
-    gradient = parameter.gradient;
+    if (gradient.defined()) {
+      module_.bring_home(i);
+      parameter.gradient.add_(earlier);
+    } else {
+      parameter.gradient.copy_(earlier);
+      gradient = parameter.gradient;
+    }
   }
   module_.earlier.clear();
   module_.accumulated.reset();

@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -73,4 +75,16 @@ TEST_CASE("the residual network of LibTorch in the example learns") {
   REQUIRE(std::sscanf(last_line(outcome.out).c_str(), "train loss %lf, test accuracy %lf", &loss, &accuracy) == 2);
   CHECK(loss < 1);
   CHECK(accuracy > 0.7);
+}
+
+TEST_CASE("the Transformer of LibTorch in the example learns a text") {
+  if (!std::getenv("LOCKSTEP_EXAMPLE_TORCH_LANGUAGE_MODEL")) return;  // no LibTorch
+  const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_TORCH_LANGUAGE_MODEL", 2, std::getenv("LOCKSTEP_TEXT"));
+  INFO(outcome.out);
+  std::vector<double> losses;
+  for (const std::string& line : lines_starting_with(outcome.out, "epoch "))
+    losses.push_back(std::stod(line.substr(line.rfind(' '))));
+  REQUIRE(losses.size() == 6);
+  CHECK(losses.front() > 2.5);
+  CHECK(losses.back() < 2.1);
 }

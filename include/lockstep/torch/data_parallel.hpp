@@ -86,11 +86,12 @@ class ModuleOptimizer {
 /// DataParallel without the module's own type.
 ///
 /// Parameters are variables of the strategy, named as in Module::named_parameters, as they are in Python:
-/// "conv1.weight". They and their gradients are views of the strategy's memory. So checkpoints, `save_weights`,
-/// `load_weights`, `attest` and `rebroadcast` work as for all variables. Parameters stay the same objects: a torch
-/// optimizer that was made before still updates them. A parameter that a module shares with another one (a tied one) is
-/// one variable, under its first name. Buffers are variables too. A strategy may have several modules; a name that is
-/// taken gets a number, as every variable's does, unless DataParallelOptions::name tells the modules apart.
+/// "conv1.weight". They are views of the strategy's memory, and so are their gradients, unless the rank is the only
+/// one. So checkpoints, `save_weights`, `load_weights`, `attest` and `rebroadcast` work as for all variables.
+/// Parameters stay the same objects: a torch optimizer that was made before still updates them. A parameter that a
+/// module shares with another one (a tied one) is one variable, under its first name. Buffers are variables too. A
+/// strategy may have several modules; a name that is taken gets a number, as every variable's does, unless
+/// DataParallelOptions::name tells the modules apart.
 ///
 /// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Losses are sums and
 /// every rank says how many samples it has, so batches may be uneven, or empty on some ranks. As in torch, the gradient

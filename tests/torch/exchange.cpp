@@ -1,0 +1,80 @@
+// What train_like_python.py compares with Python: mpirun -n 2 torch-exchange FOLDER. Loads the weights of Python,
+// trains on the samples that Python has made, prints the losses, and saves weights for Python.
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include <lockstep/lockstep.hpp>
+#include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/torch/sync_batch_norm.hpp>
+
+using namespace lockstep;
+
+namespace {
+
+constexpr std::int64_t batch = 6, steps = 20;
+
+struct Net : torch::nn::Module {
+  Net() {
+    register_module("conv", conv);
+    register_module("norm", norm);
+    register_module("hidden", hidden);
+    register_module("layer_norm", layer_norm);
+    register_module("out", out);
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto features = torch::relu(norm(conv(x))).flatten(1);
+    return out(layer_norm(torch::gelu(hidden(features))));
+  }
+  torch::nn::Conv2d conv{torch::nn::Conv2dOptions{1, 4, 3}.bias(false)};
+  torch::SyncBatchNorm norm{4};
+  torch::nn::Linear hidden{4 * 4 * 4, 16}, out{16, 5};
+  torch::nn::LayerNorm layer_norm{torch::nn::LayerNormOptions{{16}}};
+};
+
+/// The little-endian doubles in a file.
+torch::Tensor read_doubles(const std::string& path, at::IntArrayRef shape) {
+  torch::Tensor values = torch::empty(shape, torch::kDouble);
+  std::ifstream file{path, std::ios::binary};
+  if (!file.read(static_cast<char*>(values.data_ptr()), static_cast<std::streamsize>(values.nbytes())))
+    throw std::runtime_error{"cannot read " + path};
+  return values;
+}
+
+void run(Runtime& runtime, const std::string& folder) {
+  torch::set_num_threads(1);
+  auto net = torch::DataParallel{runtime.strategy(), Net{}};
+  load_weights(runtime.strategy(), folder + "/of-python.safetensors");
+  torch::optim::AdamW adamw{net.parameters(), torch::optim::AdamWOptions{1e-2}};
+  const auto images = read_doubles(folder + "/images", {steps, batch, 1, 6, 6});
+  const auto labels = read_doubles(folder + "/labels", {steps, batch}).to(torch::kLong);
+  // Uneven, so that a mean of means would be wrong.
+  const std::int64_t cut = runtime.size() == 1 ? batch : 2;
+  const auto mine = [&](const torch::Tensor& all) {
+    return runtime.rank() == 0 ? all.slice(0, 0, cut) : all.slice(0, cut);
+  };
+  for (std::int64_t step = 0; step < steps; ++step)
+    runtime.strategy().run([&](ReplicaContext& context) {
+      adamw.zero_grad();
+      const auto expected = mine(labels[step]);
+      const auto loss =
+          torch::nll_loss(net->forward(mine(images[step])).log_softmax(1), expected, {}, torch::Reduction::Sum);
+      const torch::MeanLoss mean = net.backward(context, loss, expected.size(0));
+      if (runtime.is_chief()) std::printf("%.17g\n", mean.mean);
+      adamw.step();
+    });
+  save_weights(runtime.strategy(), folder + "/of-lockstep.safetensors");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program(
+      argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
+      [&](Runtime& runtime) { run(runtime, argc > 1 ? argv[1] : "."); });
+}
