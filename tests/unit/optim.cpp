@@ -1,5 +1,6 @@
 // Optimizers on one rank.
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -11,6 +12,7 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/phase_table.hpp"
 #include "not_finite.hpp"
 
 using namespace lockstep;
@@ -48,12 +50,14 @@ class Recorder final : public Optimizer {
   Recorder() : Optimizer{{.learning_rate = 1}, nullptr} {}
   std::vector<double> divisors;
   std::vector<std::int64_t> counts;
+  std::function<void()> on_update = [] {};
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
   void update(const ops::Kernels&, const FlatRange& range, const ops::UpdateStep& step) override {
     divisors.push_back(step.divisor);
     counts.push_back(range.values.count());
+    on_update();
   }
 };
 
@@ -303,4 +307,31 @@ TEST_CASE("a training step is two agreements, with its sums and whatever it trai
   const std::uint64_t before = program.group->meeting().meetings();
   program.step(optimizer, gradients, StepSums{.samples = 2, .loss = 1, .correct = 1});
   CHECK(program.group->meeting().meetings() == before + 2);
+}
+
+TEST_CASE("a rank that updates what it alone holds is computing, and waits only to send it") {
+  PhaseTable table{SharedMemory::create(PhaseTable::bytes_for(1)), 1, 0};
+  std::vector<Phase> seen;
+  const auto see = [&] { seen.push_back(table.read(0).phase); };
+  const auto group = make_local_group();
+  group->meeting().set_phases(&table);
+  Strategy strategy{*group, {.around = [&](const std::function<void()>& collective) {
+                      see();
+                      collective();
+                    }}};
+  const auto w = strategy.create_variable({.name = "w"}, [] { return of({1}); });
+  w.state().holder = 0;
+  strategy.seal();
+  Recorder optimizer;
+  optimizer.on_update = [&] {
+    seen.clear();  // what came before it
+    see();
+  };
+  const std::vector<Gradient> gradients{{of({1}), w}};
+  const GradientComputation compute{[&](AgreedStep& step) {
+    step.ready(w);
+    return StepSums{.samples = 1};
+  }};
+  strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, compute); });
+  CHECK(seen == std::vector{Phase::computing, Phase::meeting});
 }
