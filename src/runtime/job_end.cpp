@@ -117,7 +117,16 @@ void JobEnd::leave() noexcept {
       (void)after(std::current_exception());
     }
   }
+  wait_if_being_ended();
   if (phases_) phases_->enter(Phase::leaving);
+}
+
+/// mpirun continues a rank that has stopped before it ends it, and with that rank the last agreement may go through
+/// after a watchdog has reported. Ranks that then began to end MPI would ask mpirun for a barrier while it clears its
+/// tables: mpirun 4.1 crashes or hangs over that. Until this process is told to end, its watchdog looks after it.
+void JobEnd::wait_if_being_ended() const {
+  const bool interrupted = meeting_.failure() && meeting_.failure()->code == ExitCode::stopped;
+  while (phases_ && phases_->reported() && !interrupted) std::this_thread::sleep_for(std::chrono::milliseconds{100});
 }
 
 void JobEnd::alone(const std::string& what, ExitCode cause) {

@@ -111,6 +111,13 @@ TEST_CASE("a rank that stops after a merge function is named, and the job ends w
   check_each(late_lost_points, "stop", 5, "has stopped: no sign of life for 1 s");
 }
 
+TEST_CASE("no rank begins to end MPI while the job is being ended, even if the one that had stopped goes on") {
+  const Outcome outcome = fail_at("last", "nap", 1);
+  check_code(outcome, 5);
+  check_names(outcome, 1, "has stopped: no sign of life for 1 s");
+  CHECK(lines_starting_with(outcome.err, "MPI_Finalize").empty());
+}
+
 TEST_CASE("a rank that computes for ever in a step that all agreed on is late for its first sum", "[B-45]") {
   const Outcome outcome = fail_at("agreed computation", "busy", 1);
   check_code(outcome, 5);

@@ -1,9 +1,13 @@
 // A program in which one rank fails at one point of a job's life: `points POINT FAULT RANK`.
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include <mpi.h>
 #include <unistd.h>
@@ -84,12 +88,23 @@ void train(Runtime& runtime) {
 /// Elsewhere it is long, so that a job that starts slowly does not run into it.
 std::chrono::seconds stall_timeout() {
   const bool before_mpi = culprit.point == "options" || culprit.point == "MPI_Init";
-  return std::chrono::seconds{culprit.fault == "stop" || culprit.fault == "busy" || before_mpi ? 1 : 20};
+  return std::chrono::seconds{
+      culprit.fault == "stop" || culprit.fault == "nap" || culprit.fault == "busy" || before_mpi ? 1 : 20};
 }
 
 }  // namespace
 
 // MPI's own functions, with a point in each.
+extern "C" int MPI_Abort(MPI_Comm communicator, int code) {
+  if (culprit.fault == "nap") {
+    // mpirun does so before it ends the ranks, and on a busy machine they may get this far.
+    const std::string launcher = std::to_string(::getppid());
+    std::ifstream children{"/proc/" + launcher + "/task/" + launcher + "/children"};
+    for (pid_t child = 0; children >> child;) (void)::kill(child, SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  }
+  return PMPI_Abort(communicator, code);
+}
 extern "C" int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   point("MPI_Init");
   const int result = PMPI_Init_thread(argc, argv, required, provided);
@@ -97,6 +112,7 @@ extern "C" int MPI_Init_thread(int* argc, char*** argv, int required, int* provi
   return result;
 }
 extern "C" int MPI_Finalize() {
+  if (culprit.fault == "nap") (void)std::fputs("MPI_Finalize\n", stderr);
   point("MPI_Finalize");
   const int result = PMPI_Finalize();
   point("after MPI");
