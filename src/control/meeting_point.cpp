@@ -26,24 +26,21 @@ std::string told_place(const Tag& culprit, bool all_failed) {
   return fmt::format("; {} {}", all_failed ? "this was" : "it was", place_of_failure(culprit));
 }
 
-/// How many Aparts of this thread live.
-thread_local int apart = 0;
+/// Where this thread is while it is apart; otherwise empty.
+thread_local std::string_view apart;
 
 void require_not_apart(std::string_view what, const Here& here) {
-  if (apart == 0) return;
+  if (apart.empty()) return;
   const std::string site = site_of(here);
-  throw ContextError{
-      fmt::format("{}{} in a source whose batches are prefetched: expected nothing that the ranks do together", what,
-                  site.empty() ? "" : fmt::format(" ({})", site))};
+  throw ContextError{fmt::format("{}{} {}: expected nothing that the ranks do together", what,
+                                 site.empty() ? "" : fmt::format(" ({})", site), apart)};
 }
 
 }  // namespace
 
-MeetingPoint::Apart::Apart() {
-  ++apart;
-}
+MeetingPoint::Apart::Apart(std::string_view where) : before_{std::exchange(apart, where)} {}
 MeetingPoint::Apart::~Apart() {
-  --apart;
+  apart = before_;
 }
 
 std::string message_of(const std::exception_ptr& exception) {
@@ -178,7 +175,7 @@ void MeetingPoint::enter_after_last() {
 }
 
 void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>& in) {
-  if (apart > 0) std::rethrow_exception(exception);
+  if (!apart.empty()) std::rethrow_exception(exception);
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   if (covered_) std::rethrow_exception(exception);  // it leaves the computation, whose end announces it
   make_open_sum();

@@ -98,6 +98,12 @@ std::int64_t SampleBatch::counted_labels() const {
   return capacity == 0 ? 0 : samples * (labels.count() / capacity);
 }
 
+std::int64_t BatchGroup::counted_labels() const {
+  std::int64_t sum = 0;
+  for (const SampleBatch& batch : batches) sum += batch.counted_labels();
+  return sum;
+}
+
 BatchGroup make_batch_group(const SampleBatch& whole, std::int64_t batches) {
   const std::int64_t rows = whole.inputs.shape().front();
   if (batches < 1 || rows % batches != 0)

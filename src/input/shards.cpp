@@ -53,17 +53,19 @@ ShardChoice resolve_shards(ShardRequest request, int ranks) {
   require_ranks(ranks);
   switch (request.kind) {
     case ShardRequest::Kind::automatic:
-      if (fits(default_shards, ranks)) return {default_shards, {}};
-      return {ranks, fmt::format("{0} shards do not divide among {1} ranks: one shard a rank, so the last bits of "
-                                 "the result depend on the number of ranks",
-                                 default_shards, ranks)};
-    case ShardRequest::Kind::per_rank: return {ranks, {}};
+      if (fits(default_shards, ranks)) return {.shards = default_shards};
+      return {.shards = ranks,
+              .note = fmt::format("{0} shards do not divide among {1} ranks: one shard a rank, so the last bits of "
+                                  "the result depend on the number of ranks",
+                                  default_shards, ranks),
+              .one_per_rank = true};
+    case ShardRequest::Kind::per_rank: return {.shards = ranks, .one_per_rank = true};
     case ShardRequest::Kind::count: break;
   }
   if (!fits(request.count, ranks))
     throw ConfigError{fmt::format("--shards is {}, which does not fit a job of {} rank{}; expected {}, or 'ranks'",
                                   request.count, ranks, ranks == 1 ? "" : "s", numbers_that_fit(ranks))};
-  return {request.count, {}};
+  return {.shards = request.count};
 }
 
 Range shard_range(std::int64_t batch_size, int shards, int shard) {

@@ -10,7 +10,14 @@ Convnet::Convnet(Strategy& strategy, const ConvnetOptions& options, std::shared_
                  Here here)
     : network_{std::make_unique<Network>(*this, strategy, options, std::move(kernels), here)} {}
 
+Convnet::Convnet(const Network& other) : network_{std::make_unique<Network>(*this, other)} {}
+
 Convnet::~Convnet() = default;
+
+std::unique_ptr<Model> Convnet::make_worker() const {
+  if (network_->joint()) return nullptr;
+  return std::unique_ptr<Convnet>{new Convnet{*network_}};
+}
 
 std::span<const Variable> Convnet::variables() const {
   return network_->variables();

@@ -79,6 +79,30 @@ Convnet::Network::Network(const Convnet& model, Strategy& strategy, const Convne
   }
 }
 
+Convnet::Network::Network(const Convnet& model, const Network& other)
+    : model_{model},
+      options_{other.options_},
+      kernels_{other.kernels_},
+      stream_{other.stream_},
+      dense_{other.dense_},
+      dropout_{other.dropout_},
+      variables_{other.variables_} {
+  for (std::size_t index = 0; index < other.stages_.size(); ++index) {
+    const Stage& stage = other.stages_[index];
+    Stage& own = stages_.emplace_back(Stage{.convolution = stage.convolution,
+                                            .shard_tree = {options_.dtype, options_.filters[index], stream_},
+                                            .norm = stage.norm,
+                                            .first_statistic = stage.first_statistic});
+    if (own.norm) reserve_sums(own);
+  }
+}
+
+/// The memory in which its batch norm adds up.
+void Convnet::Network::reserve_sums(Stage& stage) {
+  stage.statistics = Tensor::zeros(options_.dtype, {stage.norm->statistics()}, stream_);
+  stage.d_parameters = Tensor::zeros(options_.dtype, {stage.norm->statistics()}, stream_);
+}
+
 void Convnet::Network::create_stage(Strategy& strategy, std::size_t index, const Here& here) {
   const std::int64_t filters = options_.filters[index];
   const Conv2dOptions convolution{.name = fmt::format("conv_{}", index),
@@ -97,8 +121,7 @@ void Convnet::Network::create_stage(Strategy& strategy, std::size_t index, const
       BatchNormOptions{.name = fmt::format("batch_norm_{}", index), .channels = filters, .dtype = options_.dtype},
       here);
   stage.first_statistic = first_statistic;
-  stage.statistics = Tensor::zeros(options_.dtype, {stage.norm->statistics()}, stream_);
-  stage.d_parameters = Tensor::zeros(options_.dtype, {2 * filters}, stream_);
+  reserve_sums(stage);
   variables_.insert(variables_.end(), {stage.norm->gamma(), stage.norm->beta()});
 }
 

@@ -25,6 +25,9 @@ class Convnet::Network final : private JointModel {
   Network(const Convnet& model, Strategy& strategy, const ConvnetOptions& options,
           std::shared_ptr<const ops::Kernels> kernels, Here here);
 
+  /// The network of a worker of another's model.
+  Network(const Convnet& model, const Network& other);
+
   std::span<const Variable> variables() const { return variables_; }
   ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients);
   JointModel* joint() { return options_.batch_norm == BatchNormKind::whole_batch ? this : nullptr; }
@@ -81,6 +84,7 @@ class Convnet::Network final : private JointModel {
                                             DeclaredSums& ranks) override;
 
   void create_stage(Strategy& strategy, std::size_t index, const Here& here);
+  void reserve_sums(Stage& stage);
   void require_images(const SampleBatch& shard) const;
   void require_trainable(const SampleBatch& shard, const GradientBuffer& gradients) const;
   void require_joint(const JointBatch& batch, std::span<const GradientBuffer> gradients) const;

@@ -73,6 +73,21 @@ Gpt::Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const op
   variables_.insert(variables_.end(), {final_norm_.gain(), final_norm_.bias()});
 }
 
+Gpt::Gpt(const Gpt& other)
+    : Model{},
+      options_{other.options_},
+      kernels_{other.kernels_},
+      stream_{other.stream_},
+      embedding_{other.embedding_},
+      blocks_{other.blocks_},
+      final_norm_{other.final_norm_},
+      variables_{other.variables_},
+      workspace_{options_.dtype, stream_} {}
+
+std::unique_ptr<Model> Gpt::make_worker() const {
+  return std::unique_ptr<Gpt>{new Gpt{*this}};
+}
+
 ops::BatchLoss Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, const GradientBuffer& gradients) {
   require_fit(shard);
   if (shard.samples == 0) {

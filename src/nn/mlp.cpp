@@ -56,11 +56,14 @@ struct Mlp::Shards {
   LossSum losses;
 };
 
-Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
+Mlp::Mlp(const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Stream& stream)
     : options_{checked(options)},
       kernels_{std::move(kernels)},
-      stream_{strategy.stream()},
-      shards_{new Shards{LayerPlans{kernels_, forms_of(options_), stream_}}} {
+      stream_{stream},
+      shards_{new Shards{LayerPlans{kernels_, forms_of(options_), stream_}}} {}
+
+Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
+    : Mlp{options, std::move(kernels), strategy.stream()} {
   std::vector<std::int64_t> sizes = options_.hidden;
   sizes.push_back(options_.classes);
   std::int64_t inputs = options_.inputs;
@@ -79,6 +82,13 @@ Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const op
 }
 
 Mlp::~Mlp() = default;
+
+std::unique_ptr<Model> Mlp::make_worker() const {
+  std::unique_ptr<Mlp> worker{new Mlp{options_, kernels_, stream_}};
+  worker->layers_ = layers_;
+  worker->variables_ = variables_;
+  return worker;
+}
 
 ops::BatchLoss Mlp::train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) {
   return train_shards({shard.inputs, shard.labels, {shard}}, {&place, 1}, gradients);

@@ -122,7 +122,7 @@ struct DrawAhead::Parts {
       // Each thread has a default strategy of its own.
       StrategyExtended& current = by_default ? Defaults::of_thread().strategy.extended() : extended;
       const PushedFrame scope{{ContextMode::cross_replica, &current}};
-      const MeetingPoint::Apart apart;
+      const MeetingPoint::Apart apart{"in a source whose batches are prefetched"};
       const auto item = std::make_shared<Item>(Item{draw()});
       if (staging) pin(*item, *staging);
       return WorkAhead::Made{item, item->drawn.batch == nullptr};

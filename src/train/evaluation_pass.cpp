@@ -24,7 +24,7 @@ double mean_per_label(double sum, double weight) {
 }
 
 EvaluationPass::EvaluationPass(Strategy& strategy, nn::Model& model, const SampleSource& test,
-                               std::optional<std::int64_t> samples, int shards)
+                               std::optional<std::int64_t> samples, int shards, ShardThreads* team)
     : strategy_{strategy},
       model_{model},
       test_{test},
@@ -34,7 +34,15 @@ EvaluationPass::EvaluationPass(Strategy& strategy, nn::Model& model, const Sampl
               batch_,
               {.shards = shards},
               shards_of_rank(shards, strategy.num_replicas_in_sync(), strategy.group().rank()),
-              strategy.stream()} {}
+              strategy.stream()},
+      team_{team} {}
+
+std::vector<ops::BatchLoss> EvaluationPass::evaluate(const BatchGroup& shards) {
+  if (team_) return team_->evaluate_shards(shards.batches);
+  std::vector<ops::BatchLoss> results;
+  for (const SampleBatch& shard : shards.batches) results.push_back(model_.evaluate_shard(shard));
+  return results;
+}
 
 void EvaluationPass::run(EvaluationReport& report, Observer& observer, const Here& here) {
   using Clock = std::chrono::steady_clock;
@@ -50,10 +58,11 @@ void EvaluationPass::run(EvaluationReport& report, Observer& observer, const Her
     for (std::int64_t first = 0; first < samples_; first += batch_) {
       const auto size = std::min(batch_, samples_ - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-      for (const SampleBatch& shard : shards_.load_all(samples).group.batches) {
-        const ops::BatchLoss result = model_.evaluate_shard(shard);
-        loss_.push(nn::weighed(result, shard));
-        correct += result.correct;
+      const BatchGroup& shards = shards_.load_all(samples).group;
+      const std::vector<ops::BatchLoss> results = evaluate(shards);
+      for (std::size_t shard = 0; shard < results.size(); ++shard) {
+        loss_.push(nn::weighed(results[shard], shards.batches[shard]));
+        correct += results[shard].correct;
       }
       const nn::WeighedLoss of_batch = loss_.finish();
       losses.insert(losses.end(), {of_batch.loss, of_batch.weight});

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <lockstep/nn/model.hpp>
 #include <lockstep/strategy/strategy.hpp>
@@ -10,6 +11,7 @@
 
 #include "nn/shard_sums.hpp"
 #include "train/rank_shards.hpp"
+#include "train/shard_threads.hpp"
 
 namespace lockstep {
 
@@ -21,9 +23,10 @@ double mean_per_label(double sum, double weight);
 /// ranks, if each holds a power-of-two number of the shards.
 class EvaluationPass {
  public:
-  /// On `samples` samples of `test`, on all if it is empty or there are fewer. Everything must outlive it.
+  /// On `samples` samples of `test`, on all if it is empty or there are fewer; on the threads of `team`, or on the
+  /// caller's. Everything must outlive it.
   EvaluationPass(Strategy& strategy, nn::Model& model, const SampleSource& test, std::optional<std::int64_t> samples,
-                 int shards);
+                 int shards, ShardThreads* team);
 
   std::int64_t samples() const { return samples_; }
 
@@ -31,12 +34,15 @@ class EvaluationPass {
   void run(EvaluationReport& report, Observer& observer, const Here& here);
 
  private:
+  std::vector<ops::BatchLoss> evaluate(const BatchGroup& shards);
+
   Strategy& strategy_;
   nn::Model& model_;
   const SampleSource& test_;
   std::int64_t samples_;
   std::int64_t batch_;
   RankShards shards_;
+  ShardThreads* team_;
   nn::LossSum loss_;
 };
 

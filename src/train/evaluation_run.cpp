@@ -65,7 +65,10 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
   nn::Model& model = setup.task->make_model(strategy, setup.kernels);
   const RestoredWeights weights = restore_weights(strategy, options);
 
-  EvaluationPass pass{strategy, model, setup.task->samples().test, options.evaluation_samples, setup.shards};
+  const std::unique_ptr<ShardThreads> threads =
+      ShardThreads::make(strategy, model, setup.threads, setup.shards / ranks);
+  EvaluationPass pass{strategy,     model,        setup.task->samples().test, options.evaluation_samples,
+                      setup.shards, threads.get()};
   if (is_chief)
     log::info(fmt::format("evaluating {} from {}: {} {}, {} shards, {} samples", model.name(), weights.from.string(),
                           ranks, ranks == 1 ? "rank" : "ranks", setup.shards, pass.samples()));

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <memory>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,6 +21,7 @@
 #include "train/injected_fault.hpp"
 #include "train/joint_gradients.hpp"
 #include "train/rank_shards.hpp"
+#include "train/shard_threads.hpp"
 
 namespace lockstep {
 namespace {
@@ -121,13 +123,17 @@ class Fit {
                       {options.shards, options.accumulate},
                       shards_of_rank(options.shards, strategy.num_replicas_in_sync(), rank_),
                       strategy.stream()},
-        evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards} {
+        threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
+        evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()} {
     sum_ = sum_.with_statistics(statistics_.view());
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
       sums_on_the_way_ = joint_gradients_->sums();
     } else if (options.accumulate > 1) {
       accumulation_.emplace(sum_, options.accumulate);
+      if (threads_ && rank_ == 0)
+        log::warning(fmt::format("{} threads evaluate, but one trains: micro-batches are computed one after the other",
+                                 options.threads));
     }
   }
 
@@ -158,6 +164,7 @@ class Fit {
   Tensor statistics_;
   std::vector<Gradient> gradients_;
   RankShards train_shards_;
+  std::unique_ptr<ShardThreads> threads_;  ///< null: the program's own computes all shards
   EvaluationPass evaluation_;
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
@@ -171,8 +178,13 @@ StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t>
   if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
   if (accumulation_) return accumulate_gradients(step, samples, sum);
   const RankShards::Loaded shards = train_shards_.load_all(samples);
-  const ops::BatchLoss result = model_.train_shards(shards.group, shards.places(step), sum);
-  return {.samples = shards.labels(), .loss = result.loss_sum, .correct = result.correct, .weight = result.weight};
+  const std::vector<nn::ShardPlace> places = shards.places(step);
+  const ops::BatchLoss result =
+      threads_ ? threads_->train_shards(shards.group, places, sum) : model_.train_shards(shards.group, places, sum);
+  return {.samples = shards.group.counted_labels(),
+          .loss = result.loss_sum,
+          .correct = result.correct,
+          .weight = result.weight};
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
@@ -187,7 +199,7 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
       const ops::BatchLoss result = model_.train_shard(micro_batch.group.batches.front(),
                                                        micro_batch.places(step).front(), accumulation_->next());
       accumulation_->push(nn::weighed(result, micro_batch.group.batches.front()));
-      sums.samples += micro_batch.labels();
+      sums.samples += micro_batch.group.counted_labels();
       sums.correct += result.correct;
     }
     accumulation_->end_shard();
@@ -355,6 +367,8 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
+  if (options.threads < 1)
+    throw InvalidArgument{fmt::format("threads of a rank: {}, expected at least 1", options.threads)};
   if (options.prefetch < 0)
     throw InvalidArgument{fmt::format("batches to prefetch: {}, expected 0 or more", options.prefetch)};
   if (options.start.steps < 0 || options.start.steps > options.steps)

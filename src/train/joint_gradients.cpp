@@ -54,7 +54,7 @@ StepSums JointGradients::compute(std::int64_t step, std::span<const std::int64_t
       losses[shard].weight += own.weight;
       sums.correct += results[shard].correct;
     }
-    sums.samples += micro_batch.labels();
+    sums.samples += micro_batch.group.counted_labels();
   }
   for (const nn::WeighedLoss& of_shard : losses) loss_sum_.push(of_shard);
   const nn::WeighedLoss total = loss_sum_.finish();

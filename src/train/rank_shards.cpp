@@ -17,12 +17,6 @@ RankShards::RankShards(const SampleSource& source, std::int64_t largest_batch, B
       mine_{mine},
       stream_{stream} {}
 
-std::int64_t RankShards::Loaded::labels() const {
-  std::int64_t sum = 0;
-  for (const SampleBatch& batch : group.batches) sum += batch.counted_labels();
-  return sum;
-}
-
 std::vector<nn::ShardPlace> RankShards::Loaded::places(std::int64_t step) const {
   std::vector<nn::ShardPlace> places;
   for (const std::int64_t first : first_samples) places.push_back({.step = step, .first_sample = first});

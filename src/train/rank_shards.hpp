@@ -48,7 +48,6 @@ class RankShards {
     const BatchGroup& group;
     std::span<const std::int64_t> first_samples;
 
-    std::int64_t labels() const;
     std::vector<nn::ShardPlace> places(std::int64_t step) const;
   };
 

@@ -79,13 +79,14 @@ int micro_batches_of(const TrainingOptions& options, const BatchSchedule& schedu
   return static_cast<int>(options.accumulate);
 }
 
-FitOptions fit_options_of(const TrainingOptions& options, const SampleSource& train, int shards) {
-  const BatchSchedule schedule{train.count(), *options.global_batch};
+FitOptions fit_options_of(const TrainingOptions& options, const TrainingSetup& setup) {
+  const BatchSchedule schedule{setup.task->samples().train.count(), *options.global_batch};
   return {.global_batch = *options.global_batch,
           .steps = steps_of(options, schedule),
           .seed = options.seed,
-          .shards = shards,
-          .accumulate = micro_batches_of(options, schedule, shards),
+          .shards = setup.shards,
+          .accumulate = micro_batches_of(options, schedule, setup.shards),
+          .threads = setup.threads,
           .prefetch = options.prefetch,
           .evaluate_every = options.evaluate_every,
           .evaluation_samples = options.evaluation_samples,
@@ -159,7 +160,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   strategy.run([&](ReplicaContext&) {
     setup = set_up(strategy, options);
     fault = InjectedFault::from_environment(ranks);
-    fit_options = fit_options_of(options, setup.task->samples().train, setup.shards);
+    fit_options = fit_options_of(options, setup);
     setup.task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
     optimizer = make_optimizer(options, fit_options.steps, setup.kernels);
     if (rank == 0 && !options.checkpoints.empty() && !options.checkpoints_optional) require_folder(options.checkpoints);

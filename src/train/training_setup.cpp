@@ -15,7 +15,8 @@ namespace {
 
 /// Eight small products instead of a large one cost a CPU little and a GPU much.
 ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
-  if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic) return {ranks, {}};
+  if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic)
+    return {.shards = ranks, .one_per_rank = true};
   return resolve_shards(request, ranks);
 }
 
@@ -55,8 +56,12 @@ TrainingSetup set_up(Strategy& strategy, TrainingOptions& options) {
         !warning.empty())
       log::warning(warning);
   }
-  TrainingSetup setup{shards.shards, ops::make_kernels(options.kernels, {options.threads}, strategy.stream()),
-                      load_task(options)};
+  // Threads that share the products change their bits, and there are shards so that nothing does.
+  const int of_kernels = shards.one_per_rank ? options.threads : 1;
+  TrainingSetup setup{.shards = shards.shards,
+                      .threads = shards.one_per_rank ? 1 : options.threads,
+                      .kernels = ops::make_kernels(options.kernels, {of_kernels}, strategy.stream()),
+                      .task = load_task(options)};
   if (const std::string text = setup.task->data_text(); strategy.group().rank() == 0 && !text.empty())
     log::info(fmt::format("data: {}", text));
   return setup;

@@ -13,6 +13,7 @@ namespace lockstep {
 
 struct TrainingSetup {
   int shards = 1;
+  int threads = 1;  ///< that compute whole shards; those of the kernels are theirs alone
   std::shared_ptr<const ops::Kernels> kernels;
   std::unique_ptr<TrainingTask> task;
 };

@@ -169,13 +169,18 @@ class MeetingPoint {
   bool stop_requested() const { return stop_requested_; }
 
   /// LOCAL. While it lives, this thread is apart from the job: other ranks may be anywhere, so every agreement that it
-  /// asks for, and every run, throws ContextError and changes nothing. For what runs ahead of the program.
+  /// asks for, and every run, throws ContextError and changes nothing. For what runs ahead of the program, or beside
+  /// it.
   class [[nodiscard]] Apart {
    public:
-    Apart();
+    /// `where` ends the message, "in a source whose batches are prefetched", and must outlive this object.
+    explicit Apart(std::string_view where);
     Apart(const Apart&) = delete;
     Apart& operator=(const Apart&) = delete;
     ~Apart();
+
+   private:
+    std::string_view before_;
   };
 
   /// COLL, blocking. Ends a run by an exception, which is announced unless every rank knows of it already. Throws as

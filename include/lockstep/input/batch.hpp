@@ -37,6 +37,9 @@ struct BatchGroup {
   std::vector<SampleBatch> batches;  ///< each in its part of that memory
 
   std::int64_t capacity() const { return batches.front().inputs.shape().front(); }
+
+  /// Of all batches.
+  std::int64_t counted_labels() const;
 };
 
 /// Divides `whole` into `batches` batches without samples, which share its memory. InvalidArgument unless its rows

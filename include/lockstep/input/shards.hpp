@@ -32,7 +32,9 @@ ShardRequest parse_shards(std::string_view text);
 struct ShardChoice {
   int shards;
   /// One line for the log if the choice may surprise the user; otherwise empty.
-  std::string note;
+  std::string note = {};
+  /// Whether there is one because there is one rank, so that the numbers of the run depend on the ranks anyway.
+  bool one_per_rank = false;
 };
 
 /// The number of shards of a job of `ranks` ranks. Without a request, it is 8 if the ranks divide that, otherwise one

@@ -47,6 +47,8 @@ class Convnet final : public Model {
   ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
                              const GradientBuffer& gradients) override;
   JointModel* joint() override;
+  /// Null for a joint model.
+  std::unique_ptr<Model> make_worker() const override;
   ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
   /// LOCAL, blocking. The logits of each sample present, as [samples, classes] row by row, by the moving averages.
@@ -60,6 +62,10 @@ class Convnet final : public Model {
 
  private:
   class Network;
+
+  /// A worker of `other`.
+  explicit Convnet(const Network& other);
+
   std::unique_ptr<Network> network_;
 };
 

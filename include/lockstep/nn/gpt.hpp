@@ -46,6 +46,7 @@ class Gpt final : public Model {
   std::span<const Variable> variables() const override { return variables_; }
   ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
                              const GradientBuffer& gradients) override;
+  std::unique_ptr<Model> make_worker() const override;
   ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
   /// LOCAL, blocking. For each of `tokens`, the logits of the token after it, as [tokens, vocabulary] row by row.
@@ -62,6 +63,9 @@ class Gpt final : public Model {
     TransformerBlock::Scratch scratch;
     TensorView d;  ///< the gradient of normed, then of the blocks' outputs, then of embedded
   };
+
+  /// A worker of `other`.
+  explicit Gpt(const Gpt& other);
 
   void require_fit(const SampleBatch& shard) const;
   void arrange(std::int64_t windows);

@@ -39,6 +39,7 @@ class Mlp final : public Model {
   /// do not repeat their bits.
   ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
                               const GradientBuffer& sum) override;
+  std::unique_ptr<Model> make_worker() const override;
   ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
   /// LOCAL, blocking. The logits of each sample present, as [samples, classes] row by row. InvalidArgument as
@@ -55,6 +56,8 @@ class Mlp final : public Model {
 
   /// How shards are computed, and where they are added up.
   struct Shards;
+
+  Mlp(const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Stream& stream);
 
   void reserve(std::int64_t rows);
 

@@ -69,6 +69,11 @@ class Model {
   /// joint model takes its shard for the whole batch.
   virtual JointModel* joint() { return nullptr; }
 
+  /// Another model of the same variables, with activations of its own, so that a second thread can compute shards
+  /// beside this one: train_shard, train_shards and evaluate_shard. It has the same results, and may use what this one
+  /// owns, so it must not outlive it. Null, as here, for a model that only one thread can compute.
+  virtual std::unique_ptr<Model> make_worker() const { return nullptr; }
+
   /// Forward pass only, as in use after training. The same result as train_shard's if the model has neither statistics
   /// nor dropout.
   virtual ops::BatchLoss evaluate_shard(const SampleBatch& shard) = 0;

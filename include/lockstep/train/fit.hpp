@@ -29,6 +29,11 @@ struct FitOptions {
   std::uint64_t seed = 1;  ///< seeds the order of the samples
   int shards = 8;          ///< a multiple of the number of ranks
   int accumulate = 1;      ///< micro-batches per shard
+  /// Threads of each rank that compute whole shards, each as many, with kernels that use one thread themselves. They
+  /// change no bits. As many work as the largest power of two that the rank's shards allow, if those are one; one, if
+  /// the model has no workers (nn::Model::make_worker), for training with micro-batches, on a GPU, and in sim::run.
+  /// Replica 0 logs one warning if others are idle.
+  int threads = 1;
   /// How many steps ahead a thread of each rank loads batches. It changes no bits. If 0, each step loads its own.
   /// Otherwise TrainingSamples::train is filled from on that thread, while evaluations fill from `test` on the
   /// program's.

@@ -63,7 +63,7 @@ dnnl::convolution_backward_data::primitive_desc input_gradient_of(const Layouts&
 
 }  // namespace
 
-/// One direction for one shape. For one thread at a time; users must hold `mutex`.
+/// One direction for one shape. For one thread at a time.
 class Convolutions::Plan {
  public:
   Plan(Direction direction, const ConvolutionSizes& sizes) : layouts_{sizes} {
@@ -109,8 +109,6 @@ class Convolutions::Plan {
              {DNNL_ARG_DIFF_SRC, at(layouts_.x, dx)}});
   }
 
-  std::mutex mutex;
-
  private:
   void keep(dnnl::primitive primitive, const memory::desc& packed_weight,
             const dnnl::primitive_desc_base& description) {
@@ -144,20 +142,31 @@ bool Convolutions::can_do(DType dtype, const ConvolutionSizes& sizes) {
   return dtype == DType::f32 && sizes.images > 0 && sizes.inputs > 0 && sizes.outputs > 0;
 }
 
-Convolutions::Plan& Convolutions::plan(Direction direction, const ConvolutionSizes& sizes) const {
+std::unique_ptr<Convolutions::Plan> Convolutions::take_plan(const Key& key) const {
+  {
+    const std::lock_guard lock{mutex_};
+    if (auto& idle = plans_[key]; !idle.empty()) {
+      std::unique_ptr<Plan> plan = std::move(idle.back());
+      idle.pop_back();
+      return plan;
+    }
+  }
+  return std::make_unique<Plan>(key.first, key.second);
+}
+
+void Convolutions::give_back(const Key& key, std::unique_ptr<Plan> plan) const {
   const std::lock_guard lock{mutex_};
-  std::unique_ptr<Plan>& found = plans_[{direction, sizes}];
-  if (!found) found = std::make_unique<Plan>(direction, sizes);
-  return *found;
+  plans_[key].push_back(std::move(plan));
 }
 
 template <class Work>
 void Convolutions::run(Direction direction, const ConvolutionSizes& sizes, Work&& work) const {
   const OpenMpThreads threads{threads_};
   try {
-    Plan& of_shape = plan(direction, sizes);
-    const std::lock_guard lock{of_shape.mutex};
-    work(of_shape);
+    const Key key{direction, sizes};
+    std::unique_ptr<Plan> plan = take_plan(key);
+    work(*plan);
+    give_back(key, std::move(plan));
   } catch (const dnnl::error& error) {
     throw DeviceError{fmt::format("oneDNN failed on a convolution of {} images of {} x {} x {}: {} (status {})",
                                   sizes.images, sizes.height, sizes.width, sizes.inputs, error.what(),

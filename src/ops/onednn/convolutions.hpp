@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <lockstep/ops/kernels.hpp>
 
@@ -16,8 +17,7 @@
 
 namespace lockstep::ops {
 
-/// Operands must have been checked. DeviceError if the library fails. Threads may share an object; those that want the
-/// same direction of the same shape wait for each other.
+/// Operands must have been checked. DeviceError if the library fails. Threads may share an object.
 class Convolutions {
  public:
   explicit Convolutions(Threads threads);
@@ -37,14 +37,17 @@ class Convolutions {
   enum class Direction : std::uint8_t { forward, gradients, input_gradient };
   class Plan;
 
-  Plan& plan(Direction direction, const ConvolutionSizes& sizes) const;
+  using Key = std::pair<Direction, ConvolutionSizes>;
+
+  std::unique_ptr<Plan> take_plan(const Key& key) const;
+  void give_back(const Key& key, std::unique_ptr<Plan> plan) const;
 
   template <class Work>
   void run(Direction direction, const ConvolutionSizes& sizes, Work&& work) const;
 
   Threads threads_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<Direction, ConvolutionSizes>, std::unique_ptr<Plan>> plans_;
+  mutable std::map<Key, std::vector<std::unique_ptr<Plan>>> plans_;  ///< that no thread uses
 };
 
 }  // namespace lockstep::ops
