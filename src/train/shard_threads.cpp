@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -16,6 +17,10 @@
 
 namespace lockstep {
 namespace {
+
+/// How long a thread waits awake. Between two parts of a step it is less, for models for which it matters how long it
+/// takes to wake a thread: a tenth of a millisecond on a virtual machine.
+constexpr std::chrono::milliseconds awake{2};
 
 /// Part `number` of `shards`, which are cut into `parts`.
 BatchGroup part_of(const BatchGroup& shards, std::size_t parts, std::size_t number) {
@@ -76,15 +81,23 @@ ShardThreads::~ShardThreads() {
 
 void ShardThreads::serve(std::size_t thread) {
   for (std::uint64_t done = 0;; ++done) {
-    {
-      std::unique_lock lock{mutex_};
-      begun_.wait(lock, [&] { return ending_ || round_ > done; });
-      if (ending_) return;
-    }
+    wait(begun_, [&] { return ending_ || round_ > done; });
+    if (ending_) return;
     work_as(thread);
     const std::lock_guard lock{mutex_};
     if (--working_ == 0) done_.notify_one();
   }
+}
+
+template <class Condition>
+void ShardThreads::wait(std::condition_variable& changed, Condition&& condition) {
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - start < awake) {
+    if (condition()) return;
+    std::this_thread::yield();
+  }
+  std::unique_lock lock{mutex_};
+  changed.wait(lock, condition);
 }
 
 void ShardThreads::work_as(std::size_t thread) {
@@ -112,10 +125,7 @@ void ShardThreads::run(const Work& work) {
   }
   begun_.notify_all();
   work_as(0);
-  {
-    std::unique_lock lock{mutex_};
-    done_.wait(lock, [&] { return working_ == 0; });
-  }
+  wait(done_, [&] { return working_ == 0; });
   std::exception_ptr first;
   for (std::exception_ptr& failure : failures_)
     if (std::exception_ptr of_thread = std::exchange(failure, nullptr); of_thread && !first) first = of_thread;

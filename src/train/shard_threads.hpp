@@ -1,6 +1,7 @@
 // The threads of a rank that compute whole shards.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -53,6 +54,8 @@ class ShardThreads {
   /// Calls `work` on each thread, and returns when all have.
   void run(const Work& work);
   void serve(std::size_t thread);
+  template <class Condition>
+  void wait(std::condition_variable& changed, Condition&& condition);
   void work_as(std::size_t thread);
 
   void reserve(const nn::GradientBuffer& sum);
@@ -69,9 +72,10 @@ class ShardThreads {
   std::mutex mutex_;
   std::condition_variable begun_, done_;
   const Work* work_ = nullptr;
-  std::uint64_t round_ = 0;  ///< how often `run` was called
-  std::size_t working_ = 0;  ///< threads but the caller's that have not done their part of this round
-  bool ending_ = false;
+  // Written under the mutex, so that no thread that sleeps misses a change.
+  std::atomic<std::uint64_t> round_ = 0;  ///< how often `run` was called
+  std::atomic<std::size_t> working_ = 0;  ///< threads but the caller's that have not done their part of this round
+  std::atomic<bool> ending_ = false;
   std::vector<std::exception_ptr> failures_;  ///< by thread
   std::vector<std::thread> threads_;          ///< all but the caller's
 };

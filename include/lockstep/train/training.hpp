@@ -81,6 +81,8 @@ struct TrainingOptions {
   std::uint64_t seed = 1;
   /// If automatic: as resolve_shards chooses on the CPU, one per rank on GPUs.
   ShardRequest shards;
+  /// Of each rank. With more shards than ranks, each computes whole shards (FitOptions::threads) and no bits change.
+  /// With one shard for each rank because there is one rank, they share its products (ops::Threads).
   int threads = 1;
   ops::KernelChoice kernels = ops::KernelChoice::automatic;
   DType dtype = DType::f32;
