@@ -121,6 +121,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   parser.option("--shards", "V|ranks", "Shards to compare with one shard per rank (default 8)",
                 [&](const std::string&, const std::string& text) { step.shards = parse_shards(text); });
+  parser.option("--threads", "T", "Threads of each rank (default 1)",
+                [&](const std::string& option, const std::string& text) {
+                  step.threads = static_cast<int>(parse_count(option, text, 1, 1024));
+                });
   parser.option("--steps", "K", fmt::format("Steps of each of the two per iteration (default {})", step.steps),
                 [&](const std::string& option, const std::string& text) {
                   step.steps = parse_count(option, text, 1, most_iterations);

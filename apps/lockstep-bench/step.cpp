@@ -148,10 +148,10 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
   runtime.strategy().run([&](ReplicaContext&) { samples.emplace(options.model, batches * global_batch); });
   std::vector<std::unique_ptr<StepRun>> runs;
   for (const int shards : counts)
-    runs.push_back(std::make_unique<StepRun>(runtime.make_strategy(timed_reductions(clock, [&] { mpi.barrier(); })),
-                                             clock, *samples,
-                                             StepRun::Options{options.model, global_batch, shards, options.hidden,
-                                                              folder_for(options.checkpoints, shards)}));
+    runs.push_back(std::make_unique<StepRun>(
+        runtime.make_strategy(timed_reductions(clock, [&] { mpi.barrier(); })), clock, *samples,
+        StepRun::Options{options.model, global_batch, shards, options.threads, options.hidden,
+                         folder_for(options.checkpoints, shards)}));
 
   const auto kernels = ops::make_kernels(ops::KernelChoice::automatic, {}, runtime.strategy().stream());
   LargeProduct product{*kernels};

@@ -21,6 +21,7 @@ struct StepOptions {
   std::optional<std::int64_t> global_batch;
   std::int64_t hidden = default_hidden;
   ShardRequest shards;
+  int threads = 1;         ///< of each rank
   std::int64_t steps = 5;  ///< in a block
   std::int64_t warm_up = 1;
   std::int64_t iterations = 20;

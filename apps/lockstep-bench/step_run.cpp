@@ -22,8 +22,9 @@ class Laps final : public Observer {
   std::vector<PartTimes> steps_;
 };
 
-std::shared_ptr<const ops::Kernels> kernels_for(Strategy& strategy) {
-  return ops::make_kernels(ops::KernelChoice::automatic, {}, strategy.stream());
+std::shared_ptr<const ops::Kernels> kernels_for(Strategy& strategy, const StepRun::Options& options) {
+  const bool share = options.shards == strategy.num_replicas_in_sync();
+  return ops::make_kernels(ops::KernelChoice::automatic, {share ? options.threads : 1}, strategy.stream());
 }
 
 }  // namespace
@@ -43,8 +44,8 @@ StepRun::StepRun(Strategy strategy, PartClock& clock, const RandomSamples& sampl
       samples_{samples.source()},
       options_{options},
       evaluated_{options.model, 1},
-      model_{make_model(options.model, options.hidden, strategy_, kernels_for(strategy_))},
-      optimizer_{make_optimizer(options.model, kernels_for(strategy_))},
+      model_{make_model(options.model, options.hidden, strategy_, kernels_for(strategy_, options))},
+      optimizer_{make_optimizer(options.model, kernels_for(strategy_, options))},
       timed_{*model_, clock} {
   if (!options.checkpoints.empty())
     checkpoints_.emplace(strategy_, CheckpointOptions{.folder = options.checkpoints, .keep = 1});
@@ -61,6 +62,7 @@ std::vector<PartTimes> StepRun::block(std::int64_t steps) {
   const FitOptions options{.global_batch = options_.global_batch,
                            .steps = steps + 1,
                            .shards = options_.shards,
+                           .threads = options_.shards == strategy_.num_replicas_in_sync() ? 1 : options_.threads,
                            .evaluate_every = steps + 1};
   (void)fit(strategy_, timed_, *optimizer_, {samples_, evaluated_.source()}, options, laps);
   return laps.behind_first();

@@ -29,7 +29,8 @@ class StepRun {
   struct Options {
     StepModel model = StepModel::mlp;
     std::int64_t global_batch = 256;
-    int shards = 8;  ///< a multiple of the number of ranks
+    int shards = 8;   ///< a multiple of the number of ranks
+    int threads = 1;  ///< of each rank; with one shard for each they share its products
     std::int64_t hidden = default_hidden;
     std::filesystem::path checkpoints = {};  ///< the folder of `checkpoint`
   };

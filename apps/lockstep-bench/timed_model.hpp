@@ -1,6 +1,7 @@
 // A model whose passes are timed.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include <lockstep/nn/joint_model.hpp>
@@ -10,7 +11,8 @@
 namespace lockstep::bench {
 
 /// Forwards to another model and tells the clock: forward or backward during its passes, optimizer after the last pass,
-/// and other after statistics are absorbed, which `fit` asks of every model.
+/// and other after statistics are absorbed, which `fit` asks of every model. Of several threads it times the first;
+/// where this waits for the others counts as optimizer.
 class TimedModel final : public nn::Model, private nn::JointModel {
  public:
   /// Becomes the observer of the model's passes. Model and clock must outlive it.
@@ -26,6 +28,7 @@ class TimedModel final : public nn::Model, private nn::JointModel {
   }
   ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
                               const nn::GradientBuffer& sum) override;
+  std::unique_ptr<nn::Model> make_worker() const override { return model_.make_worker(); }
   nn::JointModel* joint() override { return model_.joint() ? this : nullptr; }
   ops::BatchLoss evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
   std::int64_t statistics() const override { return model_.statistics(); }

@@ -2,16 +2,21 @@
 
 flat          by hand: gradients in one tensor, summed by one MPI_Allreduce (mpi4py); start it with mpirun
 flat-tuned    the same with weights in one tensor too, a fused optimizer, and channels_last for the convnet
+threads       one process with as many threads as OMP_NUM_THREADS says, tuned likewise, without a sum
+threads-compiled
+              the same with torch.compile
 ddp           DistributedDataParallel over gloo, as it comes
 ddp-tuned     gradients live in the buckets, a static graph, a fused optimizer, channels_last
 ddp-compiled  the same with torch.compile
 """
+import os
+
 import torch
 
 from measure import arguments, measure, rank_and_size, report
 from pytorch_models import count, loss_of, make_batches, make_model, make_optimizer
 
-MODES = ("flat", "flat-tuned", "ddp", "ddp-tuned", "ddp-compiled")
+MODES = ("flat", "flat-tuned", "threads", "threads-compiled", "ddp", "ddp-tuned", "ddp-compiled")
 
 
 def place_in(flat, like):
@@ -56,6 +61,19 @@ def flat_step(name, model, size, tuned):
     return step
 
 
+def threads_step(name, model, mode):
+    compiled = torch.compile(model) if mode == "threads-compiled" else model
+    optimizer = make_optimizer(name, model.parameters(), **fused())
+
+    def step(inputs, labels):
+        optimizer.zero_grad()
+        loss = loss_of(compiled(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return step
+
+
 def ddp_step(name, model, mode):
     tuned = mode != "ddp"
     replica = torch.nn.parallel.DistributedDataParallel(
@@ -76,19 +94,23 @@ def ddp_step(name, model, mode):
 def main():
     mode, models = arguments(MODES)
     rank, size = rank_and_size()
-    torch.set_num_threads(1)
+    threads = mode.startswith("threads")
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]) if threads else 1)
     torch.set_num_interop_threads(1)
-    flat = mode.startswith("flat")
-    if not flat:
+    flat, ddp = mode.startswith("flat"), mode.startswith("ddp")
+    if ddp:
         torch.distributed.init_process_group("gloo", rank=rank, world_size=size)
     for name in models:
         channels_last = name == "convnet" and mode not in ("flat", "ddp")
         model = make_model(name, channels_last)
         data = make_batches(name, rank, size, channels_last)
-        step = flat_step(name, model, size, mode == "flat-tuned") if flat else ddp_step(name, model, mode)
+        if flat:
+            step = flat_step(name, model, size, mode == "flat-tuned")
+        else:
+            step = (ddp_step if ddp else threads_step)(name, model, mode)
         measured = measure(name, lambda number: step(*data[number]))
         report(rank, "PyTorch", torch.__version__, mode, name, count(model), measured)
-    if not flat:
+    if ddp:
         torch.distributed.destroy_process_group()
 
 

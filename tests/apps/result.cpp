@@ -143,8 +143,8 @@ TEST_CASE("--quiet says nothing but what is doubtful about a run, before the tra
   const std::string host = read_file("/proc/sys/kernel/hostname"), name = host.substr(0, host.find('\n'));
   const std::string spec = R"({"cluster": {"worker": ["elsewhere:1", ")" + name + R"(:1"]}})";
   const std::string threads = std::to_string(sysconf(_SC_NPROCESSORS_ONLN) + 1);
-  const Outcome job = run_job(2, short_run() + Arguments{"--quiet", "--threads", threads, "--cluster-spec",
-                                                         folder.write("cluster.json", spec)});
+  const Outcome job = run_job(2, short_run() + Arguments{"--quiet", "--shards", "ranks", "--threads", threads,
+                                                         "--cluster-spec", folder.write("cluster.json", spec)});
   INFO(job.err);
   REQUIRE(job.exit_code == 0);
   const std::string warning = "[rank 0] warning: ";
