@@ -27,6 +27,9 @@ std::atomic<JobEnd*> current{nullptr};
 // Ranks that fail alike come at about the same time. Others may compute, or wait, for much longer.
 constexpr std::chrono::seconds until_others_come{1};
 
+// Whoever reports waits up to 3 s for mpirun, and up to 5 s for the answer to MPI_Abort.
+constexpr std::chrono::seconds until_being_ended{10};
+
 /// Calls `late` after `time`, unless it is destroyed first.
 class Deadline {
  public:
@@ -106,8 +109,10 @@ void JobEnd::say(const AgreedFailure& failure) {
 }
 
 void JobEnd::leave() noexcept {
+  bool was_stopped = false;
   for (bool all_here = false; !all_here;) {
     const auto last = meeting_.failure();
+    was_stopped = was_stopped || (last && last->code == ExitCode::stopped);
     try {
       // Replica 0 may have ignored the verdict that another rank leaves with, if nothing came after it.
       const bool because_of_last = meeting_.leave_job(Here::current(), said_);
@@ -117,16 +122,18 @@ void JobEnd::leave() noexcept {
       (void)after(std::current_exception());
     }
   }
-  wait_if_being_ended();
+  // A job that was stopped has its line from replica 0, which ends in order.
+  if (!was_stopped) wait_if_being_ended();
   if (phases_) phases_->enter(Phase::leaving);
 }
 
 /// mpirun continues a rank that has stopped before it ends it, and with that rank the last agreement may go through
 /// after a watchdog has reported. Ranks that then began to end MPI would ask mpirun for a barrier while it clears its
-/// tables: mpirun 4.1 crashes or hangs over that. Until this process is told to end, its watchdog looks after it.
+/// tables: mpirun 4.1 crashes or hangs over that.
 void JobEnd::wait_if_being_ended() const {
-  const bool interrupted = meeting_.failure() && meeting_.failure()->code == ExitCode::stopped;
-  while (phases_ && phases_->reported() && !interrupted) std::this_thread::sleep_for(std::chrono::milliseconds{100});
+  const auto start = std::chrono::steady_clock::now();
+  while (phases_ && phases_->reported() && std::chrono::steady_clock::now() - start < until_being_ended)
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
 }
 
 void JobEnd::alone(const std::string& what, ExitCode cause) {

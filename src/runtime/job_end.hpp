@@ -47,7 +47,7 @@ class JobEnd {
   bool is_known(const std::exception_ptr& exception) const;
   void announce(const std::exception_ptr& exception);
 
-  /// Does not return if the ranks have met to leave, but a watchdog already ends the job.
+  /// Waits for the end of this process if the ranks have met to leave, but a watchdog already ends the job.
   void wait_if_being_ended() const;
 
   /// Prints once per job. Every rank has the same line, and replica 0 is always among them.
