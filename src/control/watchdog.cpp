@@ -66,6 +66,7 @@ class Watchdog::Thread {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
 
   // When mpirun is told to end, it tells every rank, one after the other. So a rank ended by SIGTERM is nobody's fault
@@ -84,6 +85,8 @@ class Watchdog::Thread {
   static constexpr Seconds turn{0.5};
   // A rank that waits in an earlier meeting waits for somebody else. How much longer the others have to find whom.
   static constexpr Seconds for_another_cause{1};
+  // How many times longer than planned a tick may count for.
+  static constexpr double longest_tick = 4;
   // Neighbours beat every tick, but not at the same moment, and a busy machine delays threads.
   static constexpr std::uint64_t ticks_of_a_silent_carrier = 4;
 
@@ -92,8 +95,9 @@ class Watchdog::Thread {
     bool elsewhere = false;  ///< on another node
     std::uint64_t heartbeat = 0;
     std::uint64_t silent_ticks = 0;
-    std::uint64_t terminated_ticks = 0;  ///< since it was found to be ended by SIGTERM
-    std::uint64_t refused_ticks = 0;     ///< since its host said that it is gone
+    Seconds silent{0};
+    Seconds terminated{0};               ///< since it was found to be ended by SIGTERM
+    Seconds refused{0};                  ///< since its host said that it is gone
     bool has_beaten_since_told = false;  ///< since this rank was told to end
   };
 
@@ -124,7 +128,6 @@ class Watchdog::Thread {
 
   const std::string& name(int row) const { return names_[static_cast<std::size_t>(row)]; }
   Peer& peer(int row) { return peers_[static_cast<std::size_t>(row)]; }
-  Seconds silence(const Peer& peer) const { return static_cast<double>(peer.silent_ticks) * options_.tick; }
 
   void watch() {
     while (true) {
@@ -133,6 +136,7 @@ class Watchdog::Thread {
       if (wake == Wake::stop) return beat(Heartbeat::now);
       if (wake == Wake::terminate) {
         told_to_end_ = true;
+        told_at_ = Clock::now();
         // A process that ends in time ends by itself.
         if (options_.on_interrupted) signals_.heed();
       }
@@ -201,6 +205,10 @@ class Watchdog::Thread {
   void beat(Heartbeat heartbeat) {
     ++ticks_;
     if (told_to_end_) ++told_ticks_;
+    // mpirun does not wait until a busy machine lets this thread tick. But after a process was stopped, much time has
+    // passed in which it could not have seen anything.
+    tick_took_ =
+        std::min<Seconds>(Clock::now() - std::exchange(ticked_at_, Clock::now()), longest_tick * options_.tick);
     table_.beat();
     // The other ranks must see it before this one ends: those of other nodes cannot see how it ends.
     if (told_to_end_) table_.set_terminated();
@@ -209,7 +217,7 @@ class Watchdog::Thread {
     heartbeats_->receive(table_);
   }
 
-  Seconds time_since_told() const { return static_cast<double>(told_ticks_) * options_.tick; }
+  Seconds time_since_told() const { return Clock::now() - told_at_; }
 
   bool has_ended(const Peer& peer) const {
     pollfd wait{peer.process.get(), POLLIN, 0};
@@ -237,7 +245,7 @@ class Watchdog::Thread {
     const auto seen = table_.read(row);
     if (seen.phase == Phase::leaving || seen.phase == Phase::absent) return std::nullopt;
     // Told to end itself, this rank only waits for the others to be told.
-    if (ended && seen.terminated && (told_to_end_ || ++peer.terminated_ticks <= ticks_in(terminate_spread)))
+    if (ended && seen.terminated && (told_to_end_ || (peer.terminated += tick_took_) <= terminate_spread))
       return std::nullopt;
     if (ended)
       return Finding{fmt::format("{} is gone: {}; it {}", name(row),
@@ -245,7 +253,9 @@ class Watchdog::Thread {
                      ExitCode::peer_failed, Finding::Evidence::kernel};
 
     const bool heard = is_heard(row);
-    peer.silent_ticks = seen.heartbeat == peer.heartbeat && heard ? peer.silent_ticks + 1 : 0;
+    const bool silent = seen.heartbeat == peer.heartbeat && heard;
+    peer.silent_ticks = silent ? peer.silent_ticks + 1 : 0;
+    peer.silent = silent ? peer.silent + tick_took_ : Seconds{0};
     // One heartbeat may have been on its way when this rank was told.
     if (peer.elsewhere && told_ticks_ > 1 && seen.heartbeat != peer.heartbeat) peer.has_beaten_since_told = true;
     peer.heartbeat = seen.heartbeat;
@@ -279,12 +289,12 @@ class Watchdog::Thread {
     Peer& peer = this->peer(row);
     if (peer.process.get() >= 0) return std::nullopt;
     // Its neighbours learn of it sooner, from their kernel. If it has none, this is the only sign.
-    if (peer.elsewhere && heartbeats_->was_refused(row)) ++peer.refused_ticks;
-    if (peer.refused_ticks > ticks_in(terminate_spread) && !seen.terminated)
+    if (peer.elsewhere && heartbeats_->was_refused(row)) peer.refused += tick_took_;
+    if (peer.refused > terminate_spread && !seen.terminated)
       return Finding{fmt::format("{} is gone: its process ended; it {}", name(row), describe(seen)),
                      ExitCode::peer_failed};
     const auto unsure = terminate_spread + 2.0 * static_cast<double>(ticks_a_heartbeat_) * options_.tick;
-    if (silence(peer) <= (peer.elsewhere ? Seconds{unsure} : terminate_spread)) return std::nullopt;
+    if (peer.silent <= (peer.elsewhere ? Seconds{unsure} : terminate_spread)) return std::nullopt;
     if (told_to_end_ && !seen.terminated)
       return Finding{
           fmt::format("{} is gone: no sign of life before the job was told to end; it {}", name(row), describe(seen)),
@@ -320,7 +330,7 @@ class Watchdog::Thread {
     if (node == heartbeats_->nodes().node_of(table_.row())) return true;
     for (const int row : heartbeats_->nodes().ranks_on(node)) {
       const auto seen = table_.read(row);
-      const bool beats = peer(row).refused_ticks == 0 && peer(row).silent_ticks < stall_ticks_ / 2;
+      const bool beats = peer(row).refused == Seconds{0} && peer(row).silent_ticks < stall_ticks_ / 2;
       if (seen.phase != Phase::absent && !seen.terminated && beats) return true;
     }
     return false;
@@ -391,6 +401,9 @@ class Watchdog::Thread {
   bool told_to_end_ = false;  ///< by SIGTERM or SIGINT
   bool asked_to_save_ = false;
   std::uint64_t told_ticks_ = 0;
+  Clock::time_point told_at_;
+  Clock::time_point ticked_at_ = Clock::now();
+  Seconds tick_took_{0};
   std::vector<Peer> peers_;
   std::vector<pollfd> waits_;  ///< for the stop of this thread, SIGTERM, and each row's process
   Descriptor stop_;

@@ -25,6 +25,8 @@ Launcher launcher(pid_t process) {
   return Launcher::unknown;
 }
 
+volatile std::sig_atomic_t launcher_ends_job = 0;
+
 /// Removes the shared memory of MPI that this process has mapped. It has names, which the end of MPI or mpirun would
 /// remove.
 void remove_segments() {
@@ -36,19 +38,28 @@ void remove_segments() {
   }
 }
 
+/// Waits for so long, or until the launcher ends the job.
+void wait_unless_ended(std::chrono::milliseconds time) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!launcher_ends_job && std::chrono::steady_clock::now() - start < time) std::this_thread::sleep_for(10ms);
+}
+
 }  // namespace
 
 void end_this_side(ExitCode code, Reach reach, int place) {
   const pid_t parent = ::getppid();
   const Launcher kind = launcher(parent);
   // The launcher passes SIGTERM on to us, and we are not done.
-  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGTERM, [](int) { launcher_ends_job = 1; });
   // An mpirun that watches its connections (apps/README.md says how to make it) notices by itself and ends this side in
   // order. A daemon that mpirun can no longer reach need not be waited for: it cleans up when told to.
-  if (kind != Launcher::daemon || reach != Reach::cut_off) std::this_thread::sleep_for(2500ms);
+  if (kind != Launcher::daemon || reach != Reach::cut_off) wait_unless_ended(2500ms);
   remove_segments();
   // One rank of the node is enough, unless it is the one in trouble.
-  std::this_thread::sleep_for(place * 2s);
+  wait_unless_ended(place * 2s);
+  // mpirun that has noticed is ending the job, and waits for its ranks. Told twice to do what it does already, it would
+  // give up: leave its daemons behind, and crash at that (Open MPI 4.1 with PMIx 4.2).
+  if (launcher_ends_job) std::_Exit(static_cast<int>(code));
   if (::getppid() == parent && kind != Launcher::unknown) ::kill(parent, SIGTERM);
   // At the first SIGTERM mpirun ends the job in order, if it can tell the other side; at the second it gives up. In
   // between, a second after telling us, it kills us.
