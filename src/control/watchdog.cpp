@@ -294,7 +294,9 @@ class Watchdog::Thread {
       return Finding{fmt::format("{} is gone: its process ended; it {}", name(row), describe(seen)),
                      ExitCode::peer_failed};
     const auto unsure = terminate_spread + 2.0 * static_cast<double>(ticks_a_heartbeat_) * options_.tick;
-    if (peer.silent <= (peer.elsewhere ? Seconds{unsure} : terminate_spread)) return std::nullopt;
+    // The last look counts in any case: on a busy machine there may have been few others.
+    const bool last = told_to_end_ && peer.elsewhere && !peer.has_beaten_since_told && time_since_told() > last_look;
+    if (!last && peer.silent <= (peer.elsewhere ? Seconds{unsure} : terminate_spread)) return std::nullopt;
     if (told_to_end_ && !seen.terminated)
       return Finding{
           fmt::format("{} is gone: no sign of life before the job was told to end; it {}", name(row), describe(seen)),
