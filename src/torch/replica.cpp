@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -71,6 +72,13 @@ void require_usable(Strategy& strategy, const std::vector<std::pair<std::string,
                                         c10::toString(value.scalar_type()),
                                         value.is_complex() ? ", such as its view_as_real" : "")};
   }
+  std::map<const void*, std::string_view> names;
+  for (const auto& [name, value] : parameters)
+    if (const auto [other, is_new] = names.emplace(value.data_ptr(), name); value.numel() > 0 && !is_new)
+      throw InvalidArgument{
+          fmt::format("parameters '{}' and '{}' are two tensors in the same memory; expected one tensor under both "
+                      "names, as a tied parameter is",
+                      other->second, name)};
   for (const auto& [name, value] : buffers) {
     const std::string what = fmt::format("buffer '{}'", name);
     require_plain(what, value);
@@ -95,7 +103,8 @@ void move_to(const MirroredVariable& variable, at::Tensor& tensor) {
 }
 
 void require_at(const MirroredVariable& variable, const at::Tensor& tensor, std::string_view kind) {
-  if (tensor.data_ptr() != static_cast<void*>(variable.local().data()) || !tensor.is_contiguous())
+  const bool is_there = tensor.numel() == 0 || tensor.data_ptr() == static_cast<void*>(variable.local().data());
+  if (!is_there || !tensor.is_contiguous())
     throw InvalidArgument{
         fmt::format("{} {} has other memory than the strategy's: convert a module and load its "
                     "weights before DataParallel, or load them by load_weights",
@@ -207,6 +216,8 @@ void ReplicatedModule::Impl::update_trained() {
   std::vector<char> now;
   for (const Parameter& each : parameters) now.push_back(each.tensor.requires_grad() ? 1 : 0);
   if (now == trains) return;
+  if (accumulated && !was_zeroed())
+    throw InvalidArgument{"other parameters are frozen than when gradients were accumulated; expected backward first"};
   trains = std::move(now);
   trained.clear();
   inputs.clear();

@@ -214,7 +214,7 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
 void Step::weigh_buffers(std::int64_t samples, double* to) const {
   for (const ModuleBuffer& buffer : module_.buffers) {
     if (!buffer.is_real()) continue;
-    const at::Tensor weighed = buffer.tensor.to(at::kDouble).mul_(static_cast<double>(samples));
+    const at::Tensor weighed = buffer.tensor.to(at::kDouble).mul(static_cast<double>(samples));
     to = std::ranges::copy(view_of(weighed).elements<double>(), to).out;
   }
 }

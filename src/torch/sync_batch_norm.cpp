@@ -124,7 +124,8 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   _check_input_dim(x);
   if (!is_training())
-    return ::torch::batch_norm(x, weight, bias, running_mean, running_var, false, 0, options.eps(), false);
+    return ::torch::batch_norm(x, weight, bias, running_mean, running_var, !running_mean.defined(), 0, options.eps(),
+                               false);
   const lockstep::detail::Frame* const frame = lockstep::detail::current_frame();
   const bool shared = frame && frame->strategy().num_replicas_in_sync() > 1;
   // The first sum pushes a frame, which may move this one.

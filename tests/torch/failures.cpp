@@ -104,5 +104,12 @@ TEST_CASE("what would make the replicas differ is refused in one sentence") {
   CHECK(message_of<InvalidArgument>([&] {
           torch::DataParallel{strategy, Complex{}};
         }) == "parameter 'phase' is ComplexFloat; expected f32, f64, f16 or bf16, such as its view_as_real");
+  struct Shared : torch::nn::Module {
+    Shared() { register_parameter("out", register_parameter("in", weights({1})).detach()); }
+  };
+  CHECK_THAT(message_of<InvalidArgument>([&] {
+               torch::DataParallel{strategy, Shared{}};
+             }),
+             Catch::StartsWith("parameters 'in' and 'out' are two tensors in the same memory"));
   expect_in_step();
 }

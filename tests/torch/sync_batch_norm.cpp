@@ -58,6 +58,13 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
   whole->eval();
   const at::Tensor x = torch::rand({1, 1, 4, 4}, at::kDouble);
   CHECK(torch::allclose(net->forward(x), whole->forward(x), 1e-12, 1e-14));
+
+  const auto options = torch::nn::BatchNormOptions{1}.track_running_stats(false);
+  torch::nn::BatchNorm2d untracked{options};
+  torch::SyncBatchNorm sync{options};
+  untracked->eval();
+  sync->eval();
+  CHECK(torch::allclose(sync(x.to(at::kFloat)), untracked(x.to(at::kFloat))));
 }
 
 TEST_CASE("SyncBatchNorm refuses passes of one rank, and one that fails does not keep the others waiting") {

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include <malloc.h>
+
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
@@ -19,9 +21,11 @@ using namespace lockstep::test;
 
 namespace {
 
-/// A running sum, a counter and a constant.
+/// A running sum, a counter and constants, beside parameters of which one has no elements.
 struct Running : torch::nn::Module {
   at::Tensor w = register_parameter("w", weights({1}));
+  at::Tensor none = register_parameter("none", weights({}));
+  at::Tensor scale = register_buffer("scale", weights({3}));
   at::Tensor sum = register_buffer("sum", weights({1, 1}));
   at::Tensor count = register_buffer("count", torch::tensor({7}, at::kLong));
   at::Tensor mask = register_buffer("mask", torch::tensor({true, false}));
@@ -32,7 +36,15 @@ struct Running : torch::nn::Module {
   }
 };
 
+int allocations = 0;
+
 }  // namespace
+
+// The library's, for the memory of every tensor on the host. Torch has another one.
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+  ++allocations;
+  return ::memalign(alignment, bytes);
+}
 
 TEST_CASE("real buffers become the mean by samples, and others those of the first rank that has some") {
   Strategy strategy = runtime().make_strategy();
@@ -50,6 +62,7 @@ TEST_CASE("real buffers become the mean by samples, and others those of the firs
   CHECK(values_of(net->sum)[0] == Approx(1 + 2 * mean).epsilon(1e-15));  // each mean is rounded
   CHECK(values_of(net->count) == Values{9});
   CHECK(values_of(net->mask) == Values{1, 0});
+  CHECK(values_of(net->scale) == Values{3});
 }
 
 TEST_CASE("the norm is clipped alike, and an optimizer of lockstep leaves alone what nobody used") {
@@ -76,6 +89,26 @@ TEST_CASE("the norm is clipped alike, and an optimizer of lockstep leaves alone 
   CHECK(values_of(net->of("c")) == Values{1, 1});
   CHECK(sgd.rules().steps(strategy) == 2);
   CHECK_NOTHROW(strategy.attest());
+}
+
+TEST_CASE("steps allocate no memory for tensors") {
+  const int at_first = allocations;
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, Running{}};
+  auto adamw = net.optimizer(AdamWOptions{.learning_rate = 1});
+  const auto step = [&] {
+    strategy.run([&](ReplicaContext& context) {
+      adamw.zero_grad();
+      net.accumulate(net->forward(rank()), 1);
+      net.backward(context, net->forward(rank() + 1), 1);
+      net.clip_norm(1);
+      adamw.step(context);
+    });
+  };
+  const int prepared = allocations;
+  CHECK(prepared > at_first);
+  for (int i = 0; i < 3; ++i) step();
+  CHECK(allocations == prepared);
 }
 
 TEST_CASE("checkpoints and weights have torch's names, and restore parameters, buffers and optimizer state in place") {
