@@ -38,7 +38,7 @@ void require_alike(std::span<const std::vector<detail::Leaf>> items, const detai
 }
 
 /// Sums item by item, in order. They are alike.
-std::vector<detail::Leaf> sum_of(std::span<const std::vector<detail::Leaf>> items, Stream& of_device) {
+std::vector<detail::Leaf> sum_of_items(std::span<const std::vector<detail::Leaf>> items, Stream& of_device) {
   std::vector<detail::Leaf> sums;
   for (const detail::Leaf& leaf : items.front())
     sums.emplace_back(Tensor::copy_of(dense(leaf).view(), detail::stream_for(dense(leaf), of_device)));
@@ -81,7 +81,7 @@ StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<
   for (const detail::Leaf& leaf : of_items.front()) detail::require_reducible(call, op, dense(leaf).dtype());
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
     throw InvalidArgument{fmt::format("{}a mean over {} items", call.text(), items)};
-  Leaves sums = sum_of(of_items, strategy_->stream());
+  Leaves sums = sum_of_items(of_items, strategy_->stream());
   detail::Batch batch{call, ReduceOp::sum, sums, strategy_->stream()};
   const std::string method = destination ? fmt::format("reduce_to replica {}", destination->id) : "reduce_to";
   // The ranks agree on the number of items, so it needs no reduction.

@@ -26,7 +26,7 @@ char letter(Transpose transpose) {
 }
 
 /// c = scale * op(a) · op(b) + keep * c, for positive extents. If `keep` is zero, c is not read.
-void multiply_blocks(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
+void multiply_or_add(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
                      const Block<float>& b, Transpose transpose_b, float keep, const Block<float>& c) {
   const dnnl_status_t status = dnnl_sgemm(letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, scale,
                                           a.data, a.stride, b.data, b.stride, keep, c.data, c.stride);
@@ -38,7 +38,7 @@ void multiply_blocks(const MatmulSizes& sizes, float scale, const Block<float>& 
 /// c = scale * op(a) · op(b), for positive extents.
 void multiply_over(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
                    const Block<float>& b, Transpose transpose_b, const Block<float>& c) {
-  multiply_blocks(sizes, scale, a, transpose_a, b, transpose_b, 0, c);
+  multiply_or_add(sizes, scale, a, transpose_a, b, transpose_b, 0, c);
 }
 
 /// The library is not called for nothing: it need not write a sum over no terms.
@@ -76,7 +76,7 @@ class BlockProducts {
   }
 
   void multiply(const Factors& factors, float keep, float* c) const {
-    multiply_blocks({rows_, columns_, factors.a.shape()[0]}, 1, {data<float>(factors.a) + first_, rows_of_c_},
+    multiply_or_add({rows_, columns_, factors.a.shape()[0]}, 1, {data<float>(factors.a) + first_, rows_of_c_},
                     Transpose::yes, {data<float>(factors.b), columns_}, Transpose::no, keep, {c, columns_});
   }
 
