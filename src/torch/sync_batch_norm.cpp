@@ -73,6 +73,29 @@ class Normalise final : public autograd::Function<Normalise> {
   }
 };
 
+/// A batch norm with the parameters and buffers of `norm`.
+template <class Norm>
+std::shared_ptr<SyncBatchNormImpl> as_sync(const Norm& norm) {
+  auto sync = std::make_shared<SyncBatchNormImpl>(norm.options);
+  const auto take = [](at::Tensor& to, const at::Tensor& from) {
+    if (from.defined()) to.set_data(from.detach());
+  };
+  take(sync->weight, norm.weight);
+  take(sync->bias, norm.bias);
+  take(sync->running_mean, norm.running_mean);
+  take(sync->running_var, norm.running_var);
+  take(sync->num_batches_tracked, norm.num_batches_tracked);
+  return sync;
+}
+
+/// Nothing for modules that are no batch norms.
+std::shared_ptr<SyncBatchNormImpl> converted_norm(const ::torch::nn::Module& module) {
+  if (const auto* norm = dynamic_cast<const ::torch::nn::BatchNorm1dImpl*>(&module)) return as_sync(*norm);
+  if (const auto* norm = dynamic_cast<const ::torch::nn::BatchNorm2dImpl*>(&module)) return as_sync(*norm);
+  if (const auto* norm = dynamic_cast<const ::torch::nn::BatchNorm3dImpl*>(&module)) return as_sync(*norm);
+  return nullptr;
+}
+
 }  // namespace
 
 SumList sync_sums_of(const at::Tensor& loss_sum) {
@@ -171,25 +194,18 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   std::size_t number = 0;
   for (const ::torch::nn::AnyModule& layer : std::as_const(*layers)) {
     const std::string& name = names[number++].key();
-    const auto convert = [&](const auto& norm) {
-      if (!norm) return false;
-      SyncBatchNorm sync{norm->options};
-      const auto take = [](at::Tensor& to, const at::Tensor& from) {
-        if (from.defined()) to.set_data(from.detach());
-      };
-      take(sync->weight, norm->weight);
-      take(sync->bias, norm->bias);
-      take(sync->running_mean, norm->running_mean);
-      take(sync->running_var, norm->running_var);
-      take(sync->num_batches_tracked, norm->num_batches_tracked);
-      converted->push_back(std::string{name}, sync.ptr());
-      return true;
-    };
-    const auto module = layer.ptr();
-    if (!convert(std::dynamic_pointer_cast<::torch::nn::BatchNorm1dImpl>(module)) &&
-        !convert(std::dynamic_pointer_cast<::torch::nn::BatchNorm2dImpl>(module)) &&
-        !convert(std::dynamic_pointer_cast<::torch::nn::BatchNorm3dImpl>(module)))
+    const std::shared_ptr<::torch::nn::Module> module = layer.ptr();
+    if (const auto norm = converted_norm(*module)) {
+      converted->push_back(std::string{name}, norm);
+    } else {
+      for (const auto& part : module->named_modules(name))
+        if (converted_norm(*part.value()))
+          throw InvalidArgument{
+              fmt::format("{} is a part of {}, whose forward calls it by its type: expected a SyncBatchNorm "
+                          "there, written by hand",
+                          part.key(), module->name())};
       converted->push_back(std::string{name}, ::torch::nn::AnyModule{layer});
+    }
   }
   return converted;
 }

@@ -21,6 +21,12 @@ torch::nn::Sequential normalised_layers() {
   return layers;
 }
 
+/// Calls a batch norm by its type.
+struct Block : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return norm(x); }
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d{2});
+};
+
 }  // namespace
 
 TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients and its running statistics") {
@@ -65,6 +71,9 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
   untracked->eval();
   sync->eval();
   CHECK(torch::allclose(sync(x.to(at::kFloat)), untracked(x.to(at::kFloat))));
+
+  CHECK_THAT(message_of<InvalidArgument>([] { torch::convert_sync_batch_norm(torch::nn::Sequential{Block{}}); }),
+             Catch::StartsWith("0.norm is a part of "));
 }
 
 TEST_CASE("SyncBatchNorm refuses passes of one rank, and one that fails does not keep the others waiting") {

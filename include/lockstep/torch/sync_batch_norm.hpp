@@ -37,7 +37,8 @@ class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
 };
 
 /// LOCAL. The same layers, with a SyncBatchNorm in place of each BatchNorm1d, 2d and 3d, which has its parameters and
-/// buffers. A module that names the type of its batch norm can't be converted: it calls that type's `forward`.
+/// buffers. A layer that has a batch norm as a part calls it by its type, so it can't be converted: InvalidArgument,
+/// which names the batch norm.
 ::torch::nn::Sequential convert_sync_batch_norm(const ::torch::nn::Sequential& layers);
 
 }  // namespace lockstep::libtorch
