@@ -317,6 +317,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         if (training.shards.kind == ShardRequest::Kind::count)
           line.runtime.reductions.kind = ReductionKind::fixed_order;
       });
+  parser.option("--compress-gradients", "f16|bf16",
+                "Send f32 gradients between nodes in 16 bits. The result then depends on which ranks share a node",
+                [&](const std::string& option, const std::string& text) {
+                  line.runtime.reductions.gradient_compression =
+                      parse_choice<DType>(option, text, {{"f16", DType::f16}, {"bf16", DType::bf16}});
+                  of_training.push_back(option);
+                });
   parser.flag("--allow-shared-gpu", "For tests: let ranks share GPUs if a node has too few",
               [&] { line.runtime.allow_shared_gpu = true; });
   parser.option("--threads", "T", "Threads per rank (default 1)",
@@ -450,6 +457,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     throw ConfigError{
         "--data is missing: expected a folder of images or a CSV file, or for gpt a text file, plain or .gz; "
         "lockstep-train --help lists the options"};
+  if (line.runtime.reductions.gradient_compression) {
+    if (training.dtype != DType::f32)
+      throw ConfigError{fmt::format("--compress-gradients: expected --dtype f32, not {}", name_of(training.dtype))};
+    line.runtime.reductions.kind = ReductionKind::hierarchical;
+  }
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
   const bool initialized = !training.initial_weights.file.empty();

@@ -12,14 +12,13 @@ namespace lockstep {
 namespace {
 
 std::unique_ptr<CrossDeviceOps> make_ops(Communicator& communicator, ReductionKind kind, const Packing& packing,
-                                         const Accumulate& accumulate, std::span<const int> node_of_rank) {
-  const DeviceKind tensors = communicator.stream().kind();
-  if (kind == ReductionKind::automatic) kind = choose_reduction(tensors, node_of_rank);
+                                         const ReductionOptions& options, std::span<const int> node_of_rank) {
+  const bool on_host = communicator.stream().kind() == DeviceKind::cpu;
   switch (kind) {
     case ReductionKind::fixed_order: return make_fixed_order_ops(communicator, packing);
-    case ReductionKind::to_one_rank: return make_to_one_rank_ops(communicator, accumulate, packing);
+    case ReductionKind::to_one_rank: return make_to_one_rank_ops(communicator, options.accumulate, packing);
     case ReductionKind::hierarchical:
-      if (tensors == DeviceKind::cpu) return make_hierarchical_ops(communicator, node_of_rank, packing);
+      if (on_host) return make_hierarchical_ops(communicator, node_of_rank, packing, options.gradient_compression);
       break;
     case ReductionKind::backend_order:
     case ReductionKind::automatic: break;
@@ -42,8 +41,13 @@ void require_reducible(ReduceOp op, DType dtype) {
 std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator, const ReductionOptions& options,
                                                       std::span<const int> node_of_rank) {
   require_valid(options);
+  const DeviceKind device = communicator.stream().kind();
+  if (options.gradient_compression && device != DeviceKind::cpu)
+    throw ConfigError{"compression of gradients on GPUs, which NCCL sends as they are: expected ranks on the host"};
   const auto make = [&](ReductionKind kind, const Packing& packing) {
-    return make_ops(communicator, kind, packing, options.accumulate, node_of_rank);
+    if (kind == ReductionKind::automatic)
+      kind = options.gradient_compression ? ReductionKind::hierarchical : choose_reduction(device, node_of_rank);
+    return make_ops(communicator, kind, packing, options, node_of_rank);
   };
   std::vector<SizedOps> smaller;
   for (const SizedReduction& some : options.smaller)

@@ -92,9 +92,11 @@ int carriers_of(std::span<const Place> places) {
 
 class HierarchicalOps final : public detail::FlatOps {
  public:
-  HierarchicalOps(Communicator& communicator, std::span<const int> node_of_rank, const Packing& packing)
+  HierarchicalOps(Communicator& communicator, std::span<const int> node_of_rank, const Packing& packing,
+                  std::optional<DType> compression)
       : FlatOps{communicator, packing},
         places_{places_of(node_of_rank)},
+        compression_{has_one_node() ? std::nullopt : compression},
         mine_{places_[static_cast<std::size_t>(communicator.rank())]},
         carriers_{carriers_of(places_)},
         node_plane_{communicator.split(mine_.node)},
@@ -109,6 +111,7 @@ class HierarchicalOps final : public detail::FlatOps {
 
   std::string_view name() const override { return "hierarchical sum"; }
   Work start(const TensorView& message) override {
+    if (compression_ && message.dtype() == DType::f32) return Work::later([this, message] { sum_compressed(message); });
     if (!is_small({&message, 1})) return FlatOps::start(message);
     return Work::later([this, message] { all_reduce(ReduceOp::sum, {&message, 1}); });
   }
@@ -153,9 +156,21 @@ class HierarchicalOps final : public detail::FlatOps {
   void reduce_to(ReduceOp op, const TensorView& flat, int root) override { reduce_to_one(op, {&flat, 1}, root); }
 
  private:
+  bool has_one_node() const {
+    return std::ranges::all_of(places_, [](const Place& place) { return place.node == 0; });
+  }
   bool carries() const { return mine_.within < carriers_; }
   bool leads() const { return mine_.within == 0; }
   const Place& place_of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
+
+  void sum_compressed(const TensorView& flat) {
+    slices_.sum(flat, [this](const TensorView& slice) {
+      const TensorView sent = compressed_.take(communicator(), *compression_, slice.count());
+      round(slice, sent);
+      between_->all_reduce(ReduceOp::sum, {&sent, 1});
+      widen(sent, slice);
+    });
+  }
 
   /// What one rank of a node carries faster than several: messages that cost their latency.
   static bool is_small(std::span<const TensorView> tensors) {
@@ -177,6 +192,7 @@ class HierarchicalOps final : public detail::FlatOps {
   }
 
   std::vector<Place> places_;
+  std::optional<DType> compression_;  ///< of gradients; empty on one node
   Place mine_;
   int carriers_;
   std::unique_ptr<Communicator> node_plane_;
@@ -184,16 +200,17 @@ class HierarchicalOps final : public detail::FlatOps {
       between_plane_;  ///< of the ranks at this rank's place on all nodes; null unless it carries
   std::unique_ptr<CrossDeviceOps> node_, between_;
   detail::NodeSlices slices_;
+  detail::Scratch compressed_;
 };
 
 }  // namespace
 
 std::unique_ptr<CrossDeviceOps> make_hierarchical_ops(Communicator& communicator, std::span<const int> node_of_rank,
-                                                      Packing packing) {
+                                                      Packing packing, std::optional<DType> compression) {
   if (node_of_rank.size() != static_cast<std::size_t>(communicator.size()))
     throw InvalidArgument{
         fmt::format("the nodes of {} ranks, for a group of {}", node_of_rank.size(), communicator.size())};
-  return std::make_unique<HierarchicalOps>(communicator, node_of_rank, packing);
+  return std::make_unique<HierarchicalOps>(communicator, node_of_rank, packing, compression);
 }
 
 }  // namespace lockstep

@@ -100,6 +100,13 @@ void require_valid(const ReductionOptions& options) {
     throw InvalidArgument{fmt::format(
         "{} reductions have an order of their own; a function that accumulates is for ReductionKind::to_one_rank",
         name_of(options.kind))};
+  if (!options.gradient_compression) return;
+  if (!is_16_bit_float(*options.gradient_compression))
+    throw InvalidArgument{
+        fmt::format("gradients compressed to {}: expected f16 or bf16", name_of(*options.gradient_compression))};
+  if (options.kind != ReductionKind::automatic && options.kind != ReductionKind::hierarchical)
+    throw InvalidArgument{fmt::format(
+        "gradients compressed between nodes, with {} reductions; expected hierarchical ones", name_of(options.kind))};
 }
 
 std::string describe(const ReductionOptions& options) {
@@ -111,6 +118,8 @@ std::string describe(const ReductionOptions& options) {
   std::string all = told(options.kind, options.packing);
   for (const SizedReduction& some : options.smaller)
     all += fmt::format(", up to {} bytes {}", some.up_to_bytes, told(some.kind, some.packing));
+  if (options.gradient_compression)
+    all += fmt::format(", gradients in {} between nodes", name_of(*options.gradient_compression));
   return all;
 }
 

@@ -113,15 +113,6 @@ TEST_CASE("a sample has as many bytes as asked for, and none that a terminal obe
       std::ranges::none_of(trained.written, [](char byte) { return byte == '\x1b' || byte == '\r' || byte == '\0'; }));
 }
 
-TEST_CASE("the ranks wait for the chief as long as it writes") {
-  // A window of 128 bytes for each of these bytes takes longer than the stall timeout; a step of one window, far less.
-  const TextFile text{4000};
-  const Trained trained =
-      train(2, {"--model", "gpt", "--data", text.path(), "--steps", "1", "--global-batch", "1", "--shards", "2",
-                "--eval-samples", "1", "--sample", "1000", "--stall-timeout", "2"});
-  CHECK(trained.written.size() > 1000);
-}
-
 TEST_CASE("a training that diverges ends with a line and an exit code of its own") {
   const TextFile text{2000};
   const Outcome outcome = run_job(2, text.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4"}));

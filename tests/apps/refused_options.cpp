@@ -125,6 +125,8 @@ TEST_CASE("a choice that does not exist is refused with those that do") {
           {{"--schedule", "linear"}, {"--schedule linear: expected constant or cosine"}},
           {{"--device", "gpu"}, {"--device", "expected auto, cpu or cuda", "gpu"}},
           {{"--dtype", "f16"}, {"--dtype f16: expected f32 or f64"}},
+          {{"--compress-gradients", "f32"}, {"--compress-gradients f32: expected f16 or bf16"}},
+          {{"--compress-gradients", "f16", "--dtype", "f64"}, {"--compress-gradients: expected --dtype f32, not f64"}},
           {{"--kernels", "fast"}, {"--kernels", "'fast'", "expected auto, reference, onednn or cuda"}},
           {{"--kernels", "cuda", "--device", "cpu"}, {"cuda kernels", "the device is cpu"}},
           {{"--allow-shared-gpu", "--allow-shared-gpu"}, {"--allow-shared-gpu was given more than once"}},

@@ -125,6 +125,8 @@ TEST_CASE("ranks that each see a GPU of their own take it; those that see the sa
   CHECK(run_job(2, on_gpu, seeing("a,b")).exit_code == 0);
   check_refused(run_refused(2, on_gpu, seeing("a,a")),
                 {"--device cuda: 2 ranks on this node, which has 1 GPU; expected one for each rank, or --device cpu"});
+  check_refused(run_refused(2, on_gpu + Arguments{"--compress-gradients", "bf16"}, seeing("a,b")),
+                {"compression of gradients on GPUs, which NCCL sends as they are: expected ranks on the host"});
   const Outcome outcome = run_job(2, on_gpu + Arguments{"--allow-shared-gpu"}, seeing("a,a"));
   CHECK(outcome.exit_code == 0);
   CHECK_THAT(outcome.err, Catch::Contains("[rank 0] warning") && Catch::Contains("share a GPU and take turns"));

@@ -21,9 +21,9 @@ namespace {
 using Nodes = std::vector<int>;
 constexpr DeviceKind host = DeviceKind::cpu;
 
-/// The documented sum over nodes: the tree of each, in the order of their first ranks, and the tree over those.
+/// The tree of each node, in the order of their first ranks.
 template <class T>
-std::vector<T> tree_of_nodes(const std::vector<std::vector<T>>& parts, const Nodes& nodes, int divisor) {
+std::vector<std::vector<unrounded_t<T>>> trees_of_nodes(const std::vector<std::vector<T>>& parts, const Nodes& nodes) {
   using Sum = unrounded_t<T>;
   std::vector<int> order;
   for (const int node : nodes)
@@ -35,8 +35,16 @@ std::vector<T> tree_of_nodes(const std::vector<std::vector<T>>& parts, const Nod
       if (nodes[rank] == node) of_node.emplace_back(parts[rank].begin(), parts[rank].end());
     sums.push_back(tree(of_node));
   }
+  return sums;
+}
+
+/// The documented sum over nodes: the tree over those of the nodes.
+template <class T>
+std::vector<T> tree_of_nodes(const std::vector<std::vector<T>>& parts, const Nodes& nodes, int divisor) {
+  using Sum = unrounded_t<T>;
   std::vector<T> rounded;
-  for (const Sum sum : tree(sums)) rounded.push_back(static_cast<T>(static_cast<Sum>(sum / static_cast<Sum>(divisor))));
+  for (const Sum sum : tree(trees_of_nodes(parts, nodes)))
+    rounded.push_back(static_cast<T>(static_cast<Sum>(sum / static_cast<Sum>(divisor))));
   return rounded;
 }
 
@@ -84,6 +92,40 @@ TEMPLATE_TEST_CASE("a hierarchical sum is the tree of each node and the tree ove
                             expected));
         if (hierarchy_keeps_bits(nodes)) CHECK(same_bits(expected, tree(parts, op == ReduceOp::mean ? ranks : 1)));
       }
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("compressed gradients are rounded where they leave a node, and where all are there", "[E-13]", Half,
+                   BFloat16) {
+  for (const Nodes& nodes : layouts) {
+    const auto ranks = static_cast<int>(nodes.size());
+    for (const std::int64_t count : {0, 1, 777, 30'000}) {
+      CAPTURE(nodes, count);
+      std::vector<std::vector<float>> parts;
+      for (const auto& part : make_parts<Half>(ranks, count)) parts.emplace_back(part.begin(), part.end());
+      for (auto& part : parts)
+        for (float& value : part) value *= 1.001F;  // with digits for which f16 has no room
+      const auto make = [&](Communicator& communicator) {
+        return make_hierarchical_ops(communicator, nodes, {}, dtype_of<TestType>);
+      };
+      const auto sums = trees_of_nodes(parts, nodes);
+      std::vector<std::vector<TestType>> sent;
+      for (const auto& sum : sums) {
+        sent.emplace_back();
+        for (const float value : sum) sent.back().push_back(static_cast<TestType>(value));
+      }
+      const std::vector<TestType> rounded = tree(sent);
+      const std::vector<float> expected =
+          sums.size() == 1 ? sums.front() : std::vector<float>(rounded.begin(), rounded.end());
+      CHECK(all_same_bits(
+          after<float>(parts, make, [](CrossDeviceOps& ops, const TensorView& mine) { ops.start(mine).wait(); }),
+          expected));
+      CHECK(all_same_bits(after<float>(parts, make,
+                                       [](CrossDeviceOps& ops, const TensorView& mine) {
+                                         ops.all_reduce(ReduceOp::sum, {&mine, 1});
+                                       }),
+                          tree_of_nodes(parts, nodes, 1)));
     }
   }
 }
@@ -221,6 +263,20 @@ TEST_CASE("a function that accumulates is for reduction to one rank") {
   CHECK_THROWS_AS(require_valid({.kind = static_cast<ReductionKind>(9)}), InvalidArgument);
 }
 
+TEST_CASE("gradients are compressed to 16 bits, and between nodes") {
+  CHECK_NOTHROW(require_valid({.kind = ReductionKind::hierarchical, .gradient_compression = DType::f16}));
+  CHECK_THROWS_WITH(require_valid({.gradient_compression = DType::f64}),
+                    "gradients compressed to f64: expected f16 or bf16");
+  CHECK_THROWS_WITH(require_valid({.kind = ReductionKind::fixed_order, .gradient_compression = DType::bf16}),
+                    "gradients compressed between nodes, with fixed-order reductions; expected hierarchical ones");
+  std::string name;
+  on_threads(2, [&](ThreadCommunicator& communicator) {
+    const auto ops = make_cross_device_ops(communicator, {.gradient_compression = DType::bf16}, Nodes{0, 1});
+    if (communicator.rank() == 0) name = ops->name();
+  });
+  CHECK(name == "hierarchical sum");
+}
+
 TEST_CASE("the kind is picked by what all ranks know, and never one that changes bits", "[E-13][E-15]") {
   using enum ReductionKind;
   CHECK(choose_reduction(host, Nodes{0}) == fixed_order);
@@ -253,6 +309,7 @@ TEST_CASE("what is asked for is what is made, whatever the rule says", "[E-14]")
 
 TEST_CASE("options that ranks compare are text with all that matters") {
   CHECK(describe(ReductionOptions{}) == "automatic reductions");
+  CHECK(describe({.gradient_compression = DType::bf16}) == "automatic reductions, gradients in bf16 between nodes");
   CHECK(describe({.kind = ReductionKind::hierarchical, .packing = IntoPacks{4}}) ==
         "hierarchical reductions in 4 packs");
   CHECK(describe({.packing = GroupSmall{.small_tensor_bytes = 10, .max_group = 3}}) ==

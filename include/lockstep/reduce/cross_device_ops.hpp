@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -94,10 +95,11 @@ std::unique_ptr<CrossDeviceOps> make_backend_order_ops(Communicator& communicato
 /// the network once per node. Small tensors are carried by the nodes' first ranks; of others, each rank carries a
 /// slice, as far as every node has as many ranks. If `hierarchy_keeps_bits`, the bits are those of the one tree over
 /// all ranks, else those of this two-level tree. 16-bit floats are rounded once, at the end. Slices are handled as in
-/// the fixed order. `node_of_rank` holds the same number for ranks of one node and is the same on every rank.
-/// InvalidArgument unless it has one number per rank, and if the communicator cannot be split.
+/// the fixed order. With a `compression`, f32 messages of `start` cross the network as f16 or bf16
+/// (ReductionOptions::gradient_compression). `node_of_rank` holds the same number for ranks of one node and is the same
+/// on every rank. InvalidArgument unless it has one number per rank, and if the communicator cannot be split.
 std::unique_ptr<CrossDeviceOps> make_hierarchical_ops(Communicator& communicator, std::span<const int> node_of_rank,
-                                                      Packing packing = {});
+                                                      Packing packing = {}, std::optional<DType> compression = {});
 
 /// Sends everything to one rank, which combines it by `accumulate`, or, if that is empty, by the sum in the fixed
 /// order. For a mean it divides the result by the number of ranks. An all-reduce combines on rank 0 and broadcasts.
@@ -106,7 +108,7 @@ std::unique_ptr<CrossDeviceOps> make_to_one_rank_ops(Communicator& communicator,
                                                      Packing packing = {});
 
 /// COLL. The reductions that `options` ask for, for tensors on the communicator's kind of device. InvalidArgument for
-/// options that `require_valid` refuses.
+/// options that `require_valid` refuses; ConfigError for compressed gradients on GPUs.
 std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator, const ReductionOptions& options,
                                                       std::span<const int> node_of_rank);
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,12 +73,18 @@ struct ReductionOptions {
   std::vector<SizedReduction> smaller = {};
   /// For to_one_rank only. If empty, the sum in the fixed order.
   Accumulate accumulate = {};
+  /// f16 or bf16: f32 gradients cross the network as this type, in half the bytes. The sum of each node is rounded once
+  /// before it travels, and the sum over the nodes once, to nearest even; within a node nothing is. All else that is
+  /// reduced stays as it is. With it `automatic` stands for hierarchical; the bits depend on which ranks share a node.
+  /// A sum over samples above 65504 is infinite in f16. For gradients on the host (ConfigError on GPUs).
+  std::optional<DType> gradient_compression = {};
   /// If empty, collectives are called directly.
   AroundCollective around = {};
 };
 
 /// LOCAL. InvalidArgument for an unknown kind, for packing sizes below 1, for sizes of `smaller` below 1 or that do not
-/// rise, and for `accumulate` without to_one_rank.
+/// rise, for `accumulate` without to_one_rank, and for a compression to another type or without hierarchical
+/// reductions.
 void require_valid(const ReductionOptions& options);
 
 /// "hierarchical reductions in 4 packs, up to 64 bytes fixed-order reductions": everything that ranks can compare.
