@@ -157,7 +157,6 @@ class Watchdog::Thread {
       }
       if (claim_report(&table_))
         print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))));
-      beat(Heartbeat::now);  // other nodes must hear that it was said before they miss this rank
       return true;
     }
     // The others wait for the one that says so: as soon as one of them has ended, mpirun kills the rest.
@@ -172,7 +171,9 @@ class Watchdog::Thread {
       const auto seen = table_.read(row);
       if (seen.phase == Phase::leaving) return false;
       if (row == table_.row()) continue;
-      if (seen.terminated ? row < table_.row() : !peer(row).has_beaten_since_told) return false;
+      // A rank of another node that has not beaten since may have been gone before.
+      if (peer(row).elsewhere ? !peer(row).has_beaten_since_told : !seen.terminated) return false;
+      if (seen.terminated && row < table_.row()) return false;
       all_told = all_told && seen.terminated;
     }
     return all_told || (signals_.came_from_parent() && time_since_told() > node_spread);
@@ -301,7 +302,7 @@ class Watchdog::Thread {
       return Finding{
           fmt::format("{} is gone: no sign of life before the job was told to end; it {}", name(row), describe(seen)),
           ExitCode::peer_failed};
-    if (!told_to_end_ && seen.terminated && peer.elsewhere)
+    if (seen.terminated && peer.elsewhere && !peer.has_beaten_since_told)
       return Finding{fmt::format("{} is gone: SIGTERM ended it; it {}", name(row), describe(seen)),
                      ExitCode::peer_failed};
     return std::nullopt;
@@ -387,6 +388,8 @@ class Watchdog::Thread {
 
   [[noreturn]] void die_of_signal() {
     table_.set_terminated();
+    // Other nodes must hear that a line was said before they miss this rank: each rank there hears it from one here.
+    beat(Heartbeat::now);
     signals_.die();
   }
 

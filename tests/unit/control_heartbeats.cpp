@@ -297,6 +297,26 @@ TEST_CASE("a survivor on another node says who fell silent before it was told to
   CHECK_THAT(captured.text(), Catch::StartsWith("lockstep: c is gone: no sign of life before the job was told to end"));
 }
 
+TEST_CASE("a survivor on another node says whom SIGTERM ended before it was told to end itself") {
+  const int survivor = GENERATE(0, 1);
+  CapturedStderr captured;
+  ChildProcess told{[&]() -> int {
+    Ranks ranks{{0, 1}};
+    ranks.table(1 - survivor).set_terminated();
+    if (!ranks.hears(survivor, 1 - survivor)) return 97;
+    const Watchdog watchdog{ranks.table(survivor),
+                            {"a", "b"},
+                            {},
+                            [](ExitCode code, Reach) { ::_exit(static_cast<int>(code)); },
+                            &ranks.beats(survivor)};
+    ::raise(SIGTERM);
+    return ::pause();
+  }};
+  CHECK(told.wait() == static_cast<int>(ExitCode::peer_failed));
+  CHECK_THAT(captured.text(), Catch::StartsWith(survivor == 0 ? "lockstep: b is gone: SIGTERM ended it"
+                                                              : "lockstep: a is gone: SIGTERM ended it"));
+}
+
 TEST_CASE("where everyone was told to end, on another node too, nobody is named") {
   CapturedStderr captured;
   ChildProcess survivor{[]() -> int {
@@ -305,8 +325,10 @@ TEST_CASE("where everyone was told to end, on another node too, nobody is named"
     const Watchdog watchdog{ranks.table(0), {"a", "b"}, {}, [](ExitCode, Reach) { ::_exit(98); }, &ranks.beats(0)};
     ::raise(SIGTERM);
     ranks.table(1).set_terminated();
-    ranks.beat(1);
-    return ::pause();
+    return eventually([&] {
+      ranks.beat(1);
+      return false;
+    });
   }};
   CHECK(survivor.wait() == -SIGTERM);
   CHECK(captured.text() == "lockstep: interrupted before the first step, computing\n");
