@@ -374,8 +374,14 @@ class Watchdog::Thread {
   void wait_for_turn() {
     if (!heartbeats_) return;
     int before = 0;
-    for (int node = 0; node < heartbeats_->nodes().node_of(table_.row()); ++node) before += is_alive(node) ? 1 : 0;
+    for (int node = 0; node < heartbeats_->nodes().node_of(table_.row()); ++node) before += may_report(node) ? 1 : 0;
     for (std::uint64_t tick = before * ticks_in(turn); tick > 0 && !table_.reported(); --tick) pass(options_.tick);
+  }
+
+  /// Once this rank was told to end, mpirun leaves it no time to wait for those that it has not heard since.
+  bool may_report(int node) {
+    const auto has_beaten = [this](int row) { return peer(row).has_beaten_since_told; };
+    return is_alive(node) && (!told_to_end_ || std::ranges::any_of(heartbeats_->nodes().ranks_on(node), has_beaten));
   }
 
   /// Lets time pass while this rank still shows signs of life.

@@ -67,6 +67,9 @@ void be_continued_after(std::chrono::duration<double> time) {
 
 MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience) : patience_{patience} {
   require_descriptors();
+  // MPI writes to the connection of a rank that has just died. That must not end this rank before it names the other.
+  if (const auto before = std::signal(SIGPIPE, SIG_IGN); before != SIG_DFL && before != SIG_ERR)
+    std::signal(SIGPIPE, before);
   watch_.emplace(
       SiblingWatch::Options{.doing = "starting", .patience = patience, .for_other_nodes = for_start_elsewhere});
   int initialized = 0;

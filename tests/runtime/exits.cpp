@@ -101,6 +101,20 @@ int keep_libraries(int argc, char** argv) {
   return code;
 }
 
+volatile std::sig_atomic_t pipe_signals = 0;
+
+int break_pipe(int argc, char** argv, int culprit, bool handles) {
+  if (handles) std::signal(SIGPIPE, [](int) { pipe_signals = 1; });
+  return run_program(
+      argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
+      [&](Runtime& runtime) {
+        if (runtime.rank() != culprit) return step(runtime);
+        std::raise(SIGPIPE);
+        if (handles && pipe_signals != 1) throw std::runtime_error{"the handler was not called"};
+        step(runtime);
+      });
+}
+
 int by_run_program(int argc, char** argv, const std::string& mode, int culprit) {
   return run_program(
       argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
@@ -148,6 +162,7 @@ int by_run_program(int argc, char** argv, const std::string& mode, int culprit) 
 int main(int argc, char** argv) {
   const std::string mode = argv[1];
   const int culprit = std::atoi(argv[2]);
+  if (mode.starts_with("breaks-pipe")) return break_pipe(argc, argv, culprit, mode == "breaks-pipe-handled");
   if (mode == "keeps-libraries") return keep_libraries(argc, argv);
   if (mode.starts_with("program-")) return by_run_program(argc, argv, mode, culprit);
   if (mode == "caught-outside") return caught_outside(argc, argv, culprit);

@@ -162,6 +162,14 @@ TEST_CASE("a program may catch a failed step and go on") {
   CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
 }
 
+TEST_CASE("a connection that another rank's death breaks does not end a rank, and a handler of the program's stays") {
+  for (const char* const mode : {"breaks-pipe", "breaks-pipe-handled"}) {
+    const Outcome outcome = exits(2, mode, 1);
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 0);
+  }
+}
+
 TEST_CASE("no library is unloaded when MPI ends: its threads may still be in one") {
   const Outcome outcome = exits(2, "keeps-libraries", 0);
   INFO(outcome.err);
