@@ -145,10 +145,14 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
       prepare_slots(each.range, plan.rank());
     } else if (each.slices && !each.decayed && keeps_zero_gradients()) {
       const detail::RowSums& named = rows[*each.slices];
-      for (const detail::RowRun& run : named.runs)
-        update(*kernels_, part_of(each.range, run.first * named.row_size, run.count * named.row_size), step);
+      for (const detail::RowRun& run : named.runs) {
+        const FlatRange rows_of_run = part_of(each.range, run.first * named.row_size, run.count * named.row_size);
+        update(*kernels_, rows_of_run, step);
+        rows_of_run.values_changed();
+      }
     } else {
       update(*kernels_, each.range, step);
+      each.range.values_changed();
     }
   }
   ++made;
@@ -170,6 +174,8 @@ void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> r
     for (const auto& [holder, values] : plan.held_values()) reductions.broadcast(values, holder);
   };
   covered ? covered->wait_in(send) : send();
+  for (const detail::RangeUpdate& each : plan.updates())
+    if (!each.range.is_held_by(plan.rank())) each.range.values_changed();
   if (failure) std::rethrow_exception(failure);
 }
 

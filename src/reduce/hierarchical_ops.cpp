@@ -14,6 +14,7 @@
 #include "reduce/dispatch.hpp"
 #include "reduce/flat_ops.hpp"
 #include "reduce/node_slices.hpp"
+#include "tensor/convert.hpp"
 
 namespace lockstep {
 namespace {
@@ -35,19 +36,6 @@ std::vector<Place> places_of(std::span<const int> node_of_rank) {
   return places;
 }
 
-template <class From, class To>
-void convert_elements(const TensorView& from, const TensorView& to) {
-  std::ranges::transform(from.elements<From>(), to.elements<To>().begin(), [](From x) { return static_cast<To>(x); });
-}
-
-void widen(const TensorView& from, const TensorView& to) {
-  from.dtype() == DType::f16 ? convert_elements<Half, float>(from, to) : convert_elements<BFloat16, float>(from, to);
-}
-
-void round(const TensorView& from, const TensorView& to) {
-  to.dtype() == DType::f16 ? convert_elements<float, Half>(from, to) : convert_elements<float, BFloat16>(from, to);
-}
-
 /// Holds 16-bit floats as f32 while they are summed, so that their sum over all nodes is rounded once. Other types stay
 /// as they are.
 class Summands {
@@ -56,7 +44,7 @@ class Summands {
     for (TensorView& view : views_) {
       if (!is_16_bit_float(view.dtype())) continue;
       wide_.push_back(Tensor::uninitialised(DType::f32, view.shape()));
-      widen(view, wide_.back().view());
+      detail::convert(view, wide_.back().view());
       view = wide_.back().view();
     }
   }
@@ -65,7 +53,7 @@ class Summands {
 
   void write_back() const {
     for (std::size_t i = 0; i < views_.size(); ++i)
-      if (is_16_bit_float(tensors_[i].dtype())) round(views_[i], tensors_[i]);
+      if (is_16_bit_float(tensors_[i].dtype())) detail::convert(views_[i], tensors_[i]);
   }
 
  private:
@@ -166,9 +154,9 @@ class HierarchicalOps final : public detail::FlatOps {
   void sum_compressed(const TensorView& flat) {
     slices_.sum(flat, [this](const TensorView& slice) {
       const TensorView sent = compressed_.take(communicator(), *compression_, slice.count());
-      round(slice, sent);
+      detail::convert(slice, sent);
       between_->all_reduce(ReduceOp::sum, {&sent, 1});
-      widen(sent, slice);
+      detail::convert(sent, slice);
     });
   }
 

@@ -7,6 +7,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "tensor/convert.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -27,6 +29,25 @@ void require_sealed(const VariableState& variable, const Here& here) {
 }
 
 }  // namespace
+
+TensorView detail::WorkingCopy::of(const TensorView& values) {
+  if (fresh_) return copy_.view();
+  const std::lock_guard lock{mutex_};
+  if (fresh_) return copy_.view();
+  if (values.dtype() != DType::f32 || values.device() != DeviceKind::cpu)
+    throw InvalidArgument{
+        fmt::format("values {} in the memory of a {} device have no copy of bf16; expected f32 on the "
+                    "host",
+                    describe(values), name_of(values.device()))};
+  if (copy_.count() != values.count()) copy_ = Tensor::uninitialised(DType::bf16, values.shape());
+  convert(values, copy_.view());
+  fresh_ = true;
+  return copy_.view();
+}
+
+void detail::WorkingCopy::refresh(const TensorView& values, std::int64_t first) {
+  if (fresh_) convert(values, copy_.view().slice(first, values.count()));
+}
 
 TensorView FlatRange::slot(std::string_view name) const {
   Tensor& slot = segment->slots[std::string{name}];
@@ -124,15 +145,20 @@ void VariableStore::reallocate_gradients() {
 std::vector<TensorView> VariableStore::mirrored_values() const {
   std::vector<TensorView> all;
   for (const auto& segment : segments_)
-    if (segment->synchronization == VariableSynchronization::on_write && !segment->holder)
+    if (segment->synchronization == VariableSynchronization::on_write && !segment->holder) {
+      segment->working_copy->make_stale();
       all.push_back(segment->values.view());
+    }
   return all;
 }
 
 std::map<int, std::vector<TensorView>> VariableStore::held_values() const {
   std::map<int, std::vector<TensorView>> by_holder;
   for (const auto& segment : segments_)
-    if (segment->holder) by_holder[*segment->holder].push_back(segment->values.view());
+    if (segment->holder) {
+      segment->working_copy->make_stale();
+      by_holder[*segment->holder].push_back(segment->values.view());
+    }
   return by_holder;
 }
 
@@ -242,8 +268,19 @@ bool Variable::is_initialized() const {
 }
 
 TensorView Variable::local(Here here) const {
+  const TensorView elements = for_reading(dtype(), here);
+  state_->segment->working_copy->make_stale();
+  return elements;
+}
+
+TensorView Variable::for_reading(DType dtype, Here here) const {
   require_sealed(*state_, here);
-  return state_->segment->values.view().slice(state_->offset, element_count(state_->shape)).reshaped(state_->shape);
+  if (dtype != state_->dtype && dtype != DType::bf16)
+    throw InvalidArgument{fmt::format("{}: variable {} is {}; it cannot be read as {}", site_of(here), label(),
+                                      name_of(state_->dtype), name_of(dtype))};
+  const TensorView values = state_->segment->values.view();
+  const TensorView flat = dtype == state_->dtype ? values : state_->segment->working_copy->of(values);
+  return flat.slice(state_->offset, element_count(state_->shape)).reshaped(state_->shape);
 }
 
 }  // namespace lockstep

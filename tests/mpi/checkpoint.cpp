@@ -220,6 +220,21 @@ TEST_CASE("a file that another program wrote is restored, in whatever order it i
   CHECK(component<std::uint8_t>(n) == std::vector<std::uint8_t>{7});
 }
 
+TEST_CASE("what is restored is read in bf16 too") {
+  const SharedFolder folder;
+  SmallProgram program;
+  if (program.strategy.stream().kind() != DeviceKind::cpu) return;
+  const auto rounded = [&] {
+    const auto numbers = program.w.for_reading(DType::bf16).to_vector<BFloat16>();
+    return std::vector<float>{numbers.begin(), numbers.end()};
+  };
+  save_checkpoint(program.strategy, folder / "c");
+  program.w.assign(Tensor::from({5.0F, 6.0F, 7.0F}, {3}));
+  CHECK(rounded() == std::vector<float>{5, 6, 7});
+  restore_checkpoint(program.strategy, folder / "c");
+  CHECK(rounded() == std::vector<float>{1, 2, 3});
+}
+
 TEST_CASE("saving and restoring works in a scope and in a merge function, and nowhere in replica context") {
   const SharedFolder folder;
   SmallProgram program;

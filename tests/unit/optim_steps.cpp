@@ -386,3 +386,23 @@ TEST_CASE("decays, norms and moments outside of their range are refused") {
   CHECK_THROWS_AS(AdamW({.learning_rate = 1, .moments = {.epsilon = 0}}), InvalidArgument);
   CHECK_NOTHROW(AdamW({.learning_rate = 1, .moments = {.beta1 = 0, .beta2 = 0}}));
 }
+
+TEST_CASE("every optimizer's pass keeps the copy of bf16 in line with what it updates") {
+  const std::shared_ptr<Optimizer> optimizer = GENERATE(
+      std::shared_ptr<Optimizer>{std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.5, .weight_decay = 0.1})},
+      std::shared_ptr<Optimizer>{std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.5, .momentum = 0.75})},
+      std::shared_ptr<Optimizer>{std::make_shared<AdamW>(AdamWOptions{.learning_rate = 0.5, .weight_decay = 0.1})});
+  StepProgram program;
+  const Variable w = program.add("w", noise(DType::f32, {7, 5}, 1)), b = program.add("b", noise(DType::f32, {5}, 2));
+  program.strategy.seal();
+  // Views from before the steps: whoever asks for new ones could get a copy that was made then.
+  const TensorView copies[] = {w.for_reading(DType::bf16), b.for_reading(DType::bf16)};
+  for (const std::uint64_t step : {3, 4}) {
+    program.step(*optimizer, {noise(DType::f32, {7, 5}, step), noise(DType::f32, {5}, step)});
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto values = program.variables[i].for_reading(DType::f32).to_vector<float>();
+      const auto rounded = copies[i].to_vector<BFloat16>();
+      for (std::size_t j = 0; j < values.size(); ++j) CHECK(rounded[j].bits == BFloat16{values[j]}.bits);
+    }
+  }
+}

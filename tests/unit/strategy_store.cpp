@@ -287,3 +287,68 @@ TEST_CASE("variables for which there is no memory stay unsealed, with their init
   strategy.seal();
   CHECK(variable.local().to_vector<float>() == std::vector<float>{1, 2});
 }
+
+namespace {
+
+std::vector<float> rounded(const Variable& variable) {
+  const auto numbers = variable.for_reading(DType::bf16).to_vector<BFloat16>();
+  return {numbers.begin(), numbers.end()};
+}
+
+}  // namespace
+
+TEST_CASE("a variable is read in bf16 from a copy, which follows whoever may write it") {
+  StoreFixture f;
+  const MirroredVariable first = f.make("first", 2), v = f.make("v", 2);
+  CHECK_THROWS_AS(v.for_reading(DType::bf16), ContextError);
+  f.strategy.seal();
+  CHECK(v.for_reading(DType::f32).data() == v.local().data());
+  CHECK(rounded(v) == std::vector<float>{1, 1});
+  const TensorView copy = v.for_reading(DType::bf16);
+  CHECK(copy.shape() == v.shape());
+  CHECK(v.for_reading(DType::bf16).data() == copy.data());
+  CHECK(copy.data() - first.for_reading(DType::bf16).data() ==
+        (v.local().data() - first.local().data()) / 2);  // in the layout of the values
+
+  SECTION("local") {
+    v.local().elements<float>()[0] = 1.00390625f * 3;  // not a bf16
+    CHECK(rounded(v)[0] == static_cast<float>(BFloat16{1.00390625f * 3}));
+  }
+  SECTION("assignments") {
+    v.assign(Tensor::from<float>({2, 3}, {2}));
+    CHECK(rounded(v) == std::vector<float>{2, 3});
+    v.assign_add(Tensor::from<float>({1, 1}, {2}));
+    CHECK(rounded(v) == std::vector<float>{3, 4});
+    f.strategy.extended().update(v, [](const Variable& own) { own.assign_sub(Tensor::from<float>({1, 1}, {2})); });
+    CHECK(rounded(v) == std::vector<float>{2, 3});
+  }
+  SECTION("a broadcast of all values") {
+    const std::span<float> kept = v.local().elements<float>();
+    CHECK(rounded(v) == std::vector<float>{1, 1});
+    kept[1] = 5;
+    f.strategy.rebroadcast();
+    CHECK(rounded(v) == std::vector<float>{1, 5});
+  }
+  SECTION("a later seal") {
+    const MirroredVariable later = f.make("later", 3);
+    f.strategy.seal();
+    CHECK(rounded(later) == std::vector<float>{1, 1, 1});
+    CHECK(rounded(v) == std::vector<float>{1, 1});
+  }
+  SECTION("a range that somebody has written") {
+    const FlatRange range = ranges(f, {v}).front();
+    std::ranges::fill(range.values.elements<float>(), 7.f);
+    range.values_changed();
+    CHECK(rounded(v) == std::vector<float>{7, 7});
+    CHECK(rounded(first) == std::vector<float>{1, 1});
+  }
+}
+
+TEST_CASE("only f32 on the host is read in bf16") {
+  StoreFixture f;
+  const MirroredVariable wide = f.make("wide", 1, true, DType::f64), v = f.make("v", 1);
+  f.strategy.seal();
+  CHECK_THROWS_WITH(wide.for_reading(DType::bf16), Catch::Contains("f64[32]") && Catch::Contains("expected f32"));
+  CHECK_THROWS_WITH(v.for_reading(DType::f64), Catch::Contains("variable 'v' is f32; it cannot be read as f64"));
+  CHECK(wide.for_reading(DType::f64).data() == wide.local().data());
+}

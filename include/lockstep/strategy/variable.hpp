@@ -59,6 +59,14 @@ class Variable {
   /// LOCAL. This rank's elements, in place; valid as long as the variable lives. ContextError before it is initialized.
   TensorView local(Here here = Here::current()) const;
 
+  /// LOCAL. The same elements, not to be written, as elements of `dtype`: the variable's own type or, for f32 on the
+  /// host, bf16. Those are a copy, rounded to nearest even, which the variables that were sealed together share. It is
+  /// rounded anew here if anybody may have written the values since: an assignment, a restored checkpoint, a broadcast,
+  /// or whoever called `local`. Optimizers keep it in line themselves. So call `local` again before you write through a
+  /// view that you kept. Several threads may call this at the same time. ContextError as `local`, InvalidArgument for
+  /// another type.
+  TensorView for_reading(DType dtype, Here here = Here::current()) const;
+
   VariableAggregation aggregation() const;
 
   /// Overwrites (adds to, subtracts from) the variable. Integers wrap around. InvalidArgument if the shape or type of

@@ -2,10 +2,12 @@
 // offset.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -22,6 +24,25 @@ class VariableStore;
 
 namespace detail {
 
+/// Flat values rounded to bf16 (Variable::for_reading): a copy that is made on first use, and is stale from when
+/// somebody may write the values until it is read again. Nothing saves, sends or attests it.
+class WorkingCopy {
+ public:
+  /// LOCAL. Several threads may call it at the same time. The copy of `values`, made or rounded anew if it is stale.
+  /// InvalidArgument unless they are f32 on the host.
+  TensorView of(const TensorView& values);
+
+  void make_stale() { fresh_ = false; }
+
+  /// After elements from `first` on changed to `values`: rounds these alone, unless the copy is stale anyway.
+  void refresh(const TensorView& values, std::int64_t first);
+
+ private:
+  std::mutex mutex_;
+  Tensor copy_;
+  std::atomic<bool> fresh_ = false;
+};
+
 /// Variables that were sealed together and have the same kind, dtype and trainability: one flat buffer for values, one
 /// for gradients, and one for each slot.
 struct StoreSegment {
@@ -34,6 +55,7 @@ struct StoreSegment {
   Tensor gradients;                     ///< empty if not trainable
   std::map<std::string, Tensor> slots;  ///< by name; each made on first use, and empty where another rank holds it
   std::optional<int> holder = {};       ///< as in VariableState
+  std::shared_ptr<WorkingCopy> working_copy = std::make_shared<WorkingCopy>();
 };
 
 struct VariableState {
@@ -56,10 +78,13 @@ struct VariableState {
 
 /// Adjacent variables as one range of flat memory. The padding between them is zero in values, gradients and slots.
 struct FlatRange {
-  TensorView values;
+  TensorView values;     ///< after writing them, call values_changed
   TensorView gradients;  ///< empty if the variables are not trainable
   detail::StoreSegment* segment;
   std::int64_t first;  ///< the start of the range within the segment, in elements
+
+  /// LOCAL. Keeps the variables' copies for reading in line with `values` (Variable::for_reading).
+  void values_changed() const { segment->working_copy->refresh(values, first); }
 
   /// The stream for work on the range.
   Stream& stream() const { return *segment->stream; }
@@ -115,10 +140,10 @@ class VariableStore {
   /// Moves the gradients of the last `seal` to memory that the store allocates. They are zeros again.
   void reallocate_gradients();
 
-  /// The flat values of the sealed mirrored variables that every rank updates.
+  /// To be written: the flat values of the sealed mirrored variables that every rank updates.
   std::vector<TensorView> mirrored_values() const;
 
-  /// Those of the variables that one rank alone updates, by that rank.
+  /// To be written: those of the variables that one rank alone updates, by that rank.
   std::map<int, std::vector<TensorView>> held_values() const;
 
   /// An integer that optimizers keep besides their slots, such as the number of steps made. It is made, as 0, on first
