@@ -6,6 +6,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/batch_norm.hpp>
 
+#include "nn/activations.hpp"
 #include "nn/layer_checks.hpp"
 #include "nn/vectors.hpp"
 
@@ -64,7 +65,7 @@ ops::Normalisation BatchNorm::by_moving_averages() const {
 
 void BatchNorm::forward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
                         const TensorView& y) const {
-  kernels.image()->batch_norm(x, by, gamma_.local(), beta_.local(), y);
+  kernels.image()->batch_norm(x, by, values_of(gamma_), values_of(beta_), y);
 }
 
 void BatchNorm::backward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
@@ -74,7 +75,7 @@ void BatchNorm::backward(const ops::Kernels& kernels, const TensorView& x, const
 
 void BatchNorm::backward_input(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
                                const TensorView& dy, const TensorView& d_parameters, const TensorView& dx) const {
-  kernels.image()->batch_norm_input_gradient(x, by, gamma_.local(), dy, d_parameters.slice(0, channels_),
+  kernels.image()->batch_norm_input_gradient(x, by, values_of(gamma_), dy, d_parameters.slice(0, channels_),
                                              d_parameters.slice(channels_, channels_), dx);
 }
 

@@ -4,6 +4,7 @@
 #include <lockstep/nn/conv2d.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
+#include "nn/activations.hpp"
 #include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
@@ -34,7 +35,7 @@ Conv2d::Conv2d(Strategy& strategy, const Conv2dOptions& options, Here here)
 
 void Conv2d::forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation,
                      const TensorView& y) const {
-  kernels.image()->convolution(x, weight_.local(), bias_.local(), activation, y);
+  kernels.image()->convolution(x, weight_for(x, weight_), values_of(bias_), activation, y);
 }
 
 void Conv2d::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
@@ -45,7 +46,7 @@ void Conv2d::backward(const ops::Kernels& kernels, const TensorView& x, const Te
 }
 
 void Conv2d::backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const {
-  kernels.image()->convolution_input_gradient(dy, weight_.local(), dx);
+  kernels.image()->convolution_input_gradient(dy, weight_for(dy, weight_), dx);
 }
 
 }  // namespace lockstep::nn

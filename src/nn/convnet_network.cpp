@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
 
 namespace lockstep::nn {
@@ -54,6 +55,7 @@ const ConvnetOptions& checked(const ConvnetOptions& options, const ops::Kernels&
         fmt::format("a convnet cannot be computed with the {} kernels, which have no convolutions: "
                     "expected those of the CPU",
                     kernels.name())};
+  require_precision("a convnet", options.dtype, options.precision, kernels);
   return options;
 }
 
@@ -227,7 +229,10 @@ void Convnet::Network::reserve(std::size_t shards, std::int64_t capacity) {
 }
 
 Convnet::Network::Activations Convnet::Network::make_activations(std::int64_t capacity) const {
-  const auto make = [&](Shape shape) { return Tensor::uninitialised(options_.dtype, std::move(shape), stream_); };
+  const auto make = [&](Shape shape) {
+    return Tensor::uninitialised(activation_type(options_.dtype, options_.precision), std::move(shape), stream_);
+  };
+  const auto make_wide = [&](Shape shape) { return Tensor::uninitialised(options_.dtype, std::move(shape), stream_); };
   const auto& [first, second] = options_.filters;
   const Shape of_first{capacity, after_first(options_.height), after_first(options_.width), first};
   const Shape of_second{capacity, after_second(options_.height), after_second(options_.width), second};
@@ -241,9 +246,11 @@ Convnet::Network::Activations Convnet::Network::make_activations(std::int64_t ca
                    .d_first = make(of_first),
                    .d_pooled = make(of_pooled),
                    .d_hidden = make(of_hidden),
-                   .statistics = make({statistics()})};
+                   .statistics = make_wide({statistics()})};
   if (options_.batch_norm != BatchNormKind::none) made.sums = {make(of_first), make(of_second)};
-  if (!dropout_.empty()) made.masks = {make(of_pooled), make(of_hidden)};
+  if (!dropout_.empty()) made.masks = {make_wide(of_pooled), make_wide(of_hidden)};
+  if (options_.precision == Precision::bf16)
+    made.images = make({capacity, options_.height, options_.width, options_.channels});
   return made;
 }
 

@@ -52,6 +52,7 @@ class Convnet::Network final : private JointModel {
   /// Memory for the activations of one shard of the largest capacity so far, so that a step allocates nothing.
   struct Activations {
     std::int64_t capacity = 0;
+    Tensor images;                  ///< rounded, under bf16
     std::array<Tensor, 2> sums;     ///< each convolution's; empty without batch norm
     std::array<Tensor, 2> outputs;  ///< each stage's
     Tensor pooled, hidden, logits;
@@ -102,6 +103,7 @@ class Convnet::Network final : private JointModel {
   std::vector<ops::BatchLoss> train(const Pass& pass);
   void clear_empty_shards(const Pass& pass) const;
 
+  void round_images(const Pass& pass) const;
   void forward(const Pass& pass);
   void forward_stage(std::size_t index, const Pass& pass, ops::Activation activation);
   void measure(std::size_t index, const Pass& pass);

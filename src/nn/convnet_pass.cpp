@@ -49,7 +49,16 @@ void Convnet::Network::clear_empty_shards(const Pass& pass) const {
   }
 }
 
+void Convnet::Network::round_images(const Pass& pass) const {
+  if (options_.precision == Precision::full) return;
+  for_each_shard(pass, [&](const Shard& shard) {
+    const TensorView rounded = images(shard);
+    kernels_->convert(shard.batch.inputs.view().reshaped(rounded.shape()), rounded);
+  });
+}
+
 void Convnet::Network::forward(const Pass& pass) {
+  round_images(pass);
   forward_stage(0, pass, ops::Activation::relu);
   // ReLU comes after the pooling: the largest of four is still the largest after ReLU, and fewer elements are left.
   forward_stage(1, pass, ops::Activation::none);
@@ -202,6 +211,7 @@ TensorView Convnet::Network::sums_of_samples(std::size_t stage, const Shard& sha
 }
 
 TensorView Convnet::Network::images(const Shard& shard) const {
+  if (options_.precision == Precision::bf16) return of(shard, shard.room.images);
   return shard.batch.inputs.view().reshaped({shard.rows(), options_.height, options_.width, options_.channels});
 }
 

@@ -4,6 +4,7 @@
 #include <lockstep/nn/dense.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
+#include "nn/activations.hpp"
 #include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
@@ -36,7 +37,7 @@ Dense::Dense(Strategy& strategy, const DenseOptions& options, Here here)
 
 void Dense::forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation,
                     const TensorView& y) const {
-  kernels.linear(x, weight_.local(), bias_.local(), activation, y);
+  kernels.linear(x, weight_for(x, weight_), values_of(bias_), activation, y);
 }
 
 void Dense::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
@@ -62,7 +63,7 @@ void Dense::bias_gradient(const ops::Kernels& kernels, const TensorView& dy, con
 }
 
 void Dense::backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const {
-  kernels.matmul(dy, ops::Transpose::no, weight_.local(), ops::Transpose::yes, dx);
+  kernels.matmul(dy, ops::Transpose::no, weight_for(dy, weight_), ops::Transpose::yes, dx);
 }
 
 }  // namespace lockstep::nn

@@ -6,6 +6,7 @@
 #include <lockstep/nn/embedding.hpp>
 #include <lockstep/nn/initial_values.hpp>
 
+#include "nn/activations.hpp"
 #include "nn/layer_checks.hpp"
 #include "nn/vectors.hpp"
 
@@ -46,18 +47,18 @@ Embedding::Embedding(Strategy& strategy, const EmbeddingOptions& options, Here h
       positions_{create(strategy, options, "position_embedding", options.context, here)} {}
 
 void Embedding::forward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& x) const {
-  kernels.sequence()->gather_rows(tokens_.local(), flattened(tokens), x);
-  kernels.add_bias(by_window(x, tokens), flattened(positions_.local()));
+  kernels.sequence()->gather_rows(weight_for(x, tokens_), flattened(tokens), x);
+  kernels.add_bias(by_window(x, tokens), flattened(values_of(positions_)));
 }
 
 void Embedding::forward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& logits) const {
-  kernels.matmul(x, ops::Transpose::no, tokens_.local(), ops::Transpose::yes, logits);
+  kernels.matmul(x, ops::Transpose::no, weight_for(x, tokens_), ops::Transpose::yes, logits);
 }
 
 void Embedding::backward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& d_logits,
                                 const TensorView& dx, const GradientBuffer& gradients) const {
   kernels.matmul(d_logits, ops::Transpose::yes, x, ops::Transpose::no, gradients.of(tokens_));
-  kernels.matmul(d_logits, ops::Transpose::no, tokens_.local(), ops::Transpose::no, dx);
+  kernels.matmul(d_logits, ops::Transpose::no, weight_for(d_logits, tokens_), ops::Transpose::no, dx);
 }
 
 void Embedding::backward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& dx,

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/gpt.hpp>
 
+#include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
 #include "nn/vectors.hpp"
 
@@ -18,7 +19,7 @@ constexpr double stddev = 0.02;
 
 /// Checks all sizes before the first layer creates a variable.
 const GptOptions& checked(const GptOptions& options, const ops::Kernels& kernels) {
-  const auto& [layers, heads, width, context, vocabulary, dtype, seed] = options;
+  const auto& [layers, heads, width, context, vocabulary, dtype, seed, precision] = options;
   if (dtype != DType::f32 && dtype != DType::f64)
     throw InvalidArgument{fmt::format("a gpt of {} is not supported; expected f32 or f64", name_of(dtype))};
   if (std::min({layers, heads, width, context, vocabulary}) < 1 || width % heads != 0)
@@ -32,6 +33,7 @@ const GptOptions& checked(const GptOptions& options, const ops::Kernels& kernels
     throw ConfigError{
         fmt::format("a gpt cannot be computed with the {} kernels, which have no attention: expected those of the CPU",
                     kernels.name())};
+  require_precision("a gpt", dtype, precision, kernels);
   return options;
 }
 
@@ -67,7 +69,7 @@ Gpt::Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const op
                  here},
       blocks_{make_blocks(strategy, options, here)},
       final_norm_{strategy, {.name = "final_norm", .width = options.width, .dtype = options.dtype}, here},
-      workspace_{options.dtype, stream_} {
+      workspace_{activation_type(options.dtype, options.precision), stream_} {
   variables_ = {embedding_.tokens(), embedding_.positions()};
   for (const TransformerBlock& block : blocks_) std::ranges::copy(block.variables(), std::back_inserter(variables_));
   variables_.insert(variables_.end(), {final_norm_.gain(), final_norm_.bias()});
@@ -82,7 +84,7 @@ Gpt::Gpt(const Gpt& other)
       blocks_{other.blocks_},
       final_norm_{other.final_norm_},
       variables_{other.variables_},
-      workspace_{options_.dtype, stream_} {}
+      workspace_{activation_type(options_.dtype, options_.precision), stream_} {}
 
 std::unique_ptr<Model> Gpt::make_worker() const {
   return std::unique_ptr<Gpt>{new Gpt{*this}};
@@ -136,9 +138,9 @@ void Gpt::forward(const TensorView& tokens) {
 }
 
 void Gpt::backward(const TensorView& tokens, const GradientBuffer& gradients) {
-  const TensorView& d = activations_.d;
-  embedding_.backward_logits(*kernels_, activations_.normed, activations_.logits, d, gradients);
-  final_norm_.backward(*kernels_, input_of(blocks_.size()), activations_.moments, d, d, gradients);
+  const TensorView &d = activations_.d, &d_normed = activations_.scratch.d_rows;
+  embedding_.backward_logits(*kernels_, activations_.normed, activations_.logits, d_normed, gradients);
+  final_norm_.backward(*kernels_, input_of(blocks_.size()), activations_.moments, d_normed, d, gradients);
   for (std::size_t block = blocks_.size(); block-- > 0;)
     blocks_[block].backward(*kernels_, input_of(block), activations_.blocks[block], d, activations_.scratch, gradients);
   embedding_.backward(*kernels_, tokens, d, gradients);
@@ -155,13 +157,13 @@ void Gpt::arrange(std::int64_t windows) {
   const std::int64_t rows = shape.rows();
   activations_ = workspace_.arrange([&](Workspace& workspace) {
     Activations all;
-    all.embedded = workspace.take({rows, options_.width});
+    all.embedded = workspace.take({rows, options_.width}, options_.dtype);
     for (const TransformerBlock& block : blocks_) all.blocks.push_back(block.take_activations(workspace, shape));
     all.normed = workspace.take({rows, options_.width});
-    all.moments = workspace.take({rows, 2});
+    all.moments = workspace.take({rows, 2}, options_.dtype);
     all.logits = workspace.take({rows, options_.vocabulary});
     all.scratch = blocks_.front().take_scratch(workspace, shape);
-    all.d = workspace.take({rows, options_.width});
+    all.d = workspace.take({rows, options_.width}, options_.dtype);
     return all;
   });
   arranged_windows_ = windows;

@@ -3,6 +3,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/layer_norm.hpp>
 
+#include "nn/activations.hpp"
 #include "nn/layer_checks.hpp"
 #include "nn/vectors.hpp"
 
@@ -28,13 +29,13 @@ LayerNorm::LayerNorm(Strategy& strategy, const LayerNormOptions& options, Here h
 void LayerNorm::forward(const ops::Kernels& kernels, const TensorView& x, const TensorView& y,
                         const TensorView& moments) const {
   kernels.sequence()->layer_norm(
-      {.x = x, .gain = gain_.local(), .bias = bias_.local(), .epsilon = epsilon_, .y = y, .moments = moments});
+      {.x = x, .gain = values_of(gain_), .bias = values_of(bias_), .epsilon = epsilon_, .y = y, .moments = moments});
 }
 
 void LayerNorm::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& moments,
                          const TensorView& dy, const TensorView& dx, const GradientBuffer& gradients) const {
   kernels.sequence()->layer_norm_gradient({.x = x,
-                                           .gain = gain_.local(),
+                                           .gain = values_of(gain_),
                                            .moments = moments,
                                            .dy = dy,
                                            .dx = dx,

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/mlp.hpp>
 
+#include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
 #include "nn/shard_plan.hpp"
 #include "nn/shard_sums.hpp"
@@ -32,10 +33,11 @@ const MlpOptions& checked(const MlpOptions& options) {
 
 std::vector<ops::DenseForm> forms_of(const MlpOptions& options) {
   std::vector<ops::DenseForm> forms;
+  const DType dtype = activation_type(options.dtype, options.precision);
   std::int64_t inputs = options.inputs;
   for (const std::int64_t size : options.hidden)
-    forms.push_back({std::exchange(inputs, size), size, ops::Activation::relu, options.dtype});
-  forms.push_back({inputs, options.classes, ops::Activation::none, options.dtype});
+    forms.push_back({std::exchange(inputs, size), size, ops::Activation::relu, dtype});
+  forms.push_back({inputs, options.classes, ops::Activation::none, dtype});
   return forms;
 }
 
@@ -60,7 +62,9 @@ Mlp::Mlp(const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels,
     : options_{checked(options)},
       kernels_{std::move(kernels)},
       stream_{stream},
-      shards_{new Shards{LayerPlans{kernels_, forms_of(options_), stream_}}} {}
+      shards_{new Shards{LayerPlans{kernels_, forms_of(options_), stream_}}} {
+  require_precision("an mlp", options_.dtype, options_.precision, *kernels_);
+}
 
 Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
     : Mlp{options, std::move(kernels), strategy.stream()} {
@@ -130,7 +134,7 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
   const ops::RowBlocks blocks{.rows = all_rows / shards, .blocks = shards};
   const auto plans = shards_->plans.of(blocks);
   reserve(all_rows);
-  TensorView x = inputs;
+  TensorView x = rounded(inputs);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const TensorView y = output(layer, all_rows);
     const auto activation = layer + 1 == layers_.size() ? ops::Activation::none : ops::Activation::relu;
@@ -165,7 +169,7 @@ void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
   const auto plans = shards_->plans.of(blocks);
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
     const TensorView dy = output(layer, blocks.all_rows());
-    const TensorView x = layer > 0 ? output(layer - 1, blocks.all_rows()) : shards.inputs.view();
+    const TensorView x = layer > 0 ? output(layer - 1, blocks.all_rows()) : inputs_of(shards);
     add_up_gradients(layer, shards, x, dy);
     if (layer == 0) break;  // nobody needs the gradient of the inputs
     const TensorView dx = d_hidden(blocks.all_rows(), x.shape()[1]);
@@ -203,12 +207,30 @@ void Mlp::reserve(std::int64_t rows) {
   Workspace larger{.rows = rows};
   std::int64_t widest = 0;
   for (const std::int64_t size : options_.hidden) {
-    larger.outputs.push_back(Tensor::zeros(options_.dtype, {rows, size}, stream_));
+    larger.outputs.push_back(Tensor::zeros(activation_type(), {rows, size}, stream_));
     widest = std::max(widest, size);
   }
-  larger.outputs.push_back(Tensor::zeros(options_.dtype, {rows, options_.classes}, stream_));
-  larger.d_hidden = Tensor::zeros(options_.dtype, {rows, widest}, stream_);
+  larger.outputs.push_back(Tensor::zeros(activation_type(), {rows, options_.classes}, stream_));
+  larger.d_hidden = Tensor::zeros(activation_type(), {rows, widest}, stream_);
+  if (options_.precision == Precision::bf16) larger.inputs = Tensor::zeros(DType::bf16, {rows, options_.inputs});
   workspace_ = std::move(larger);
+}
+
+DType Mlp::activation_type() const {
+  return nn::activation_type(options_.dtype, options_.precision);
+}
+
+TensorView Mlp::rounded(const TensorView& inputs) {
+  if (options_.precision == Precision::full) return inputs;
+  const TensorView rows = first_rows(workspace_.inputs.view(), inputs.shape()[0]);
+  kernels_->convert(inputs, rows);
+  return rows;
+}
+
+/// After the forward pass.
+TensorView Mlp::inputs_of(const BatchGroup& shards) const {
+  if (options_.precision == Precision::full) return shards.inputs.view();
+  return first_rows(workspace_.inputs.view(), shards.inputs.view().shape()[0]);
 }
 
 TensorView Mlp::output(std::size_t layer, std::int64_t rows) const {

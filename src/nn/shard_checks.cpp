@@ -41,6 +41,10 @@ TensorView first_rows(const TensorView& view, std::int64_t rows) {
 
 std::vector<double> to_doubles(const TensorView& view) {
   if (view.dtype() == DType::f64) return view.to_vector<double>();
+  if (view.dtype() == DType::bf16) {
+    const auto values = view.to_vector<BFloat16>();
+    return {values.begin(), values.end()};
+  }
   const auto values = view.to_vector<float>();
   return {values.begin(), values.end()};
 }

@@ -55,21 +55,27 @@ std::vector<Variable> TransformerBlock::variables() const {
 
 TransformerBlock::Activations TransformerBlock::take_activations(Workspace& workspace, const Windows& windows) const {
   const std::int64_t rows = windows.rows();
+  const DType sums = attention_norm_.gain().dtype();
   return {.attention_normed = workspace.take({rows, width_}),
-          .attention_moments = workspace.take({rows, 2}),
+          .attention_moments = workspace.take({rows, 2}, sums),
           .attention = attention_.take_activations(workspace, windows),
-          .middle = workspace.take({rows, width_}),
+          .middle = workspace.take({rows, width_}, sums),
           .mlp_normed = workspace.take({rows, width_}),
-          .mlp_moments = workspace.take({rows, 2}),
+          .mlp_moments = workspace.take({rows, 2}, sums),
           .expanded = workspace.take({rows, expansion * width_}),
           .activated = workspace.take({rows, expansion * width_}),
-          .y = workspace.take({rows, width_})};
+          .y = workspace.take({rows, width_}, sums)};
 }
 
 TransformerBlock::Scratch TransformerBlock::take_scratch(Workspace& workspace, const Windows& windows) const {
-  return {.attention = attention_.take_scratch(workspace, windows),
-          .d_rows = workspace.take({windows.rows(), width_}),
-          .d_expanded = workspace.take({windows.rows(), expansion * width_})};
+  const DType sums = attention_norm_.gain().dtype();
+  const Shape shape{windows.rows(), width_};
+  Scratch scratch{.attention = attention_.take_scratch(workspace, windows), .d_rows = workspace.take(shape)};
+  const bool rounds = scratch.d_rows.dtype() != sums;
+  scratch.d_sum = rounds ? workspace.take(shape, sums) : scratch.d_rows;
+  if (rounds) scratch.d_rounded = workspace.take(shape);
+  scratch.d_expanded = workspace.take({windows.rows(), expansion * width_});
+  return scratch;
 }
 
 void TransformerBlock::forward(const ops::Kernels& kernels, const TensorView& x, const Activations& all) const {
@@ -83,20 +89,28 @@ void TransformerBlock::forward(const ops::Kernels& kernels, const TensorView& x,
   kernels.add(all.y, all.middle);
 }
 
+TensorView TransformerBlock::rounded(const ops::Kernels& kernels, const TensorView& d, const Scratch& scratch) const {
+  if (scratch.d_rounded.count() == 0) return d;
+  kernels.convert(d, scratch.d_rounded);
+  return scratch.d_rounded;
+}
+
 void TransformerBlock::backward(const ops::Kernels& kernels, const TensorView& x, const Activations& all,
                                 const TensorView& d, const Scratch& scratch, const GradientBuffer& gradients) const {
-  const auto& [attention_scratch, d_rows, d_expanded] = scratch;
-  contract_.backward(kernels, all.activated, d, gradients);
-  contract_.backward_input(kernels, d, d_expanded);
+  const TensorView &d_rows = scratch.d_rows, &d_sum = scratch.d_sum, &d_expanded = scratch.d_expanded;
+  const TensorView dy = rounded(kernels, d, scratch);
+  contract_.backward(kernels, all.activated, dy, gradients);
+  contract_.backward_input(kernels, dy, d_expanded);
   kernels.sequence()->gelu_gradient(all.expanded, d_expanded, d_expanded);
   expand_.backward(kernels, all.mlp_normed, d_expanded, gradients);
   expand_.backward_input(kernels, d_expanded, d_rows);
-  mlp_norm_.backward(kernels, all.middle, all.mlp_moments, d_rows, d_rows, gradients);
-  kernels.add(d, d_rows);
+  mlp_norm_.backward(kernels, all.middle, all.mlp_moments, d_rows, d_sum, gradients);
+  kernels.add(d, d_sum);
 
-  attention_.backward(kernels, all.attention_normed, all.attention, d, d_rows, attention_scratch, gradients);
-  attention_norm_.backward(kernels, x, all.attention_moments, d_rows, d_rows, gradients);
-  kernels.add(d, d_rows);
+  attention_.backward(kernels, all.attention_normed, all.attention, rounded(kernels, d, scratch), d_rows,
+                      scratch.attention, gradients);
+  attention_norm_.backward(kernels, x, all.attention_moments, d_rows, d_sum, gradients);
+  kernels.add(d, d_sum);
 }
 
 }  // namespace lockstep::nn

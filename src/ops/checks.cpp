@@ -31,9 +31,36 @@ void require_float(DeviceKind device, std::string_view operation, const TensorVi
   require_place(device, operation, view);
 }
 
+void require_activations(DeviceKind device, std::string_view operation, const TensorView& view) {
+  if (device != DeviceKind::cpu) return require_float(device, operation, view);
+  if (view.dtype() != DType::f32 && view.dtype() != DType::f64 && view.dtype() != DType::bf16)
+    throw InvalidArgument{fmt::format("{}: expected f32, f64 or bf16, not {}", operation, describe(view))};
+  require_place(device, operation, view);
+}
+
+DType sum_type(DType dtype) {
+  return dtype == DType::bf16 ? DType::f32 : dtype;
+}
+
+void require_sums(DeviceKind device, std::string_view operation, const TensorView& activations,
+                  const TensorView& sums) {
+  if (activations.dtype() != DType::bf16) return require_one_type(device, operation, activations, sums);
+  require_activations(device, operation, activations);
+  if (sums.dtype() != DType::f32)
+    throw InvalidArgument{
+        fmt::format("{}: {} beside {}, expected f32", operation, describe(sums), describe(activations))};
+  require_place(device, operation, sums);
+}
+
+void require_results(DeviceKind device, std::string_view operation, const TensorView& activations,
+                     const TensorView& results) {
+  results.dtype() == activations.dtype() ? require_one_type(device, operation, activations, results)
+                                         : require_sums(device, operation, activations, results);
+}
+
 void require_one_type(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b) {
-  require_float(device, operation, a);
-  require_float(device, operation, b);
+  require_activations(device, operation, a);
+  require_activations(device, operation, b);
   if (a.dtype() != b.dtype())
     throw InvalidArgument{fmt::format("{}: {} and {} are not of one type", operation, describe(a), describe(b))};
 }
@@ -59,7 +86,7 @@ namespace {
 MatmulSizes require_product(DeviceKind device, std::string_view operation, const TensorView& a, Transpose transpose_a,
                             const TensorView& b, Transpose transpose_b, const TensorView& c) {
   require_one_type(device, operation, a, b);
-  require_one_type(device, operation, a, c);
+  require_results(device, operation, a, c);
   for (const TensorView* const view : {&a, &b, &c}) require_matrix(operation, *view);
   const bool flip_a = transpose_a == Transpose::yes;
   const bool flip_b = transpose_b == Transpose::yes;
@@ -93,8 +120,10 @@ MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose trans
 
 void check_sum_of_products(DeviceKind device, std::span<const Factors> factors, const TensorView& c) {
   if (factors.empty()) throw InvalidArgument{"sum_of_products: no factors; expected one or more"};
-  for (const auto& [a, b] : factors)
+  for (const auto& [a, b] : factors) {
     (void)require_product(device, "sum_of_products", a, Transpose::yes, b, Transpose::no, c);
+    require_sums(device, "sum_of_products", a, c);
+  }
 }
 
 MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorView& weight, const TensorView& bias,
@@ -105,7 +134,7 @@ MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorVie
 }
 
 void check_rows(DeviceKind device, std::string_view operation, const TensorView& rows, const TensorView& vector) {
-  require_one_type(device, operation, rows, vector);
+  require_sums(device, operation, rows, vector);
   require_matrix(operation, rows);
   if (vector.shape() != Shape{rows.shape()[1]})
     throw InvalidArgument{fmt::format("{}: {} does not fit the rows of {}, expected [{}]", operation, describe(vector),
@@ -123,9 +152,21 @@ void check_same_or_apart(DeviceKind device, std::string_view operation, const Te
   if (a.data() != b.data()) require_apart(operation, a, b);
 }
 
+void check_convert(DeviceKind device, const TensorView& x, const TensorView& y) {
+  constexpr std::string_view operation = "convert";
+  require_activations(device, operation, x);
+  require_activations(device, operation, y);
+  const bool rounds = x.dtype() == DType::f32 && y.dtype() == DType::bf16;
+  const bool widens = x.dtype() == DType::bf16 && y.dtype() == DType::f32;
+  if ((!rounds && !widens) || x.shape() != y.shape())
+    throw InvalidArgument{
+        fmt::format("{}: {} to {}, expected f32 and bf16 of one shape", operation, describe(x), describe(y))};
+  require_apart(operation, x, y);
+}
+
 void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples) {
   constexpr std::string_view operation = "softmax_cross_entropy";
-  require_float(device, operation, logits);
+  require_activations(device, operation, logits);
   require_place(device, operation, labels);
   require_matrix(operation, logits);
   const std::int64_t rows = logits.shape()[0];
@@ -152,6 +193,7 @@ InvalidArgument label_outside(std::int32_t label, std::int64_t row, const Tensor
 
 void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,
                   const UpdateStep& step) {
+  for (const TensorView* const each : operands) require_float(device, operation, *each);
   for (const auto* a = operands.begin(); a != operands.end(); ++a)
     for (const auto* b = a + 1; b != operands.end(); ++b) check_apart(device, operation, **a, **b);
   check_positive(operation, "divisor", step.divisor);

@@ -20,8 +20,17 @@ void require_place(DeviceKind device, std::string_view operation, const TensorVi
 /// f32 or f64, on `device`.
 void require_float(DeviceKind device, std::string_view operation, const TensorView& view);
 
-/// Both f32 or both f64, on `device`.
+/// A type of activations, on `device`: f32, f64, or bf16 on the host.
+void require_activations(DeviceKind device, std::string_view operation, const TensorView& view);
+
+/// Both of one such type.
 void require_one_type(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
+
+/// The type of what is not bf16 beside activations of `dtype`: f32 beside bf16, otherwise the same.
+DType sum_type(DType dtype);
+
+/// `sums` is of the sum_type of `activations`, both on `device`.
+void require_sums(DeviceKind device, std::string_view operation, const TensorView& activations, const TensorView& sums);
 
 /// The same, and of one shape.
 void require_same_shape(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
@@ -44,18 +53,25 @@ MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose trans
 /// At least one, and each fits c.
 void check_sum_of_products(DeviceKind device, std::span<const Factors> factors, const TensorView& c);
 
+/// `results` are of the type of `activations` or of their sum_type, both on `device`.
+void require_results(DeviceKind device, std::string_view operation, const TensorView& activations,
+                     const TensorView& results);
+
 /// x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n, outputs].
 MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorView& weight, const TensorView& bias,
                          const TensorView& y);
 
-/// rows [n, columns] and vector [columns].
+/// rows [n, columns] and vector [columns], which is of their sum_type.
 void check_rows(DeviceKind device, std::string_view operation, const TensorView& rows, const TensorView& vector);
 
-/// Two operands of one float type and shape that do not overlap.
+/// Two operands of one type of activations and shape that do not overlap.
 void check_apart(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
 
-/// Two operands of one float type and shape: in the same memory, or without overlap.
+/// Two operands of one type of activations and shape: in the same memory, or without overlap.
 void check_same_or_apart(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
+
+/// f32 and bf16, in either order, of one shape and apart.
+void check_convert(DeviceKind device, const TensorView& x, const TensorView& y);
 
 /// Everything except the labels' values.
 void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples);

@@ -16,13 +16,18 @@ void require_images(std::string_view operation, const TensorView& view) {
     throw InvalidArgument{fmt::format("{}: expected four dimensions, not {}", operation, describe(view))};
 }
 
-/// An output: of one type with the other operands, and without overlap.
-void require_written(DeviceKind device, std::string_view operation, const TensorView& written,
-                     std::initializer_list<const TensorView*> others) {
-  for (const TensorView* const other : others) {
-    require_one_type(device, operation, *other, written);
-    require_apart(operation, *other, written);
-  }
+using Views = std::initializer_list<const TensorView*>;
+
+/// `others` are of the type of x, and `sums` of its sum_type.
+void require_types(DeviceKind device, std::string_view operation, const TensorView& x, const Views& others,
+                   const Views& sums) {
+  for (const TensorView* const other : others) require_one_type(device, operation, x, *other);
+  for (const TensorView* const sum : sums) require_sums(device, operation, x, *sum);
+}
+
+/// An output: without overlap.
+void require_written(std::string_view operation, const TensorView& written, const Views& others) {
+  for (const TensorView* const other : others) require_apart(operation, *other, written);
 }
 
 ConvolutionSizes require_convolution(std::string_view operation, const TensorView& x, const TensorView& weight,
@@ -63,12 +68,12 @@ PoolSizes require_pool(std::string_view operation, const TensorView& x, const Te
 }
 
 ChannelSizes require_channels(DeviceKind device, std::string_view operation, const TensorView& x,
-                              std::initializer_list<const TensorView*> vectors) {
-  require_float(device, operation, x);
+                              const Views& vectors) {
+  require_activations(device, operation, x);
   if (x.shape().size() < 2)
     throw InvalidArgument{fmt::format("{}: expected two dimensions or more, not {}", operation, describe(x))};
   for (const TensorView* const vector : vectors) {
-    require_one_type(device, operation, x, *vector);
+    require_sums(device, operation, x, *vector);
     require_vector(operation, *vector, x);
   }
   const Shape& shape = x.shape();
@@ -87,7 +92,8 @@ void require_samples(std::string_view operation, std::int64_t samples) {
 ConvolutionSizes check_convolution(DeviceKind device, const TensorView& x, const TensorView& weight,
                                    const TensorView& bias, const TensorView& y) {
   constexpr std::string_view operation = "convolution";
-  require_written(device, operation, y, {&x, &weight, &bias});
+  require_types(device, operation, x, {&y, &weight}, {&bias});
+  require_written(operation, y, {&x, &weight, &bias});
   const ConvolutionSizes sizes = require_convolution(operation, x, weight, y);
   require_vector(operation, bias, y);
   return sizes;
@@ -96,8 +102,9 @@ ConvolutionSizes check_convolution(DeviceKind device, const TensorView& x, const
 ConvolutionSizes check_convolution_gradients(DeviceKind device, const TensorView& x, const TensorView& dy,
                                              const TensorView& d_weight, const TensorView& d_bias) {
   constexpr std::string_view operation = "convolution_gradients";
-  require_written(device, operation, d_weight, {&x, &dy, &d_bias});
-  require_written(device, operation, d_bias, {&x, &dy});
+  require_types(device, operation, x, {&dy}, {&d_weight, &d_bias});
+  require_written(operation, d_weight, {&x, &dy, &d_bias});
+  require_written(operation, d_bias, {&x, &dy});
   const ConvolutionSizes sizes = require_convolution(operation, x, d_weight, dy);
   require_vector(operation, d_bias, dy);
   return sizes;
@@ -106,19 +113,22 @@ ConvolutionSizes check_convolution_gradients(DeviceKind device, const TensorView
 ConvolutionSizes check_convolution_input_gradient(DeviceKind device, const TensorView& dy, const TensorView& weight,
                                                   const TensorView& dx) {
   constexpr std::string_view operation = "convolution_input_gradient";
-  require_written(device, operation, dx, {&dy, &weight});
+  require_types(device, operation, dx, {&dy, &weight}, {});
+  require_written(operation, dx, {&dy, &weight});
   return require_convolution(operation, dx, weight, dy);
 }
 
 PoolSizes check_max_pool(DeviceKind device, const TensorView& x, const TensorView& y) {
-  require_written(device, "max_pool", y, {&x});
+  require_types(device, "max_pool", x, {&y}, {});
+  require_written("max_pool", y, {&x});
   return require_pool("max_pool", x, y);
 }
 
 PoolSizes check_max_pool_gradient(DeviceKind device, const TensorView& x, const TensorView& dy, const TensorView& dx) {
   constexpr std::string_view operation = "max_pool_gradient";
   check_same_or_apart(device, operation, x, dx);
-  require_written(device, operation, dx, {&dy});
+  require_types(device, operation, dx, {&dy}, {});
+  require_written(operation, dx, {&dy});
   return require_pool(operation, x, dy);
 }
 
@@ -133,7 +143,7 @@ ChannelSizes check_channel_variances(DeviceKind device, const TensorView& x, con
   constexpr std::string_view operation = "channel_variances";
   const ChannelSizes sizes = require_channels(device, operation, x, {&means, &sum});
   require_samples(operation, samples);
-  require_written(device, operation, sum, {&x, &means});
+  require_written(operation, sum, {&x, &means});
   return sizes;
 }
 
@@ -143,7 +153,7 @@ ChannelSizes check_batch_norm(DeviceKind device, const TensorView& x, const Norm
   const ChannelSizes sizes = require_channels(device, operation, x, {&by.mean, &by.variance, &gamma, &beta});
   require_samples(operation, by.samples);
   check_apart(device, operation, x, y);
-  require_written(device, operation, y, {&by.mean, &by.variance, &gamma, &beta});
+  require_written(operation, y, {&by.mean, &by.variance, &gamma, &beta});
   return sizes;
 }
 
@@ -153,8 +163,8 @@ ChannelSizes check_batch_norm_gradients(DeviceKind device, const TensorView& x, 
   const ChannelSizes sizes = require_channels(device, operation, x, {&by.mean, &by.variance, &d_gamma, &d_beta});
   require_samples(operation, by.samples);
   require_same_shape(device, operation, x, dy);
-  require_written(device, operation, d_gamma, {&x, &by.mean, &by.variance, &dy, &d_beta});
-  require_written(device, operation, d_beta, {&x, &by.mean, &by.variance, &dy});
+  require_written(operation, d_gamma, {&x, &by.mean, &by.variance, &dy, &d_beta});
+  require_written(operation, d_beta, {&x, &by.mean, &by.variance, &dy});
   return sizes;
 }
 
@@ -167,11 +177,12 @@ ChannelSizes check_batch_norm_input_gradient(DeviceKind device, const TensorView
   require_samples(operation, by.samples);
   check_same_or_apart(device, operation, dy, dx);
   check_apart(device, operation, x, dx);
-  require_written(device, operation, dx, {&by.mean, &by.variance, &gamma, &d_gamma, &d_beta});
+  require_written(operation, dx, {&by.mean, &by.variance, &gamma, &d_gamma, &d_beta});
   return sizes;
 }
 
 void check_moving_average(DeviceKind device, const TensorView& average, const TensorView& sum, double divisor) {
+  require_float(device, "moving_average", average);
   check_apart(device, "moving_average", average, sum);
   check_positive("moving_average", "divisor", divisor);
 }
@@ -183,7 +194,10 @@ void check_dropout_mask(DeviceKind device, double rate, const TensorView& mask) 
 
 void check_multiply(DeviceKind device, const TensorView& x, const TensorView& factors, const TensorView& y) {
   check_same_or_apart(device, "multiply", x, y);
-  check_apart(device, "multiply", factors, y);
+  require_sums(device, "multiply", x, factors);
+  if (factors.shape() != y.shape())
+    throw InvalidArgument{fmt::format("multiply: {} and {} are not of one shape", describe(factors), describe(y))};
+  require_apart("multiply", factors, y);
 }
 
 }  // namespace lockstep::ops

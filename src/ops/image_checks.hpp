@@ -39,6 +39,9 @@ struct PoolSizes {
   std::int64_t height;
   std::int64_t width;
   std::int64_t channels;
+
+  std::int64_t elements() const { return images * height * width * channels; }
+  std::int64_t pooled_elements() const { return images * (height / 2) * (width / 2) * channels; }
 };
 
 PoolSizes check_max_pool(DeviceKind device, const TensorView& x, const TensorView& y);

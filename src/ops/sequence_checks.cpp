@@ -32,7 +32,7 @@ void require_apart_from(std::string_view operation, const TensorView& written,
 
 AttentionSizes require_attention(DeviceKind device, std::string_view operation, const TensorView& qkv,
                                  const TensorView& probabilities, const Expected& rows) {
-  require_float(device, operation, qkv);
+  require_activations(device, operation, qkv);
   require_matrix(operation, qkv);
   const Shape& shape = probabilities.shape();
   if (shape.size() != 4)
@@ -57,11 +57,14 @@ AttentionSizes require_attention(DeviceKind device, std::string_view operation, 
 
 void check_indexed_rows(DeviceKind device, std::string_view operation, const TensorView& table,
                         const TensorView& indices, const TensorView& rows, const TensorView& written) {
-  require_float(device, operation, table);
+  require_activations(device, operation, table);
   require_matrix(operation, table);
   require_matrix(operation, rows);
   const std::int64_t count = rows.shape()[0];
-  require_expected(device, operation, table.dtype(), {"rows", rows, {count, table.shape()[1]}});
+  const bool is_wider = &written == &table && rows.dtype() == DType::bf16;  // a sum of rows
+  if (is_wider) require_sums(device, operation, rows, table);
+  const DType dtype = is_wider ? rows.dtype() : table.dtype();
+  require_expected(device, operation, dtype, {"rows", rows, {count, table.shape()[1]}});
   require_expected(device, operation, DType::i32, {"indices", indices, {count}});
   require_apart(operation, table, rows);
   require_apart(operation, written, indices);
@@ -76,12 +79,13 @@ InvalidArgument index_outside(std::string_view operation, std::int32_t index, st
 void check_layer_norm(DeviceKind device, const LayerNorm& operands) {
   constexpr std::string_view operation = "layer_norm";
   const auto& [x, gain, bias, epsilon, y, moments] = operands;
-  require_float(device, operation, x);
+  require_results(device, operation, y, x);
   require_matrix(operation, x);
   const std::int64_t rows = x.shape()[0], width = x.shape()[1];
-  for (const Expected& operand : {Expected{"gain", gain, {width}}, Expected{"bias", bias, {width}},
-                                  Expected{"y", y, {rows, width}}, Expected{"moments", moments, {rows, 2}}})
-    require_expected(device, operation, x.dtype(), operand);
+  for (const Expected& operand :
+       {Expected{"gain", gain, {width}}, Expected{"bias", bias, {width}}, Expected{"moments", moments, {rows, 2}}})
+    require_expected(device, operation, sum_type(x.dtype()), operand);
+  require_expected(device, operation, y.dtype(), {"y", y, {rows, width}});
   check_positive(operation, "epsilon", epsilon);
   require_apart_from(operation, y, {&x, &gain, &bias, &moments});
   require_apart_from(operation, moments, {&x, &gain, &bias});
@@ -90,14 +94,15 @@ void check_layer_norm(DeviceKind device, const LayerNorm& operands) {
 void check_layer_norm(DeviceKind device, const LayerNormGradient& operands) {
   constexpr std::string_view operation = "layer_norm_gradient";
   const auto& [x, gain, moments, dy, dx, d_gain, d_bias] = operands;
-  require_float(device, operation, x);
+  require_results(device, operation, dy, x);
   require_matrix(operation, x);
   const std::int64_t rows = x.shape()[0], width = x.shape()[1];
-  for (const Expected& operand :
-       {Expected{"gain", gain, {width}}, Expected{"moments", moments, {rows, 2}}, Expected{"dy", dy, {rows, width}},
-        Expected{"dx", dx, {rows, width}}, Expected{"d_gain", d_gain, {width}}, Expected{"d_bias", d_bias, {width}}})
-    require_expected(device, operation, x.dtype(), operand);
-  check_same_or_apart(device, operation, dy, dx);
+  for (const Expected& operand : {Expected{"gain", gain, {width}}, Expected{"moments", moments, {rows, 2}},
+                                  Expected{"d_gain", d_gain, {width}}, Expected{"d_bias", d_bias, {width}}})
+    require_expected(device, operation, sum_type(x.dtype()), operand);
+  require_expected(device, operation, dy.dtype(), {"dy", dy, {rows, width}});
+  require_expected(device, operation, x.dtype(), {"dx", dx, {rows, width}});
+  if (dy.data() != dx.data() || dy.dtype() != dx.dtype()) require_apart(operation, dy, dx);
   require_apart_from(operation, dx, {&x, &gain, &moments});
   require_apart_from(operation, d_gain, {&x, &gain, &moments, &dy, &dx, &d_bias});
   require_apart_from(operation, d_bias, {&x, &gain, &moments, &dy, &dx});

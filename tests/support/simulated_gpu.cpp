@@ -39,6 +39,7 @@
 
 #include "device/cuda.hpp"
 #include "ops/backends.hpp"
+#include "ops/checks.hpp"
 #include "reduce/cuda/arithmetic.hpp"
 
 namespace lockstep {
@@ -266,6 +267,9 @@ class SimulatedKernels final : public ops::Kernels {
 
   std::string_view name() const override { return "simulated"; }
   std::string fingerprint() const override { return "simulated"; }
+
+  bool takes_bf16() const override { return false; }
+  void convert(const TensorView& x, const TensorView& y) const override { ops::check_convert(DeviceKind::cuda, x, y); }
 
   void matmul(const TensorView& a, ops::Transpose transpose_a, const TensorView& b, ops::Transpose transpose_b,
               const TensorView& c) const override {

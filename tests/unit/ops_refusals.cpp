@@ -51,7 +51,7 @@ TEST_CASE("products that do not fit are refused with all of their operands") {
     CHECK(matmul(a.view(), no, f64s.view(), no, c.view()) == "matmul: f32[2, 3] and f64[3, 2] are not of one type");
     CHECK(matmul(f64s.view(), no, f64s.view(), yes, zeros({3, 3}).view()) ==
           "matmul: f64[3, 2] and f32[3, 3] are not of one type");
-    CHECK(matmul(i64s.view(), no, b.view(), no, c.view()) == "matmul: expected f32 or f64, not i64[2, 3]");
+    CHECK(matmul(i64s.view(), no, b.view(), no, c.view()) == "matmul: expected f32, f64 or bf16, not i64[2, 3]");
     CHECK(matmul(on_gpu, no, b.view(), no, c.view()) ==
           "matmul: f32[2, 3] is in the memory of a cuda device, expected the host's");
   }
@@ -91,7 +91,7 @@ TEST_CASE("element-wise operands of other shapes or types are refused with both 
           "sum_rows: f32[2, 3] and f64[3] are not of one type");
 
     CHECK(refusal([&] { k.relu(a.view(), b.view()); }) == "relu: f32[2, 3] and f32[3, 2] are not of one shape");
-    CHECK(refusal([&] { k.relu(i64s.view(), i64s.view()); }) == "relu: expected f32 or f64, not i64[2, 3]");
+    CHECK(refusal([&] { k.relu(i64s.view(), i64s.view()); }) == "relu: expected f32, f64 or bf16, not i64[2, 3]");
     CHECK(refusal([&] { k.relu_gradient(a.view(), b.view(), a.view()); }) ==
           "relu_gradient: f32[3, 2] and f32[2, 3] are not of one shape");
     CHECK(refusal([&] { k.relu_gradient(b.view(), a.view(), a.view()); }) ==
@@ -122,7 +122,7 @@ TEST_CASE("logits and labels that do not fit are refused with both, with and wit
             softmax + "f32[2] are no labels for f32[2, 3], expected i32[2]");
       CHECK(entropy(zeros({3}).view(), labels.view(), 1) == softmax + "expected two dimensions, not f32[3]");
       CHECK(entropy(zeros({2, 3}, DType::u8).view(), labels.view(), 1) ==
-            softmax + "expected f32 or f64, not u8[2, 3]");
+            softmax + "expected f32, f64 or bf16, not u8[2, 3]");
       CHECK(entropy(logits.view(), labels.view(), 3) ==
             softmax + "3 samples are not in the rows of f32[2, 3] and i32[2]");
       CHECK(entropy(logits.view(), labels.view(), -1) ==

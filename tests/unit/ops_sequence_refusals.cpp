@@ -90,7 +90,7 @@ TEST_CASE("rows and indices that do not fit are refused, and nothing is written"
     CHECK(gather(table, i32({0, 1, 2}), rows) == "gather_rows: indices is i32[3], expected i32[4]");
     CHECK(gather(table, sevens({4}), rows) == "gather_rows: indices is f32[4], expected i32[4]");
     CHECK(gather(sevens({6}), good, rows) == "gather_rows: expected two dimensions, not f32[6]");
-    CHECK(gather(good, good, rows) == "gather_rows: expected f32 or f64, not i32[4]");
+    CHECK(gather(good, good, rows) == "gather_rows: expected f32, f64 or bf16, not i32[4]");
     CHECK(gather(table, good, table) == "gather_rows: indices is i32[4], expected i32[3]");
     CHECK(gather(rows, good, rows) == "gather_rows: f32[4, 2] and f32[4, 2] overlap in memory");
     CHECK(gather(table, i32({0, 1, 3, 0}), rows) ==
@@ -117,7 +117,8 @@ TEST_CASE("operands of layer norm that do not fit are refused by name, and nothi
     const std::string norm = "layer_norm: ";
     CHECK(forward.with(&LayerNorm::x, sevens({24}).view()) == norm + "expected two dimensions, not f32[24]");
     CHECK(forward.with(&LayerNorm::x, sevens({4, 5}).view()) == norm + "gain is f32[6], expected f32[5]");
-    CHECK(forward.with(&LayerNorm::x, sevens({4, 6}, DType::f64).view()) == norm + "gain is f32[6], expected f64[6]");
+    CHECK(forward.with(&LayerNorm::x, sevens({4, 6}, DType::f64).view()) ==
+          norm + "f32[4, 6] and f64[4, 6] are not of one type");
     CHECK(forward.with(&LayerNorm::gain, sevens({5}).view()) == norm + "gain is f32[5], expected f32[6]");
     CHECK(forward.with(&LayerNorm::bias, sevens({1, 6}).view()) == norm + "bias is f32[1, 6], expected f32[6]");
     CHECK(forward.with(&LayerNorm::y, sevens({6, 4}).view()) == norm + "y is f32[6, 4], expected f32[4, 6]");

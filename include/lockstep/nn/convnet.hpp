@@ -11,6 +11,7 @@
 #include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/nn/joint_model.hpp>
 #include <lockstep/nn/model.hpp>
+#include <lockstep/nn/precision.hpp>
 
 namespace lockstep::nn {
 
@@ -23,8 +24,9 @@ struct ConvnetOptions {
   std::int64_t classes = 10;
   BatchNormKind batch_norm = BatchNormKind::none;  ///< after each convolution
   double dropout = 0;                              ///< dropout rate after the pooling and after the first dense layer
-  DType dtype = DType::f32;                        ///< f32 or f64
+  DType dtype = DType::f32;                        ///< of the variables: f32 or f64
   std::uint64_t seed = 1;                          ///< seeds the initial weights and dropout
+  Precision precision = Precision::full;
 };
 
 /// Two 3 x 3 convolutions, "conv_0" and "conv_1", each followed by ReLU, and the second by max-pooling too; then the
@@ -35,8 +37,9 @@ struct ConvnetOptions {
 class Convnet final : public Model {
  public:
   /// COLL. Creates its variables, layer by layer. Before that, InvalidArgument for images smaller than 6 x 6, other
-  /// sizes below 1, a dropout rate outside [0, 1), and a dtype other than f32 and f64; ConfigError for kernels without
-  /// those for images. `strategy` must outlive it; `kernels` are those of its device.
+  /// sizes below 1, a dropout rate outside [0, 1), a dtype other than f32 and f64, and f64 under bf16;
+  /// ConfigError for kernels without those for images, or without bf16 if the model is to compute in it. `strategy`
+  /// must outlive it; `kernels` are those of its device.
   Convnet(Strategy& strategy, const ConvnetOptions& options, std::shared_ptr<const ops::Kernels> kernels,
           Here here = Here::current());
 

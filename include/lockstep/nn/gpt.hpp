@@ -9,6 +9,7 @@
 #include <lockstep/nn/embedding.hpp>
 #include <lockstep/nn/layer_norm.hpp>
 #include <lockstep/nn/model.hpp>
+#include <lockstep/nn/precision.hpp>
 #include <lockstep/nn/transformer_block.hpp>
 #include <lockstep/nn/workspace.hpp>
 
@@ -20,8 +21,9 @@ struct GptOptions {
   std::int64_t width = 128;  ///< length of a position's vector; a multiple of `heads`
   std::int64_t context = 128;
   std::int64_t vocabulary = 256;
-  DType dtype = DType::f32;  ///< f32 or f64
+  DType dtype = DType::f32;  ///< of the variables: f32 or f64
   std::uint64_t seed = 1;    ///< seeds the initial weights
+  Precision precision = Precision::full;
 };
 
 /// A decoder-only transformer (Radford et al.: "Language models are unsupervised multitask learners", 2019): learned
@@ -34,8 +36,9 @@ struct GptOptions {
 class Gpt final : public Model {
  public:
   /// COLL. Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". Before that,
-  /// InvalidArgument for sizes below 1, heads that do not divide the width, and a dtype other than f32 and f64;
-  /// ConfigError for kernels without those for sequences. `strategy` must outlive it; `kernels` are those of its
+  /// InvalidArgument for sizes below 1, heads that do not divide the width, a dtype other than f32 and f64, and
+  /// f64 under bf16; ConfigError for kernels without those for sequences, or without bf16 if the model is to compute in
+  /// it. `strategy` must outlive it; `kernels` are those of its
   /// device.
   Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const ops::Kernels> kernels,
       Here here = Here::current());
@@ -61,7 +64,7 @@ class Gpt final : public Model {
     TensorView normed, moments;
     TensorView logits;
     TransformerBlock::Scratch scratch;
-    TensorView d;  ///< the gradient of normed, then of the blocks' outputs, then of embedded
+    TensorView d;  ///< the gradient of the blocks' outputs, then of embedded
   };
 
   /// A worker of `other`.

@@ -7,6 +7,7 @@
 
 #include <lockstep/nn/dense.hpp>
 #include <lockstep/nn/model.hpp>
+#include <lockstep/nn/precision.hpp>
 
 namespace lockstep::nn {
 
@@ -15,15 +16,17 @@ struct MlpOptions {
   /// Outputs of each hidden layer. May be empty.
   std::vector<std::int64_t> hidden = {512, 512};
   std::int64_t classes = 10;
-  DType dtype = DType::f32;  ///< f32 or f64
+  DType dtype = DType::f32;  ///< of the variables: f32 or f64
   std::uint64_t seed = 1;    ///< seeds the initial weights
+  Precision precision = Precision::full;
 };
 
 /// Dense layers "dense_0", "dense_1", … with ReLU between them, and softmax cross-entropy after the last.
 class Mlp final : public Model {
  public:
   /// COLL. Creates its variables, layer by layer, weight before bias. Before that, InvalidArgument for sizes below 1,
-  /// or a dtype other than f32 and f64. `strategy` must outlive it; `kernels` are those of its device.
+  /// a dtype other than f32 and f64, or f64 under bf16; ConfigError for kernels that do not take bf16 if the model is
+  /// to compute in it. `strategy` must outlive it; `kernels` are those of its device.
   Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels,
       Here here = Here::current());
   ~Mlp() override;
@@ -34,9 +37,9 @@ class Mlp final : public Model {
                              const GradientBuffer& gradients) override;
 
   /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all
-  /// shards at once if that gives the same bits as shard by shard. This is tried out, which blocks the host, when
-  /// shards of a new number or capacity arrive, also in train_shard and evaluate_shard. DeviceError for kernels that
-  /// do not repeat their bits.
+  /// shards at once if that gives the same bits as shard by shard; under bf16 they are computed shard by shard. This is
+  /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in train_shard and
+  /// evaluate_shard. DeviceError for kernels that do not repeat their bits.
   ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
                               const GradientBuffer& sum) override;
   std::unique_ptr<Model> make_worker() const override;
@@ -52,6 +55,7 @@ class Mlp final : public Model {
     std::int64_t rows = 0;
     std::vector<Tensor> outputs;  ///< each layer's; after ReLU for all but the last
     Tensor d_hidden;              ///< gradient of one hidden layer's output
+    Tensor inputs;                ///< rounded, under bf16
   };
 
   /// How shards are computed, and where they are added up.
@@ -66,6 +70,11 @@ class Mlp final : public Model {
   TensorView d_hidden(std::int64_t rows, std::int64_t columns) const;
 
   void require(const SampleBatch& shard) const;
+  /// The inputs as the first layer takes them: under bf16 they are rounded here.
+  TensorView rounded(const TensorView& inputs);
+  TensorView inputs_of(const BatchGroup& shards) const;
+  DType activation_type() const;
+
   /// Takes all rows of `inputs`; leaves the logits in the output of the last layer.
   void forward(const TensorView& inputs, std::int64_t shards);
   /// Replaces the logits by their gradients.

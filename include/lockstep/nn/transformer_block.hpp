@@ -23,8 +23,9 @@ struct TransformerBlockOptions {
 };
 
 /// middle = x + attention(norm(x)); y = middle + contract(gelu(expand(norm(middle)))), for rows x of one position each.
-/// This is the order of GPT-2, in which only additions lie between x and y. `expand` is four times as wide as x. Holds
-/// no activations; its caller does.
+/// This is the order of GPT-2, in which only additions lie between x and y. `expand` is four times as wide as x. Under
+/// bf16, x, middle and y and their gradients are f32, because all blocks add to them. Holds no activations; its caller
+/// does.
 ///
 /// Everything but the constructor is LOCAL and needs sealed variables (ContextError). InvalidArgument for operands that
 /// do not fit (kernels.hpp).
@@ -43,7 +44,9 @@ class TransformerBlock {
   /// Memory for a backward pass.
   struct Scratch {
     SelfAttention::Scratch attention;
+    TensorView d_rounded;  ///< the gradient of y or middle as products read it; empty unless that is rounded
     TensorView d_rows;
+    TensorView d_sum;  ///< what is added to that gradient; the same memory as d_rows if it has the same type
     TensorView d_expanded;
   };
 
@@ -65,6 +68,8 @@ class TransformerBlock {
                 const Scratch& scratch, const GradientBuffer& gradients) const;
 
  private:
+  TensorView rounded(const ops::Kernels& kernels, const TensorView& d, const Scratch& scratch) const;
+
   std::int64_t width_;
   LayerNorm attention_norm_;
   SelfAttention attention_;

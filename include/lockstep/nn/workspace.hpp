@@ -2,15 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::nn {
 
-/// Flat memory that is cut into views. It grows when a layout needs more than all before.
+/// Memory that is cut into views. It grows when a layout needs more than all before.
 class Workspace {
  public:
-  /// In memory of the stream's device. The stream must outlive it.
+  /// For views of `dtype` mostly, in memory of the stream's device. The stream must outlive it.
   Workspace(DType dtype, Stream& stream) : dtype_{dtype}, stream_{&stream} {}
 
   /// Returns what `layout(*this)` returns; `layout` takes the views it needs. It is called twice, the first time only
@@ -25,7 +26,8 @@ class Workspace {
 
   /// Inside `arrange`: a view apart from those taken before in this call, aligned to Buffer::alignment, with
   /// unspecified content.
-  TensorView take(Shape shape);
+  TensorView take(Shape shape) { return take(std::move(shape), dtype_); }
+  TensorView take(Shape shape, DType dtype);
 
  private:
   void count();
@@ -34,8 +36,8 @@ class Workspace {
   DType dtype_;
   Stream* stream_;
   bool counting_ = false;
-  std::int64_t taken_ = 0;
-  Tensor memory_;
+  std::int64_t taken_bytes_ = 0;
+  Tensor memory_;  ///< of bytes
 };
 
 }  // namespace lockstep::nn

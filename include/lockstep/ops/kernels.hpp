@@ -1,9 +1,10 @@
 // The arithmetic of training, on memory of one device. Only nn and optim call it.
 //
 // Three implementations share one interface. `reference` is plain loops in f32 and f64 on the host. It is the oracle,
-// and what a build without oneDNN trains with. `oneDNN` computes matrix products, convolutions and GELU in f32 with the
-// library, and the rest with the same loops. `cuda` works on GPU memory: products by cuBLASLt in full f32 and f64, the
-// rest by its own kernels. It has none for images and sequences.
+// and what a build without oneDNN trains with. `oneDNN` computes matrix products, convolutions and GELU with the
+// library, in f32 and, where the processor has instructions for it, in bf16; the rest with the same loops. `cuda` works
+// on GPU memory: products by cuBLASLt in full f32 and f64, the rest by its own kernels. It has none for images and
+// sequences.
 //
 // The bits. Every kernel is a function of its operands' values and shapes alone. The rank, the time and the operands'
 // place in memory do not matter. This holds for one build on one instruction set with one thread (the default), and for
@@ -56,6 +57,13 @@ struct BatchLoss {
 ///
 /// Kernels have no state that a caller could see, so threads may call them on disjoint operands at the same time.
 ///
+/// Mixed precision, on the host (takes_bf16). The operands that make up activations, their gradients and the weights of
+/// products may be bf16. Then biases, gains, statistics, masks, and the sums that are gradients of weights and biases
+/// are f32 (labels: i32), and so may the results of `matmul` and `linear` be. The result is what the same kernel makes
+/// of the operands as f32, rounded once to nearest even, except that a library may add up the terms of a product in
+/// another order and compute GELU with other roundings. Probabilities of attention are rounded before they are
+/// multiplied, and so are the gradients of its scores. The kernels for optimizers take f32 and f64 alone.
+///
 /// All of this applies to the families of kernels too. A backend has those for optimizers, and those for images and for
 /// sequences or neither.
 class Kernels : public UpdateKernels {
@@ -72,6 +80,12 @@ class Kernels : public UpdateKernels {
   /// Ranks with different fingerprints may compute different bits. Equal fingerprints promise nothing about the C
   /// library.
   virtual std::string fingerprint() const = 0;
+
+  /// LOCAL. Whether operands may be bf16, as above.
+  virtual bool takes_bf16() const = 0;
+
+  /// y = x: f32 rounded to bf16, to nearest even, or bf16 as f32, which is exact. Same shape. InvalidArgument on a GPU.
+  virtual void convert(const TensorView& x, const TensorView& y) const = 0;
 
   /// c = op(a) · op(b), all of two dimensions; op transposes if asked. c is overwritten. The reference adds the terms
   /// of each element in ascending order, whatever the shapes, so a row of c has the same bits among any number of rows.

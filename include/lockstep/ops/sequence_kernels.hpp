@@ -10,7 +10,7 @@ namespace lockstep::ops {
 /// y = (x - mean) / sqrt(variance + epsilon) * gain + bias in each row of x, with the mean and the (biased) variance
 /// of that row (Ba, Kiros, Hinton: "Layer normalization", 2016).
 struct LayerNorm {
-  TensorView x;     ///< [rows, width]
+  TensorView x;     ///< [rows, width]; also f32 where y is bf16
   TensorView gain;  ///< [width]
   TensorView bias;  ///< [width]
   double epsilon;   ///< positive and finite
@@ -20,11 +20,11 @@ struct LayerNorm {
 };
 
 struct LayerNormGradient {
-  TensorView x;        ///< [rows, width], as in the forward pass
+  TensorView x;        ///< [rows, width], as in the forward pass; dx is of its type, and dy of that of y
   TensorView gain;     ///< [width]
   TensorView moments;  ///< [rows, 2], from the forward pass
   TensorView dy;       ///< [rows, width]
-  TensorView dx;       ///< [rows, width]; overwritten; may be dy
+  TensorView dx;       ///< [rows, width]; overwritten; may be dy if that has its type
   TensorView d_gain;   ///< [width]; overwritten; the sum over the rows, first row first
   TensorView d_bias;   ///< as d_gain
 };

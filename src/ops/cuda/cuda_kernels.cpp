@@ -62,6 +62,9 @@ class CudaKernels final : public Kernels {
   std::string_view name() const override { return "cuda"; }
   std::string fingerprint() const override { return fingerprint_; }
 
+  bool takes_bf16() const override { return false; }
+  void convert(const TensorView& x, const TensorView& y) const override { check_convert(here, x, y); }
+
   void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
               const TensorView& c) const override {
     const MatmulSizes sizes = check_matmul(here, a, transpose_a, b, transpose_b, c);

@@ -7,6 +7,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "ops/onednn/narrow_products.hpp"
+#include "ops/onednn/plans.hpp"
 #include "ops/onednn/threads.hpp"
 
 namespace lockstep::ops {
@@ -14,34 +16,28 @@ namespace {
 
 using dnnl::memory;
 
-/// How operands lie in the kernels' tensors. oneDNN lists dimensions in its own order.
+/// How operands lie in the kernels' tensors. oneDNN lists dimensions in its own order. Activations and the weights that
+/// they are multiplied by are of one type; biases and gradients of weights are f32.
 struct Layouts {
-  explicit Layouts(const ConvolutionSizes& sizes)
-      : x{{sizes.images, sizes.inputs, sizes.height, sizes.width}, memory::data_type::f32, memory::format_tag::nhwc},
-        y{{sizes.images, sizes.outputs, sizes.rows(), sizes.columns()},
-          memory::data_type::f32,
-          memory::format_tag::nhwc},
+  Layouts(const ConvolutionSizes& sizes, memory::data_type type)
+      : x{{sizes.images, sizes.inputs, sizes.height, sizes.width}, type, memory::format_tag::nhwc},
+        y{{sizes.images, sizes.outputs, sizes.rows(), sizes.columns()}, type, memory::format_tag::nhwc},
         bias{{sizes.outputs}, memory::data_type::f32, memory::format_tag::x},
-        weight{{sizes.outputs, sizes.inputs, sizes.kernel_height, sizes.kernel_width},
-               memory::data_type::f32,
-               memory::format_tag::hwio},
-        packed_weight{weight.dims(), memory::data_type::f32, memory::format_tag::any} {}
+        weight{{sizes.outputs, sizes.inputs, sizes.kernel_height, sizes.kernel_width}, type, memory::format_tag::hwio},
+        packed_weight{weight.dims(), type, memory::format_tag::any},
+        d_weight{weight.dims(), memory::data_type::f32, memory::format_tag::hwio},
+        packed_d_weight{weight.dims(), memory::data_type::f32, memory::format_tag::any} {}
 
   memory::desc x;
   memory::desc y;
   memory::desc bias;
   memory::desc weight;
   memory::desc packed_weight;  ///< in the layout that the library asks for
+  memory::desc d_weight;
+  memory::desc packed_d_weight;
 };
 
 constexpr auto algorithm = dnnl::algorithm::convolution_direct;
-
-/// The plan owns the scratch memory; memory of the library would tie a primitive to the thread that made it.
-dnnl::primitive_attr own_scratchpad() {
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  return attributes;
-}
 
 dnnl::convolution_forward::primitive_desc forward_of(const Layouts& l, const dnnl::engine& engine) {
   return {{dnnl::prop_kind::forward_training, algorithm, l.x, l.packed_weight, l.bias, l.y, {1, 1}, {0, 0}, {0, 0}},
@@ -50,7 +46,7 @@ dnnl::convolution_forward::primitive_desc forward_of(const Layouts& l, const dnn
 }
 
 dnnl::convolution_backward_weights::primitive_desc gradients_of(const Layouts& l, const dnnl::engine& engine) {
-  return {{algorithm, l.x, l.packed_weight, l.bias, l.y, {1, 1}, {0, 0}, {0, 0}},
+  return {{algorithm, l.x, l.packed_d_weight, l.bias, l.y, {1, 1}, {0, 0}, {0, 0}},
           own_scratchpad(),
           engine,
           forward_of(l, engine)};
@@ -66,8 +62,9 @@ dnnl::convolution_backward_data::primitive_desc input_gradient_of(const Layouts&
 /// One direction for one shape. For one thread at a time.
 class Convolutions::Plan {
  public:
-  Plan(Direction direction, const ConvolutionSizes& sizes) : layouts_{sizes} {
-    switch (direction) {
+  explicit Plan(const Key& key)
+      : layouts_{key.sizes, key.dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32} {
+    switch (key.direction) {
       case Direction::forward: {
         const auto description = forward_of(layouts_, engine_);
         keep(dnnl::convolution_forward{description}, description.weights_desc(), description);
@@ -99,7 +96,7 @@ class Convolutions::Plan {
              {DNNL_ARG_DIFF_DST, at(layouts_.y, dy)},
              {DNNL_ARG_DIFF_WEIGHTS, packed_weight_},
              {DNNL_ARG_DIFF_BIAS, at(layouts_.bias, d_bias)}});
-    move(packed_weight_, at(layouts_.weight, d_weight));
+    move(packed_weight_, at(layouts_.d_weight, d_weight));
   }
 
   void input_gradient(const TensorView& dy, const TensorView& weight, const TensorView& dx) {
@@ -135,39 +132,23 @@ class Convolutions::Plan {
   memory scratchpad_;
 };
 
-Convolutions::Convolutions(Threads threads) : threads_{threads} {}
+class Convolutions::Kept : public Plans<Key, Plan> {};
+
+Convolutions::Convolutions(Threads threads) : threads_{threads}, kept_{std::make_unique<Kept>()} {}
 Convolutions::~Convolutions() = default;
 
 bool Convolutions::can_do(DType dtype, const ConvolutionSizes& sizes) {
-  return dtype == DType::f32 && sizes.images > 0 && sizes.inputs > 0 && sizes.outputs > 0;
-}
-
-std::unique_ptr<Convolutions::Plan> Convolutions::take_plan(const Key& key) const {
-  {
-    const std::lock_guard lock{mutex_};
-    if (auto& idle = plans_[key]; !idle.empty()) {
-      std::unique_ptr<Plan> plan = std::move(idle.back());
-      idle.pop_back();
-      return plan;
-    }
-  }
-  return std::make_unique<Plan>(key.first, key.second);
-}
-
-void Convolutions::give_back(const Key& key, std::unique_ptr<Plan> plan) const {
-  const std::lock_guard lock{mutex_};
-  plans_[key].push_back(std::move(plan));
+  const bool has_instructions = dtype == DType::f32 || (dtype == DType::bf16 && has_narrow_products());
+  return has_instructions && sizes.images > 0 && sizes.inputs > 0 && sizes.outputs > 0;
 }
 
 template <class Work>
-void Convolutions::run(Direction direction, const ConvolutionSizes& sizes, Work&& work) const {
+void Convolutions::run(const Key& key, Work&& work) const {
   const OpenMpThreads threads{threads_};
   try {
-    const Key key{direction, sizes};
-    std::unique_ptr<Plan> plan = take_plan(key);
-    work(*plan);
-    give_back(key, std::move(plan));
+    kept_->use(key, work);
   } catch (const dnnl::error& error) {
+    const ConvolutionSizes& sizes = key.sizes;
     throw DeviceError{fmt::format("oneDNN failed on a convolution of {} images of {} x {} x {}: {} (status {})",
                                   sizes.images, sizes.height, sizes.width, sizes.inputs, error.what(),
                                   static_cast<int>(error.status))};
@@ -176,17 +157,17 @@ void Convolutions::run(Direction direction, const ConvolutionSizes& sizes, Work&
 
 void Convolutions::forward(const ConvolutionSizes& sizes, const TensorView& x, const TensorView& weight,
                            const TensorView& bias, const TensorView& y) const {
-  run(Direction::forward, sizes, [&](Plan& plan) { plan.forward(x, weight, bias, y); });
+  run({Direction::forward, y.dtype(), sizes}, [&](Plan& plan) { plan.forward(x, weight, bias, y); });
 }
 
 void Convolutions::gradients(const ConvolutionSizes& sizes, const TensorView& x, const TensorView& dy,
                              const TensorView& d_weight, const TensorView& d_bias) const {
-  run(Direction::gradients, sizes, [&](Plan& plan) { plan.gradients(x, dy, d_weight, d_bias); });
+  run({Direction::gradients, x.dtype(), sizes}, [&](Plan& plan) { plan.gradients(x, dy, d_weight, d_bias); });
 }
 
 void Convolutions::input_gradient(const ConvolutionSizes& sizes, const TensorView& dy, const TensorView& weight,
                                   const TensorView& dx) const {
-  run(Direction::input_gradient, sizes, [&](Plan& plan) { plan.input_gradient(dy, weight, dx); });
+  run({Direction::input_gradient, dx.dtype(), sizes}, [&](Plan& plan) { plan.input_gradient(dy, weight, dx); });
 }
 
 }  // namespace lockstep::ops

@@ -1,15 +1,13 @@
-// Convolutions of f32 by oneDNN.
+// Convolutions of f32, and of bf16 where the processor has instructions for it, by oneDNN.
 //
 // Images are read and written in place, with channels innermost, for which the library has fast code. Weights are
 // small, so every call brings them into the layout that the library asks for, a different one for each direction. What
 // the library makes for a shape is kept.
 #pragma once
 
-#include <map>
+#include <compare>
+#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <utility>
-#include <vector>
 
 #include <lockstep/ops/kernels.hpp>
 
@@ -23,7 +21,7 @@ class Convolutions {
   explicit Convolutions(Threads threads);
   ~Convolutions();
 
-  /// False without elements: the library is not called for nothing.
+  /// For activations of `dtype`. False without elements: the library is not called for nothing.
   static bool can_do(DType dtype, const ConvolutionSizes& sizes);
 
   void forward(const ConvolutionSizes& sizes, const TensorView& x, const TensorView& weight, const TensorView& bias,
@@ -35,19 +33,21 @@ class Convolutions {
 
  private:
   enum class Direction : std::uint8_t { forward, gradients, input_gradient };
+  struct Key {
+    Direction direction;
+    DType dtype;  ///< of the activations
+    ConvolutionSizes sizes;
+
+    auto operator<=>(const Key&) const = default;
+  };
   class Plan;
-
-  using Key = std::pair<Direction, ConvolutionSizes>;
-
-  std::unique_ptr<Plan> take_plan(const Key& key) const;
-  void give_back(const Key& key, std::unique_ptr<Plan> plan) const;
+  class Kept;
 
   template <class Work>
-  void run(Direction direction, const ConvolutionSizes& sizes, Work&& work) const;
+  void run(const Key& key, Work&& work) const;
 
   Threads threads_;
-  mutable std::mutex mutex_;
-  mutable std::map<Key, std::vector<std::unique_ptr<Plan>>> plans_;  ///< that no thread uses
+  std::unique_ptr<Kept> kept_;
 };
 
 }  // namespace lockstep::ops

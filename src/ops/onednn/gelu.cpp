@@ -11,7 +11,8 @@ namespace {
 constexpr auto tanh_form = dnnl::algorithm::eltwise_gelu_tanh;
 
 dnnl::memory::desc flat(const TensorView& view) {
-  return {{view.count()}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
+  const auto type = view.dtype() == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  return {{view.count()}, type, dnnl::memory::format_tag::a};
 }
 
 dnnl::memory memory_of(const TensorView& view, const dnnl::engine& engine) {

@@ -1,4 +1,5 @@
-// Matrix products, convolutions and GELU of f32 by oneDNN; the reference does the rest.
+// Matrix products, convolutions and GELU by oneDNN, of f32 and, where the processor has instructions for it, of bf16;
+// the reference does the rest.
 #include <algorithm>
 #include <vector>
 
@@ -11,11 +12,13 @@
 #include "ops/checks.hpp"
 #include "ops/onednn/convolutions.hpp"
 #include "ops/onednn/gelu.hpp"
+#include "ops/onednn/narrow_products.hpp"
 #include "ops/onednn/threads.hpp"
 #include "ops/product_tree.hpp"
 #include "ops/reference/attention.hpp"
 #include "ops/reference/loops.hpp"
 #include "ops/reference/reference.hpp"
+#include "ops/reference/stored.hpp"
 #include "ops/sequence_checks.hpp"
 
 namespace lockstep::ops {
@@ -45,6 +48,40 @@ void multiply_over(const MatmulSizes& sizes, float scale, const Block<float>& a,
 bool can_multiply(DType dtype, const MatmulSizes& sizes) {
   return dtype == DType::f32 && sizes.m > 0 && sizes.n > 0 && sizes.k > 0;
 }
+
+/// The same for bf16: there are extents, and instructions.
+bool can_multiply_narrow(DType dtype, const MatmulSizes& sizes) {
+  return dtype == DType::bf16 && can_multiply(DType::f32, sizes) && has_narrow_products();
+}
+
+bool can_gelu(const TensorView& x) {
+  return x.count() > 0 && (x.dtype() == DType::f32 || (x.dtype() == DType::bf16 && has_narrow_products()));
+}
+
+/// Products of blocks of bf16, for attention.
+class NarrowBlocks {
+ public:
+  explicit NarrowBlocks(const NarrowProducts& products) : products_{products} {}
+
+  template <class C>
+  void operator()(const MatmulSizes& sizes, float scale, const Block<BFloat16>& a, Transpose transpose_a,
+                  const Block<BFloat16>& b, Transpose transpose_b, const Block<C>& c) const {
+    const NarrowProduct product{.m = sizes.m,
+                                .n = sizes.n,
+                                .k = sizes.k,
+                                .a_stride = a.stride,
+                                .transpose_a = transpose_a,
+                                .b_stride = b.stride,
+                                .transpose_b = transpose_b,
+                                .c_stride = c.stride,
+                                .result = dtype_of<C>,
+                                .scale = scale};
+    products_.multiply(product, a.data, b.data, nullptr, c.data);
+  }
+
+ private:
+  const NarrowProducts& products_;
+};
 
 /// A block of rows of the products, small enough that it and what is added to it stay in the cache.
 class BlockProducts {
@@ -96,8 +133,11 @@ class OneDnnImageKernels final : public ReferenceImageKernels {
     if (!Convolutions::can_do(y.dtype(), sizes))
       return ReferenceImageKernels::convolution(x, weight, bias, activation, y);
     convolutions_.forward(sizes, x, weight, bias, y);
-    // Not the library's ReLU, which would turn a NaN into 0.
-    if (activation == Activation::relu) loops::relu(data<float>(y), data<float>(y), y.count());
+    // Not the library's ReLU, which would turn a NaN into 0. Rounding before it changes nothing.
+    if (activation != Activation::relu) return;
+    if (y.dtype() == DType::f32) return loops::relu(data<float>(y), data<float>(y), y.count());
+    const auto relu = [](std::int64_t n, float* to, const float* from) { loops::relu(from, to, n); };
+    map_elements(y.count(), data<BFloat16>(y), relu, data<BFloat16>(y));
   }
 
   void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,
@@ -125,41 +165,47 @@ class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
 
   void gelu(const TensorView& x, const TensorView& y) const override {
     check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
-    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceSequenceKernels::gelu(x, y);
+    if (!can_gelu(x)) return ReferenceSequenceKernels::gelu(x, y);
     const OpenMpThreads threads{threads_};
     onednn::gelu(x, y);
   }
 
   void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override {
     check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
-    if (x.dtype() != DType::f32 || x.count() == 0) return ReferenceSequenceKernels::gelu_gradient(x, dy, dx);
+    if (!can_gelu(x)) return ReferenceSequenceKernels::gelu_gradient(x, dy, dx);
     const OpenMpThreads threads{threads_};
     onednn::gelu_gradient(x, dy, dx);
   }
 
   void causal_attention(const CausalAttention& operands) const override {
     const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
-      return ReferenceSequenceKernels::causal_attention(operands);
+    const DType dtype = operands.qkv.dtype();
+    if (dtype == DType::f64 || operands.qkv.count() == 0) return ReferenceSequenceKernels::causal_attention(operands);
     const OpenMpThreads threads{threads_};
-    attend<float>(sizes, operands, multiply_over);
+    if (dtype == DType::f32) return attend<float>(sizes, operands, multiply_over);
+    if (has_narrow_products()) return attend<BFloat16>(sizes, operands, NarrowBlocks{products_});
+    attend<BFloat16>(sizes, operands, Widening{multiply_over});
   }
 
   void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
     const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-    if (operands.qkv.dtype() != DType::f32 || operands.qkv.count() == 0)
+    const DType dtype = operands.qkv.dtype();
+    if (dtype == DType::f64 || operands.qkv.count() == 0)
       return ReferenceSequenceKernels::causal_attention_gradient(operands);
     const OpenMpThreads threads{threads_};
-    attend_gradient<float>(sizes, operands, multiply_over);
+    if (dtype == DType::f32) return attend_gradient<float>(sizes, operands, multiply_over);
+    if (has_narrow_products()) return attend_gradient<BFloat16>(sizes, operands, NarrowBlocks{products_});
+    attend_gradient<BFloat16>(sizes, operands, Widening{multiply_over});
   }
 
  private:
   Threads threads_;
+  NarrowProducts products_{threads_};
 };
 
 class OneDnnKernels final : public ReferenceKernels {
  public:
-  explicit OneDnnKernels(Threads threads) : threads_{threads}, image_{threads}, sequence_{threads} {}
+  explicit OneDnnKernels(Threads threads) : threads_{threads}, narrow_{threads}, image_{threads}, sequence_{threads} {}
 
   const ImageKernels* image() const override { return &image_; }
   const SequenceKernels* sequence() const override { return &sequence_; }
@@ -176,7 +222,10 @@ class OneDnnKernels final : public ReferenceKernels {
   void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
               const TensorView& c) const override {
     const MatmulSizes sizes = check_matmul(DeviceKind::cpu, a, transpose_a, b, transpose_b, c);
-    if (!can_multiply(c.dtype(), sizes)) return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
+    if (can_multiply_narrow(a.dtype(), sizes))
+      return narrow_.multiply(narrow_product(sizes, a, transpose_a, b, transpose_b, c), data<BFloat16>(a),
+                              data<BFloat16>(b), nullptr, c.data());
+    if (!can_multiply(a.dtype(), sizes)) return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
     const OpenMpThreads threads{threads_};
     multiply_over(sizes, 1, {data<float>(a), a.shape()[1]}, transpose_a, {data<float>(b), b.shape()[1]}, transpose_b,
                   {data<float>(c), sizes.n});
@@ -185,7 +234,7 @@ class OneDnnKernels final : public ReferenceKernels {
   void sum_of_products(std::span<const Factors> factors, const TensorView& c) const override {
     check_sum_of_products(DeviceKind::cpu, factors, c);
     const auto can = [&](const Factors& each) {
-      return can_multiply(c.dtype(), {c.shape()[0], c.shape()[1], each.a.shape()[0]});
+      return can_multiply(each.a.dtype(), {c.shape()[0], c.shape()[1], each.a.shape()[0]});
     };
     if (!std::ranges::all_of(factors, can)) return ReferenceKernels::sum_of_products(factors, c);
     if (factors.size() == 1) return matmul(factors[0].a, Transpose::yes, factors[0].b, Transpose::no, c);
@@ -194,8 +243,33 @@ class OneDnnKernels final : public ReferenceKernels {
     while (float* const rows = block.next()) add_up_products(block, factors, rows);
   }
 
+  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+              const TensorView& y) const override {
+    const MatmulSizes sizes = check_linear(DeviceKind::cpu, x, weight, bias, y);
+    if (!can_multiply_narrow(x.dtype(), sizes)) return ReferenceKernels::linear(x, weight, bias, activation, y);
+    NarrowProduct product = narrow_product(sizes, x, Transpose::no, weight, Transpose::no, y);
+    product.has_bias = true;
+    narrow_.multiply(product, data<BFloat16>(x), data<BFloat16>(weight), data<float>(bias), y.data());
+    // Not the library's ReLU, which would turn a NaN into 0. Rounding before it changes nothing.
+    if (activation == Activation::relu) relu(y, y);
+  }
+
  private:
+  static NarrowProduct narrow_product(const MatmulSizes& sizes, const TensorView& a, Transpose transpose_a,
+                                      const TensorView& b, Transpose transpose_b, const TensorView& c) {
+    return {.m = sizes.m,
+            .n = sizes.n,
+            .k = sizes.k,
+            .a_stride = a.shape()[1],
+            .transpose_a = transpose_a,
+            .b_stride = b.shape()[1],
+            .transpose_b = transpose_b,
+            .c_stride = sizes.n,
+            .result = c.dtype()};
+  }
+
   Threads threads_;
+  NarrowProducts narrow_;
   OneDnnImageKernels image_;
   OneDnnSequenceKernels sequence_;
 };

@@ -1,5 +1,5 @@
-// The loops of the image kernels over plain memory, for float and double. Channels are innermost, and the compiler
-// vectorises the loops over them.
+// The loops of the image kernels over plain memory, for float and double; sums also read bf16. Channels are innermost,
+// and the compiler vectorises the loops over them.
 #pragma once
 
 #include <algorithm>
@@ -186,14 +186,14 @@ void store_means(const ChannelSizes& sizes, const std::vector<double>& sums, T* 
   for_channels(sizes, result, [&](std::size_t channel) { return sums[channel] / positions; });
 }
 
-template <class T>
-void channel_means(const ChannelSizes& sizes, const T* x, T* result) {
+template <class X, class T>
+void channel_means(const ChannelSizes& sizes, const X* x, T* result) {
   store_means(sizes, channel_sums(sizes, [=](std::int64_t i, std::int64_t) { return static_cast<double>(x[i]); }),
               result);
 }
 
-template <class T>
-void channel_variances(const ChannelSizes& sizes, const T* x, const T* means, std::int64_t samples, T* result) {
+template <class X, class T>
+void channel_variances(const ChannelSizes& sizes, const X* x, const T* means, std::int64_t samples, T* result) {
   std::vector<double> mean(static_cast<std::size_t>(sizes.channels));
   for_channels(sizes, mean.data(), [&](std::size_t channel) { return means[channel] / static_cast<double>(samples); });
   const double* const of = mean.data();
@@ -221,8 +221,8 @@ void batch_norm(const ChannelSizes& sizes, const T* __restrict x, const ChannelS
     }
 }
 
-template <class T>
-void batch_norm_gradients(const ChannelSizes& sizes, const T* x, const ChannelScale<T>& scale, const T* dy, T* d_gamma,
+template <class X, class T>
+void batch_norm_gradients(const ChannelSizes& sizes, const X* x, const ChannelScale<T>& scale, const X* dy, T* d_gamma,
                           T* d_beta) {
   const T* const mean = scale.mean.data();
   const auto by_distance = channel_sums(
@@ -237,9 +237,7 @@ void batch_norm_gradients(const ChannelSizes& sizes, const T* x, const ChannelSc
 /// of a channel that were normalised together. This is linear in dy and x.
 template <class T>
 void batch_norm_input_gradient(const ChannelSizes& sizes, const T* __restrict x, const ChannelScale<T>& scale,
-                               std::int64_t samples, const T* gamma, const T* dy, const T* d_gamma, const T* d_beta,
-                               T* dx) {
-  const double count = static_cast<double>(samples) * static_cast<double>(sizes.positions);
+                               double count, const T* gamma, const T* dy, const T* d_gamma, const T* d_beta, T* dx) {
   const auto channels = static_cast<std::size_t>(sizes.channels);
   std::vector<T> factors(channels), offsets(channels), slopes(channels);
   for_channels(sizes, factors.data(),

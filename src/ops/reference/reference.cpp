@@ -8,6 +8,7 @@
 #include "ops/product_tree.hpp"
 #include "ops/reference/loops.hpp"
 #include "ops/reference/softmax.hpp"
+#include "ops/reference/stored.hpp"
 #include "ops/reference/typed.hpp"
 #include "ops/with_type.hpp"
 
@@ -34,6 +35,13 @@ std::string ReferenceKernels::fingerprint() const {
 void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
                               const TensorView& c) const {
   const auto [m, n, k] = check_matmul(DeviceKind::cpu, a, transpose_a, b, transpose_b, c);
+  if (a.dtype() == DType::bf16) {
+    const Tensor wide_a = widened(a), wide_b = widened(b);
+    const auto product = [&](const TensorView& to) {
+      matmul(wide_a.view(), transpose_a, wide_b.view(), transpose_b, to);
+    };
+    return c.dtype() == DType::bf16 ? rounded(c, product) : product(c);
+  }
   const bool flip_a = transpose_a == Transpose::yes;
   const std::int64_t a_row = flip_a ? 1 : k;
   const std::int64_t a_column = flip_a ? m : 1;
@@ -54,6 +62,11 @@ void ReferenceKernels::sum_of_products(std::span<const Factors> factors, const T
 void ReferenceKernels::linear(const TensorView& x, const TensorView& weight, const TensorView& bias,
                               Activation activation, const TensorView& y) const {
   check_linear(DeviceKind::cpu, x, weight, bias, y);
+  if (x.dtype() == DType::bf16) {
+    const Tensor wide_x = widened(x), wide_weight = widened(weight);
+    const auto compute = [&](const TensorView& to) { linear(wide_x.view(), wide_weight.view(), bias, activation, to); };
+    return y.dtype() == DType::bf16 ? rounded(y, compute) : compute(y);
+  }
   matmul(x, Transpose::no, weight, Transpose::no, y);
   add_bias(y, bias);
   if (activation == Activation::relu) relu(y, y);
@@ -61,8 +74,17 @@ void ReferenceKernels::linear(const TensorView& x, const TensorView& weight, con
 
 void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) const {
   check_rows(DeviceKind::cpu, "add_bias", rows, bias);
+  const std::int64_t columns = bias.count();
+  if (rows.dtype() == DType::bf16) {
+    const auto add_to = [&](std::int64_t n, float* y, const float* x, const float* own) {
+      for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] + own[i];
+    };
+    BFloat16* row = data<BFloat16>(rows);
+    for (std::int64_t i = 0; i < rows.shape()[0]; ++i, row += columns)
+      map_elements(columns, row, add_to, row, data<float>(bias));
+    return;
+  }
   with_type(rows.dtype(), [&]<class T>() {
-    const std::int64_t columns = bias.count();
     for (std::int64_t row = 0; row < rows.shape()[0]; ++row)
       loops::add(data<T>(rows) + row * columns, data<T>(bias), columns);
   });
@@ -70,41 +92,56 @@ void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) 
 
 void ReferenceKernels::sum_rows(const TensorView& rows, const TensorView& out) const {
   check_rows(DeviceKind::cpu, "sum_rows", rows, out);
-  with_type(rows.dtype(), [&]<class T>() {
+  with_stored_type(rows.dtype(), [&]<class T>() {
+    using Sum = computed_t<T>;
     const std::int64_t columns = out.count();
-    std::fill_n(data<T>(out), columns, T{});
+    std::fill_n(data<Sum>(out), columns, Sum{});
+    Computed<T> computed;
     for (std::int64_t row = 0; row < rows.shape()[0]; ++row)
-      loops::add(data<T>(out), data<T>(rows) + row * columns, columns);
+      loops::add(data<Sum>(out), computed.read(data<T>(rows) + row * columns, columns), columns);
   });
 }
 
 void ReferenceKernels::relu(const TensorView& x, const TensorView& y) const {
   check_same_or_apart(DeviceKind::cpu, "relu", x, y);
-  with_type(x.dtype(), [&]<class T>() { loops::relu(data<T>(x), data<T>(y), x.count()); });
+  with_stored_type(x.dtype(), [&]<class T>() {
+    using Number = computed_t<T>;
+    const auto body = [](std::int64_t n, Number* to, const Number* from) { loops::relu(from, to, n); };
+    map_elements(x.count(), data<T>(y), body, data<T>(x));
+  });
 }
 
 void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const {
   check_same_or_apart(DeviceKind::cpu, "relu_gradient", y, dx);
   check_same_or_apart(DeviceKind::cpu, "relu_gradient", dy, dx);
-  with_type(y.dtype(), [&]<class T>() { loops::relu_gradient(data<T>(y), data<T>(dy), data<T>(dx), y.count()); });
+  with_stored_type(y.dtype(), [&]<class T>() {
+    using Number = computed_t<T>;
+    const auto body = [](std::int64_t n, Number* to, const Number* result, const Number* gradient) {
+      loops::relu_gradient(result, gradient, to, n);
+    };
+    map_elements(y.count(), data<T>(dx), body, data<T>(y), data<T>(dy));
+  });
 }
 
 BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                                   std::int64_t samples, const TensorView& d_logits) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples, d_logits);
   check_labels(logits, labels, samples);
-  return with_type(logits.dtype(), [&]<class T>() {
+  return with_stored_type(logits.dtype(), [&]<class T>() {
     const std::int64_t classes = logits.shape()[1];
     const std::int32_t* const label = data<std::int32_t>(labels);
     BatchLoss total;
+    Computed<T> of_logits, of_gradient;
     for (std::int64_t row = 0; row < samples; ++row) {
-      T* const d_row = data<T>(d_logits) + row * classes;
-      const auto entropy = loops::row_entropy(data<T>(logits) + row * classes, classes, label[row], d_row);
+      auto* const d_row = of_gradient.write(data<T>(d_logits) + row * classes, classes);
+      const auto entropy =
+          loops::row_entropy(of_logits.read(data<T>(logits) + row * classes, classes), classes, label[row], d_row);
       loops::row_gradient(d_row, classes, label[row], entropy.sum);
+      of_gradient.store();
       total.loss_sum += entropy.loss;
       total.correct += entropy.correct;
     }
-    std::fill_n(data<T>(d_logits) + samples * classes, d_logits.count() - samples * classes, T{});
+    std::fill_n(data<T>(d_logits) + samples * classes, d_logits.count() - samples * classes, T{0});
     return total;
   });
 }
@@ -113,13 +150,15 @@ BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, cons
                                                   std::int64_t samples) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples);
   check_labels(logits, labels, samples);
-  return with_type(logits.dtype(), [&]<class T>() {
+  return with_stored_type(logits.dtype(), [&]<class T>() {
     const std::int64_t classes = logits.shape()[1];
     const std::int32_t* const label = data<std::int32_t>(labels);
-    std::vector<T> exps(static_cast<std::size_t>(classes));
+    std::vector<computed_t<T>> exps(static_cast<std::size_t>(classes));
     BatchLoss total;
+    Computed<T> of_logits;
     for (std::int64_t row = 0; row < samples; ++row) {
-      const auto entropy = loops::row_entropy(data<T>(logits) + row * classes, classes, label[row], exps.data());
+      const auto entropy = loops::row_entropy(of_logits.read(data<T>(logits) + row * classes, classes), classes,
+                                              label[row], exps.data());
       total.loss_sum += entropy.loss;
       total.correct += entropy.correct;
     }
@@ -129,7 +168,18 @@ BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, cons
 
 void ReferenceKernels::add(const TensorView& sum, const TensorView& x) const {
   check_apart(DeviceKind::cpu, "add", sum, x);
+  if (sum.dtype() == DType::bf16) {
+    const auto body = [](std::int64_t n, float* to, const float* a, const float* b) {
+      for (std::int64_t i = 0; i < n; ++i) to[i] = a[i] + b[i];
+    };
+    return map_elements(sum.count(), data<BFloat16>(sum), body, data<BFloat16>(sum), data<BFloat16>(x));
+  }
   with_type(sum.dtype(), [&]<class T>() { loops::add(data<T>(sum), data<T>(x), sum.count()); });
+}
+
+void ReferenceKernels::convert(const TensorView& x, const TensorView& y) const {
+  check_convert(DeviceKind::cpu, x, y);
+  detail::convert(x, y);
 }
 
 std::unique_ptr<Kernels> make_reference_kernels() {

@@ -1,4 +1,5 @@
-// The kernels as plain loops: f32 and f64, one thread, one order for every sum.
+// The kernels as plain loops: f32 and f64, one thread, one order for every sum. For bf16 they compute what the kernels
+// of f32 make of the widened operands: products and convolutions by those of whoever derives from them.
 #pragma once
 
 #include <lockstep/ops/kernels.hpp>
@@ -28,6 +29,8 @@ class ReferenceKernels : public Kernels {
   BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                   std::int64_t samples) const override;
   void add(const TensorView& sum, const TensorView& x) const override;
+  bool takes_bf16() const override { return true; }
+  void convert(const TensorView& x, const TensorView& y) const override;
 
   // update.cpp
   void sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const override;

@@ -7,6 +7,7 @@
 #include "ops/reference/attention.hpp"
 #include "ops/reference/loops.hpp"
 #include "ops/reference/sequence_loops.hpp"
+#include "ops/reference/stored.hpp"
 #include "ops/reference/typed.hpp"
 #include "ops/sequence_checks.hpp"
 #include "ops/with_type.hpp"
@@ -46,7 +47,7 @@ void ReferenceSequenceKernels::gather_rows(const TensorView& table, const Tensor
                                            const TensorView& rows) const {
   check_indexed_rows(DeviceKind::cpu, "gather_rows", table, indices, rows, rows);
   const auto all = checked_indices("gather_rows", indices, table);
-  with_type(table.dtype(), [&]<class T>() {
+  with_stored_type(table.dtype(), [&]<class T>() {
     const std::int64_t width = table.shape()[1];
     T* to = data<T>(rows);
     for (const std::int32_t index : all) to = std::copy_n(data<T>(table) + index * width, width, to);
@@ -57,11 +58,13 @@ void ReferenceSequenceKernels::scatter_add_rows(const TensorView& rows, const Te
                                                 const TensorView& table) const {
   check_indexed_rows(DeviceKind::cpu, "scatter_add_rows", table, indices, rows, table);
   const auto all = checked_indices("scatter_add_rows", indices, table);
-  with_type(table.dtype(), [&]<class T>() {
+  with_stored_type(rows.dtype(), [&]<class T>() {
+    using Sum = computed_t<T>;
     const std::int64_t width = table.shape()[1];
     const T* from = data<T>(rows);
+    Computed<T> computed;
     for (const std::int32_t index : all) {
-      loops::add(data<T>(table) + index * width, from, width);
+      loops::add(data<Sum>(table) + index * width, computed.read(from, width), width);
       from += width;
     }
   });
@@ -69,38 +72,58 @@ void ReferenceSequenceKernels::scatter_add_rows(const TensorView& rows, const Te
 
 void ReferenceSequenceKernels::layer_norm(const LayerNorm& operands) const {
   check_layer_norm(DeviceKind::cpu, operands);
-  with_type(operands.x.dtype(), [&]<class T>() {
+  with_stored_types(operands.x.dtype(), operands.y.dtype(), [&]<class X, class Y>() {
+    using Number = computed_t<X>;
     const std::int64_t rows = operands.x.shape()[0], width = operands.x.shape()[1];
-    for (std::int64_t row = 0; row < rows; ++row)
-      loops::layer_norm_row(data<T>(operands.x) + row * width, data<T>(operands.gain), data<T>(operands.bias),
-                            static_cast<T>(operands.epsilon), width, data<T>(operands.y) + row * width,
-                            data<T>(operands.moments) + 2 * row);
+    Computed<X> x;
+    Computed<Y> y;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      loops::layer_norm_row(x.read(data<X>(operands.x) + row * width, width), data<Number>(operands.gain),
+                            data<Number>(operands.bias), static_cast<Number>(operands.epsilon), width,
+                            y.write(data<Y>(operands.y) + row * width, width),
+                            data<Number>(operands.moments) + 2 * row);
+      y.store();
+    }
   });
 }
 
 void ReferenceSequenceKernels::layer_norm_gradient(const LayerNormGradient& operands) const {
   check_layer_norm(DeviceKind::cpu, operands);
-  with_type(operands.x.dtype(), [&]<class T>() {
+  with_stored_types(operands.x.dtype(), operands.dy.dtype(), [&]<class X, class Y>() {
+    using Number = computed_t<X>;
     const std::int64_t rows = operands.x.shape()[0], width = operands.x.shape()[1];
-    T* const d_gain = data<T>(operands.d_gain);
-    T* const d_bias = data<T>(operands.d_bias);
-    std::fill_n(d_gain, width, T{});
-    std::fill_n(d_bias, width, T{});
-    for (std::int64_t row = 0; row < rows; ++row)
-      loops::layer_norm_gradient_row(data<T>(operands.x) + row * width, data<T>(operands.gain),
-                                     data<T>(operands.moments) + 2 * row, data<T>(operands.dy) + row * width, width,
-                                     data<T>(operands.dx) + row * width, d_gain, d_bias);
+    Number* const d_gain = data<Number>(operands.d_gain);
+    Number* const d_bias = data<Number>(operands.d_bias);
+    std::fill_n(d_gain, width, Number{});
+    std::fill_n(d_bias, width, Number{});
+    Computed<X> x, dx;
+    Computed<Y> dy;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      loops::layer_norm_gradient_row(x.read(data<X>(operands.x) + row * width, width), data<Number>(operands.gain),
+                                     data<Number>(operands.moments) + 2 * row,
+                                     dy.read(data<Y>(operands.dy) + row * width, width), width,
+                                     dx.write(data<X>(operands.dx) + row * width, width), d_gain, d_bias);
+      dx.store();
+    }
   });
 }
 
 void ReferenceSequenceKernels::gelu(const TensorView& x, const TensorView& y) const {
   check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
+  if (x.dtype() == DType::bf16) {
+    const Tensor wide_x = widened(x);
+    return rounded(y, [&](const TensorView& to) { gelu(wide_x.view(), to); });
+  }
   with_type(x.dtype(),
             [&]<class T>() { std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(y), loops::gelu<T>); });
 }
 
 void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const {
   check_gelu_gradient(DeviceKind::cpu, x, dy, dx);
+  if (x.dtype() == DType::bf16) {
+    const Tensor wide_x = widened(x), wide_dy = widened(dy);
+    return rounded(dx, [&](const TensorView& to) { gelu_gradient(wide_x.view(), wide_dy.view(), to); });
+  }
   with_type(x.dtype(), [&]<class T>() {
     std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(dy), data<T>(dx),
                    [](T at, T gradient) { return gradient * loops::gelu_derivative(at); });
@@ -109,12 +132,13 @@ void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorVi
 
 void ReferenceSequenceKernels::causal_attention(const CausalAttention& operands) const {
   const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-  with_type(operands.qkv.dtype(), [&]<class T>() { attend<T>(sizes, operands, multiply_blocks); });
+  with_stored_type(operands.qkv.dtype(), [&]<class T>() { attend<T>(sizes, operands, Widening{multiply_blocks}); });
 }
 
 void ReferenceSequenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {
   const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
-  with_type(operands.qkv.dtype(), [&]<class T>() { attend_gradient<T>(sizes, operands, multiply_blocks); });
+  with_stored_type(operands.qkv.dtype(),
+                   [&]<class T>() { attend_gradient<T>(sizes, operands, Widening{multiply_blocks}); });
 }
 
 }  // namespace lockstep::ops

@@ -1,0 +1,40 @@
+// The types of activations, and of the weights that they are multiplied by.
+#pragma once
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/nn/precision.hpp>
+#include <lockstep/ops/kernels.hpp>
+#include <lockstep/strategy/variable.hpp>
+
+namespace lockstep::nn {
+
+inline DType activation_type(DType dtype, Precision precision) {
+  return precision == Precision::bf16 ? DType::bf16 : dtype;
+}
+
+/// For a model, "a gpt": InvalidArgument for variables that are not f32 under bf16, ConfigError for kernels that do not
+/// take it.
+inline void require_precision(std::string_view model, DType dtype, Precision precision, const ops::Kernels& kernels) {
+  if (precision == Precision::full) return;
+  if (dtype != DType::f32)
+    throw InvalidArgument{
+        fmt::format("{} of {} with activations of bf16 is not supported; expected f32", model, name_of(dtype))};
+  if (!kernels.takes_bf16())
+    throw ConfigError{fmt::format("{} cannot be computed in bf16 with the {} kernels: expected those of the CPU", model,
+                                  kernels.name())};
+}
+
+/// A weight as products with `activations` read it.
+inline TensorView weight_for(const TensorView& activations, const Variable& weight) {
+  return weight.for_reading(activations.dtype() == DType::bf16 ? DType::bf16 : weight.dtype());
+}
+
+inline TensorView values_of(const Variable& variable) {
+  return variable.for_reading(variable.dtype());
+}
+
+}  // namespace lockstep::nn
