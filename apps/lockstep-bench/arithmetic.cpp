@@ -19,6 +19,12 @@ double of_images(double first, double all) {
   return flops * (3 * all - first);
 }
 
+Tensor square_of_ones(nn::Precision precision) {
+  const Shape shape{extent, extent};
+  return precision == nn::Precision::bf16 ? Tensor::from(std::vector(extent * extent, BFloat16{1}), shape)
+                                          : Tensor::from(std::vector<float>(extent * extent, 1), shape);
+}
+
 }  // namespace
 
 double flops_per_sample(StepModel model, std::int64_t hidden) {
@@ -40,11 +46,11 @@ double flops_per_sample(StepModel model, std::int64_t hidden) {
   throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(model))};
 }
 
-LargeProduct::LargeProduct(const ops::Kernels& kernels)
+LargeProduct::LargeProduct(const ops::Kernels& kernels, nn::Precision precision)
     : kernels_{kernels},
-      a_{Tensor::from(std::vector<float>(extent * extent, 1), {extent, extent})},
-      b_{Tensor::from(std::vector<float>(extent * extent, 1), {extent, extent})},
-      c_{Tensor::zeros(DType::f32, {extent, extent})} {}
+      a_{square_of_ones(precision)},
+      b_{square_of_ones(precision)},
+      c_{Tensor::zeros(a_.dtype(), {extent, extent})} {}
 
 double LargeProduct::rate() {
   using ops::Transpose;

@@ -125,6 +125,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   step.threads = static_cast<int>(parse_count(option, text, 1, 1024));
                 });
+  parser.option("--precision", "full|bf16",
+                "full (default), or bf16, which is compared with full in the place of one shard per rank",
+                [&](const std::string& option, const std::string& text) {
+                  step.precision = parse_choice<nn::Precision>(
+                      option, text, {{"full", nn::Precision::full}, {"bf16", nn::Precision::bf16}});
+                });
   parser.option("--steps", "K", fmt::format("Steps of each of the two per iteration (default {})", step.steps),
                 [&](const std::string& option, const std::string& text) {
                   step.steps = parse_count(option, text, 1, most_iterations);

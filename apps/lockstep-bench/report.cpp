@@ -55,14 +55,25 @@ std::string line_of(const char* begin, const Row& row, Text&& text) {
   return line + "\n";
 }
 
+/// Columns; a comma may follow.
+constexpr std::size_t widest_title = 100;
+
 }  // namespace
 
 std::string table_title(const Subject& subject, const Row& row) {
   std::string title = fmt::format("# lockstep-bench {}: {} {}, device {}", subject.bench, subject.ranks,
                                   subject.ranks == 1 ? "rank" : "ranks", subject.device);
-  for (const Cell& cell : row)
-    if (cell.place == Place::title)
-      title += fmt::format(", {} {}{}{}", cell.name, value_text(cell), *cell.unit ? " " : "", cell.unit);
+  std::size_t line_begin = 0;
+  for (const Cell& cell : row) {
+    if (cell.place != Place::title) continue;
+    const std::string words = fmt::format("{} {}{}{}", cell.name, value_text(cell), *cell.unit ? " " : "", cell.unit);
+    title += ',';
+    if (title.size() - line_begin + 1 + words.size() >= widest_title) {
+      title += "\n#";
+      line_begin = title.size() - 1;
+    }
+    title += ' ' + words;
+  }
   return title + "\n";
 }
 

@@ -37,7 +37,7 @@ struct Subject {
 /// Takes rows as they are measured.
 using AddRow = std::function<void(const Row&)>;
 
-/// The first line of a table: "# lockstep-bench step: 2 ranks, device cpu, model mlp\n".
+/// What a table begins with, in lines of up to 100 columns: "# lockstep-bench step: 2 ranks, device cpu, model mlp\n".
 std::string table_title(const Subject& subject, const Row& row);
 
 /// "#    bytes    time\n#      (B)    (us)\n": the names and units of a row's columns.

@@ -54,21 +54,31 @@ std::int64_t global_batch_of(const StepOptions& options) {
   return 1;
 }
 
-/// The numbers of shards to compare: the one asked for, and one per rank.
-std::vector<int> shard_counts(const StepOptions& options, Runtime& runtime) {
-  std::vector<int> counts;
+/// What a run differs from another in.
+struct Variant {
+  int shards;
+  nn::Precision precision;
+};
+
+/// What to compare: the number of shards asked for with one per rank, or bf16 with full precision.
+std::vector<Variant> variants_of(const StepOptions& options, Runtime& runtime) {
+  std::vector<Variant> variants;
   runtime.strategy().run([&](ReplicaContext&) {
     const ShardChoice choice = resolve_shards(options.shards, runtime.size());
     if (runtime.is_chief() && !choice.note.empty()) log::info(choice.note);
-    counts.push_back(choice.shards);
+    variants.push_back({choice.shards, options.precision});
   });
-  if (counts.front() != runtime.size()) counts.push_back(runtime.size());
-  return counts;
+  Variant other{runtime.size(), nn::Precision::full};
+  if (options.precision != nn::Precision::full) other.shards = variants.front().shards;
+  if (options.precision != other.precision || variants.front().shards != other.shards) variants.push_back(other);
+  return variants;
 }
 
 /// Each run's checkpoints have a folder of their own. Empty if there are none.
-std::filesystem::path folder_for(const std::filesystem::path& checkpoints, int shards) {
-  return checkpoints.empty() ? checkpoints : checkpoints / fmt::format("shards-{}", shards);
+std::filesystem::path folder_for(const std::filesystem::path& checkpoints, const Variant& variant) {
+  if (checkpoints.empty()) return checkpoints;
+  return checkpoints /
+         fmt::format("shards-{}{}", variant.shards, variant.precision == nn::Precision::bf16 ? "-bf16" : "");
 }
 
 /// COLL. The means over the ranks.
@@ -111,13 +121,17 @@ void measure_checkpoint(StepRun& run, std::int64_t steps, MpiBaseline& mpi, Meas
 constexpr std::size_t digits = 7;  // "1234.56"
 
 /// What a row begins with.
-Row head_of(const StepRun& run, double floor, double step) {
-  return {{"model", "", std::string{run.model()}, Place::title},
+Row head_of(const StepRun& run, double floor, double step, bool names_precision) {
+  Row row{{"model", "", std::string{run.model()}, Place::title},
           {"parameters", "", run.parameters(), Place::title},
           {"batch", "", run.global_batch(), Place::title},
           {"floor", "ms", floor, Place::title},
-          {"shards", "", std::int64_t{run.shards()}, Place::column, digits - 1},
-          {"step", "ms", step, Place::column, digits}};
+          {"shards", "", std::int64_t{run.shards()}, Place::column, digits - 1}};
+  if (names_precision)
+    row.push_back({"precision", "", std::string{run.precision() == nn::Precision::bf16 ? "bf16" : "full"},
+                   Place::column, digits + 2});
+  row.push_back({"step", "ms", step, Place::column, digits});
+  return row;
 }
 
 void add_parts(Row& row, const PartTimes& step) {
@@ -141,20 +155,20 @@ void add_checkpoints(Row& row, const Measured& measured) {
 
 void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add) {
   const std::int64_t global_batch = global_batch_of(options);
-  const std::vector<int> counts = shard_counts(options, runtime);
+  const std::vector<Variant> variants = variants_of(options, runtime);
   MpiBaseline mpi;
   PartClock clock;
   std::optional<RandomSamples> samples;
   runtime.strategy().run([&](ReplicaContext&) { samples.emplace(options.model, batches * global_batch); });
   std::vector<std::unique_ptr<StepRun>> runs;
-  for (const int shards : counts)
+  for (const Variant& variant : variants)
     runs.push_back(std::make_unique<StepRun>(
         runtime.make_strategy(timed_reductions(clock, [&] { mpi.barrier(); })), clock, *samples,
-        StepRun::Options{options.model, global_batch, shards, options.threads, options.hidden,
-                         folder_for(options.checkpoints, shards)}));
+        StepRun::Options{options.model, global_batch, variant.shards, options.threads, options.hidden,
+                         folder_for(options.checkpoints, variant), variant.precision}));
 
   const auto kernels = ops::make_kernels(ops::KernelChoice::automatic, {}, runtime.strategy().stream());
-  LargeProduct product{*kernels};
+  LargeProduct product{*kernels, options.precision};
   std::vector<double> rates;
 
   std::vector<Measured> measured(runs.size());
@@ -173,7 +187,7 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const std::vector<Block>& blocks = measured[run].blocks;
     const PartTimes step = typical_step(blocks);
-    Row row = head_of(*runs[run], floor, step.whole());
+    Row row = head_of(*runs[run], floor, step.whole(), options.precision != nn::Precision::full);
     if (options.checkpoints.empty())
       add_parts(row, step);
     else

@@ -25,10 +25,12 @@ struct StepOptions {
   std::int64_t steps = 5;  ///< in a block
   std::int64_t warm_up = 1;
   std::int64_t iterations = 20;
+  nn::Precision precision = nn::Precision::full;
   std::filesystem::path checkpoints;  ///< the folder to save some in; empty if that is not to be measured
 };
 
-/// COLL, on the CPU. Trains one model with the number of shards asked for and another with one shard per rank. They
+/// COLL, on the CPU. Trains one model with the number of shards asked for and another with one shard per rank; or one
+/// in bf16 and another in full precision, both with that number of shards. They
 /// take turns: an iteration is a block of steps of each. `add` gets a row for each of the two, or only one if the
 /// numbers are the same; rows are the same on every rank. A row has the time of a step and its parts, which add up to
 /// it. These are means over the ranks, and over the middle half of all steps by length. `ratio` compares the time of a

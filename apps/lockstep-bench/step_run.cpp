@@ -44,7 +44,7 @@ StepRun::StepRun(Strategy strategy, PartClock& clock, const RandomSamples& sampl
       samples_{samples.source()},
       options_{options},
       evaluated_{options.model, 1},
-      model_{make_model(options.model, options.hidden, strategy_, kernels_for(strategy_, options))},
+      model_{make_model(options.model, options.hidden, strategy_, kernels_for(strategy_, options), options.precision)},
       optimizer_{make_optimizer(options.model, kernels_for(strategy_, options))},
       timed_{*model_, clock} {
   if (!options.checkpoints.empty())

@@ -55,18 +55,21 @@ RandomSamples::RandomSamples(StepModel model, std::int64_t count) {
 }
 
 std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Strategy& strategy,
-                                      std::shared_ptr<const ops::Kernels> kernels) {
+                                      std::shared_ptr<const ops::Kernels> kernels, nn::Precision precision) {
   switch (model) {
-    case StepModel::mlp:
-      return std::make_unique<nn::Mlp>(
-          strategy, nn::MlpOptions{.inputs = side * side, .hidden = {hidden, hidden}, .classes = classes},
-          std::move(kernels));
-    case StepModel::convnet:
-      return std::make_unique<nn::Convnet>(
-          strategy, nn::ConvnetOptions{.height = side, .width = side, .classes = classes}, std::move(kernels));
-    case StepModel::gpt:
-      return std::make_unique<nn::Gpt>(
-          strategy, nn::GptOptions{.layers = 4, .heads = 4, .width = 128, .context = context}, std::move(kernels));
+    case StepModel::mlp: {
+      const nn::MlpOptions options{
+          .inputs = side * side, .hidden = {hidden, hidden}, .classes = classes, .precision = precision};
+      return std::make_unique<nn::Mlp>(strategy, options, std::move(kernels));
+    }
+    case StepModel::convnet: {
+      const nn::ConvnetOptions options{.height = side, .width = side, .classes = classes, .precision = precision};
+      return std::make_unique<nn::Convnet>(strategy, options, std::move(kernels));
+    }
+    case StepModel::gpt: {
+      const nn::GptOptions options{.layers = 4, .heads = 4, .width = 128, .context = context, .precision = precision};
+      return std::make_unique<nn::Gpt>(strategy, options, std::move(kernels));
+    }
   }
   throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(model))};
 }

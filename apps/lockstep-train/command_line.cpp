@@ -199,6 +199,14 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   training.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
                 });
 
+  parser.option("--precision", "full|bf16",
+                "full: everything is of --dtype (default); bf16: activations and products are of bf16, and the weights "
+                "stay f32",
+                [&](const std::string& option, const std::string& text) {
+                  training.precision = parse_choice<nn::Precision>(
+                      option, text, {{"full", nn::Precision::full}, {"bf16", nn::Precision::bf16}});
+                });
+
   parser.group("Training");
   parser.option("--epochs", "N", "Passes over the training set (default 5, for gpt 1)",
                 [&](const std::string& option, const std::string& text) {
@@ -446,6 +454,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.flag("--quiet", "No progress, and a log of warnings and errors unless --log-level is given",
               [&] { training.progress = ShowProgress::no; });
 
+  parser.known_elsewhere("--learning-rate", {"lr"});
+  parser.known_elsewhere("--global-batch", {"batch", "batch-size", "batchsize"});
+  parser.known_elsewhere("--prefetch", {"workers", "num-workers"});
+  parser.known_elsewhere("--device", {"gpu", "gpus"});
+  parser.known_elsewhere("--checkpoint-dir", {"output", "output-dir"});
+
   line.answer = parser.parse(argc, argv);
   if (line.answer) return line;
   line.log_level = log_level.value_or(training.progress == ShowProgress::yes ? log::Level::info : log::Level::warning);
@@ -457,6 +471,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     throw ConfigError{
         "--data is missing: expected a folder of images or a CSV file, or for gpt a text file, plain or .gz; "
         "lockstep-train --help lists the options"};
+  if (training.precision == nn::Precision::bf16 && training.dtype != DType::f32)
+    throw ConfigError{fmt::format("--precision bf16: expected --dtype f32, not {}", name_of(training.dtype))};
   if (line.runtime.reductions.gradient_compression) {
     if (training.dtype != DType::f32)
       throw ConfigError{fmt::format("--compress-gradients: expected --dtype f32, not {}", name_of(training.dtype))};
@@ -488,6 +504,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   of_models.require(training.model);
   if (!has_gpu_kernels(training.model))
     line.runtime.needs_cpu = fmt::format("--model {} has no GPU kernels", names_of({training.model}));
+  else if (training.precision == nn::Precision::bf16)
+    line.runtime.needs_cpu = "--precision bf16 has no GPU kernels";
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
   return line;
 }

@@ -111,6 +111,10 @@ void OptionParser::command(const std::string& name, const std::string& help) {
   app_->require_subcommand(0, 1);  // not (1, 1): CLI11 would word the missing command its own way
 }
 
+void OptionParser::known_elsewhere(const std::string& name, const std::vector<std::string>& as) {
+  for (const std::string& other : as) elsewhere_["--" + other] = name;
+}
+
 void OptionParser::option(const std::string& name, const char* value_name, const std::string& help, Take take) {
   current_
       ->add_option_function<std::string>(
@@ -181,13 +185,15 @@ std::string OptionParser::what_is_wrong(const std::string& parse_error) const {
                      option->get_type_name());
 }
 
-/// "there is no option --batch; did you mean --global-batch?"
+/// "there is no option --lerning-rate; did you mean --learning-rate?"
 std::string OptionParser::unknown_option(const std::string& given) const {
   const CLI::App* const command = named_command();
   std::vector<std::string> names;
   for (const CLI::Option* option : (command ? command : app_.get())->get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   const std::string name = given.substr(0, given.find('='));
+  if (const auto found = elsewhere_.find(name); found != elsewhere_.end())
+    return fmt::format("there is no option {}; did you mean {}?", given, found->second);
   std::string meant;
   for (const std::string& each : similar_to(name, names)) meant += (meant.empty() ? "" : " or ") + each;
   return fmt::format("there is no option {}{}", given, meant.empty() ? "" : fmt::format("; did you mean {}?", meant));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ class OptionParser {
   /// Adds an option without a value.
   void flag(const std::string& name, const std::string& help, std::function<void()> take);
 
+  /// What other programs call the option `name`, without dashes, for those who try that.
+  void known_elsewhere(const std::string& name, const std::vector<std::string>& as);
+
   /// Returns the help or the version if asked for. ConfigError in one line that says what is wrong.
   std::optional<std::string> parse(int argc, const char* const* argv);
 
@@ -62,6 +66,7 @@ class OptionParser {
   std::unique_ptr<CLI::App> app_;
   CLI::App* current_;  ///< owns the options that follow
   std::vector<CLI::App*> commands_;
+  std::map<std::string, std::string> elsewhere_;  ///< an option's name here, by that of other programs
   std::string chosen_;
 };
 

@@ -338,7 +338,7 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
     failure.code = job_code(verdict.code, all_failed);
     const std::string place = culprit.tells_place ? told_place(culprit, all_failed) : "";
     failure.line = fmt::format("lockstep: {}{}", verdict.sentence, place);
-    if (all_failed || failure.code == ExitCode::user_input)
+    if (all_failed || is_about_input(failure.code))
       // All ranks that stop early have not failed.
       failure.line = fmt::format("lockstep: {}{}{}", failure.code == ExitCode::stopped ? "" : "error: ", text, place);
     // The failing rank rethrows its own exception; if several failed, each rethrows its own.

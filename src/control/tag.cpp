@@ -114,6 +114,9 @@ std::string name_of_run(RunKind kind, std::uint64_t step) {
   switch (kind) {
     case RunKind::step: return fmt::format("step {}", step);
     case RunKind::evaluation: return fmt::format("the evaluation after step {}", step);
+    case RunKind::setup: return "the setup";
+    case RunKind::sample: return step > 0 ? fmt::format("the sample after step {}", step) : "the sample";
+    case RunKind::prediction: return "the prediction";
   }
   return "?";
 }

@@ -139,8 +139,8 @@ void JobEnd::wait_if_being_ended() const {
 void JobEnd::alone(const std::string& what, ExitCode cause) {
   const bool single = meeting_.size() == 1;
   const ExitCode code = cause == ExitCode::failure && !single ? ExitCode::peer_failed : cause;
-  end_job(single || cause == ExitCode::user_input ? fmt::format("lockstep: error: {}", what)
-                                                  : fmt::format("lockstep: {} failed: {}", name_, what),
+  end_job(single || is_about_input(cause) ? fmt::format("lockstep: error: {}", what)
+                                          : fmt::format("lockstep: {} failed: {}", name_, what),
           static_cast<int>(code));
 }
 

@@ -216,7 +216,8 @@ void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
 }
 
 void Strategy::set_step(std::int64_t step, RunKind kind) {
-  if (step < 1) throw InvalidArgument{fmt::format("set_step: step {}; expected 1 or more", step)};
+  const std::int64_t first = kind == RunKind::step || kind == RunKind::evaluation ? 1 : 0;
+  if (step < first) throw InvalidArgument{fmt::format("set_step: step {}; expected {} or more", step, first)};
   core_->group.meeting().set_step(static_cast<std::uint64_t>(step), kind);
 }
 

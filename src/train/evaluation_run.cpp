@@ -54,9 +54,9 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
   const int ranks = strategy.num_replicas_in_sync();
 
   TrainingSetup setup;
-  strategy.run([&](ReplicaContext&) {
+  run_setup(strategy, [&] {
     setup = set_up(strategy, options);
-    setup.task->require_model_fits(fit_options_of(setup), room_on(strategy.stream().kind()));
+    setup.task->require_model_fits(fit_options_of(setup), room_on(strategy));
     if (setup.task->samples().test.count() < 1)
       throw ConfigError{fmt::format("{}: the test set has 0 samples; expected 1 or more", options.data.string())};
     if (is_chief) require_exportable(options);
@@ -88,7 +88,7 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
   progress.on_evaluation(result.evaluation);
   result.weights_digest = weights_digest(model.variables());
   export_weights(strategy, options);
-  if (options.sample > 0) result.sample = write_sample(strategy, *setup.task, result.evaluation.loss);
+  if (options.sample > 0) result.sample = write_sample(strategy, *setup.task, result.steps, result.evaluation.loss);
   return result;
 }
 

@@ -76,7 +76,8 @@ class ImageTask final : public TrainingTask {
             .hidden = options_.hidden,
             .classes = data_.classes,
             .dtype = options_.dtype,
-            .seed = options_.seed};
+            .seed = options_.seed,
+            .precision = options_.precision};
   }
   nn::ConvnetOptions convnet() const {
     return {.height = data_.sample[0],
@@ -86,7 +87,8 @@ class ImageTask final : public TrainingTask {
             .batch_norm = options_.batch_norm,
             .dropout = options_.dropout,
             .dtype = options_.dtype,
-            .seed = options_.seed};
+            .seed = options_.seed,
+            .precision = options_.precision};
   }
   template <class Model>
   void keep(std::unique_ptr<Model> model) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include <lockstep/train/training.hpp>
 
@@ -18,11 +17,11 @@ struct ModelSize {
 /// The memory that one rank's model may fill.
 struct Room {
   double bytes = 0;
-  std::string_view owner;  ///< "this host", "this GPU"
+  std::string owner;  ///< "this GPU", "each of the 2 ranks of this host"
 };
 
-/// LOCAL. The memory of this process's device of `kind`.
-Room room_on(DeviceKind kind);
+/// LOCAL. The memory of this process's device, which the ranks of a node share if that is the host.
+Room room_on(Strategy& strategy);
 
 /// LOCAL. ConfigError if one rank needs more than `room`: the system may promise the memory anyway, and then kill ranks
 /// that use it. `what` names the options that the size comes from, and `expected` says what to do about it.

@@ -45,9 +45,9 @@ std::vector<Prediction> run_prediction(Strategy& strategy, const TrainingOptions
   const bool is_chief = strategy.group().rank() == 0;
 
   TrainingSetup setup;
-  strategy.run([&](ReplicaContext&) {
+  run_setup(strategy, [&] {
     setup = set_up(strategy, options);
-    setup.task->require_model_fits({.global_batch = 1, .shards = setup.shards}, room_on(strategy.stream().kind()));
+    setup.task->require_model_fits({.global_batch = 1, .shards = setup.shards}, room_on(strategy));
   });
   require_same_on_all(strategy, setup);
   nn::Model& model = setup.task->make_model(strategy, setup.kernels);
@@ -57,6 +57,8 @@ std::vector<Prediction> run_prediction(Strategy& strategy, const TrainingOptions
     log::info(fmt::format("predicting {} samples of {} with {} from {}", predictor->count(), options.predict.string(),
                           model.name(), weights.from.string()));
 
+  const MeetingPoint::NamedSteps named = strategy.group().meeting().keep_named_steps();
+  strategy.set_step(0, RunKind::prediction);
   std::vector<Prediction> predictions;
   const std::int64_t round = pieces_of_round * predictor->at_once();
   for (std::int64_t first = 0; first < predictor->count(); first += round) {

@@ -66,12 +66,22 @@ std::string fitted(std::initializer_list<LinePiece> pieces, std::size_t width) {
   }
 }
 
+namespace {
+
+/// A NaN has a sign, which means nothing.
+std::string loss_text(double loss) {
+  return std::isnan(loss) ? "loss nan" : fmt::format("loss {:.4f}", loss);
+}
+
+}  // namespace
+
 std::string step_line(const StepReport& report, double seconds_left, std::size_t width) {
   return fitted({{fmt::format("step {}/{}", report.step, report.steps), 0},
                  {fmt::format("epoch {}/{}", report.epoch, report.epochs), 3},
-                 {fmt::format("loss {:.4f}", report.loss), 1},
+                 {loss_text(report.loss), 1},
                  {fmt::format("{:.0f} samples/s", report.samples_per_second), 4},
-                 {fmt::format("{} left", clock_text(seconds_left)), 2}},
+                 // The first step allocates and compiles, so it says nothing of the others.
+                 {report.step > 1 ? fmt::format("{} left", clock_text(seconds_left)) : "", 2}},
                 width);
 }
 
@@ -88,7 +98,7 @@ std::string evaluation_line(const EvaluationReport& report, std::size_t width) {
   return fitted({{"test", 0},
                  {report.step > 0 ? fmt::format("step {}", report.step) : "", 3},
                  {report.epoch > 0 ? fmt::format("epoch {}", report.epoch) : "", 4},
-                 {fmt::format("loss {:.4f}", report.loss), 1},
+                 {loss_text(report.loss), 1},
                  {report.bits_per_byte ? fmt::format("{:.4f} bits/byte", *report.bits_per_byte) : "", 2},
                  {fmt::format("accuracy {:.2f}%", report.accuracy * 100), 2},
                  {fmt::format("{:.1f} s", report.seconds), 5}},

@@ -75,7 +75,8 @@ class TextTask final : public TrainingTask {
             .context = options_.context,
             .vocabulary = options_.vocabulary.value_or(256),
             .dtype = options_.dtype,
-            .seed = options_.seed};
+            .seed = options_.seed,
+            .precision = options_.precision};
   }
 
   const TrainingOptions& options_;

@@ -157,11 +157,11 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   std::optional<InjectedFault> fault;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Observer> observer = std::make_unique<NoObserver>();
-  strategy.run([&](ReplicaContext&) {
+  run_setup(strategy, [&] {
     setup = set_up(strategy, options);
     fault = InjectedFault::from_environment(ranks);
     fit_options = fit_options_of(options, setup);
-    setup.task->require_model_fits(fit_options, room_on(strategy.stream().kind()));
+    setup.task->require_model_fits(fit_options, room_on(strategy));
     optimizer = make_optimizer(options, fit_options.steps, setup.kernels);
     if (rank == 0 && !options.checkpoints.empty() && !options.checkpoints_optional) require_folder(options.checkpoints);
     if (rank == 0) require_exportable(options);
@@ -180,7 +180,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     fit_options.start = resume(*checkpoints, options, rank == 0);
   }
   if (!options.initial_weights.file.empty() && fit_options.start.steps == 0) initialize_weights(strategy, options);
-  strategy.run([&](ReplicaContext&) {
+  run_setup(strategy, [&] {
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options, fit_options.start.steps);
   });
   std::optional<CheckpointObserver> with_checkpoints;
@@ -200,7 +200,8 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   result.weights_digest = weights_digest(model.variables());
   if (result.fit.stopped) return result;
   export_weights(strategy, options);
-  if (options.sample > 0) result.sample = write_sample(strategy, *setup.task, result.fit.last_evaluation.loss);
+  if (options.sample > 0)
+    result.sample = write_sample(strategy, *setup.task, result.fit.steps, result.fit.last_evaluation.loss);
   return result;
 }
 

@@ -48,6 +48,12 @@ TrainingOptions with_defaults(TrainingOptions options) {
   return options;
 }
 
+void run_setup(Strategy& strategy, const std::function<void()>& work, Here here) {
+  const MeetingPoint::NamedSteps named = strategy.group().meeting().keep_named_steps();
+  strategy.set_step(0, RunKind::setup);
+  strategy.run([&](ReplicaContext&) { work(); }, here);
+}
+
 TrainingSetup set_up(Strategy& strategy, TrainingOptions& options) {
   const ShardChoice shards = choose_shards(options.shards, strategy.num_replicas_in_sync(), strategy.stream().kind());
   if (strategy.group().rank() == 0) {
@@ -72,7 +78,9 @@ void require_same_on_all(Strategy& strategy, const TrainingSetup& setup) {
   (void)strategy.same_on_all(setup.kernels->fingerprint());
 }
 
-std::string write_sample(Strategy& strategy, TrainingTask& task, double loss) {
+std::string write_sample(Strategy& strategy, TrainingTask& task, std::int64_t step, double loss) {
+  const MeetingPoint::NamedSteps named = strategy.group().meeting().keep_named_steps();
+  strategy.set_step(step, RunKind::sample);
   std::string text;
   if (strategy.group().rank() != 0) {
     strategy.run([](ReplicaContext&) {});

@@ -1,7 +1,10 @@
 // What training, evaluating and predicting begin with.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
@@ -21,6 +24,9 @@ struct TrainingSetup {
 /// Fills in the defaults.
 TrainingOptions with_defaults(TrainingOptions options);
 
+/// COLL. A run before the first step, which messages call so.
+void run_setup(Strategy& strategy, const std::function<void()>& work, Here here = Here::current());
+
 /// LOCAL, in a run: what it throws on one rank alone then fails on all. Fills in the options that the data decide.
 /// `options` must outlive the result.
 TrainingSetup set_up(Strategy& strategy, TrainingOptions& options);
@@ -28,8 +34,8 @@ TrainingSetup set_up(Strategy& strategy, TrainingOptions& options);
 /// COLL. MismatchError if the ranks loaded different data or their kernels differ.
 void require_same_on_all(Strategy& strategy, const TrainingSetup& setup);
 
-/// COLL. The text that the model is asked to write, if its test loss is `loss`. The chief generates it; the others
-/// wait.
-std::string write_sample(Strategy& strategy, TrainingTask& task, double loss);
+/// COLL. The text that the model is asked to write, if its test loss after `step` is `loss`. The chief generates it;
+/// the others wait. `step` is 0 if it is not known.
+std::string write_sample(Strategy& strategy, TrainingTask& task, std::int64_t step, double loss);
 
 }  // namespace lockstep

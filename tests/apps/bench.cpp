@@ -52,7 +52,12 @@ Benched bench(int ranks, const Arguments& arguments) {
 
   Benched benched{{}, Json::parse(read_file(json))};
   const Json& rows = benched.json.at("rows");
-  const auto lines = lines_starting_with(outcome.out, "");
+  auto lines = lines_starting_with(outcome.out, "");
+  for (const std::string& line : lines) CHECK(line.size() <= 101);  // the last column's heading may end beyond
+  if (lines.size() == 4 + rows.size()) {
+    lines[0] += lines[1].substr(1);  // a title of two lines
+    lines.erase(lines.begin() + 1);
+  }
   REQUIRE(lines.size() == 3 + rows.size());
   REQUIRE_FALSE(rows.empty());
   CHECK(lines[0].starts_with("# lockstep-bench " + benched.json["bench"].get<std::string>() + ": " +
@@ -65,7 +70,6 @@ Benched bench(int ranks, const Arguments& arguments) {
     for (const auto& [key, value] : rows[i].items())
       if (lines[0].find(", " + key + " ") == std::string::npos) keys.push_back(key);
     CHECK(keys == names);
-    for (const std::string& line : lines) CHECK(line.size() <= 110);
     benched.table.push_back(words_of(lines[3 + i]));
     CHECK(benched.table.back().size() == names.size());
   }

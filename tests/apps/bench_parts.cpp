@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -151,6 +152,15 @@ TEST_CASE("what is the same in all rows may stand in the title, and columns may 
                 {"step", "ms", 1.5}};
   CHECK(table_title({"step", 2, "cpu"}, row) ==
         "# lockstep-bench step: 2 ranks, device cpu, model mlp, floor 2.25 ms\n");
+  Row long_title(20, row[1]);
+  std::istringstream lines{table_title({"step", 2, "cpu"}, long_title)};
+  int count = 0, floors = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    CHECK(line.size() <= 100);
+    CHECK(line.starts_with("# "));
+    for (std::size_t at = 0; (at = line.find("floor 2.25 ms", at)) != std::string::npos; ++at) ++floors;
+  }
+  CHECK((count == 4 && floors == 20));
   CHECK(table_head(row) == "# shards       step\n#              (ms)\n");
   CHECK(table_line(row) == "       8       1.50\n");
   CHECK(nlohmann::ordered_json::parse(to_json({"step", 2, "cpu"}, {row}))["rows"][0]["model"] == "mlp");

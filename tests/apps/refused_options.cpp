@@ -127,6 +127,8 @@ TEST_CASE("a choice that does not exist is refused with those that do") {
           {{"--dtype", "f16"}, {"--dtype f16: expected f32 or f64"}},
           {{"--compress-gradients", "f32"}, {"--compress-gradients f32: expected f16 or bf16"}},
           {{"--compress-gradients", "f16", "--dtype", "f64"}, {"--compress-gradients: expected --dtype f32, not f64"}},
+          {{"--precision", "f16"}, {"--precision f16: expected full or bf16"}},
+          {{"--precision", "bf16", "--dtype", "f64"}, {"--precision bf16: expected --dtype f32, not f64"}},
           {{"--kernels", "fast"}, {"--kernels", "'fast'", "expected auto, reference, onednn or cuda"}},
           {{"--kernels", "cuda", "--device", "cpu"}, {"cuda kernels", "the device is cpu"}},
           {{"--allow-shared-gpu", "--allow-shared-gpu"}, {"--allow-shared-gpu was given more than once"}},
@@ -197,7 +199,7 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {
           {{"--epochs", "1"}, {"--epochs and --steps were both given: expected at most one of the two"}},
           {{"--batch", "3"},
-           {"there is no option --batch; did you mean --batch-norm or --global-batch or --sync-batch-norm? "
+           {"there is no option --batch; did you mean --global-batch? "
             "lockstep-train --help lists the options"}},
           {{"--lerning-rate=3"}, {"there is no option --lerning-rate=3; did you mean --learning-rate? lockstep-train"}},
           {{"--spochs", "1"}, {"; did you mean --epochs? "}},
@@ -205,6 +207,7 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
           {{"--batch-norn"}, {"there is no option --batch-norn; did you mean --batch-norm? lockstep-train"}},
           {{"--learn", "1"}, {"; did you mean --learning-rate? "}},
           {{"--sede", "1"}, {"; did you mean --seed? "}},
+          {{"--lr", "1"}, {"there is no option --lr; did you mean --learning-rate? "}},
           {{"--norm-batch", "1"}, {"; did you mean --global-batch or --sync-batch-norm or --clip-norm? "}},
           {{"-n", "3"}, {"there is no option -n; lockstep-train --help"}},
           {{"--s", "1"}, {"there is no option --s; lockstep-train --help"}},

@@ -96,6 +96,12 @@ TEST_CASE("a gpt goes on with AdamW") {
                  "--embed", "16", "--context", "16", "--weight-decay", "0.1"});
 }
 
+TEST_CASE("a training in bf16 goes on") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  check_resumed({"--data", images.path(), "--model", "convnet", "--global-batch", "16", "--precision", "bf16"});
+}
+
 TEST_CASE("a training that one rank is told to stop stops on all after the same step, and goes on from there") {
   const QuietLog quiet;
   const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
@@ -147,6 +153,7 @@ TEST_CASE("a training goes on from a checkpoint of its own alone, and begins ane
            {"--hidden", "6", "model mlp of 5 hidden units for 10 classes, and this one has mlp of 6 hidden"},
            {"--shards", "4", "shards 8, and this one has 4"},
            {"--clip-norm", "1", "clip norm none, and this one has"},
+           {"--precision", "bf16", "mixed precision none, and this one has bf16"},
            {"--dtype", "f64", "dtype f32, and this one has f64"}})
     CHECK_THROWS_WITH(train_simulated(2, Arguments{"--data", images.path(), "--quiet", "--steps", "4", option, value} +
                                              (option == "--hidden" ? Arguments{} : Arguments{"--hidden", "5"}) + from),

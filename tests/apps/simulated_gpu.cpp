@@ -98,6 +98,12 @@ TEST_CASE("a model without GPU kernels runs on the CPU with a warning, and is re
       run_job(1, {"--data", small_data(), "--model", "convnet", "--steps", "1", "--global-batch", "8"});
   CHECK(convnet.exit_code == 0);
   CHECK_THAT(convnet.err, Catch::Contains("--model convnet has no GPU kernels"));
+  const Arguments mlp = short_run() + Arguments{"--precision", "bf16"};
+  const Outcome narrow = run_job(1, mlp);
+  CHECK(narrow.exit_code == 0);
+  CHECK_THAT(narrow.err, Catch::Contains("--precision bf16 has no GPU kernels: all ranks run on the CPU"));
+  check_refused(run_refused(1, mlp + Arguments{"--device", "cuda"}),
+                {"an mlp cannot be computed in bf16 with the simulated kernels: expected those of the CPU"});
   // Where there is no GPU, there is nothing to warn of.
   const Outcome alone = run_job(1, gpt, {.environment = {{"LOCKSTEP_SIMULATED_GPUS", "0"}}});
   CHECK(alone.exit_code == 0);

@@ -90,6 +90,7 @@ TEST_CASE("each option of the training changes what is learned") {
                     {"--warmup-steps", "3"},
                     {"--clip-norm", "0.1"},
                     {"--accumulate", "2"},
+                    {"--precision", "bf16"},
                     {"--optimizer", "sgd"},
                     {"--optimizer", "adamw"},
                     {"--optimizer", "adamw", "--weight-decay", "0.01"}});
@@ -231,6 +232,18 @@ TEST_CASE("1, 2 and 4 ranks train a gpt of sizes that nothing divides to the sam
                       "--embed", "35",  "--context", "13",      "--global-batch", "23", "--steps", "7"};
   check_same_on_simulated({1, 2, 4}, run);
   check_same_on_simulated({1, 4}, run + Arguments{"--dtype", "f64", "--kernels", "reference", "--accumulate", "2"});
+}
+
+TEST_CASE("1, 2, 4 and 8 ranks train every model in bf16 to the same bytes, and shards without samples") {
+  const Data data;
+  const Arguments bf16{"--precision", "bf16", "--eval-every", "2"};
+  const Arguments images{"--steps", "3", "--global-batch", "5"};
+  check_same_on_simulated(all_counts, data.convnet(bf16 + images + Arguments{"--dropout", "0.25"}));
+  check_same_on_simulated(all_counts, data.convnet(bf16 + images + Arguments{"--sync-batch-norm"}));
+  check_same_on_simulated(all_counts, data.mlp(bf16 + Arguments{"--steps", "3", "--global-batch", "19", "--accumulate",
+                                                                "2", "--clip-norm", "0.5"}));
+  check_same_on_simulated(all_counts, data.gpt(bf16 + Arguments{"--steps", "3", "--global-batch", "11"}));
+  check_same_on_simulated({1, 4}, data.gpt(bf16 + Arguments{"--steps", "2", "--kernels", "reference"}));
 }
 
 TEST_CASE("a training that may diverge goes on to a result without losses, and its model writes nothing") {

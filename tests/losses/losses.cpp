@@ -20,7 +20,8 @@ struct Curve {
   std::string name;
   Arguments options;
   std::vector<double> losses;
-  double rounding;  ///< how far single precision takes PyTorch from them, relatively
+  double rounding;       ///< how far single precision takes PyTorch from them, relatively
+  double bf16_rounding;  ///< the same for its autocast to bf16
 };
 
 std::vector<Curve> curves() {
@@ -34,7 +35,8 @@ std::vector<Curve> curves() {
     all.push_back({each.at("name").get<std::string>(),
                    {std::istream_iterator<std::string>{words}, {}},
                    each.at("losses").get<std::vector<double>>(),
-                   each.at("rounding").get<double>()});
+                   each.at("rounding").get<double>(),
+                   each.at("bf16_rounding").get<double>()});
   }
   return all;
 }
@@ -92,5 +94,12 @@ TEST_CASE("in single precision, with the kernels of a usual run, the losses are 
   for (const Curve& curve : curves()) {
     INFO(curve.name);
     check_within(4 * curve.rounding, losses_of(2, curve.options), curve.losses);
+  }
+}
+
+TEST_CASE("in bf16 the losses are about as near to them as those of PyTorch's autocast") {
+  for (const Curve& curve : curves()) {
+    INFO(curve.name);
+    check_within(4 * curve.bf16_rounding, losses_of(2, curve.options + Arguments{"--precision", "bf16"}), curve.losses);
   }
 }

@@ -38,6 +38,7 @@ ROOT = HERE.parent.parent
 CURVES = HERE / "curves.json"
 STEPS = 20
 ROUNDED_RUNS = 100
+NARROW_RUNS = 20
 
 Weights = dict[str, Tensor]
 
@@ -64,7 +65,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--clip-norm", type=float, default=math.inf)
     parser.add_argument("--shards", type=lambda text: 1 if text == "ranks" else int(text), default=8)
     for of_lockstep_alone in ["classes", "hidden", "layers", "embed", "seed", "dtype", "kernels", "threads", "eval-every",
-                              "attest-every"]:
+                              "attest-every", "precision"]:
         parser.add_argument(f"--{of_lockstep_alone}")
     options = parser.parse_args(arguments)
     text = options.model == "gpt"
@@ -324,12 +325,14 @@ def computed_together(batch: list[int], options: argparse.Namespace) -> list[lis
     return [micro_batch for shard in shards for micro_batch in shard if micro_batch]
 
 
-def mean_loss(model: nn.Module, samples: Samples, batch: list[int], options: argparse.Namespace) -> Tensor:
+def mean_loss(model: nn.Module, samples: Samples, batch: list[int], options: argparse.Namespace,
+              precision: str) -> Tensor:
     """Over all labels of the batch."""
     micro_batches = computed_together(batch, options)
-    logits = torch.cat([model(samples.inputs[each]) for each in micro_batches])
-    labels = torch.cat([samples.labels[each] for each in micro_batches])
-    return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        logits = torch.cat([model(samples.inputs[each]) for each in micro_batches])
+        labels = torch.cat([samples.labels[each] for each in micro_batches])
+        return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def clip(model: nn.Module, largest: float) -> None:
@@ -341,14 +344,14 @@ def clip(model: nn.Module, largest: float) -> None:
             gradient.mul_(largest / norm)
 
 
-def train(model: nn.Module, samples: Samples, batches: list[list[int]], steps: int,
-          options: argparse.Namespace) -> Iterator[float]:
+def train(model: nn.Module, samples: Samples, batches: list[list[int]], steps: int, options: argparse.Namespace,
+          precision: str = "full") -> Iterator[float]:
     """The loss of each batch, in a run of so many steps."""
     optimizer = make_optimizer(model, options)
     schedule = make_schedule(optimizer, steps, options)
     for batch in batches[:steps]:
         optimizer.zero_grad()
-        loss = mean_loss(model, samples, batch, options)
+        loss = mean_loss(model, samples, batch, options, precision)
         yield loss.item()
         loss.backward()
         clip(model, options.clip_norm)
@@ -360,6 +363,7 @@ def train(model: nn.Module, samples: Samples, batches: list[list[int]], steps: i
 class Curve:
     losses: list[float]
     rounding: float  # how far single precision takes PyTorch from them: the largest relative difference
+    bf16_rounding: float  # the same for PyTorch's autocast to bf16
 
 
 def relative_difference(loss: float, exact: float) -> float:
@@ -380,13 +384,18 @@ def pytorch_curve(build: pathlib.Path, arguments: list[str]) -> Curve:
     samples = load_samples(options)
     steps = options.steps or options.epochs * math.ceil(len(samples.labels) / options.global_batch)
 
-    def losses_in(dtype: torch.dtype, weights: Weights) -> list[float]:
+    def losses_in(dtype: torch.dtype, weights: Weights, precision: str = "full") -> list[float]:
         torch.set_default_dtype(dtype)
-        return list(train(make_model(weights, options), samples, start.batches, steps, options))
+        return list(train(make_model(weights, options), samples, start.batches, steps, options, precision))
 
     losses = losses_in(torch.float64, start.weights)
-    rounded = [losses_in(torch.float32, last_bits_changed(start.weights, run)) for run in range(ROUNDED_RUNS)]
-    return Curve(losses, max(relative_difference(*pair) for run in rounded for pair in zip(run, losses)))
+
+    def largest_difference(runs: int, precision: str) -> float:
+        """Of runs in single precision that begin with other last bits."""
+        rounded = [losses_in(torch.float32, last_bits_changed(start.weights, run), precision) for run in range(runs)]
+        return max(relative_difference(*pair) for run in rounded for pair in zip(run, losses))
+
+    return Curve(losses, largest_difference(ROUNDED_RUNS, "full"), largest_difference(NARROW_RUNS, "bf16"))
 
 
 # What is asked for.
@@ -399,6 +408,8 @@ def make_curves(build: pathlib.Path) -> None:
     for entry in table["curves"]:
         curve = pytorch_curve(build, [*entry["options"].split(), "--dtype", "f64"])
         entry["rounding"] = float(f"{curve.rounding:.1e}")
+        entry["bf16_rounding"] = float(f"{curve.bf16_rounding:.1e}")
+        entry["bf16_rounding"] = float(f"{curve.bf16_rounding:.1e}")
         entry["losses"] = curve.losses
     CURVES.write_text(json.dumps(table, indent=2) + "\n")
 
@@ -417,6 +428,7 @@ def compare(build: pathlib.Path, arguments: list[str]) -> None:
     for step, (exact, loss) in enumerate(zip(curve.losses, lockstep_losses(build, arguments)), start=1):
         print(f"{step}\t{exact!r}\t{loss!r}\t{relative_difference(loss, exact):.1e}")
     print(f"PyTorch in single precision: up to {curve.rounding:.1e} from PyTorch in double precision")
+    print(f"PyTorch with autocast to bf16: up to {curve.bf16_rounding:.1e}")
 
 
 def main() -> None:

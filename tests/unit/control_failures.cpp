@@ -70,11 +70,13 @@ TEST_CASE("a failure with a code of its own ends the job with that") {
 }
 
 TEST_CASE("bad input is the user's to mend: no replica is blamed") {
-  Script script{.meetings = {Meeting{.others = {{1, failing("cluster.json: key 'worker'", ExitCode::user_input)}}}}};
-  MeetingPoint meeting = meeting_on(script);
-  CHECK(exit_code_of(peer_error(meeting)) == ExitCode::user_input);
-  CHECK(meeting.failure()->line == "lockstep: error: cluster.json: key 'worker'");
-  CHECK(meeting.failure()->code == ExitCode::user_input);
+  for (const ExitCode code : {ExitCode::user_input, ExitCode::checkpoint}) {
+    Script script{.meetings = {Meeting{.others = {{1, failing("run1/step-4: is no checkpoint", code)}}}}};
+    MeetingPoint meeting = meeting_on(script);
+    CHECK(exit_code_of(peer_error(meeting)) == (code == ExitCode::user_input ? code : ExitCode::peer_failed));
+    CHECK(meeting.failure()->line == "lockstep: error: run1/step-4: is no checkpoint");
+    CHECK(meeting.failure()->code == code);
+  }
 
   Script mine{.meetings = {Meeting{.others = {{1, elsewhere()}, {2, elsewhere()}}}}};
   MeetingPoint here = meeting_on(mine);

@@ -178,6 +178,11 @@ TEST_CASE("a place in the training is told as its user counts") {
   CHECK(describe(Where::in_run, RunKind::step, 5) == "in step 5");
   CHECK(describe(Where::after_run, RunKind::step, 5) == "after step 5");
   CHECK(describe(Where::in_run, RunKind::evaluation, 5) == "in the evaluation after step 5");
+  CHECK(describe(Where::in_run, RunKind::setup, 0) == "in the setup");
+  CHECK(describe(Where::after_run, RunKind::setup, 0) == "after the setup");
+  CHECK(describe(Where::in_run, RunKind::sample, 5) == "in the sample after step 5");
+  CHECK(describe(Where::in_run, RunKind::sample, 0) == "in the sample");
+  CHECK(describe(Where::in_run, RunKind::prediction, 0) == "in the prediction");
   Tag failed = failure_tag("no such file");
   failed.where = Where::in_run;
   failed.step = 5;

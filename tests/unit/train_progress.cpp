@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -66,6 +67,10 @@ TEST_CASE("an evaluation counts at its own speed as soon as that is known, and w
 TEST_CASE("a line has what its width has room for, the less important left out") {
   const StepReport report = after(42, 7);
   CHECK(step_line(report, 61, 200) == "step 42/100  epoch 1/2  loss 1.2500  123 samples/s  1:01 left");
+  StepReport first = report;
+  first.step = 1;
+  first.loss = -std::numeric_limits<double>::quiet_NaN();
+  CHECK(step_line(first, 61, 200) == "step 1/100  epoch 1/2  loss nan  123 samples/s");
   CHECK(step_line(report, 61, 60) == "step 42/100  epoch 1/2  loss 1.2500  1:01 left");
   CHECK(step_line(report, 61, 35) == "step 42/100  loss 1.2500  1:01 left");
   CHECK(step_line(report, 61, 34) == "step 42/100  loss 1.2500");

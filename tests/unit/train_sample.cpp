@@ -20,9 +20,11 @@ class WritingTask final : public TrainingTask {
 
   std::string write_sample() override {
     seen_ = phases_.read(0).phase;
+    place_ = describe(phases_.read(0).position.where, phases_.read(0).position.kind, phases_.read(0).position.step);
     return "a text";
   }
   Phase seen() const { return seen_; }
+  const std::string& place() const { return place_; }
 
   TrainingSamples samples() const override { throw InvalidArgument{"no samples"}; }
   std::uint64_t data_digest() const override { return 0; }
@@ -33,6 +35,7 @@ class WritingTask final : public TrainingTask {
  private:
   const PhaseTable& phases_;
   Phase seen_ = Phase::absent;
+  std::string place_;
 };
 
 }  // namespace
@@ -43,8 +46,10 @@ TEST_CASE("the chief is not late, however long it writes") {
   Strategy strategy{*group};
   group->meeting().set_phases(&table.rows);
   WritingTask task{table.rows};
-  CHECK(write_sample(strategy, task, 1.0) == "a text");
+  strategy.run([](ReplicaContext&) {});
+  CHECK(write_sample(strategy, task, 12, 1.0) == "a text");
   CHECK(task.seen() == Phase::alone);
+  CHECK(task.place() == "in the sample after step 12");
   CHECK(table.rows.read(0).phase == Phase::computing);
   group->meeting().set_phases(nullptr);
 }

@@ -22,6 +22,11 @@ enum class ExitCode : int {
   stopped = 75,  ///< as schedulers know it (EX_TEMPFAIL): start the job again to go on
 };
 
+/// Whether a failure is about what the user gave, options or files, so that no rank is to blame for it.
+constexpr bool is_about_input(ExitCode code) {
+  return code == ExitCode::user_input || code == ExitCode::checkpoint;
+}
+
 /// Base class of every exception that the library throws on purpose.
 class Error : public std::runtime_error {
  public:

@@ -56,12 +56,11 @@ struct DeviceBinding {
 };
 
 /// The device of this rank: a GPU that it sees, another one for each rank of the node; the CPU if it is requested, or
-/// if `automatic` finds no GPU. Each rank in turn takes the first GPU that is free. If it finds none, a rank before it
-/// moves to another GPU, so a GPU for each is found if there is a way. Chosen GPUs are taken as they are chosen.
-/// ConfigError on every rank of the node if GPUs
-/// are requested and a rank sees none, if a rank does not see the GPU chosen for it, or if there are too few or one is
-/// chosen twice (unless they may be shared): two ranks on one GPU fail late and badly in NCCL. InvalidArgument for an
-/// impossible place.
+/// if `automatic` finds no GPU. Each rank in turn takes the first GPU that is free. If none is left, an earlier rank
+/// is reassigned, so every rank gets its own GPU whenever that is possible. Chosen GPUs are taken as they are chosen.
+/// ConfigError on every rank of the node if GPUs are requested and a rank sees none, if a rank does not see the GPU
+/// chosen for it, or if there are too few or one is chosen twice (unless they may be shared): two ranks on one GPU fail
+/// late and badly in NCCL. InvalidArgument for an impossible place.
 DeviceBinding bind_device(const NodePlace& place);
 
 /// Whether two ranks of the node are bound to the same GPU. Throws as bind_device does.

@@ -39,6 +39,9 @@ inline constexpr std::size_t tag_kinds = static_cast<std::size_t>(TagKind::open_
 enum class RunKind : std::uint8_t {
   step,
   evaluation,  ///< of the model as it is after a step
+  setup,       ///< before the first step: reads data, makes the model
+  sample,      ///< a text that the model writes, after a step or, if that is 0, whenever that was
+  prediction,  ///< without training
 };
 
 /// Where in the training a rank is, as its user counts.

@@ -60,7 +60,7 @@ LabelledData load_labelled_data(const std::filesystem::path& path, const Labelle
 /// which a column of labels is passed over. Every label in its batches is 0. ConfigError as above.
 LabelledData load_unlabelled_data(const std::filesystem::path& file, const LabelledOptions& options);
 
-/// Whether a folder holds data of which load_labelled_data knows that they are images or arrays, by names and sizes.
+/// Whether a folder contains images or arrays that load_labelled_data recognises by file names and sizes.
 /// Never throws.
 bool is_folder_of_images(const std::filesystem::path& folder);
 

@@ -118,8 +118,8 @@ struct SizedOps {
   std::unique_ptr<CrossDeviceOps> ops;
 };
 
-/// Reduces each tensor by the first of `smaller`, whose sizes rise, that it is not too large for, and everything else
-/// by `rest`.
+/// Reduces each tensor by the first entry of `smaller`, sorted by size, whose limit it does not exceed, and everything
+/// else by `rest`.
 std::unique_ptr<CrossDeviceOps> make_ops_by_size(std::vector<SizedOps> smaller, std::unique_ptr<CrossDeviceOps> rest);
 
 /// Reduces host tensors by `host` and tensors on the process's GPU by `device`.

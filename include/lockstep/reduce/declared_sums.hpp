@@ -33,8 +33,9 @@ struct GradientBucket {
 /// of them therefore knows what the others will wait for, and contributes to it.
 class DeclaredSums {
  public:
-  /// For tensors in memory of the stream's device. All arguments must outlive this object. `buckets` follow one another
-  /// in numbers of pieces, of which the last has them all. If `covered` is null, nobody is late for a sum.
+  /// For tensors in memory of the stream's device. All arguments must outlive this object. `pieces` rises
+  /// from bucket to bucket; that of the last one is the number of gradients. If `covered` is null, the watchdog does
+  /// not see these waits.
   DeclaredSums(CrossDeviceOps& reductions, const SumList& list, Stream& stream,
                std::span<const GradientBucket> buckets = {}, MeetingPoint::Covered* covered = nullptr);
 

@@ -67,8 +67,8 @@ struct SizedReduction {
 struct ReductionOptions {
   ReductionKind kind = ReductionKind::automatic;
   Packing packing = {};
-  /// What holds for small tensors in the place of `kind` and `packing`, by rising sizes: each tensor is reduced by the
-  /// first of these that it is not too large for. The gradients that an optimizer sends as one message count as one
+  /// Overrides `kind` and `packing` for small tensors. Sorted by size: each tensor is reduced by the first entry whose
+  /// limit it does not exceed. The gradients that an optimizer sends as one message count as one
   /// tensor. IndexedSlices, of which ranks may have different numbers of rows, and broadcasts are not chosen by size.
   std::vector<SizedReduction> smaller = {};
   /// For to_one_rank only. If empty, the sum in the fixed order.

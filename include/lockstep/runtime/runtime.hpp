@@ -55,7 +55,7 @@ struct RuntimeOptions {
 /// from `argc` and `argv`.
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
-/// rank that dies, stops or stays away is found by the other ranks, also from other nodes (watchdog.hpp).
+/// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
 class Runtime {
  public:
   Runtime(int& argc, char**& argv, RuntimeOptions options = {});

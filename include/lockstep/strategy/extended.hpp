@@ -164,8 +164,7 @@ class StrategyExtended {
   /// COLL, blocking, one agreement for all. Reduces each value to wherever its variable lives. The results have the
   /// order of `pairs` and the type of its values. With std::variant<Tensor, IndexedSlices>, some values may be dense
   /// and others slices, but each must be the same kind on every rank, else MismatchError. The values of a list in
-  /// braces,
-  /// `{{gradient, w}, …}`, are tensors.
+  /// braces, `{{gradient, w}, …}`, are tensors.
   template <ReduciblePairs Pairs = std::initializer_list<std::pair<PerReplica<Tensor>, Variable>>>
   auto batch_reduce_to(ReduceOp op, const Pairs& pairs, Here here = Here::current()) {
     using Value = std::remove_cvref_t<decltype(std::ranges::begin(pairs)->first.local())>;

@@ -109,7 +109,7 @@ class ModuleOptimizer {
 /// their samples; others, such as counters, those of the first rank that has samples.
 ///
 /// **Failures.** Each `backward` is agreed first. If a rank throws before it, in `forward`, or inside it, in autograd
-/// or in a hook, the exception goes on there, and the others throw PeerError from `backward`. No rank has changed a
+/// or in a hook, the exception is rethrown there, and the others throw PeerError from `backward`. No rank has changed a
 /// parameter, and the gradients are undefined. `zero_grad` forgets what a rank accumulated before it failed.
 ///
 /// For modules on the host. Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
@@ -127,10 +127,11 @@ class ReplicatedModule {
   ~ReplicatedModule();
 
   /// COLL, blocking, one agreement, in replica context. The backward pass of this rank's `loss_sum`, a scalar, which is
-  /// the sum of the losses of its `samples` samples. Buckets of gradients are reduced as soon as they are complete, in
-  /// an order that does not depend on autograd's. A rank without samples passes 0; its loss is not looked at and may be
-  /// undefined (`{}`). Includes what was accumulated. Returns the loss over all ranks, which costs no further message.
-  /// If no rank has samples, there is no gradient.
+  /// the sum of the losses of its `samples` samples. Buckets of gradients are ready as autograd completes them, and
+  /// reduced in an order that does not depend on autograd's; on the host that is done once all of them are there. A
+  /// rank without samples passes 0; its loss is not looked at and may be undefined (`{}`). Includes what was
+  /// accumulated. Returns the loss over all ranks, which costs no further message. If no rank has samples, there is no
+  /// gradient.
   ///
   /// InvalidArgument, before the agreement, for a negative number of samples and for a loss that is no real scalar.
   /// MismatchError if the ranks differ in the parameters that are not frozen.

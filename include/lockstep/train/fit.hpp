@@ -29,14 +29,13 @@ struct FitOptions {
   std::uint64_t seed = 1;  ///< seeds the order of the samples
   int shards = 8;          ///< a multiple of the number of ranks
   int accumulate = 1;      ///< micro-batches per shard
-  /// Threads of each rank that compute whole shards, each as many, with kernels that use one thread themselves. They
-  /// change no bits. As many work as the largest power of two that the rank's shards allow, if those are one; one, if
-  /// the model has no workers (nn::Model::make_worker), for training with micro-batches, on a GPU, and in sim::run.
-  /// Replica 0 logs one warning if others are idle.
+  /// Threads of each rank that compute whole shards, an equal number each, with kernels that use one thread themselves.
+  /// They change no bits. If the rank's shards are a power of two, the largest power of two up to this number works;
+  /// otherwise one thread does. So does one for a model without workers (nn::Model::make_worker), for training with
+  /// micro-batches, on a GPU, and in sim::run. Replica 0 logs one warning if others are idle.
   int threads = 1;
   /// How many steps ahead a thread of each rank loads batches. It changes no bits. If 0, each step loads its own.
-  /// Otherwise TrainingSamples::train is filled from on that thread, while evaluations fill from `test` on the
-  /// program's.
+  /// Otherwise that thread reads TrainingSamples::train, while the program's own reads `test`.
   int prefetch = 0;
   /// Steps between evaluations. If empty, evaluates after each epoch. The last step always evaluates.
   std::optional<std::int64_t> evaluate_every;
@@ -94,9 +93,9 @@ struct FitResult {
 /// too, except times. If none is left, it only evaluates, and tells `observer` nothing.
 ///
 /// If a rank asks for an early end (Strategy::request_stop), all ranks stop after the step under way and the evaluation
-/// that is due after it, and `observer` is told (Observer::on_stop). A training that goes on from the state that it was
-/// told last misses nothing. If the ranks know of the wish before the first step, none is made. After the last step
-/// there is nothing to stop.
+/// that is due after it, and `observer` is told (Observer::on_stop). Resuming from the state that was reported
+/// last repeats no step and skips none. If the ranks know of the wish before the first step, none is made. After the
+/// last step there is nothing to stop.
 ///
 /// Messages name the place of this call, and its runs by the step or the evaluation that they are. Runs after it are
 /// called what they were before it.

@@ -11,6 +11,7 @@
 #include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/batch_norm.hpp>
+#include <lockstep/nn/precision.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/fit.hpp>
@@ -85,7 +86,8 @@ struct TrainingOptions {
   /// With one shard for each rank because there is one rank, they share its products (ops::Threads).
   int threads = 1;
   ops::KernelChoice kernels = ops::KernelChoice::automatic;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  ///< of the variables
+  nn::Precision precision = nn::Precision::full;
   std::optional<std::int64_t> evaluate_every, evaluation_samples;
   std::optional<std::int64_t> attest_every = 100;
   OnDivergence on_divergence = OnDivergence::stop;

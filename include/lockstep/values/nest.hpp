@@ -19,8 +19,8 @@
 
 namespace lockstep {
 
-/// Numbers that a tensor can hold: float, double, 32-bit and 64-bit signed integers, and 8-bit unsigned ones. Others
-/// travel as one of these, such as a std::size_t or a bool as std::int64_t.
+/// Numbers that a tensor can hold: float, double, 32-bit and 64-bit signed integers, and 8-bit unsigned ones. Convert
+/// others to one of these, such as a std::size_t or a bool to std::int64_t.
 template <class T>
 concept ReducibleNumber = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint8_t> ||
     (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8) && !std::same_as<T, wchar_t>);
