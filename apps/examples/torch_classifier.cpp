@@ -38,10 +38,6 @@ struct Images {
   torch::Tensor pixels, labels;
 };
 
-torch::Tensor loss_sum(const torch::Tensor& logits, const torch::Tensor& labels) {
-  return torch::nll_loss(logits.log_softmax(1), labels, {}, torch::Reduction::Sum);
-}
-
 void run(Runtime& runtime, const char* directory) {
   constexpr std::int64_t classes = 10, batch_size = 100, epochs = 2;
   torch::set_num_threads(1);
@@ -62,8 +58,9 @@ void run(Runtime& runtime, const char* directory) {
       runtime.strategy().run([&](ReplicaContext& context) {
         const auto samples = torch::tensor(std::vector<std::int64_t>(rows->begin(), rows->end()), torch::kLong);
         adamw.zero_grad();
-        const auto logits = net->forward(train.pixels.index({samples}));
-        loss = net.backward(context, loss_sum(logits, train.labels.index({samples})), samples.size(0));
+        const auto scores = net->forward(train.pixels.index({samples})).log_softmax(1);
+        const auto loss_sum = torch::nll_loss(scores, train.labels.index({samples}), {}, torch::Reduction::Sum);
+        loss = net.backward(context, loss_sum, samples.size(0));
         adamw.step();
       });
   net->eval();

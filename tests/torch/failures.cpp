@@ -80,6 +80,15 @@ TEST_CASE("an error of torch's in forward is one line on the other ranks, withou
   if (!odd_one()) CHECK_THAT(words, !Catch::Contains("Exception raised"));
 }
 
+TEST_CASE("modules that differ are told apart before any is replicated") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  const std::vector<std::string> names =
+      odd_one() ? std::vector<std::string>{"a", "c"} : std::vector<std::string>{"a", "b"};
+  const std::string told = message_of<MismatchError>([&] { (void)torch::DataParallel{strategy, Parts{names}}; });
+  CHECK_THAT(told, Catch::Contains("'b'") && Catch::Contains("'c'"));
+}
+
 TEST_CASE("what would make the replicas differ is refused in one sentence") {
   Strategy strategy = runtime().make_strategy();
   auto net = torch::DataParallel{strategy, Plane{}};
