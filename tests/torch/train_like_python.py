@@ -3,9 +3,7 @@
 where COMMAND starts torch-exchange. Weights of Python's are loaded there, and its weights here, by state_dict. The
 losses and the weights in the end must be equal to 1e-12, in f64. Exits with 77, a skipped test, without PyTorch."""
 
-import json
 import pathlib
-import struct
 import subprocess
 import sys
 import tempfile
@@ -17,9 +15,10 @@ except ImportError as error:
     print(f"skipped: {sys.executable} has no PyTorch: {error}")
     sys.exit(77)
 
+from exchanged_files import bytes_of, read_safetensors, write_safetensors
+
 BATCH, STEPS = 6, 20
 TOLERANCE = 1e-12
-TYPES = {"F64": torch.float64, "I64": torch.int64}
 
 
 class Net(nn.Module):
@@ -33,36 +32,6 @@ class Net(nn.Module):
     def forward(self, x):
         features = torch.relu(self.norm(self.conv(x))).flatten(1)
         return self.out(self.layer_norm(nn.functional.gelu(self.hidden(features))))
-
-
-def bytes_of(tensor):
-    return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).tolist())
-
-
-def write_safetensors(path, tensors):
-    header, data = {}, b""
-    names = {kind: name for name, kind in TYPES.items()}
-    for name, tensor in tensors.items():
-        content = bytes_of(tensor)
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape),
-                        "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def read_safetensors(path):
-    content = path.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header, data = json.loads(content[8:8 + length]), content[8 + length:]
-    header.pop("__metadata__", None)
-    tensors = {}
-    for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        values = torch.frombuffer(bytearray(data[begin:end]), dtype=TYPES[entry["dtype"]])
-        tensors[name] = values.reshape(entry["shape"])
-    return tensors
 
 
 def train(net, images, labels):
