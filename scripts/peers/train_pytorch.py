@@ -6,16 +6,20 @@ threads       one process with as many threads as OMP_NUM_THREADS says, tuned li
 threads-compiled
               the same with torch.compile
 ddp           DistributedDataParallel over gloo, as it comes
-ddp-tuned     gradients live in the buckets, a static graph, a fused optimizer, channels_last
+ddp-tuned     gradients live in the buckets, of the size that is fastest here, a static graph, a fused optimizer,
+              channels_last
 ddp-compiled  the same with torch.compile
 """
+import copy
 import os
+import time
 
 import torch
 
 from measure import arguments, measure, rank_and_size, report
 from pytorch_models import count, loss_of, make_batches, make_model, make_optimizer
 
+BUCKETS_MB = (1, 5, 25)  # the last is the default
 MODES = ("flat", "flat-tuned", "threads", "threads-compiled", "ddp", "ddp-tuned", "ddp-compiled")
 
 
@@ -74,10 +78,27 @@ def threads_step(name, model, mode):
     return step
 
 
-def ddp_step(name, model, mode):
+def best_bucket_mb(name, model, data):
+    """The size with which a few steps are fastest on all ranks together."""
+    times = []
+    for megabytes in BUCKETS_MB:
+        step = ddp_step(name, copy.deepcopy(model), "ddp-tuned", megabytes)
+        for number in range(2):
+            step(*data[number])
+        begin = time.perf_counter()
+        for number in range(2, 8):
+            step(*data[number])
+        times.append(time.perf_counter() - begin)
+    total = torch.tensor(times)
+    torch.distributed.all_reduce(total)
+    return BUCKETS_MB[int(total.argmin())]
+
+
+def ddp_step(name, model, mode, bucket_mb=BUCKETS_MB[-1]):
     tuned = mode != "ddp"
     replica = torch.nn.parallel.DistributedDataParallel(
-        model, **({"gradient_as_bucket_view": True, "static_graph": True} if tuned else {}))
+        model, bucket_cap_mb=bucket_mb,
+        **({"gradient_as_bucket_view": True, "static_graph": True} if tuned else {}))
     if mode == "ddp-compiled":
         replica = torch.compile(replica)
     optimizer = make_optimizer(name, replica.parameters(), **(fused() if tuned else {}))
@@ -106,8 +127,10 @@ def main():
         data = make_batches(name, rank, size, channels_last)
         if flat:
             step = flat_step(name, model, size, mode == "flat-tuned")
+        elif threads:
+            step = threads_step(name, model, mode)
         else:
-            step = (ddp_step if ddp else threads_step)(name, model, mode)
+            step = ddp_step(name, model, mode, *([best_bucket_mb(name, model, data)] if mode != "ddp" else []))
         measured = measure(name, lambda number: step(*data[number]))
         report(rank, "PyTorch", torch.__version__, mode, name, count(model), measured)
     if ddp:
