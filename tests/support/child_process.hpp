@@ -54,6 +54,14 @@ class ChildProcess {
   pid_t id() const { return id_; }
   void signal(int number) const { ::kill(id_, number); }
 
+  /// Stops it, and waits until that has happened: a signal may take effect later.
+  void stop() const {
+    signal(SIGSTOP);
+    siginfo_t info;
+    while (::waitid(P_PID, static_cast<id_t>(id_), &info, WSTOPPED | WNOWAIT) < 0 && errno == EINTR) {
+    }
+  }
+
   /// Waits for its end. Its exit status, or minus the number of the signal that ended it.
   int wait() {
     int status = 0;

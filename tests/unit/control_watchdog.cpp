@@ -387,7 +387,7 @@ TEST_CASE("a survivor that gets SIGTERM says first who is gone") {
     return ::pause();
   }};
   REQUIRE(eventually([&] { return table.rows.read(2).heartbeat > 0; }));
-  survivor.signal(SIGSTOP);
+  survivor.stop();
   dying.signal(SIGKILL);
   dying.wait_for_end();
   survivor.signal(SIGTERM);
