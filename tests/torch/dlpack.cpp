@@ -5,8 +5,6 @@
 
 #include <vector>
 
-#include <ATen/DLConvertor.h>
-
 #include <lockstep/lockstep.hpp>
 #include <lockstep/tensor/dlpack.hpp>
 
