@@ -82,20 +82,20 @@ TEST_CASE("shards refuse what cannot keep their bits, and a failure in one reach
   auto net = torch::DataParallel{strategy, Parts{{"a"}}};
   const auto step = [&](int thrower) {
     strategy.run([&](ReplicaContext& context) {
-      net.backward_shards(context, 12, [&](int shard) -> torch::ShardLoss {
+      net.backward_shards(context, 24, [&](int shard) -> torch::ShardLoss {
         if (shard == thrower) throw std::runtime_error{"bang"};
         return {net->forward("a", shard), 1};
       });
     });
   };
   if (odd_one()) {
-    CHECK(message_of<std::runtime_error>([&] { step(11); }) == "bang");
+    CHECK(message_of<std::runtime_error>([&] { step(23); }) == "bang");
   } else {
-    CHECK_THAT(message_of<PeerError>([&] { step(11); }), Catch::Contains("bang"));
+    CHECK_THAT(message_of<PeerError>([&] { step(23); }), Catch::Contains("bang"));
   }
   net.zero_grad();
   step(-1);
-  CHECK(values_of(net->gradient("a")) == Values{5.5, 5.5});
+  CHECK(values_of(net->gradient("a")) == Values{11.5, 11.5});
   net.zero_grad();
   net.accumulate(net->forward("a", 1), 1);
   CHECK_THAT(message_of<InvalidArgument>([&] { step(-1); }), Catch::StartsWith("shards after a pass"));
