@@ -54,7 +54,7 @@ std::int64_t global_batch_of(const StepOptions& options) {
   return 1;
 }
 
-/// What a run differs from another in.
+/// How one of the compared runs differs from the others.
 struct Variant {
   int shards;
   nn::Precision precision;

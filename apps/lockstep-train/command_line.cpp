@@ -15,43 +15,6 @@
 namespace lockstep {
 namespace {
 
-/// A value that exceeds a float would become infinite in an f32 model.
-double require_float(const std::string& option, const std::string& text, double value) {
-  if (value > std::numeric_limits<float>::max())
-    throw ConfigError{fmt::format("{} {}: expected a number below 3.4e38", option, text)};
-  return value;
-}
-
-double parse_positive(const std::string& option, const std::string& text) {
-  return require_float(
-      option, text,
-      parse_number<double>(option, text, std::numeric_limits<double>::min(), "a positive number, such as 0.1"));
-}
-
-double parse_not_negative(const std::string& option, const std::string& text) {
-  return require_float(option, text, parse_number<double>(option, text, 0, "a number from 0, such as 0.1"));
-}
-
-double parse_fraction(const std::string& option, const std::string& text) {
-  constexpr const char* expected = "a number from 0 to below 1";
-  const auto value = parse_number<double>(option, text, 0, expected);
-  if (!(value < 1)) throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
-  return value;
-}
-
-std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text) {
-  std::vector<std::int64_t> sizes;
-  for (std::size_t first = 0; first <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', first), text.size());
-    sizes.push_back(parse_number<std::int64_t>(fmt::format("{} {}:", option, text), text.substr(first, comma - first),
-                                               1, "sizes from 1, separated by commas, such as 512,512"));
-    if (sizes.back() > 1 << 20)
-      throw ConfigError{fmt::format("{} {}: expected at most {} a layer", option, text, 1 << 20)};
-    first = comma + 1;
-  }
-  return sizes;
-}
-
 /// The usual recipe for CIFAR shifts by up to 4 pixels.
 Augmentation parse_augmentation(const std::string& option, const std::string& text) {
   if (text == "flip") return {.flip = true};

@@ -46,7 +46,7 @@ class OptionParser {
   /// Adds an option without a value.
   void flag(const std::string& name, const std::string& help, std::function<void()> take);
 
-  /// What other programs call the option `name`, without dashes, for those who try that.
+  /// Names, without dashes, that other programs give to the option `name`: who tries one of them is told `name`.
   void known_elsewhere(const std::string& name, const std::vector<std::string>& as);
 
   /// Returns the help or the version if asked for. ConfigError in one line that says what is wrong.

@@ -2,6 +2,7 @@
 // expected.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <initializer_list>
@@ -9,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -39,6 +41,47 @@ inline std::int64_t parse_count(const std::string& option, const std::string& te
   const auto value = parse_number<std::int64_t>(option, text, smallest, expected.c_str());
   if (value > largest) throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
   return value;
+}
+
+/// A value that exceeds a float would become infinite in an f32 model.
+inline double require_float(const std::string& option, const std::string& text, double value) {
+  if (value > std::numeric_limits<float>::max())
+    throw ConfigError{fmt::format("{} {}: expected a number below 3.4e38", option, text)};
+  return value;
+}
+
+/// A positive number.
+inline double parse_positive(const std::string& option, const std::string& text) {
+  return require_float(
+      option, text,
+      parse_number<double>(option, text, std::numeric_limits<double>::min(), "a positive number, such as 0.1"));
+}
+
+/// A number from 0.
+inline double parse_not_negative(const std::string& option, const std::string& text) {
+  return require_float(option, text, parse_number<double>(option, text, 0, "a number from 0, such as 0.1"));
+}
+
+/// A number from 0 to below 1.
+inline double parse_fraction(const std::string& option, const std::string& text) {
+  constexpr const char* expected = "a number from 0 to below 1";
+  const auto value = parse_number<double>(option, text, 0, expected);
+  if (!(value < 1)) throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
+  return value;
+}
+
+/// Sizes of layers, such as 512,512.
+inline std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  for (std::size_t first = 0; first <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', first), text.size());
+    sizes.push_back(parse_number<std::int64_t>(fmt::format("{} {}:", option, text), text.substr(first, comma - first),
+                                               1, "sizes from 1, separated by commas, such as 512,512"));
+    if (sizes.back() > 1 << 20)
+      throw ConfigError{fmt::format("{} {}: expected at most {} a layer", option, text, 1 << 20)};
+    first = comma + 1;
+  }
+  return sizes;
 }
 
 /// A number of bytes from 1 to `largest`, such as 65536, 64K, 1M or 1G. The units are powers of 1024.

@@ -23,8 +23,8 @@ template <class Loop>
   loop();
 }
 
-/// The same for integers of 16 bits, for AVX-512 if there is that: it packs them in one instruction, in a fifth of the
-/// time.
+/// Calls `loop()`, compiled for AVX-512 if there is that. For conversions to 16 bits and back: it packs them in one
+/// instruction, in a fifth of the time.
 template <class Loop>
 void wide_packing_loop(const Loop& loop) {
   static const bool has_avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");

@@ -212,7 +212,8 @@ void Mlp::reserve(std::int64_t rows) {
   }
   larger.outputs.push_back(Tensor::zeros(activation_type(), {rows, options_.classes}, stream_));
   larger.d_hidden = Tensor::zeros(activation_type(), {rows, widest}, stream_);
-  if (options_.precision == Precision::bf16) larger.inputs = Tensor::zeros(DType::bf16, {rows, options_.inputs});
+  if (options_.precision == Precision::bf16)
+    larger.inputs = Tensor::zeros(activation_type(), {rows, options_.inputs}, stream_);
   workspace_ = std::move(larger);
 }
 

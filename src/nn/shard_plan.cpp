@@ -37,12 +37,12 @@ std::span<const LayerPlan> LayerPlans::of(ops::RowBlocks shards) {
 std::vector<LayerPlan> LayerPlans::made_for(ops::RowBlocks shards) const {
   std::vector<LayerPlan> plans;
   for (const ops::DenseForm& layer : layers_) {
-    LayerPlan plan;
     if (layer.dtype == DType::bf16 && shards.blocks > 1) {
       // Sums in another order mostly round to the same bf16, so a trial would not find out.
       plans.push_back({.forward_at_once = false, .input_gradients_at_once = false, .weight_gradients_at_once = false});
       continue;
     }
+    LayerPlan plan;
     ops::DenseTrial trial{*kernels_, layer, shards, stream_};
     plan.forward_at_once = trial.forward_rows_keep_their_bits();
     if (!plans.empty()) plan.input_gradients_at_once = trial.input_gradient_rows_keep_their_bits();

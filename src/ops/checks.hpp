@@ -26,14 +26,18 @@ void require_activations(DeviceKind device, std::string_view operation, const Te
 /// Both of one such type.
 void require_one_type(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
 
+/// The same, and of one shape.
+void require_same_shape(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
+
 /// The type of what is not bf16 beside activations of `dtype`: f32 beside bf16, otherwise the same.
 DType sum_type(DType dtype);
 
 /// `sums` is of the sum_type of `activations`, both on `device`.
 void require_sums(DeviceKind device, std::string_view operation, const TensorView& activations, const TensorView& sums);
 
-/// The same, and of one shape.
-void require_same_shape(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
+/// `results` are of the type of `activations` or of their sum_type, both on `device`.
+void require_results(DeviceKind device, std::string_view operation, const TensorView& activations,
+                     const TensorView& results);
 
 void require_apart(std::string_view operation, const TensorView& a, const TensorView& b);
 
@@ -52,10 +56,6 @@ MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose trans
 
 /// At least one, and each fits c.
 void check_sum_of_products(DeviceKind device, std::span<const Factors> factors, const TensorView& c);
-
-/// `results` are of the type of `activations` or of their sum_type, both on `device`.
-void require_results(DeviceKind device, std::string_view operation, const TensorView& activations,
-                     const TensorView& results);
 
 /// x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n, outputs].
 MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorView& weight, const TensorView& bias,

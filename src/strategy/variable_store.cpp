@@ -36,8 +36,7 @@ TensorView detail::WorkingCopy::of(const TensorView& values) {
   if (fresh_) return copy_.view();
   if (values.dtype() != DType::f32 || values.device() != DeviceKind::cpu)
     throw InvalidArgument{
-        fmt::format("values {} in the memory of a {} device have no copy of bf16; expected f32 on the "
-                    "host",
+        fmt::format("{} in the memory of a {} device cannot be read as bf16; expected f32 on the host",
                     describe(values), name_of(values.device()))};
   if (copy_.count() != values.count()) copy_ = Tensor::uninitialised(DType::bf16, values.shape());
   convert(values, copy_.view());

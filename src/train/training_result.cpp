@@ -13,7 +13,7 @@ std::uint64_t weights_digest(const VariableList& variables) {
   static_assert(std::endian::native == std::endian::little, "the digest is of little-endian bytes");
   Digest digest;
   for (const Variable& variable : variables) {
-    const Tensor weights = Tensor::on_host(variable.local());
+    const Tensor weights = Tensor::on_host(variable.for_reading(variable.dtype()));
     digest.update({weights.view().data(), weights.view().bytes()});
   }
   return digest.value();

@@ -24,7 +24,7 @@ struct TrainingSetup {
 /// Fills in the defaults.
 TrainingOptions with_defaults(TrainingOptions options);
 
-/// COLL. A run before the first step, which messages call so.
+/// COLL. Runs `work` on every rank before the first step; messages call this "the setup".
 void run_setup(Strategy& strategy, const std::function<void()>& work, Here here = Here::current());
 
 /// LOCAL, in a run: what it throws on one rank alone then fails on all. Fills in the options that the data decide.

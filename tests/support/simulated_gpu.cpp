@@ -17,14 +17,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
-#include <set>
 #include <span>
 #include <sstream>
 #include <string>
@@ -33,7 +29,6 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
-#include <lockstep/comm/communicator.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/ops/kernels.hpp>
 
@@ -45,7 +40,7 @@
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
+using test::for_host;
 
 /// Guards the queues and the memory of the process, which several threads may use. Held while work is done, too.
 std::recursive_mutex& gpu() {
@@ -251,13 +246,6 @@ SimulatedStream& simulated(Stream& stream) {
   return dynamic_cast<SimulatedStream&>(stream);
 }
 
-/// The same memory as the host's, for the kernels of the host. Refuses what a GPU could not reach.
-TensorView for_host(const TensorView& view) {
-  if (view.device() != DeviceKind::cuda)
-    throw InvalidArgument{describe(view) + " is in the memory of the host, not of a cuda device"};
-  return {view.data(), view.shape(), view.dtype()};
-}
-
 class SimulatedKernels final : public ops::Kernels {
  public:
   explicit SimulatedKernels(Stream& stream) : stream_{simulated(stream)} {}
@@ -357,92 +345,15 @@ class SimulatedKernels final : public ops::Kernels {
   std::shared_ptr<const Kernels> host_ = ops::make_kernels(ops::KernelChoice::reference);
 };
 
-/// Whether allow_shared_gpu was called in this process.
-bool may_share = false;
 int bound_index = 0;
 
-/// COLL. Which GPU each rank has, as a digest of its UUID.
-std::vector<std::uint64_t> gather_gpus(Communicator& host, const Device& device) {
-  const auto ranks = static_cast<std::size_t>(host.size());
-  const auto index = static_cast<std::size_t>(std::stoi(device.name().substr(std::string{"cuda:"}.size())));
-  std::vector<std::uint64_t> gpus(ranks);
-  gpus[static_cast<std::size_t>(host.rank())] = std::hash<std::string>{}(cuda_device_uuids().at(index));
-  std::vector<std::int64_t> bounds(ranks + 1);
-  std::iota(bounds.begin(), bounds.end(), 0);
-  host.all_gather({reinterpret_cast<std::byte*>(gpus.data()), {host.size()}, DType::i64}, bounds).wait();
-  return gpus;
-}
-
-bool has_duplicates(const std::vector<std::uint64_t>& values) {
-  return std::set<std::uint64_t>{values.begin(), values.end()}.size() < values.size();
-}
-
-/// The host's collectives, after the work that they wait for.
-class SimulatedNccl final : public Communicator {
- public:
-  SimulatedNccl(Communicator& host, Stream& compute) : host_{host}, compute_{compute} {}
-
-  int rank() const override { return host_.rank(); }
-  int size() const override { return host_.size(); }
-  std::string_view backend() const override { return "simulated nccl"; }
-  Stream& stream() override { return compute_; }
-  Buffer allocate(std::size_t bytes) override { return compute_.allocate(bytes); }
-
-  Work broadcast(const TensorView& tensor, int root) override {
-    compute_.synchronize();
-    return host_.broadcast(for_host(tensor), root);
-  }
-  Work all_to_all(const TensorView& mine, SliceBounds bounds, const TensorView& received) override {
-    compute_.synchronize();
-    return host_.all_to_all(for_host(mine), bounds, for_host(received));
-  }
-  Work all_gather(const TensorView& whole, SliceBounds bounds) override {
-    compute_.synchronize();
-    return host_.all_gather(for_host(whole), bounds);
-  }
-  Work gather(const TensorView& whole, SliceBounds bounds, int root) override {
-    compute_.synchronize();
-    return host_.gather(for_host(whole), bounds, root);
-  }
-  Work all_reduce(const TensorView& tensor) override {
-    return sum(tensor, [&](const TensorView& numbers) { return host_.all_reduce(numbers); });
-  }
-  Work reduce(const TensorView& tensor, int root) override {
-    return sum(tensor, [&](const TensorView& numbers) { return host_.reduce(numbers, root); });
-  }
-  void abort() noexcept override {}
-
- private:
-  /// NCCL adds up 16-bit floats, which the host's backends do not.
-  template <class Collective>
-  Work sum(const TensorView& tensor, Collective&& collective) {
-    compute_.synchronize();
-    switch (tensor.dtype()) {
-      case DType::f16: return sum_wide(for_host(tensor).elements<Half>(), collective);
-      case DType::bf16: return sum_wide(for_host(tensor).elements<BFloat16>(), collective);
-      case DType::f32:
-      case DType::f64:
-      case DType::i32:
-      case DType::i64:
-      case DType::u8: break;
-    }
-    return collective(for_host(tensor));
-  }
-  template <class T, class Collective>
-  Work sum_wide(std::span<T> numbers, Collective&& collective) {
-    const Tensor wide =
-        Tensor::from(std::vector<float>{numbers.begin(), numbers.end()}, {static_cast<std::int64_t>(numbers.size())});
-    collective(wide.view()).wait();
-    const auto sums = wide.view().elements<float>();
-    std::transform(sums.begin(), sums.end(), numbers.begin(), [](float x) { return T{x}; });
-    return Work::done();
-  }
-
-  Communicator& host_;
-  Stream& compute_;
-};
-
 }  // namespace
+
+TensorView test::for_host(const TensorView& view) {
+  if (view.device() != DeviceKind::cuda)
+    throw InvalidArgument{describe(view) + " is in the memory of the host, not of a cuda device"};
+  return {view.data(), view.shape(), view.dtype()};
+}
 
 test::Capture::Capture(Stream& stream) : stream_{stream} {
   simulated(stream_).begin_capture();
@@ -492,20 +403,6 @@ void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
 
 std::unique_ptr<ops::Kernels> ops::make_cuda_kernels(Stream& stream) {
   return std::make_unique<SimulatedKernels>(stream);
-}
-
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute, NcclOptions) {
-  if (host.size() == 1) throw CommError{"NCCL was started for a rank that is alone"};
-  if (!may_share && has_duplicates(gather_gpus(host, device)))
-    throw CommError{"Duplicate GPU detected: ranks share one that were not told to in time"};
-  return std::make_unique<SimulatedNccl>(host, compute);
-}
-
-void allow_shared_gpu() {
-  // A thread that reads the environment meanwhile would read what setenv writes.
-  const auto threads = std::distance(fs::directory_iterator{"/proc/self/task"}, fs::directory_iterator{});
-  if (threads != 1) throw CommError{"the environment is set where " + std::to_string(threads) + " threads run"};
-  may_share = true;
 }
 
 namespace detail::cuda {

@@ -1,9 +1,13 @@
-// What a test may do to a simulated GPU that no program does to a real one by lockstep.
+// What a test may do to a simulated GPU that no program does to a real one by lockstep, and what its parts share.
 #pragma once
 
 #include <lockstep/device/device.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::test {
+
+/// The same memory as the host's, for the kernels of the host. Refuses what a GPU could not reach.
+TensorView for_host(const TensorView& view);
 
 /// While it lives, `stream` of a simulated GPU is being captured, as far as that can be asked; its work is still done.
 class Capture {

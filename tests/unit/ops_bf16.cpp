@@ -285,6 +285,7 @@ TEST_CASE("attention in bf16 is that of f32, but for the rounding of probabiliti
       double largest = 0, error = 0;
       for (std::size_t element = 0; element < found.size(); ++element) {
         largest = std::max(largest, std::abs(wanted[element]));
+        REQUIRE(std::isfinite(found[element]));
         error = std::max(error, std::abs(found[element] - wanted[element]));
       }
       CHECK(error < largest * 0x1p-6);  // three roundings of 2^-9 each, of terms that cancel in part

@@ -40,7 +40,7 @@ enum class RunKind : std::uint8_t {
   step,
   evaluation,  ///< of the model as it is after a step
   setup,       ///< before the first step: reads data, makes the model
-  sample,      ///< a text that the model writes, after a step or, if that is 0, whenever that was
+  sample,      ///< a text that the model writes; its step is the one before, or 0 if that is not known
   prediction,  ///< without training
 };
 

@@ -63,6 +63,7 @@ class CudaKernels final : public Kernels {
   std::string fingerprint() const override { return fingerprint_; }
 
   bool takes_bf16() const override { return false; }
+  /// Refuses all operands, since bf16 is on the host alone.
   void convert(const TensorView& x, const TensorView& y) const override { check_convert(here, x, y); }
 
   void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,

@@ -26,7 +26,7 @@ loops::ChannelScale<T> scale_of(const ChannelSizes& sizes, const Normalisation& 
 template <class T, class Body>
 void for_images(const PoolSizes& sizes, Body&& body) {
   PoolSizes some = sizes;
-  if (std::is_same_v<T, BFloat16>) some.images = std::min<std::int64_t>(1, sizes.images);
+  if (std::is_same_v<T, BFloat16>) some.images = 1;
   for (std::int64_t image = 0; image < sizes.images; image += some.images)
     body(some, image * some.elements(), image * some.pooled_elements());
 }

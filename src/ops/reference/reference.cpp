@@ -22,6 +22,10 @@ void check_labels(const TensorView& logits, const TensorView& labels, std::int64
   if (bad != label.end()) throw label_outside(*bad, bad - label.begin(), logits);
 }
 
+void add_elements(std::int64_t count, float* sum, const float* a, const float* b) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
 }  // namespace
 
 std::string_view ReferenceKernels::name() const {
@@ -76,12 +80,12 @@ void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) 
   check_rows(DeviceKind::cpu, "add_bias", rows, bias);
   const std::int64_t columns = bias.count();
   if (rows.dtype() == DType::bf16) {
-    const auto add_to = [&](std::int64_t n, float* y, const float* x, const float* own) {
-      for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] + own[i];
-    };
+    Computed<BFloat16> of_row, of_sum;
     BFloat16* row = data<BFloat16>(rows);
-    for (std::int64_t i = 0; i < rows.shape()[0]; ++i, row += columns)
-      map_elements(columns, row, add_to, row, data<float>(bias));
+    for (std::int64_t i = 0; i < rows.shape()[0]; ++i, row += columns) {
+      add_elements(columns, of_sum.write(row, columns), of_row.read(row, columns), data<float>(bias));
+      of_sum.store();
+    }
     return;
   }
   with_type(rows.dtype(), [&]<class T>() {
@@ -169,10 +173,7 @@ BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, cons
 void ReferenceKernels::add(const TensorView& sum, const TensorView& x) const {
   check_apart(DeviceKind::cpu, "add", sum, x);
   if (sum.dtype() == DType::bf16) {
-    const auto body = [](std::int64_t n, float* to, const float* a, const float* b) {
-      for (std::int64_t i = 0; i < n; ++i) to[i] = a[i] + b[i];
-    };
-    return map_elements(sum.count(), data<BFloat16>(sum), body, data<BFloat16>(sum), data<BFloat16>(x));
+    return map_elements(sum.count(), data<BFloat16>(sum), add_elements, data<BFloat16>(sum), data<BFloat16>(x));
   }
   with_type(sum.dtype(), [&]<class T>() { loops::add(data<T>(sum), data<T>(x), sum.count()); });
 }
