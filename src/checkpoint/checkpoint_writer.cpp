@@ -17,6 +17,7 @@ bool fits(const Tensor& memory, const TensorView& value) {
 }  // namespace
 
 void Snapshot::take(std::vector<TensorFile> files, Stream& stream) {
+  synchronize_device(stream.kind());  // other libraries may write variables on streams of their own
   std::size_t next = 0;
   for (TensorFile& file : files)
     for (NamedTensor& tensor : file.tensors) {

@@ -99,6 +99,7 @@ std::vector<NamedTensor> StrategyValues::optimizer_state() const {
 }
 
 void StrategyValues::set(std::span<const NamedTensor> homes, std::span<const Tensor> values) {
+  synchronize_device(strategy_.stream().kind());  // other libraries may read variables on streams of their own
   for (std::size_t i = 0; i < values.size(); ++i) {
     const TensorView& home = homes[i].value;
     copy(values[i].view(), home, home.device() == DeviceKind::cpu ? host_stream() : strategy_.stream());

@@ -6,8 +6,9 @@
 
 namespace lockstep::detail {
 
-/// read_device and memory_bytes for GPU memory. DeviceError if the build has no GPU backend.
+/// read_device, synchronize_device and memory_bytes for a GPU. DeviceError if the build has no GPU backend.
 void read_cuda_device(void* to, const void* from, std::size_t bytes);
+void synchronize_cuda_device();
 std::uint64_t cuda_memory_bytes();
 
 /// The index of the GPU that this process has bound. DeviceError if it has bound none.

@@ -24,6 +24,10 @@ void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes)
   }
 }
 
+void synchronize_device(DeviceKind kind) {
+  if (kind == DeviceKind::cuda) detail::synchronize_cuda_device();
+}
+
 std::uint64_t memory_bytes(DeviceKind kind) {
   if (kind == DeviceKind::cuda) return detail::cuda_memory_bytes();
   return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));

@@ -18,6 +18,10 @@ std::unique_ptr<Device> make_cuda_device(int) {
   throw DeviceError{"this build has no GPU backend"};
 }
 
+void detail::synchronize_cuda_device() {
+  throw DeviceError{"this build has no GPU backend"};
+}
+
 void detail::read_cuda_device(void*, const void*, std::size_t) {
   throw DeviceError{"this build has no GPU backend"};
 }

@@ -201,11 +201,14 @@ void Strategy::rebroadcast(Here here) {
   std::string text = "rebroadcast";
   for (const OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
   agree(TagKind::seal, here, text);
+  // Other libraries may write and read the variables on streams of their own.
+  synchronize_device(stream().kind());
   std::vector<TensorView> values = core_->store.mirrored_values();
   const std::vector<TensorView> state = core_->store.optimizer_values();
   values.insert(values.end(), state.begin(), state.end());
   if (!values.empty()) core_->reductions->broadcast(values, 0);
   for (const auto& [holder, held] : core_->store.held_values()) core_->reductions->broadcast(held, holder);
+  stream().synchronize();
 }
 
 void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {

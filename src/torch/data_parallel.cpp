@@ -32,7 +32,9 @@ void ModuleOptimizer::step(ReplicaContext& context, Here here) {
     for (const std::size_t i : impl_->present) variables.push_back(module.parameters[i].variable);
     impl_->gradients = gradients_in_store(module.store, variables, here);
   }
+  module.device->stream_follows();
   impl_->rules->apply_reduced_gradients(context, impl_->gradients, here);
+  module.device->torch_follows();
 }
 
 void ModuleOptimizer::zero_grad() {
@@ -92,6 +94,7 @@ double ReplicatedModule::clip_norm(double largest) {
     homes.push_back(impl_->store.gradient(impl_->parameters[i].variable));
   }
   if (!impl_->kernels) impl_->kernels = ops::make_kernels(ops::KernelChoice::automatic, {}, impl_->store.stream());
+  impl_->device->stream_follows();
   const double norm = std::sqrt(impl_->kernels->sum_of_squares(homes));
   const at::NoGradGuard plain;
   if (norm > largest && std::isfinite(norm))
@@ -113,6 +116,10 @@ ModuleOptimizer ReplicatedModule::optimizer(const AdamWOptions& options) {
 
 ModuleOptimizer ReplicatedModule::optimizer(const SgdOptions& options) {
   return make_optimizer<Sgd>(options);
+}
+
+at::Device ReplicatedModule::device() const {
+  return impl_->device->device();
 }
 
 std::vector<at::Tensor> ReplicatedModule::parameters() const {

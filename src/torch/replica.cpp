@@ -30,14 +30,15 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-/// A module's flags are of a type of their own, and travel as bytes.
+/// On the host. A module's flags are of a type of their own, and travel as bytes.
 at::Tensor in_variable_type(const at::Tensor& value) {
-  const at::Tensor plain = value.detach().contiguous();
+  const at::Tensor plain = value.detach().to(at::kCPU).contiguous();
   return plain.scalar_type() == at::kBool ? plain.view(at::kByte) : plain;
 }
 
 bool has_nonzero(const at::Tensor& gradient) {
   if (gradient.is_sparse() || !gradient.is_contiguous()) return true;
+  if (!gradient.device().is_cpu()) return gradient.count_nonzero().item<std::int64_t>() > 0;
   const auto bytes = bytes_of(gradient);
   return !bytes.empty() &&
          (bytes[0] != std::byte{} || std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) != 0);
@@ -53,15 +54,14 @@ std::vector<std::pair<std::string, at::Tensor>> named(const ::torch::OrderedDict
   return result;
 }
 
-void require_usable(Strategy& strategy, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+/// For a module on the host, or where it is to be already.
+void require_usable(at::Device device, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
                     const std::vector<std::pair<std::string, at::Tensor>>& buffers) {
-  if (strategy.stream().kind() != DeviceKind::cpu)
-    throw InvalidArgument{
-        fmt::format("DataParallel on a strategy whose device is {}: expected cpu", name_of(strategy.stream().kind()))};
-  const auto require_plain = [](const std::string& what, const at::Tensor& value) {
-    if (!value.device().is_cpu() || value.is_sparse())
-      throw InvalidArgument{fmt::format("{} is {}on {}: expected a dense tensor on the CPU", what,
-                                        value.is_sparse() ? "sparse, " : "", value.device().str())};
+  const auto require_plain = [&](const std::string& what, const at::Tensor& value) {
+    if (!(value.device().is_cpu() || value.device() == device) || value.is_sparse())
+      throw InvalidArgument{fmt::format("{} is {}on {}: expected a dense tensor on {}", what,
+                                        value.is_sparse() ? "sparse, " : "", value.device().str(),
+                                        device.is_cpu() ? "the CPU" : "the CPU or " + device.str())};
   };
   for (const auto& [name, value] : parameters) {
     const std::string what = fmt::format("parameter '{}'", name);
@@ -95,11 +95,15 @@ MirroredVariable create(Strategy& strategy, const DataParallelOptions& options, 
       [&] { return Tensor::copy_of(view_of(in_variable_type(value))); }, here);
 }
 
-/// Moves `tensor` to the memory of `variable`.
-void move_to(const MirroredVariable& variable, at::Tensor& tensor) {
-  at::Tensor there = tensor_of(variable.local(), variable);
+/// Moves `tensor` to `there`, which has the same elements.
+void move_to(at::Tensor there, at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kBool) there = there.view(at::kBool);
   tensor.set_data(there);
+}
+
+/// One dimension of bytes.
+at::Tensor as_bytes(const at::Tensor& tensor) {
+  return tensor.flatten().view(at::kByte);
 }
 
 void require_at(const MirroredVariable& variable, const at::Tensor& tensor, std::string_view kind) {
@@ -137,11 +141,6 @@ at::ScalarType type_of(DType dtype) {
   return std::ranges::find(types, dtype, &decltype(types)::value_type::second)->first;
 }
 
-at::Tensor tensor_of(const TensorView& view, const Variable& variable) {
-  return at::from_blob(
-      view.data(), view.shape(), [variable](void*) {}, at::TensorOptions{}.dtype(type_of(view.dtype())));
-}
-
 void divide(at::Tensor& gradient, double divisor) {
   const at::NoGradGuard plain;
   int exponent = 0;
@@ -150,22 +149,19 @@ void divide(at::Tensor& gradient, double divisor) {
   std::frexp(divisor, &exponent) == 0.5 ? gradient.mul_(1 / divisor) : gradient.div_(divisor);
 }
 
-TensorView view_of(const at::Tensor& tensor) {
+TensorView view_of(const at::Tensor& tensor, DeviceKind kind) {
   return {static_cast<std::byte*>(tensor.data_ptr()), Shape{tensor.sizes().begin(), tensor.sizes().end()},
-          *libtorch::dtype_of(tensor.scalar_type())};
-}
-
-// A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
-bool ModuleBuffer::has_changed() const {
-  return !std::ranges::equal(bytes_of(tensor), known);
+          *libtorch::dtype_of(tensor.scalar_type()), kind};
 }
 
 void ModuleBuffer::note() {
-  known.assign(bytes_of(tensor).begin(), bytes_of(tensor).end());
+  const at::NoGradGuard plain;
+  known.defined() ? known.copy_(tensor) : known = tensor.clone();
 }
 
 void ModuleBuffer::restore() const {
-  std::ranges::copy(known, bytes_of(tensor).begin());
+  const at::NoGradGuard plain;
+  at::Tensor{tensor}.copy_(known);
 }
 
 ReplicatedModule::Impl::Impl(Strategy& strategy, ::torch::nn::Module& module, const DataParallelOptions& options,
@@ -174,7 +170,8 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ::torch::nn::Module& module, co
   const auto named_parameters = named(module.named_parameters());
   const auto named_buffers = named(module.named_buffers());
   try {
-    require_usable(strategy, named_parameters, named_buffers);
+    device = make_torch_device(store.stream());
+    require_usable(device->device(), named_parameters, named_buffers);
   } catch (...) {
     strategy.group().meeting().fail(std::current_exception());
   }
@@ -185,17 +182,53 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ::torch::nn::Module& module, co
   strategy.agree(TagKind::create, here,
                  fmt::format("DataParallel of {} parameters and {} buffers", parameters.size(), buffers.size()));
   strategy.seal(here);
+  device->torch_follows();
   for (Parameter& each : parameters) {
-    move_to(each.variable, each.tensor);
-    each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
     each.tensor.mutable_grad().reset();
+    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
+    each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
   }
   for (ModuleBuffer& each : buffers) {
-    move_to(each.variable, each.tensor);
+    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
     each.note();
     (each.is_real() ? reals : integers) += each.tensor.numel();
   }
   has.resize(parameters.size());
+}
+
+at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Variable& variable) const {
+  const at::Device where = device->device();
+  return at::for_blob(view.data(), view.shape())
+      .deleter([variable](void*) {})
+      .options(at::TensorOptions{}.dtype(type_of(view.dtype())).device(where))
+      .target_device(where)
+      .make_tensor();
+}
+
+// A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
+std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
+  std::vector<char> changed;
+  std::vector<at::Tensor> flags;
+  for (const ModuleBuffer& each : buffers) {
+    const at::Tensor now = as_bytes(each.tensor), known = as_bytes(each.known);
+    if (device->device().is_cpu()) {
+      changed.push_back(now.equal(known) ? 0 : 1);
+    } else {
+      flags.push_back(now.ne(known).any());
+    }
+  }
+  if (!flags.empty()) {  // a GPU is waited for once
+    const at::Tensor all = at::stack(flags).to(at::kCPU);
+    changed.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
+  }
+  return changed;
+}
+
+at::Tensor ReplicatedModule::Impl::elements_of_buffers(at::ScalarType type) const {
+  std::vector<at::Tensor> parts;
+  for (const ModuleBuffer& each : buffers)
+    if (each.is_real() == (type == at::kDouble)) parts.push_back(each.tensor.flatten().to(type));
+  return at::cat(parts);
 }
 
 void ReplicatedModule::Impl::require_in_place() const {

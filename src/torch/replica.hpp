@@ -20,6 +20,7 @@
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "optim/gradient_pieces.hpp"
+#include "torch/torch_device.hpp"
 
 namespace lockstep::libtorch {
 
@@ -36,10 +37,9 @@ struct Parameter {
 struct ModuleBuffer {
   at::Tensor tensor;
   MirroredVariable variable;
-  std::vector<std::byte> known = {};  ///< what all ranks had after the last step
+  at::Tensor known = {};  ///< what all ranks had after the last step
 
   bool is_real() const { return is_floating_point(variable.dtype()); }
-  bool has_changed() const;
   void note();
   void restore() const;
 };
@@ -53,6 +53,12 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   /// Takes note of what is frozen.
   void update_trained();
+
+  /// By buffer: whether its bytes are not what was noted.
+  std::vector<char> changed_buffers() const;
+
+  /// The elements of the floating-point buffers as kDouble, of the others as kLong. There must be some.
+  at::Tensor elements_of_buffers(at::ScalarType type) const;
 
   /// Before the first pass of a step. Gradients of earlier steps are put aside.
   void begin();
@@ -82,7 +88,11 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// Gradients are there.
   std::vector<std::size_t> present() const;
 
+  /// A tensor for `view` of the store's memory, which is `variable`'s; keeps it alive.
+  at::Tensor tensor_of(const TensorView& view, const Variable& variable) const;
+
   VariableStore& store;
+  std::unique_ptr<TorchDevice> device;
   std::vector<Parameter> parameters;
   std::vector<ModuleBuffer> buffers;
   std::int64_t reals = 0, integers = 0;  ///< elements of the buffers
@@ -113,13 +123,10 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 std::optional<DType> dtype_of(at::ScalarType type);
 at::ScalarType type_of(DType dtype);
 
-/// A tensor for `view`, which is `variable`'s; keeps its memory alive.
-at::Tensor tensor_of(const TensorView& view, const Variable& variable);
-
 /// In place.
 void divide(at::Tensor& gradient, double divisor);
 
-/// The elements of a contiguous tensor.
-TensorView view_of(const at::Tensor& tensor);
+/// The elements of a contiguous tensor in memory of that kind.
+TensorView view_of(const at::Tensor& tensor, DeviceKind kind = DeviceKind::cpu);
 
 }  // namespace lockstep::libtorch

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -30,6 +31,7 @@ double value_of(const at::Tensor& loss_sum, std::int64_t samples) {
 
 Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& here)
     : module_{module},
+      stream_{module.store.stream()},
       context_{context},
       here_{here},
       rank_{context.replica_id_in_sync_group(here)},
@@ -49,32 +51,32 @@ MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
   // One rank knows the number of samples before the sum, and need not move the gradients.
   if (samples_.size() == 1 && !module_.accumulated)
     divided_by_ = static_cast<double>(std::max<std::int64_t>(samples, 1));
-  const SumList on_the_way = sync_sums_of(loss_sum);
-  return run("backward", on_the_way, [&](DeclaredSums& sums) {
+  SyncSums on_the_way{loss_sum};
+  return run("backward", on_the_way.list(), [&](DeclaredSums& sums) {
     const ReplicatedModule::Impl::Accumulated before = module_.accumulated.value_or(decltype(before){});
     std::vector<std::size_t> piece_of(module_.parameters.size());
     for (std::size_t i = 0; i < module_.trained.size(); ++i) piece_of[module_.trained[i]] = module_.pieces.piece_of(i);
     std::vector<char> sent(module_.parameters.size());
-    OpenSums open{sums};
+    on_the_way.open(sums, *module_.device, stream_);
     module_.run_autograd(loss_sum, samples, [&](std::size_t parameter) {
       if (!divided_by_) module_.bring_home(parameter);
       module_.has[parameter] = sent[parameter] = 1;
+      module_.device->stream_follows();
       (void)sums.ready(piece_of[parameter]);
     });
     // Autograd has let go of them by now.
     for (const std::size_t parameter : module_.trained)
       if (divided_by_ && sent[parameter]) module_.divide(parameter, *divided_by_);
     // Without samples, or if nothing before a layer has a gradient, autograd does not come there.
-    for (std::size_t i = open.made(); i < on_the_way.counts.size(); ++i)
-      sums.all_reduce(Tensor::zeros(on_the_way.dtype, {on_the_way.counts[i]}).view());
+    on_the_way.make_the_rest();
     samples_[static_cast<std::size_t>(rank_)] = before.samples + samples;
     loss_ = before.loss + value_of(loss_sum, samples);
     for (const std::size_t parameter : module_.trained) {
       if (sent[parameter]) continue;
-      if (!module_.has[parameter]) fill_zero(module_.store.gradient(module_.parameters[parameter].variable));
+      if (!module_.has[parameter]) fill_zero(module_.store.gradient(module_.parameters[parameter].variable), stream_);
       (void)sums.ready(piece_of[parameter]);
     }
-    for (std::size_t i = 0; i < changed_.size(); ++i) changed_[i] = module_.buffers[i].has_changed() ? 1 : 0;
+    std::ranges::copy(module_.changed_buffers(), changed_.begin());
     note_integers();
   });
 }
@@ -98,7 +100,7 @@ MeanLoss Step::of_shards(int shards, const std::function<ShardLoss(int)>& comput
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
 void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& compute, DeclaredSums& sums) {
   std::vector<FixedOrderAccumulator> gradients;
-  for (const FlatRange& range : module_.pieces.ranges()) gradients.emplace_back(range.gradients);
+  for (const FlatRange& range : module_.pieces.ranges()) gradients.emplace_back(range.gradients, stream_);
   FixedOrderAccumulator reals{DType::f64, 1 + module_.reals};
   for (ModuleBuffer& buffer : module_.buffers) buffer.note();
 
@@ -106,15 +108,17 @@ void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& comput
     std::vector<TensorView> places;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       places.push_back(gradients[i].next());
-      fill_zero(places.back());
+      fill_zero(places.back(), stream_);
     }
+    module_.device->torch_follows();
     const auto place_of = [&](const Variable& variable) {
       const TensorView home = module_.store.gradient(variable);
       for (std::size_t i = 0;; ++i) {
         const TensorView& range = module_.pieces.ranges()[i].gradients;
         if (range.data() <= home.data() && home.data() < range.data() + range.bytes())
-          return tensor_of(TensorView{places[i].data() + (home.data() - range.data()), home.shape(), home.dtype()},
-                           variable);
+          return module_.tensor_of(
+              TensorView{places[i].data() + (home.data() - range.data()), home.shape(), home.dtype(), home.device()},
+              variable);
       }
     };
     const ShardLoss loss = compute(static_cast<int>(shard));
@@ -127,6 +131,7 @@ void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& comput
       gradient.reset();
       module_.has[parameter] = 1;
     });
+    module_.device->stream_follows();
     for (FixedOrderAccumulator& each : gradients) each.push();
 
     const auto own_reals = reals.next().elements<double>();
@@ -135,8 +140,9 @@ void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& comput
     reals.push();
     if (loss.samples > 0 && samples_[static_cast<std::size_t>(rank_)] == 0) note_integers();
     samples_[static_cast<std::size_t>(rank_)] += loss.samples;
+    const std::vector<char> changed = module_.changed_buffers();
     for (std::size_t i = 0; i < changed_.size(); ++i) {
-      if (!module_.buffers[i].has_changed()) continue;
+      if (!changed[i]) continue;
       changed_[i] = 1;
       module_.buffers[i].restore();
     }
@@ -176,18 +182,21 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
 
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
                   CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
-  Stream& stream = module_.store.stream();
   const std::vector<GradientBucket> buckets = module_.pieces.buckets(reductions.packing());
-  DeclaredSums sums{reductions, on_the_way, stream, buckets, &covered};
+  DeclaredSums sums{reductions, on_the_way, stream_, buckets, &covered};
+  module_.device->stream_follows();
   try {
     compute(sums);
     covered.require_no_agreement();
   } catch (...) {
     failure_ = std::current_exception();
     failures_ = 1;
+    module_.device->stream_follows();  // a part of the gradients may be on its way
     sums.make_the_rest();
   }
   sums.finish();
+  // The host's plane and a GPU's never move tensors at the same time.
+  stream_.synchronize();
   std::ranges::copy(module_.has, has_.begin());
   covered.wait_in([&] { all_reduce_totals(reductions); });
   if (failures_ > 0) return;
@@ -212,20 +221,15 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
 }
 
 void Step::weigh_buffers(std::int64_t samples, double* to) const {
-  for (const ModuleBuffer& buffer : module_.buffers) {
-    if (!buffer.is_real()) continue;
-    const at::Tensor weighed = buffer.tensor.to(at::kDouble).mul(static_cast<double>(samples));
-    to = std::ranges::copy(view_of(weighed).elements<double>(), to).out;
-  }
+  if (module_.reals == 0) return;
+  const at::Tensor weighed = module_.elements_of_buffers(at::kDouble).mul(static_cast<double>(samples)).to(at::kCPU);
+  std::ranges::copy(view_of(weighed).elements<double>(), to);
 }
 
 void Step::note_integers() {
-  auto to = integers_.begin();
-  for (const ModuleBuffer& buffer : module_.buffers) {
-    if (buffer.is_real()) continue;
-    const at::Tensor values = buffer.tensor.to(at::kLong);
-    to = std::ranges::copy(view_of(values).elements<std::int64_t>(), to).out;
-  }
+  if (module_.integers == 0) return;
+  const at::Tensor values = module_.elements_of_buffers(at::kLong).to(at::kCPU);
+  std::ranges::copy(view_of(values).elements<std::int64_t>(), integers_.begin());
 }
 
 /// All ranks know which buffers have changed on any of them, and how many samples each has.
@@ -246,21 +250,24 @@ void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& cove
   covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, views); });
 
   const at::NoGradGuard plain;
-  auto integer = integers_.data();
-  auto real = buffers_->data();
+  const at::Device device = module_.device->device();
+  const at::Tensor reals = at::from_blob(buffers_->data(), {module_.reals}, at::kDouble).div(total).to(device);
+  const at::Tensor integers = at::from_blob(integers_.data(), {module_.integers}, at::kLong).to(device);
+  std::int64_t real = 0, integer = 0;
   for (std::size_t i = 0; i < changed_.size(); ++i) {
     ModuleBuffer& buffer = module_.buffers[i];
     const auto count = buffer.tensor.numel();
-    const at::Tensor value = buffer.is_real() ? at::from_blob(real, buffer.tensor.sizes(), at::kDouble).div(total)
-                                              : at::from_blob(integer, buffer.tensor.sizes(), at::kLong);
-    (buffer.is_real() ? static_cast<void>(real += count) : static_cast<void>(integer += count));
-    if (changed_[i] > 0) buffer.tensor.copy_(value);
+    std::int64_t& first = buffer.is_real() ? real : integer;
+    const at::Tensor value =
+        (buffer.is_real() ? reals : integers).narrow(0, std::exchange(first, first + count), count);
+    if (changed_[i] > 0) buffer.tensor.copy_(value.view(buffer.tensor.sizes()));
     buffer.note();
   }
 }
 
 void Step::finish_gradients() {
   const at::NoGradGuard plain;
+  module_.device->torch_follows();
   if (total_ > 0 && !divided_by_)
     for (at::Tensor& range : module_.flat) divide(range, static_cast<double>(total_));
   for (const std::size_t i : module_.trained) {

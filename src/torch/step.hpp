@@ -43,6 +43,7 @@ class Step {
   void note_integers();
 
   ReplicatedModule::Impl& module_;
+  Stream& stream_;
   ReplicaContext& context_;
   Here here_;
   int rank_;

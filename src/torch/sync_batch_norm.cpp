@@ -22,7 +22,6 @@ namespace {
 
 namespace autograd = ::torch::autograd;
 
-thread_local OpenSums* open_sums = nullptr;
 /// Most programs have no layer that adds up over ranks, and their graphs need not be searched.
 std::atomic<bool> has_shared = false;
 
@@ -48,8 +47,7 @@ class Normalise final : public autograd::Function<Normalise> {
     const at::Tensor normal = (x - along(mean, x)) * along(inverse, x);
     context->save_for_backward({normal, inverse});
     context->saved_data["count"] = count;
-    context->saved_data["channels"] = mean.numel();
-    context->saved_data["shared"] = shared;
+    if (shared) context->saved_data["sum"] = at::IValue::make_capsule(c10::make_intrusive<SumPoint>(2 * mean.numel()));
     return normal;
   }
 
@@ -59,19 +57,41 @@ class Normalise final : public autograd::Function<Normalise> {
     const auto others = all_but_channels(normal);
     const at::Tensor sums =
         at::cat({gradient.to(at::kDouble).sum(others), (gradient * normal).to(at::kDouble).sum(others)});
-    if (context->saved_data["shared"].toBool()) {
-      if (!open_sums)
+    if (const auto point = point_of(*context)) {
+      if (!point->open)
         throw ContextError{
             "the backward pass of a SyncBatchNorm adds up over all ranks: expected net.backward(context, "
             "loss_sum, samples) of its DataParallel"};
-      open_sums->all_reduce(sums);
+      point->open->all_reduce(sums);
     }
     const auto means = (sums / std::max(context->saved_data["count"].toDouble(), 1.0)).chunk(2);
     const at::Tensor result =
         (gradient - along(means[0], gradient) - normal * along(means[1], gradient)) * along(inverse, gradient);
     return {result, {}, {}, {}, {}};
   }
+
+  /// Null if the mean was that of one rank.
+  static c10::intrusive_ptr<SumPoint> point_of(const autograd::AutogradContext& context) {
+    const auto found = context.saved_data.find("sum");
+    if (found == context.saved_data.end()) return {};
+    return c10::static_intrusive_pointer_cast<SumPoint>(found->second.toCapsule());
+  }
 };
+
+/// COLL. Of f64, on every rank, as a tensor of its own.
+at::Tensor sum_over_ranks(ReplicaContext& replica, const at::Tensor& own) {
+  Stream& stream = replica.strategy().stream();
+  const auto device = make_torch_device(stream);
+  if (own.device() != device->device())
+    throw InvalidArgument{fmt::format("a SyncBatchNorm for a tensor on {}; expected one on {}, as the strategy is",
+                                      own.device().str(), device->device().str())};
+  at::Tensor total = own.clone();
+  device->stream_follows();
+  const Tensor sum = replica.all_reduce(ReduceOp::sum, Tensor::copy_of(view_of(total, stream.kind()), stream));
+  copy(sum.view(), view_of(total, stream.kind()), stream);
+  device->torch_follows();
+  return total;
+}
 
 /// A batch norm with the parameters and buffers of `norm`.
 template <class Norm>
@@ -98,9 +118,8 @@ std::shared_ptr<SyncBatchNormImpl> converted_norm(const ::torch::nn::Module& mod
 
 }  // namespace
 
-SumList sync_sums_of(const at::Tensor& loss_sum) {
-  SumList list{.dtype = DType::f64};
-  if (!has_shared || !loss_sum.defined() || !loss_sum.grad_fn()) return list;
+SyncSums::SyncSums(const at::Tensor& loss_sum) {
+  if (!has_shared || !loss_sum.defined() || !loss_sum.grad_fn()) return;
   std::vector<autograd::Node*> found, left{loss_sum.grad_fn().get()};
   std::unordered_set<autograd::Node*> seen{left.front()};
   while (!left.empty()) {
@@ -112,24 +131,34 @@ SumList sync_sums_of(const at::Tensor& loss_sum) {
   }
   // Autograd runs what was computed last first.
   std::ranges::sort(found, std::ranges::greater{}, [](autograd::Node* node) { return node->sequence_nr(); });
-  for (autograd::Node* const node : found) {
-    auto& saved = static_cast<autograd::CppNode<Normalise>*>(node)->ctx_;
-    if (saved.saved_data["shared"].toBool()) list.counts.push_back(saved.saved_data["channels"].toInt() * 2);
-  }
-  return list;
+  for (autograd::Node* const node : found)
+    if (auto point = Normalise::point_of(static_cast<autograd::CppNode<Normalise>*>(node)->ctx_)) {
+      list_.counts.push_back(point->count);
+      points_.push_back(std::move(point));
+    }
 }
 
-OpenSums::OpenSums(DeclaredSums& sums) : sums_{sums} {
-  open_sums = this;
+SyncSums::~SyncSums() {
+  for (const auto& point : points_) point->open = nullptr;
 }
 
-OpenSums::~OpenSums() {
-  open_sums = nullptr;
+void SyncSums::open(DeclaredSums& sums, TorchDevice& device, Stream& stream) {
+  sums_ = &sums;
+  device_ = &device;
+  stream_ = &stream;
+  for (const auto& point : points_) point->open = this;
 }
 
-void OpenSums::all_reduce(const at::Tensor& sum) {
+void SyncSums::all_reduce(const at::Tensor& sum) {
   ++made_;
-  sums_.all_reduce(view_of(sum));
+  device_->stream_follows();
+  sums_->all_reduce(view_of(sum, stream_->kind()));
+  device_->torch_follows();
+}
+
+void SyncSums::make_the_rest() {
+  for (; made_ < list_.counts.size(); ++made_)
+    sums_->all_reduce(Tensor::zeros(list_.dtype, {list_.counts[made_]}, *stream_).view());
 }
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& x) {
@@ -164,13 +193,9 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
     const at::NoGradGuard plain;
     const at::Tensor wide = x.to(at::kDouble);
     // Two passes: squares around a mean that is far from 0 would lose its digits.
-    const auto all_ranks = [&](const at::Tensor& sums) {
-      if (!shared) return sums;
-      const Tensor total = replica->all_reduce(ReduceOp::sum, Tensor::copy_of(view_of(sums)));
-      return at::from_blob(total.view().data(), sums.sizes(), at::kDouble).clone();
-    };
+    const auto all_ranks = [&](const at::Tensor& sums) { return shared ? sum_over_ranks(*replica, sums) : sums; };
     const at::Tensor own =
-        at::full({1}, static_cast<double>(x.numel() / std::max<std::int64_t>(channels, 1)), at::kDouble);
+        at::full({1}, static_cast<double>(x.numel() / std::max<std::int64_t>(channels, 1)), wide.options());
     const at::Tensor sums = all_ranks(at::cat({wide.sum(others), own}));
     count = sums[channels].item<double>();
     mean = sums.slice(0, 0, channels) / std::max(count, 1.0);

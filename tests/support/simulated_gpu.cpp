@@ -396,6 +396,10 @@ std::uint64_t detail::cuda_memory_bytes() {
   return text ? std::stoull(text) : std::uint64_t{1} << 40;
 }
 
+void detail::synchronize_cuda_device() {
+  run_everything();
+}
+
 void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
   run_everything();
   std::memcpy(to, from, bytes);

@@ -146,6 +146,9 @@ std::unique_ptr<Device> make_cuda_device(int index);
 /// host's.
 void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes);
 
+/// Blocks until all work of this process on its device of `kind` is done, on whichever stream and of whichever library.
+void synchronize_device(DeviceKind kind);
+
 /// The size of the memory of this process's device of `kind`, whether in use or not.
 std::uint64_t memory_bytes(DeviceKind kind);
 

@@ -112,12 +112,18 @@ class ModuleOptimizer {
 /// or in a hook, the exception is rethrown there, and the others throw PeerError from `backward`. No rank has changed a
 /// parameter, and the gradients are undefined. `zero_grad` forgets what a rank accumulated before it failed.
 ///
-/// For modules on the host. Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
+/// **GPUs.** A module moves to the strategy's device, `device()`; its inputs must be there. Torch computes on the
+/// calling thread's current stream, as always. The methods here start after what torch has been given, and torch goes
+/// on after them. So do `attest`, `rebroadcast`, checkpoints and files of weights; after `Variable::assign`, call
+/// `strategy.stream().synchronize()`. InvalidArgument on a GPU if the bridge was built with a LibTorch without CUDA.
+///
+/// Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
 class ReplicatedModule {
  public:
   /// COLL, agreed, blocking. Creates the variables, seals the strategy, and gives every rank the parameters and buffers
-  /// of replica 0. Convert the module first (`to(torch::kFloat64)`), and load its weights first, or by `load_weights`:
-  /// what replaces the memory of a parameter later is an InvalidArgument in the next `backward`.
+  /// of replica 0. The module may be on the CPU or on the rank's device already. Convert the module first
+  /// (`to(torch::kFloat64)`), and load its weights first, or by `load_weights`: what replaces the memory of a parameter
+  /// later is an InvalidArgument in the next `backward`.
   ///
   /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, and for a buffer of a
   /// type that variables cannot have; MismatchError for modules that differ in names, shapes or types.
@@ -168,6 +174,9 @@ class ReplicatedModule {
   /// LOCAL; call it on every rank. AdamW or Sgd for this module's parameters, with its state.
   ModuleOptimizer optimizer(const AdamWOptions& options);
   ModuleOptimizer optimizer(const SgdOptions& options);
+
+  /// Where the module is: the CPU, or the rank's GPU.
+  at::Device device() const;
 
   /// The parameters, each once even if it is tied.
   std::vector<::torch::Tensor> parameters() const;

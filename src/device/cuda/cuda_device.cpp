@@ -182,8 +182,12 @@ cudaStream_t detail::native(Stream& stream) {
   return own->native();
 }
 
-void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
+void detail::synchronize_cuda_device() {
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
+  synchronize_cuda_device();
   check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
 }
 
