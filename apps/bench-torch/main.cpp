@@ -4,7 +4,9 @@
 //   flat-tuned      the same with weights in one tensor too
 //   replicas        DataParallel, with torch's optimizer
 //   replicas-tuned  DataParallel, with lockstep's
-//   alone           one rank: the bare module and DataParallel, block by block in turns, and their ratio
+//   alone           one rank: the bare module and DataParallel, block by block in turns, and their ratio. Preload
+//                   tcmalloc: the C library's allocator returns memory and fetches it again, which costs either of the
+//                   two up to 4% more, as chance has it
 //
 // Rank 0 prints one JSON object a model, as scripts/peers/measure.py says.
 #include <algorithm>
@@ -177,7 +179,7 @@ void train(Runtime& runtime, const std::string& mode, const std::string& name) {
     contenders.push_back({replicas_step(name, model, strategy, tuned)});
     if (alone) contenders.push_back({bare_step(name, make_model(name))});
   }
-  const int turns = alone ? 4 : 1;  // a ratio near 1 needs more of them
+  const int turns = alone ? 8 : 1;  // a ratio near 1 needs more of them
   name == "mlp" ? measure(contenders, data, 3, 15 * turns) : measure(contenders, data, 1, 3 * turns);
   if (!runtime.is_chief()) return;
   const Contender& measured = contenders.front();

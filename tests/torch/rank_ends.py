@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""What comes of a rank that ends, stops, hangs or throws while LibTorch computes: rank_ends.py COMMAND..., where COMMAND
+starts torch-victim on three ranks. The job must end by itself, with one line that names the rank."""
+
+import concurrent.futures
+import subprocess
+import sys
+
+FAULTS = {
+    "kill": "is gone: its process ended",
+    "stop": "has stopped: no sign of life for 2 s",
+    "hang": "was waited for 2 s",
+    "throw": "failed: bang",
+}
+TIMEOUT_S = 30  # the longest fault is named after 2 s; a busy machine needs more to start
+
+
+def check(command, fault, place):
+    job = subprocess.Popen([*command, f"{fault}-{place}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        _, errors = job.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        return "did not end"
+    lines = [line for line in errors.splitlines() if line.startswith("lockstep:")]
+    if job.returncode == 0:
+        return "ended with 0"
+    if len(lines) != 1 or not lines[0].startswith("lockstep: replica 2 (worker:2, host ") or \
+            FAULTS[fault] not in lines[0] or "step 4, computing" not in lines[0]:
+        return "said:\n" + errors
+    return ""
+
+
+def main():
+    faults = [(fault, place) for fault in FAULTS for place in ["forward", "backward"]]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:  # they wait more than they compute
+        problems = list(pool.map(lambda each: check(sys.argv[1:], *each), faults))
+    for (fault, place), problem in zip(faults, problems):
+        print(f"{fault} in {place}: {problem or 'named'}")
+    return 1 if any(problems) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
