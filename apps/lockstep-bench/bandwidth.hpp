@@ -17,11 +17,11 @@ class Bandwidth {
   /// LOCAL. Copies.
   void copy(std::int64_t bytes);
 
-  /// LOCAL. Overwrites two arrays of numbers with their sum.
+  /// LOCAL. Overwrites two arrays of numbers with their sum, by the loop of the reductions.
   void add(std::int64_t bytes);
 
  private:
-  Tensor a_, b_;  ///< of half as many bytes each
+  Tensor memory_;  ///< two arrays
 };
 
 }  // namespace lockstep::bench

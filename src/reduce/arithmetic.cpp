@@ -65,10 +65,27 @@ void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std:
     tree_sum(pieces + first, stride, parts, divisor, std::min(block, last - first), sum + first);
 }
 
+// Processors look ahead by themselves, but not beyond a page, and what another core has written takes long to come.
+constexpr std::int64_t ahead_bytes = 6 << 10;
+
+/// Has elements [first, first + length) of `piece` fetched, to be overwritten. None beyond `count`.
+template <class T>
+void fetch(T* piece, std::int64_t first, std::int64_t length, std::int64_t count) {
+  constexpr std::int64_t line = 64 / sizeof(T);
+  for (const std::int64_t last = std::min(first + length, count); first < last; first += line)
+    __builtin_prefetch(piece + first, 1);
+}
+
 /// Two pieces need no memory besides, and this is what a node of two ranks does all day.
 template <class T>
 void add_both(T* __restrict a, T* __restrict b, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) a[i] = b[i] = sum_of(a[i], b[i]);
+  constexpr std::int64_t ahead = ahead_bytes / sizeof(T);
+  for (std::int64_t begin = 0; begin < count; begin += block) {
+    fetch(a, begin + ahead, block, count);
+    fetch(b, begin + ahead, block, count);
+    const std::int64_t end = std::min(begin + block, count);
+    for (std::int64_t i = begin; i < end; ++i) a[i] = b[i] = sum_of(a[i], b[i]);
+  }
 }
 
 template <class T>
@@ -79,6 +96,8 @@ void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, int divisor, s
       return wide_loop([&] { add_both(pieces, pieces + stride, count); });
   std::array<T, block> sum;
   for (std::int64_t begin = 0; begin < count; begin += block) {
+    for (int piece = 0; piece < parts; ++piece)
+      fetch(pieces + piece * stride, begin + ahead_bytes / static_cast<std::int64_t>(sizeof(T)), block, count);
     const std::int64_t length = std::min(block, count - begin);
     tree_sum(pieces + begin, stride, parts, divisor, length, sum.data());
     for (int piece = first; piece < last; ++piece) std::copy_n(sum.data(), length, pieces + begin + piece * stride);
