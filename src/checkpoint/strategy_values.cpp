@@ -85,8 +85,10 @@ void StrategyValues::spread_held(const Here& here) {
 std::vector<NamedTensor> StrategyValues::variables() const {
   std::vector<NamedTensor> tensors;
   auto next = combined_.begin();
+  // For reading: to restore them, `set` writes them and `spread` broadcasts them, which makes copies stale.
   for (const Variable& variable : variables_)
-    tensors.push_back({std::string{variable.name()}, is_sync_on_read(variable) ? (next++)->view() : variable.local()});
+    tensors.push_back({std::string{variable.name()},
+                       is_sync_on_read(variable) ? (next++)->view() : variable.for_reading(variable.dtype())});
   return tensors;
 }
 

@@ -52,8 +52,8 @@ std::vector<LayerPlan> LayerPlans::made_for(ops::RowBlocks shards) const {
   const std::vector<std::string> limits = limits_of(plans);
   if (!limits.empty() && shards.blocks > 1 && log::rank() <= 0)
     log::debug(
-        fmt::format("{} shards of {} rows: {} has other bits for all of them at once, so these are computed "
-                    "shard by shard: {}",
+        fmt::format("{} shards of {} rows: {} has other bits for all of them at once, or may have, so these are "
+                    "computed shard by shard: {}",
                     shards.blocks, shards.rows, kernels_->name(), fmt::join(limits, ", ")));
   return plans;
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
@@ -213,26 +214,31 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   return weight.defined() ? normal * along(weight, x) + along(bias, x) : normal;
 }
 
-::torch::nn::Sequential convert_sync_batch_norm(const ::torch::nn::Sequential& layers) {
-  ::torch::nn::Sequential converted;
-  const auto names = layers->named_children();
-  std::size_t number = 0;
-  for (const ::torch::nn::AnyModule& layer : std::as_const(*layers)) {
-    const std::string& name = names[number++].key();
-    const std::shared_ptr<::torch::nn::Module> module = layer.ptr();
-    if (const auto norm = converted_norm(*module)) {
-      converted->push_back(std::string{name}, norm);
-    } else {
-      for (const auto& part : module->named_modules(name))
-        if (converted_norm(*part.value()))
-          throw InvalidArgument{
-              fmt::format("{} is a part of {}, whose forward calls it by its type: expected a SyncBatchNorm "
-                          "there, written by hand",
-                          part.key(), module->name())};
-      converted->push_back(std::string{name}, ::torch::nn::AnyModule{layer});
+void convert_sync_batch_norm(::torch::nn::Module& module) {
+  std::vector<::torch::nn::SequentialImpl*> sequentials;
+  const auto look_at = [&](const std::string& name, ::torch::nn::Module& each) {
+    if (auto* const sequential = dynamic_cast<::torch::nn::SequentialImpl*>(&each))
+      return sequentials.push_back(sequential);
+    for (const auto& part : each.named_children())
+      if (converted_norm(*part.value()))
+        throw InvalidArgument{
+            fmt::format("{}{}{} is a part of {}, which calls it by its type: expected a SyncBatchNorm "
+                        "there, written by hand",
+                        name, name.empty() ? "" : ".", part.key(), each.name())};
+  };
+  look_at("", module);
+  for (const auto& each : module.named_modules("", false)) look_at(each.key(), *each.value());
+
+  for (::torch::nn::SequentialImpl* const sequential : sequentials) {
+    auto layer = sequential->begin();
+    for (const auto& part : sequential->named_children()) {
+      if (const auto norm = converted_norm(*part.value())) {
+        sequential->replace_module(part.key(), norm);
+        *layer = ::torch::nn::AnyModule{norm};
+      }
+      ++layer;
     }
   }
-  return converted;
 }
 
 }  // namespace lockstep::libtorch

@@ -19,8 +19,8 @@ constexpr double forward_part = 1. / 3;
 void TimeLeft::on_step(const StepReport& report) {
   const double duration = report.seconds - training_seconds_;
   training_seconds_ = report.seconds;
-  // The first step also allocates and compiles, so the second one replaces it.
-  const double counted = report.step < 2 ? 1 : 1 / static_cast<double>(report.step - 1);
+  // The second step replaces the first.
+  const double counted = ++steps_ < 2 ? 1 : 1 / static_cast<double>(steps_ - 1);
   step_seconds_ += std::max(counted, 1 - std::exp(-duration / memory_seconds)) * (duration - step_seconds_);
   samples_per_step_ = static_cast<double>(report.samples) / static_cast<double>(report.step);
   steps_left_ = report.steps - report.step;
@@ -41,7 +41,8 @@ void TimeLeft::on_evaluation(const EvaluationReport& report) {
   evaluated_ = 0;
 }
 
-double TimeLeft::seconds() const {
+std::optional<double> TimeLeft::seconds() const {
+  if (steps_ == 1 && steps_left_ > 0) return {};
   const double evaluated_seconds =
       evaluated_seconds_ > 0 ? evaluated_seconds_ : step_seconds_ / samples_per_step_ * forward_part;
   return step_seconds_ * static_cast<double>(steps_left_) + evaluated_seconds * (samples_to_evaluate_ - evaluated_);
@@ -68,6 +69,10 @@ std::string fitted(std::initializer_list<LinePiece> pieces, std::size_t width) {
 
 namespace {
 
+std::string left_text(std::optional<double> seconds) {
+  return seconds ? fmt::format("{} left", clock_text(*seconds)) : "";
+}
+
 /// A NaN has a sign, which means nothing.
 std::string loss_text(double loss) {
   return std::isnan(loss) ? "loss nan" : fmt::format("loss {:.4f}", loss);
@@ -75,22 +80,21 @@ std::string loss_text(double loss) {
 
 }  // namespace
 
-std::string step_line(const StepReport& report, double seconds_left, std::size_t width) {
+std::string step_line(const StepReport& report, std::optional<double> seconds_left, std::size_t width) {
   return fitted({{fmt::format("step {}/{}", report.step, report.steps), 0},
                  {fmt::format("epoch {}/{}", report.epoch, report.epochs), 3},
                  {loss_text(report.loss), 1},
                  {fmt::format("{:.0f} samples/s", report.samples_per_second), 4},
-                 // The first step allocates and compiles, so it says nothing of the others.
-                 {report.step > 1 ? fmt::format("{} left", clock_text(seconds_left)) : "", 2}},
+                 {left_text(seconds_left), 2}},
                 width);
 }
 
-std::string evaluating_line(const EvaluationProgress& progress, double seconds_left, std::size_t width) {
+std::string evaluating_line(const EvaluationProgress& progress, std::optional<double> seconds_left, std::size_t width) {
   return fitted({{"test", 0},
                  {progress.step > 0 ? fmt::format("step {}", progress.step) : "", 3},
                  {progress.epoch > 0 ? fmt::format("epoch {}", progress.epoch) : "", 4},
                  {fmt::format("{}%", progress.done * 100 / progress.samples), 1},
-                 {fmt::format("{} left", clock_text(seconds_left)), 2}},
+                 {left_text(seconds_left), 2}},
                 width);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include <lockstep/train/observer.hpp>
@@ -16,9 +17,11 @@ class TimeLeft {
   void on_evaluating(const EvaluationProgress& progress);
   void on_evaluation(const EvaluationReport& report);
 
-  double seconds() const;
+  /// Nothing as long as only one step is known: the first one of a run also allocates and compiles.
+  std::optional<double> seconds() const;
 
  private:
+  std::int64_t steps_ = 0;   ///< seen: a run that goes on from a checkpoint begins later than with step 1
   double step_seconds_ = 0;  ///< mean over the steps of the last ten seconds or so
   double training_seconds_ = 0;
   double samples_per_step_ = 0;
@@ -40,8 +43,8 @@ struct LinePiece {
 /// The pieces with two blanks between them, in at most `width` characters. If even one piece is too long, it is cut.
 std::string fitted(std::initializer_list<LinePiece> pieces, std::size_t width);
 
-std::string step_line(const StepReport& report, double seconds_left, std::size_t width);
-std::string evaluating_line(const EvaluationProgress& progress, double seconds_left, std::size_t width);
+std::string step_line(const StepReport& report, std::optional<double> seconds_left, std::size_t width);
+std::string evaluating_line(const EvaluationProgress& progress, std::optional<double> seconds_left, std::size_t width);
 std::string evaluation_line(const EvaluationReport& report, std::size_t width);
 
 }  // namespace lockstep

@@ -45,7 +45,9 @@ void check_equal(const torch::nn::Module& net, const torch::nn::Module& expected
 TEST_CASE("steps on the strategy's device are those of one process on the CPU", "[device]") {
   Strategy strategy = runtime().make_strategy();
   torch::nn::Sequential whole = layers();
-  auto net = torch::DataParallel{strategy, torch::convert_sync_batch_norm(layers())};
+  torch::nn::Sequential synchronous = layers();
+  torch::convert_sync_batch_norm(*synchronous);
+  auto net = torch::DataParallel{strategy, synchronous};
   CHECK(net->parameters()[0].device() == net.device());
   auto adamw = net.optimizer(AdamWOptions{.learning_rate = 0.05});
   torch::optim::AdamW expected{whole->parameters(), torch::optim::AdamWOptions{0.05}.weight_decay(0)};

@@ -21,10 +21,22 @@ torch::nn::Sequential normalised_layers() {
   return layers;
 }
 
+torch::nn::Sequential converted_layers() {
+  torch::nn::Sequential layers = normalised_layers();
+  torch::convert_sync_batch_norm(*layers);
+  return layers;
+}
+
 /// Calls a batch norm by its type.
 struct Block : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return norm(x); }
   torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d{2});
+};
+
+/// Has layers as a part.
+struct Nested : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return x + layers->forward(x); }
+  torch::nn::Sequential layers = register_module("layers", torch::nn::Sequential{torch::nn::BatchNorm1d{2}});
 };
 
 }  // namespace
@@ -34,7 +46,7 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
   // As many samples as the rank's number, so rank 0 has none if there are others.
   const auto first = [](int of) { return ranks() == 1 ? 3 * of : of * (of - 1) / 2; };
   torch::nn::Sequential whole = normalised_layers();
-  auto net = torch::DataParallel{strategy, torch::convert_sync_batch_norm(normalised_layers())};
+  auto net = torch::DataParallel{strategy, converted_layers()};
   for (int step = 0; step < 2; ++step) {
     torch::manual_seed(static_cast<std::uint64_t>(step));
     const at::Tensor x = torch::rand({first(ranks()), 1, 4, 4}, at::kDouble) + 10;
@@ -71,15 +83,30 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
   untracked->eval();
   sync->eval();
   CHECK(torch::allclose(sync(x.to(at::kFloat)), untracked(x.to(at::kFloat))));
+}
 
-  CHECK_THAT(message_of<InvalidArgument>([] { torch::convert_sync_batch_norm(torch::nn::Sequential{Block{}}); }),
-             Catch::StartsWith("0.norm is a part of "));
+TEST_CASE("batch norms are converted in layers at any depth, and named where that can't be") {
+  Nested nested;
+  const at::Tensor weight = nested.layers->named_parameters()["0.weight"];
+  torch::convert_sync_batch_norm(nested);
+  CHECK(dynamic_cast<torch::SyncBatchNorm::Impl*>(nested.named_modules("", false)["layers.0"].get()));
+  CHECK(nested.named_parameters()["layers.0.weight"].data_ptr() == weight.data_ptr());
+  // Alone, a rank without a strategy's step gets its own mean. Torch refuses one sample of one position.
+  CHECK(nested.forward(torch::ones({1, 2})).equal(torch::ones({1, 2})));
+
+  torch::nn::Sequential layers{torch::nn::BatchNorm1d{2}, Block{}};
+  CHECK_THAT(message_of<InvalidArgument>([&] { torch::convert_sync_batch_norm(*layers); }),
+             Catch::StartsWith("1.norm is a part of "));
+  CHECK(dynamic_cast<torch::nn::BatchNorm1dImpl*>(layers->named_children()["0"].get()));
+  Block block;
+  CHECK_THAT(message_of<InvalidArgument>([&] { torch::convert_sync_batch_norm(block); }),
+             Catch::StartsWith("norm is a part of "));
 }
 
 TEST_CASE("SyncBatchNorm refuses passes of one rank, and one that fails does not keep the others waiting") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, torch::convert_sync_batch_norm(normalised_layers())};
+  auto net = torch::DataParallel{strategy, converted_layers()};
   const at::Tensor x = torch::rand({2, 1, 4, 4}, at::kDouble) * (1 + rank());
   strategy.run([&](ReplicaContext& context) {
     const at::Tensor loss = net->forward(x).sum();

@@ -38,14 +38,23 @@ StepReport after(std::int64_t step, double seconds) {
 TEST_CASE("the time left is that of the recent steps, not of the first, and of the evaluations") {
   TimeLeft left;
   left.on_step(after(1, 50));  // a first step takes longer
+  CHECK_FALSE(left.seconds());
   left.on_step(after(2, 50.5));
   // 98 steps of half a second, and an evaluation whose samples take a third of their time in a step.
-  CHECK(left.seconds() == Approx(98 * 0.5 + 1000 * 0.5 / batch / 3));
+  CHECK(left.seconds().value() == Approx(98 * 0.5 + 1000 * 0.5 / batch / 3));
   // From step 11 on, steps take 3 s: twenty of them are much more than what is remembered.
   double seconds = 50.5;
   for (std::int64_t step = 3; step <= 10; ++step) left.on_step(after(step, seconds += 0.5));
   for (std::int64_t step = 11; step <= 30; ++step) left.on_step(after(step, seconds += 3));
-  CHECK(left.seconds() == Approx(70 * 3 + 1000 * 3. / batch / 3).epsilon(0.01));
+  CHECK(left.seconds().value() == Approx(70 * 3 + 1000 * 3. / batch / 3).epsilon(0.01));
+}
+
+TEST_CASE("a run that goes on from a checkpoint estimates from the steps that it has made itself") {
+  TimeLeft left;
+  left.on_step(after(71, 50));
+  CHECK_FALSE(left.seconds());
+  left.on_step(after(72, 50.5));
+  CHECK(left.seconds().value() == Approx(28 * 0.5 + 1000 * 0.5 / batch / 3));
 }
 
 TEST_CASE("an evaluation counts at its own speed as soon as that is known, and what is done of it no more") {
@@ -53,15 +62,15 @@ TEST_CASE("an evaluation counts at its own speed as soon as that is known, and w
   StepReport last = after(100, 10);
   left.on_step(last);
   left.on_evaluating({.step = 100, .epoch = 1, .done = 250, .samples = 1000, .seconds = 2});
-  CHECK(left.seconds() == Approx(6));
+  CHECK(left.seconds().value() == Approx(6));
   left.on_evaluation({.step = 100, .epoch = 1, .samples = 1000, .seconds = 9});
-  CHECK(left.seconds() == 0);
+  CHECK(left.seconds().value() == 0);
   // Another run, of two evaluations: the first tells of the second.
   TimeLeft two;
   last.evaluations_left = 2;
   two.on_step(last);
   two.on_evaluation({.step = 100, .epoch = 1, .samples = 1000, .seconds = 9});
-  CHECK(two.seconds() == Approx(9));
+  CHECK(two.seconds().value() == Approx(9));
 }
 
 TEST_CASE("a line has what its width has room for, the less important left out") {
@@ -70,7 +79,7 @@ TEST_CASE("a line has what its width has room for, the less important left out")
   StepReport first = report;
   first.step = 1;
   first.loss = -std::numeric_limits<double>::quiet_NaN();
-  CHECK(step_line(first, 61, 200) == "step 1/100  epoch 1/2  loss nan  123 samples/s");
+  CHECK(step_line(first, {}, 200) == "step 1/100  epoch 1/2  loss nan  123 samples/s");
   CHECK(step_line(report, 61, 60) == "step 42/100  epoch 1/2  loss 1.2500  1:01 left");
   CHECK(step_line(report, 61, 35) == "step 42/100  loss 1.2500  1:01 left");
   CHECK(step_line(report, 61, 34) == "step 42/100  loss 1.2500");

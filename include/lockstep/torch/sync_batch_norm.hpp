@@ -1,8 +1,8 @@
 // Batch norm over the samples of all ranks.
 #pragma once
 
+#include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 
 #include <lockstep/torch/data_parallel.hpp>
@@ -36,9 +36,10 @@ class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
   using Impl = SyncBatchNormImpl;
 };
 
-/// LOCAL. The same layers, with a SyncBatchNorm in place of each BatchNorm1d, 2d and 3d, which has its parameters and
-/// buffers. A layer that has a batch norm as a part calls it by its type, so it can't be converted: InvalidArgument,
-/// which names the batch norm.
-::torch::nn::Sequential convert_sync_batch_norm(const ::torch::nn::Sequential& layers);
+/// LOCAL. Replaces every BatchNorm1d, 2d and 3d in `module` by a SyncBatchNorm, which takes over its parameters and
+/// buffers. They must be layers of Sequentials, at any depth: a module of another kind calls its parts by their types,
+/// so it has to be written with a SyncBatchNorm. For the first batch norm that can't be replaced, InvalidArgument,
+/// which names it, before anything changes. Call it before DataParallel, and before an optimizer takes the parameters.
+void convert_sync_batch_norm(::torch::nn::Module& module);
 
 }  // namespace lockstep::libtorch
