@@ -191,7 +191,7 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ::torch::nn::Module& module, co
   for (ModuleBuffer& each : buffers) {
     move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
     each.note();
-    (each.is_real() ? reals : integers) += each.tensor.numel();
+    if (each.is_real()) reals += each.tensor.numel();
   }
   has.resize(parameters.size());
 }
@@ -224,10 +224,10 @@ std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
   return changed;
 }
 
-at::Tensor ReplicatedModule::Impl::elements_of_buffers(at::ScalarType type) const {
+at::Tensor ReplicatedModule::Impl::real_elements() const {
   std::vector<at::Tensor> parts;
   for (const ModuleBuffer& each : buffers)
-    if (each.is_real() == (type == at::kDouble)) parts.push_back(each.tensor.flatten().to(type));
+    if (each.is_real()) parts.push_back(each.tensor.flatten().to(at::kDouble));
   return at::cat(parts);
 }
 

@@ -57,8 +57,8 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// By buffer: whether its bytes are not what was noted.
   std::vector<char> changed_buffers() const;
 
-  /// The elements of the floating-point buffers as kDouble, of the others as kLong. There must be some.
-  at::Tensor elements_of_buffers(at::ScalarType type) const;
+  /// The elements of the floating-point buffers, one after the other, as doubles. There must be some.
+  at::Tensor real_elements() const;
 
   /// Before the first pass of a step. Gradients of earlier steps are put aside.
   void begin();
@@ -95,7 +95,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<TorchDevice> device;
   std::vector<Parameter> parameters;
   std::vector<ModuleBuffer> buffers;
-  std::int64_t reals = 0, integers = 0;  ///< elements of the buffers
+  std::int64_t reals = 0;  ///< elements of the floating-point buffers
 
   std::vector<char> trains;                 ///< by parameter: not frozen
   std::vector<std::size_t> trained;         ///< parameters that are not

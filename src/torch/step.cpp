@@ -38,7 +38,7 @@ Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& 
       samples_(static_cast<std::size_t>(context.num_replicas_in_sync())),
       has_(module.parameters.size()),
       changed_(module.buffers.size()),
-      integers_(static_cast<std::size_t>(module.integers)) {
+      noted_(module.buffers.size()) {
   if (&context.strategy().store() != &module.store)
     throw InvalidArgument{"a step of a DataParallel in the context of another strategy than its own"};
   module.require_in_place();
@@ -77,7 +77,6 @@ MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
       (void)sums.ready(piece_of[parameter]);
     }
     std::ranges::copy(module_.changed_buffers(), changed_.begin());
-    note_integers();
   });
 }
 
@@ -138,13 +137,15 @@ void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& comput
     own_reals[0] = value_of(loss.loss_sum, loss.samples);
     weigh_buffers(loss.samples, own_reals.data() + 1);
     reals.push();
-    if (loss.samples > 0 && samples_[static_cast<std::size_t>(rank_)] == 0) note_integers();
+    const bool is_first = loss.samples > 0 && samples_[static_cast<std::size_t>(rank_)] == 0;
     samples_[static_cast<std::size_t>(rank_)] += loss.samples;
     const std::vector<char> changed = module_.changed_buffers();
     for (std::size_t i = 0; i < changed_.size(); ++i) {
       if (!changed[i]) continue;
       changed_[i] = 1;
-      module_.buffers[i].restore();
+      ModuleBuffer& buffer = module_.buffers[i];
+      if (is_first && !buffer.is_real()) noted_[i] = buffer.tensor.clone();
+      buffer.restore();
     }
   }
 
@@ -222,14 +223,19 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
 
 void Step::weigh_buffers(std::int64_t samples, double* to) const {
   if (module_.reals == 0) return;
-  const at::Tensor weighed = module_.elements_of_buffers(at::kDouble).mul(static_cast<double>(samples)).to(at::kCPU);
+  const at::Tensor weighed = module_.real_elements().mul(static_cast<double>(samples)).to(at::kCPU);
   std::ranges::copy(view_of(weighed).elements<double>(), to);
 }
 
-void Step::note_integers() {
-  if (module_.integers == 0) return;
-  const at::Tensor values = module_.elements_of_buffers(at::kLong).to(at::kCPU);
-  std::ranges::copy(view_of(values).elements<std::int64_t>(), integers_.begin());
+/// On the host: the elements of the other buffers that any rank has changed.
+at::Tensor Step::changed_integers() const {
+  std::vector<at::Tensor> parts;
+  for (std::size_t i = 0; i < changed_.size(); ++i) {
+    const ModuleBuffer& buffer = module_.buffers[i];
+    if (changed_[i] > 0 && !buffer.is_real())
+      parts.push_back((noted_[i].defined() ? noted_[i] : buffer.tensor).flatten().to(at::kLong));
+  }
+  return parts.empty() ? at::empty({0}, at::kLong) : at::cat(parts).to(at::kCPU);
 }
 
 /// All ranks know which buffers have changed on any of them, and how many samples each has.
@@ -244,24 +250,29 @@ void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& cove
     buffers_.emplace(static_cast<std::size_t>(module_.reals));
     weigh_buffers(weight, buffers_->data());
   }
-  if (total_ == 0) note_integers();
-  if (!is_first) std::ranges::fill(integers_, 0);
-  const std::array views{numbers(integers_), numbers(*buffers_)};
+  at::Tensor integers = changed_integers();
+  if (!is_first) integers.zero_();
+  const std::array views{view_of(integers), numbers(*buffers_)};
   covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, views); });
 
   const at::NoGradGuard plain;
   const at::Device device = module_.device->device();
   const at::Tensor reals = at::from_blob(buffers_->data(), {module_.reals}, at::kDouble).div(total).to(device);
-  const at::Tensor integers = at::from_blob(integers_.data(), {module_.integers}, at::kLong).to(device);
+  integers = integers.to(device);
   std::int64_t real = 0, integer = 0;
   for (std::size_t i = 0; i < changed_.size(); ++i) {
     ModuleBuffer& buffer = module_.buffers[i];
-    const auto count = buffer.tensor.numel();
-    std::int64_t& first = buffer.is_real() ? real : integer;
-    const at::Tensor value =
-        (buffer.is_real() ? reals : integers).narrow(0, std::exchange(first, first + count), count);
-    if (changed_[i] > 0) buffer.tensor.copy_(value.view(buffer.tensor.sizes()));
-    buffer.note();
+    const auto next = [&](const at::Tensor& all, std::int64_t& first) {
+      const auto count = buffer.tensor.numel();
+      return all.narrow(0, std::exchange(first, first + count), count).view(buffer.tensor.sizes());
+    };
+    if (buffer.is_real()) {
+      const at::Tensor value = next(reals, real);
+      if (changed_[i] > 0) buffer.tensor.copy_(value);
+    } else if (changed_[i] > 0) {
+      buffer.tensor.copy_(next(integers, integer));
+    }
+    if (changed_[i] > 0) buffer.note();
   }
 }
 

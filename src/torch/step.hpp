@@ -40,7 +40,7 @@ class Step {
   void finish_gradients();
 
   void weigh_buffers(std::int64_t samples, double* to) const;
-  void note_integers();
+  at::Tensor changed_integers() const;
 
   ReplicatedModule::Impl& module_;
   Stream& stream_;
@@ -55,11 +55,11 @@ class Step {
   std::vector<std::int64_t> changed_;  ///< by buffer
   double loss_ = 0;
 
-  std::int64_t total_ = 0;              ///< samples of all ranks
-  std::optional<double> divided_by_;    ///< the gradients, before the sum
-  std::exception_ptr failure_;          ///< of this rank
-  std::optional<Reals> buffers_;        ///< this rank's, if its shards have added them up
-  std::vector<std::int64_t> integers_;  ///< elements of the other buffers
+  std::int64_t total_ = 0;            ///< samples of all ranks
+  std::optional<double> divided_by_;  ///< the gradients, before the sum
+  std::exception_ptr failure_;        ///< of this rank
+  std::optional<Reals> buffers_;      ///< this rank's, if its shards have added them up
+  std::vector<at::Tensor> noted_;     ///< other buffers after the first shard with samples, where that has changed them
 };
 
 }  // namespace lockstep::libtorch

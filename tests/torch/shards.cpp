@@ -77,6 +77,28 @@ TEST_CASE("a step in shards ends in the same bytes on one rank and on this many"
   CHECK_NOTHROW(strategy.attest());
 }
 
+namespace {
+
+struct Counting : torch::nn::Module {
+  at::Tensor w = register_parameter("w", weights({1}));
+  at::Tensor count = register_buffer("count", torch::tensor({7}, at::kLong));
+};
+
+}  // namespace
+
+TEST_CASE("a counter is what the first shard with samples has made of it") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, Counting{}};
+  strategy.run([&](ReplicaContext& context) {
+    net.backward_shards(context, 2 * ranks(), [&](int shard) -> torch::ShardLoss {
+      net->count.add_(shard + 1);
+      return {net->w.sum(), shard == 0 ? 0 : 1};
+    });
+  });
+  CHECK(values_of(net->count) == Values{9});
+  CHECK_NOTHROW(strategy.attest());
+}
+
 TEST_CASE("shards refuse what cannot keep their bits, and a failure in one reaches all ranks") {
   Strategy strategy = runtime().make_strategy();
   auto net = torch::DataParallel{strategy, Parts{{"a"}}};
