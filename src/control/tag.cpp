@@ -50,7 +50,8 @@ void Tag::set_site(const Here& here) {
   std::memset(site, 0, sizeof site);
   if (here.line() == 0) return;
   std::string_view file = here.file_name();
-  file.remove_prefix(file.find_last_of('/') + 1);
+  if (const void* const slash = ::memrchr(file.data(), '/', file.size()))
+    file.remove_prefix(static_cast<std::size_t>(static_cast<const char*>(slash) - file.data()) + 1);
   char line[16] = ":";
   const char* const end = std::to_chars(line + 1, line + sizeof line, here.line()).ptr;
   const std::string_view number{line, static_cast<std::size_t>(end - line)};
@@ -75,7 +76,9 @@ std::string_view Tag::kept_text() const {
 
 std::uint64_t Tag::digest() const {
   static_assert(std::has_unique_object_representations_v<Tag>, "padding would put chance into the digest");
-  return digest_of(std::as_bytes(std::span{this, 1}).subspan(offsetof(Tag, kind))) & ~std::uint64_t{1};
+  // The text is in its own digest already.
+  constexpr std::size_t first = offsetof(Tag, kind), last = offsetof(Tag, text);
+  return digest_of(std::as_bytes(std::span{this, 1}).subspan(first, last - first)) & ~std::uint64_t{1};
 }
 
 std::uint64_t Tag::place() const {
