@@ -5,8 +5,8 @@
 //   replicas        DataParallel, with torch's optimizer
 //   replicas-tuned  DataParallel, with lockstep's
 //   alone           one rank: the bare module and DataParallel, block by block in turns, and their ratio. Preload
-//                   tcmalloc: the C library's allocator returns memory and fetches it again, which costs either of the
-//                   two up to 4% more, as chance has it
+//                   tcmalloc: the C library's allocator gives memory back to the system and fetches it again, which
+//                   costs the two differently in each run
 //
 // Rank 0 prints one JSON object a model, as scripts/peers/measure.py says.
 #include <algorithm>

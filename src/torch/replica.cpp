@@ -161,7 +161,7 @@ void ModuleBuffer::note() {
 
 void ModuleBuffer::restore() const {
   const at::NoGradGuard plain;
-  at::Tensor{tensor}.copy_(known);
+  tensor.copy_(known);
 }
 
 ReplicatedModule::Impl::Impl(Strategy& strategy, ::torch::nn::Module& module, const DataParallelOptions& options,

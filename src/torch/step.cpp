@@ -196,7 +196,7 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
     sums.make_the_rest();
   }
   sums.finish();
-  // The host's plane and a GPU's never move tensors at the same time.
+  // The host's plane and a GPU's never move tensors at the same time. So torch need not wait for the stream later.
   stream_.synchronize();
   std::ranges::copy(module_.has, has_.begin());
   covered.wait_in([&] { all_reduce_totals(reductions); });
@@ -278,7 +278,6 @@ void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& cove
 
 void Step::finish_gradients() {
   const at::NoGradGuard plain;
-  module_.device->torch_follows();
   if (total_ > 0 && !divided_by_)
     for (at::Tensor& range : module_.flat) divide(range, static_cast<double>(total_));
   for (const std::size_t i : module_.trained) {

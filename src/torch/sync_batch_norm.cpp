@@ -86,9 +86,9 @@ at::Tensor sum_over_ranks(ReplicaContext& replica, const at::Tensor& own) {
   if (own.device() != device->device())
     throw InvalidArgument{fmt::format("a SyncBatchNorm for a tensor on {}; expected one on {}, as the strategy is",
                                       own.device().str(), device->device().str())};
-  at::Tensor total = own.clone();
+  const at::Tensor total = at::empty_like(own);
   device->stream_follows();
-  const Tensor sum = replica.all_reduce(ReduceOp::sum, Tensor::copy_of(view_of(total, stream.kind()), stream));
+  const Tensor sum = replica.all_reduce(ReduceOp::sum, Tensor::copy_of(view_of(own, stream.kind()), stream));
   copy(sum.view(), view_of(total, stream.kind()), stream);
   device->torch_follows();
   return total;

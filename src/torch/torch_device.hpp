@@ -11,8 +11,8 @@
 
 namespace lockstep::libtorch {
 
-/// On a GPU, torch computes on a stream of its own: on the current one of the thread that calls. This orders its work
-/// with that of the strategy's stream, and blocks nobody. On the host there is nothing to order.
+/// On a GPU, torch computes on a stream of its own, the current one of the calling thread. This orders torch's work and
+/// that of the strategy's stream without blocking the host. On the CPU there is nothing to order.
 class TorchDevice {
  public:
   virtual ~TorchDevice() = default;
@@ -20,18 +20,18 @@ class TorchDevice {
   /// Where torch has the memory of the strategy's stream.
   virtual at::Device device() const = 0;
 
-  /// Whatever the strategy's stream is given from here on starts after what torch has been given.
+  /// Work that is enqueued on the strategy's stream from here on starts after the work that torch has enqueued.
   virtual void stream_follows() = 0;
 
-  /// Whatever torch is given from here on starts after what the strategy's stream has been given.
+  /// Work that torch enqueues from here on starts after the work on the strategy's stream.
   virtual void torch_follows() = 0;
 };
 
-/// For the device of `stream`, which must outlive the result. InvalidArgument for a GPU if the build has none for
-/// torch.
+/// For the device of `stream`, which must outlive the result. InvalidArgument for a GPU if the bridge
+/// was built with a LibTorch without CUDA.
 std::unique_ptr<TorchDevice> make_torch_device(Stream& stream);
 
-/// The same for a GPU's.
+/// The same for a GPU's stream.
 std::unique_ptr<TorchDevice> make_torch_gpu(Stream& stream);
 
 }  // namespace lockstep::libtorch

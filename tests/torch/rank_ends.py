@@ -20,7 +20,8 @@ def check(command, fault, place):
     try:
         _, errors = job.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        job.kill()
+        job.terminate()  # mpirun then ends its ranks
+        job.communicate()
         return "did not end"
     lines = [line for line in errors.splitlines() if line.startswith("lockstep:")]
     if job.returncode == 0:

@@ -91,7 +91,7 @@ TEST_CASE("batch norms are converted in layers at any depth, and named where tha
   torch::convert_sync_batch_norm(nested);
   CHECK(dynamic_cast<torch::SyncBatchNorm::Impl*>(nested.named_modules("", false)["layers.0"].get()));
   CHECK(nested.named_parameters()["layers.0.weight"].data_ptr() == weight.data_ptr());
-  // Alone, a rank without a strategy's step gets its own mean. Torch refuses one sample of one position.
+  // Outside a strategy's step, the mean is this rank's. One sample is its own mean; torch's batch norm refuses it.
   CHECK(nested.forward(torch::ones({1, 2})).equal(torch::ones({1, 2})));
 
   torch::nn::Sequential layers{torch::nn::BatchNorm1d{2}, Block{}};

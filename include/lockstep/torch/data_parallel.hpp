@@ -113,9 +113,10 @@ class ModuleOptimizer {
 /// parameter, and the gradients are undefined. `zero_grad` forgets what a rank accumulated before it failed.
 ///
 /// **GPUs.** A module moves to the strategy's device, `device()`; its inputs must be there. Torch computes on the
-/// calling thread's current stream, as always. The methods here start after what torch has been given, and torch goes
-/// on after them. So do `attest`, `rebroadcast`, checkpoints and files of weights; after `Variable::assign`, call
-/// `strategy.stream().synchronize()`. InvalidArgument on a GPU if the bridge was built with a LibTorch without CUDA.
+/// calling thread's current stream, as always. The methods here start after the work that torch has enqueued, and the
+/// work that torch enqueues next starts after theirs. So do `attest`, `rebroadcast`, checkpoints and files of weights;
+/// after `Variable::assign`, call `strategy.stream().synchronize()`. InvalidArgument on a GPU if the bridge was built
+/// with a LibTorch without CUDA.
 ///
 /// Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
 class ReplicatedModule {
