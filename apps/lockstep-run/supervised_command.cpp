@@ -4,22 +4,15 @@
 #include <utility>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/shards.hpp>
+
+#include "apps/lockstep-train/command_line.hpp"
 
 namespace lockstep::run {
 namespace {
 
-/// Removes an option with its value, in either of its two forms.
-void remove_option(std::vector<std::string>& words, const std::string& option) {
-  for (auto word = words.begin(); word != words.end();) {
-    const bool apart = *word == option;
-    if (!apart && !word->starts_with(option + "=")) {
-      ++word;
-      continue;
-    }
-    word = words.erase(word);
-    if (apart && word != words.end()) word = words.erase(word);
-  }
+void set_option(std::vector<std::string>& words, const std::string& option, const std::string& value) {
+  words = without_option(words, option);
+  words.insert(words.end(), {option, value});
 }
 
 }  // namespace
@@ -30,40 +23,34 @@ SupervisedCommand::SupervisedCommand(std::vector<std::string> words) : words_{st
   // mpirun begins another program there.
   if (std::ranges::find(words_, ":") != words_.end())
     throw ConfigError{"':' is a word of the command: expected one program, and mpirun would start two"};
-  is_training_ = std::filesystem::path{words_.front()}.filename() == "lockstep-train";
-  if (!is_training_) return;
-  checkpoints_ = value_of("--checkpoint-dir").value_or("");
-  if (checkpoints_.empty())
+  if (std::filesystem::path{words_.front()}.filename() != "lockstep-train") return;
+  training_ = read(words_);
+  if (training_->checkpoints.empty())
     throw ConfigError{
         "lockstep-train without --checkpoint-dir: expected a folder of checkpoints, without which a restart would "
-        "begin "
-        "anew"};
+        "begin anew"};
 }
 
-std::optional<std::string> SupervisedCommand::value_of(const std::string& option) const {
-  for (std::size_t i = 1; i < words_.size(); ++i) {
-    if (words_[i] == option && i + 1 < words_.size()) return words_[i + 1];
-    if (words_[i].starts_with(option + "=")) return words_[i].substr(option.size() + 1);
-  }
-  return std::nullopt;
+SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::string>& words) {
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  const lockstep::CommandLine line = lockstep::parse_command_line(static_cast<int>(argv.size()), argv.data());
+  ShardRequest shards = line.training.shards;
+  if (shards.kind == ShardRequest::Kind::automatic && line.runtime.device == "cuda")
+    shards.kind = ShardRequest::Kind::per_rank;
+  return {.checkpoints = line.training.checkpoints,
+          .names_cluster = !line.runtime.cluster_spec.empty(),
+          .names_start = line.training.resume.from == Resume::From::path,
+          .shards = shards};
 }
 
-bool SupervisedCommand::fixes_ranks() const {
-  return is_training_ && value_of("--cluster-spec").has_value();
-}
-
-/// Of the training that `first_ranks` began. Nothing if this is no training, or its shards are wrong, which it says
-/// itself.
+/// Of the training that `first_ranks` began. Nothing if this is no training, or its shards do not fit the ranks, which
+/// it says itself.
 std::optional<int> SupervisedCommand::shards(int first_ranks, const SeenCheckpoints& seen) const {
-  if (!is_training_) return std::nullopt;
+  if (!training_) return std::nullopt;
   if (seen.shards) return seen.shards;
   try {
-    const auto given = value_of("--shards");
-    const bool on_gpus = value_of("--device") == "cuda";
-    const ShardRequest request = given     ? parse_shards(*given)
-                                 : on_gpus ? ShardRequest{ShardRequest::Kind::per_rank}
-                                           : ShardRequest{};
-    return resolve_shards(request, first_ranks).shards;
+    return resolve_shards(training_->shards, first_ranks).shards;
   } catch (const ConfigError&) {
     return std::nullopt;
   }
@@ -83,16 +70,10 @@ bool SupervisedCommand::fits(int ranks, int first_ranks, const SeenCheckpoints& 
 
 std::vector<std::string> SupervisedCommand::again(int ranks, int first_ranks, const SeenCheckpoints& seen) const {
   std::vector<std::string> words = words_;
-  if (!is_training_) return words;
-  const std::string from = value_of("--resume").value_or("none");
-  if (seen.written || from == "none" || from == "auto") {
-    remove_option(words, "--resume");
-    words.insert(words.end(), {"--resume", "auto"});
-  }
-  if (const auto count = shards(first_ranks, seen); count && ranks != first_ranks) {
-    remove_option(words, "--shards");
-    words.insert(words.end(), {"--shards", std::to_string(*count)});
-  }
+  if (!training_) return words;
+  if (seen.written || !training_->names_start) set_option(words, "--resume", "auto");
+  if (const auto count = shards(first_ranks, seen); count && ranks != first_ranks)
+    set_option(words, "--shards", std::to_string(*count));
   return words;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/input/shards.hpp>
+
 namespace lockstep::run {
 
 /// What is known of the checkpoints when a job is to be started again.
@@ -16,17 +18,18 @@ struct SeenCheckpoints {
 
 class SupervisedCommand {
  public:
-  /// ConfigError for no words, and for a lockstep-train without --checkpoint-dir, which could only begin anew.
+  /// ConfigError for no words, for options that lockstep-train refuses, and for a lockstep-train without
+  /// --checkpoint-dir, which could only begin anew.
   explicit SupervisedCommand(std::vector<std::string> words);
 
   /// Whether it is a lockstep-train. Any other program is started again with the same words.
-  bool is_training() const { return is_training_; }
+  bool is_training() const { return training_.has_value(); }
 
   /// Empty for other programs.
-  const std::filesystem::path& checkpoints() const { return checkpoints_; }
+  std::filesystem::path checkpoints() const { return training_ ? training_->checkpoints : ""; }
 
   /// Whether the command names a cluster, which has one number of ranks.
-  bool fixes_ranks() const;
+  bool fixes_ranks() const { return training_ && training_->names_cluster; }
 
   const std::vector<std::string>& words() const { return words_; }
 
@@ -38,12 +41,19 @@ class SupervisedCommand {
   bool fits(int ranks, int first_ranks, const SeenCheckpoints& seen) const;
 
  private:
-  std::optional<std::string> value_of(const std::string& option) const;
+  /// What matters here of a lockstep-train's options, as it reads them.
+  struct Training {
+    std::filesystem::path checkpoints;
+    bool names_cluster;
+    bool names_start;  ///< a checkpoint to begin from
+    ShardRequest shards;
+  };
+
+  static Training read(const std::vector<std::string>& words);
   std::optional<int> shards(int first_ranks, const SeenCheckpoints& seen) const;
 
   std::vector<std::string> words_;
-  bool is_training_ = false;
-  std::filesystem::path checkpoints_;
+  std::optional<Training> training_;
 };
 
 }  // namespace lockstep::run

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <lockstep/lockstep.hpp>
 
@@ -23,5 +24,8 @@ struct CommandLine {
 
 /// ConfigError, in one line that names the option and what was expected.
 CommandLine parse_command_line(int argc, const char* const* argv);
+
+/// The words of a command that parse_command_line takes, without the option `name` and its value.
+std::vector<std::string> without_option(const std::vector<std::string>& words, const std::string& name);
 
 }  // namespace lockstep

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -101,7 +100,7 @@ inline std::int64_t parse_bytes(const std::string& option, const std::string& te
 /// One of `values` by name.
 template <class Value>
 Value parse_choice(const std::string& option, const std::string& text,
-                   std::initializer_list<std::pair<const char*, Value>> values) {
+                   const std::vector<std::pair<const char*, Value>>& values) {
   std::string names;
   for (const auto& [name, value] : values) {
     if (text == name) return value;

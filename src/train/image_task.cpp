@@ -31,8 +31,8 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
 
 LabelledOptions reading_options(const TrainingOptions& options) {
   return {.classes = options.classes,
-          .dtype = options.dtype,
-          .label_column = options.label_column,
+          .dtype = *options.dtype,
+          .label_column = *options.label_column,
           .memory_bytes = options.data_memory_bytes};
 }
 
@@ -73,22 +73,22 @@ class ImageTask final : public TrainingTask {
  private:
   nn::MlpOptions mlp() const {
     return {.inputs = element_count(data_.sample),
-            .hidden = options_.hidden,
+            .hidden = *options_.hidden,
             .classes = data_.classes,
-            .dtype = options_.dtype,
+            .dtype = *options_.dtype,
             .seed = options_.seed,
-            .precision = options_.precision};
+            .precision = *options_.precision};
   }
   nn::ConvnetOptions convnet() const {
     return {.height = data_.sample[0],
             .width = data_.sample[1],
             .channels = data_.sample.size() > 2 ? data_.sample[2] : 1,
             .classes = data_.classes,
-            .batch_norm = options_.batch_norm,
-            .dropout = options_.dropout,
-            .dtype = options_.dtype,
+            .batch_norm = *options_.batch_norm,
+            .dropout = *options_.dropout,
+            .dtype = *options_.dtype,
             .seed = options_.seed,
-            .precision = options_.precision};
+            .precision = *options_.precision};
   }
   template <class Model>
   void keep(std::unique_ptr<Model> model) {
@@ -120,11 +120,11 @@ void ImageTask::require_images(std::string_view option, std::string_view expecte
 }
 
 void ImageTask::require_mlp_fits(const Room& room) const {
-  std::vector<std::int64_t> sizes = options_.hidden;
+  std::vector<std::int64_t> sizes = *options_.hidden;
   sizes.insert(sizes.begin(), element_count(data_.sample));
   sizes.push_back(data_.classes);
   require_memory(options_, {.weights = weights_between(sizes)}, room,
-                 fmt::format("--hidden {}", fmt::join(options_.hidden, ",")), "smaller layers");
+                 fmt::format("--hidden {}", fmt::join(*options_.hidden, ",")), "smaller layers");
 }
 
 void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) const {

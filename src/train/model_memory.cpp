@@ -21,7 +21,7 @@ void require_memory(const TrainingOptions& options, const ModelSize& size, const
   // The variables, their gradients, and the sum of those over shards. Micro-batches and optimizers need more copies.
   const double copies = 3 + (options.accumulate > 1 ? 1 : 0) + slots_of(*options.optimizer);
   constexpr double gib = 1 << 30;
-  const auto wide = static_cast<double>(size_of(options.dtype));
+  const auto wide = static_cast<double>(size_of(*options.dtype));
   const auto narrow = static_cast<double>(size_of(DType::bf16));
   // Under bf16, products read a copy of the weights.
   const double needed = options.precision == nn::Precision::bf16

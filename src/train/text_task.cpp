@@ -28,9 +28,9 @@ const TrainingOptions& checked(const TrainingOptions& options) {
   if (options.vocabulary && !options.predict.empty())
     throw ConfigError{
         "--predict: expected no --vocabulary, since a file of tokens does not tell which texts they stand for"};
-  if (options.heads < 1 || options.embed % options.heads != 0)
+  if (*options.heads < 1 || *options.embed % *options.heads != 0)
     throw ConfigError{
-        fmt::format("--heads {}: expected a number that divides --embed, which is {}", options.heads, options.embed)};
+        fmt::format("--heads {}: expected a number that divides --embed, which is {}", *options.heads, *options.embed)};
   if (is_folder_of_images(options.data))
     throw ConfigError{fmt::format(
         "{}: is a folder of images, which train --model convnet; expected text files, plain or packed (gzip), for "
@@ -45,7 +45,7 @@ class TextTask final : public TrainingTask {
     if (options.predict.empty())
       data_ = load_text_data(
           options.data,
-          {.context = options.context, .vocabulary = options.vocabulary, .memory_bytes = options.data_memory_bytes});
+          {.context = *options.context, .vocabulary = options.vocabulary, .memory_bytes = options.data_memory_bytes});
     else
       lines_ = load_text_lines(options.predict);
   }
@@ -69,14 +69,14 @@ class TextTask final : public TrainingTask {
 
  private:
   nn::GptOptions gpt() const {
-    return {.layers = options_.layers,
-            .heads = options_.heads,
-            .width = options_.embed,
-            .context = options_.context,
+    return {.layers = *options_.layers,
+            .heads = *options_.heads,
+            .width = *options_.embed,
+            .context = *options_.context,
             .vocabulary = options_.vocabulary.value_or(256),
-            .dtype = options_.dtype,
+            .dtype = *options_.dtype,
             .seed = options_.seed,
-            .precision = options_.precision};
+            .precision = *options_.precision};
   }
 
   const TrainingOptions& options_;

@@ -18,14 +18,14 @@ std::string text_of(nn::BatchNormKind kind) {
 }
 
 std::string model_text(const TrainingOptions& options) {
-  switch (options.model) {
+  switch (*options.model) {
     case ModelKind::mlp:
-      return fmt::format("mlp of {} hidden units for {} classes", fmt::join(options.hidden, ","), *options.classes);
+      return fmt::format("mlp of {} hidden units for {} classes", fmt::join(*options.hidden, ","), *options.classes);
     case ModelKind::convnet:
-      return fmt::format("convnet for {} classes{}", *options.classes, text_of(options.batch_norm));
+      return fmt::format("convnet for {} classes{}", *options.classes, text_of(*options.batch_norm));
     case ModelKind::gpt:
-      return fmt::format("gpt of {} layers, {} heads, width {}, context {}{}", options.layers, options.heads,
-                         options.embed, options.context,
+      return fmt::format("gpt of {} layers, {} heads, width {}, context {}{}", *options.layers, *options.heads,
+                         *options.embed, *options.context,
                          options.vocabulary ? fmt::format(", vocabulary {}", *options.vocabulary) : "");
   }
   return "";
@@ -50,12 +50,12 @@ std::string optimizer_text(const TrainingOptions& options, std::int64_t steps) {
 }  // namespace
 
 TrainingFacts model_facts(const TrainingOptions& options) {
-  return {{"model", model_text(options)}, {"dtype", std::string{name_of(options.dtype)}}};
+  return {{"model", model_text(options)}, {"dtype", std::string{name_of(*options.dtype)}}};
 }
 
 TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& fit, std::uint64_t data_digest) {
   TrainingFacts facts = model_facts(options);
-  if (options.model == ModelKind::convnet) facts.emplace_back("dropout", fmt::format("{}", options.dropout));
+  if (options.model == ModelKind::convnet) facts.emplace_back("dropout", fmt::format("{}", *options.dropout));
   facts.insert(facts.end(), {{"seed", fmt::format("{}", options.seed)},
                              {"optimizer", optimizer_text(options, fit.steps)},
                              {"global batch", fmt::format("{}", fit.global_batch)},

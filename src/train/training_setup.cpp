@@ -1,6 +1,9 @@
 #include "train/training_setup.hpp"
 
 #include <cmath>
+#include <optional>
+#include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -28,23 +31,37 @@ double default_learning_rate(ModelKind model, OptimizerKind optimizer) {
 }
 
 std::unique_ptr<TrainingTask> load_task(TrainingOptions& options) {
-  switch (options.model) {
+  switch (*options.model) {
     case ModelKind::mlp:
     case ModelKind::convnet: return load_image_task(options);
     case ModelKind::gpt: return load_text_task(options);
   }
-  throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(options.model))};
+  throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(*options.model))};
 }
 
 }  // namespace
 
-/// They differ for text, where a sample has many labels and a text has many samples.
 TrainingOptions with_defaults(TrainingOptions options) {
+  const auto fill = []<class Value>(std::optional<Value>& option, std::type_identity_t<Value> value) {
+    if (!option) option = std::move(value);
+  };
+  fill(options.model, ModelKind::mlp);
+  fill(options.dtype, DType::f32);
+  fill(options.precision, nn::Precision::full);
+  fill(options.label_column, "label");
+  fill(options.hidden, {512, 512});
+  fill(options.batch_norm, nn::BatchNormKind::none);
+  fill(options.dropout, 0);
+  fill(options.layers, 4);
+  fill(options.heads, 4);
+  fill(options.embed, 128);
+  fill(options.context, 128);
+  // They differ for text, where a sample has many labels and a text has many samples.
   const bool text = options.model == ModelKind::gpt;
-  if (!options.epochs && !options.steps) options.epochs = text ? 1 : 5;
-  if (!options.global_batch) options.global_batch = text ? 16 : 256;
-  if (!options.optimizer) options.optimizer = text ? OptimizerKind::adamw : OptimizerKind::momentum;
-  if (!options.learning_rate) options.learning_rate = default_learning_rate(options.model, *options.optimizer);
+  if (!options.steps) fill(options.epochs, text ? 1 : 5);
+  fill(options.global_batch, text ? 16 : 256);
+  fill(options.optimizer, text ? OptimizerKind::adamw : OptimizerKind::momentum);
+  fill(options.learning_rate, default_learning_rate(*options.model, *options.optimizer));
   return options;
 }
 

@@ -21,7 +21,8 @@ struct TrainingSetup {
   std::unique_ptr<TrainingTask> task;
 };
 
-/// Fills in the defaults.
+/// Fills in the defaults: all options have a value then, but for the number of classes, which the data decide, and the
+/// vocabulary, which texts do not have.
 TrainingOptions with_defaults(TrainingOptions options);
 
 /// COLL. Runs `work` on every rank before the first step; messages call this "the setup".

@@ -321,6 +321,14 @@ TEST_CASE("--quiet is no progress and a log of warnings, unless a level is given
   CHECK(parse({"--log-level", "debug", "--data", "x", "--quiet"}).log_level == log::Level::debug);
 }
 
+TEST_CASE("options of the model that are not given are left to a checkpoint or to the defaults") {
+  const TrainingOptions none = parse({"--data", "x"}).training,
+                        given = parse({"--data", "x", "--hidden", "3"}).training;
+  CHECK((!none.model && !none.dtype && !none.precision && !none.classes && !none.label_column && !none.hidden));
+  CHECK((!none.batch_norm && !none.dropout && !none.layers && !none.heads && !none.embed && !none.context));
+  CHECK((given.hidden == std::vector<std::int64_t>{3} && !given.model));
+}
+
 TEST_CASE("every option of a rank is compared with the others'") {
   const Arguments options{"--data", "a b", "--stall-timeout", "7", "--clip-norm", "1", "--accumulate", "2"};
   std::string all;

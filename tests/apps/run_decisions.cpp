@@ -44,7 +44,7 @@ JobEnd killed(bool made_progress, JobReport report = {}) {
 }
 
 SupervisedCommand training(const Words& more = {}) {
-  Words words{"bin/lockstep-train", "--checkpoint-dir", "run1"};
+  Words words{"bin/lockstep-train", "--data", "x", "--checkpoint-dir", "run1"};
   words.insert(words.end(), more.begin(), more.end());
   return SupervisedCommand{words};
 }
@@ -225,8 +225,9 @@ TEST_CASE("a training is started again from its newest checkpoint, with the same
   const SupervisedCommand plain = training({"--seed", "2"});
   CHECK(plain.is_training());
   CHECK(plain.checkpoints() == "run1");
-  CHECK(plain.words() == Words{"bin/lockstep-train", "--checkpoint-dir", "run1", "--seed", "2"});
-  const Words again{"bin/lockstep-train", "--checkpoint-dir", "run1", "--seed", "2", "--resume", "auto"};
+  CHECK(plain.words() == Words{"bin/lockstep-train", "--data", "x", "--checkpoint-dir", "run1", "--seed", "2"});
+  Words again = plain.words();
+  again.insert(again.end(), {"--resume", "auto"});
   CHECK(plain.again(4, 4, {}) == again);
   CHECK(training({"--resume", "none", "--seed", "2"}).again(4, 4, {}) == again);
   CHECK(training({"--resume=auto", "--seed", "2"}).again(4, 4, {.written = true}) == again);
@@ -262,6 +263,23 @@ TEST_CASE("a training is started again from its newest checkpoint, with the same
                     Catch::StartsWith("lockstep-train without --checkpoint-dir: expected a folder of checkpoints"));
   CHECK_THROWS_AS(SupervisedCommand(Words{}), ConfigError);
   CHECK_THROWS_WITH(SupervisedCommand({"x", ":", "y"}), Catch::Contains("mpirun would start two"));
+}
+
+TEST_CASE(
+    "the options of a training are read as the training reads them, and wrong ones are refused before it starts") {
+  // What looks like an option is the value of the one before it.
+  const SupervisedCommand odd =
+      training({"--label-column", "--resume", "--metrics=--shards=3", "--freeze", "--shards"});
+  const Words again = odd.again(2, 4, {});
+  CHECK(Words{again.begin(), again.end() - 4} == odd.words());
+  CHECK(Words{again.end() - 4, again.end()} == Words{"--resume", "auto", "--shards", "8"});
+  CHECK(SupervisedCommand{{"lockstep-train", "--data=--checkpoint-dir", "--checkpoint-dir=", "run2"}}.checkpoints() ==
+        "run2");
+  CHECK(training({"--resume=", "run0/step-7"}).again(4, 4, {.written = true}) == training().again(4, 4, {}));
+  CHECK_THROWS_WITH(training({"--shards", "0"}), Catch::Contains("--shards is '0'; expected a power of two"));
+  CHECK_THROWS_WITH(training({"--sede", "1"}), Catch::StartsWith("there is no option --sede; did you mean --seed?"));
+  CHECK_THROWS_WITH(training({"--resume", "auto", "--resume", "none"}),
+                    Catch::StartsWith("--resume was given more than once: expected it once;"));
 }
 
 TEST_CASE("hosts are read as mpirun reads them, and told from each other by what they are called") {

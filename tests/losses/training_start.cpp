@@ -16,6 +16,7 @@
 #include "apps/lockstep-train/command_line.hpp"
 #include "apps/options/option_values.hpp"
 #include "train/task.hpp"
+#include "train/training_setup.hpp"
 
 namespace {
 
@@ -39,14 +40,15 @@ void write_samples(const std::filesystem::path& path, const std::vector<std::vec
   if (!file.flush()) throw Error{fmt::format("{} cannot be written", path.string())};
 }
 
-void write_start(const std::filesystem::path& folder, std::int64_t steps, TrainingOptions options) {
+void write_start(const std::filesystem::path& folder, std::int64_t steps, const TrainingOptions& given) {
+  TrainingOptions options = with_defaults(given);
   const bool text = options.model == ModelKind::gpt;
   const std::unique_ptr<TrainingTask> task = text ? load_text_task(options) : load_image_task(options);
   Strategy& strategy = Strategy::current();
   (void)task->make_model(strategy, ops::make_kernels(options.kernels, {1}));
   strategy.seal();
   save_checkpoint(strategy, folder / "weights.safetensors");
-  const BatchSchedule schedule{task->samples().train.count(), options.global_batch.value_or(text ? 16 : 256)};
+  const BatchSchedule schedule{task->samples().train.count(), *options.global_batch};
   write_samples(folder / "samples.json", samples_of_steps(schedule, options.seed, steps));
 }
 

@@ -44,22 +44,28 @@ struct InitialWeights {
 /// Whether the chief prints progress on stderr.
 enum class ShowProgress : std::uint8_t { yes, no };
 
+/// What is empty was not given, and has the default that its comment names.
 struct TrainingOptions {
   std::filesystem::path data;  ///< images or rows as load_labelled_data takes them, or a text file or a folder of them
-  ModelKind model = ModelKind::mlp;
-  std::optional<std::int64_t> classes = {};  ///< not for text; as LabelledOptions has it
-  std::string label_column = "label";        ///< not for text: see LabelledOptions, as for the memory
-  std::uint64_t data_memory_bytes = std::uint64_t{1} << 30;
-  Augmentation augmentation = {};                          ///< of the images of the training set
-  std::vector<std::int64_t> hidden = {512, 512};           ///< mlp only
-  nn::BatchNormKind batch_norm = nn::BatchNormKind::none;  ///< convnet only, as dropout
-  double dropout = 0;
-  std::int64_t layers = 4;  ///< gpt only, as all that follow
-  std::int64_t heads = 4;   ///< a divisor of `embed`
-  std::int64_t embed = 128;
-  std::int64_t context = 128;  ///< tokens in a sample
-  /// Data are files of tokens below this number, not texts (TextOptions).
+
+  // What the model is.
+  std::optional<ModelKind> model = {};                   ///< mlp
+  std::optional<DType> dtype = {};                       ///< of the variables: f32
+  std::optional<nn::Precision> precision = {};           ///< full
+  std::optional<std::int64_t> classes = {};              ///< not for text; as LabelledOptions has it
+  std::optional<std::string> label_column = {};          ///< not for text, as LabelledOptions has it: "label"
+  std::optional<std::vector<std::int64_t>> hidden = {};  ///< mlp only: {512, 512}
+  std::optional<nn::BatchNormKind> batch_norm = {};      ///< convnet only: none
+  std::optional<double> dropout = {};                    ///< convnet only: 0
+  std::optional<std::int64_t> layers = {};               ///< gpt only, as all that follow: 4
+  std::optional<std::int64_t> heads = {};                ///< a divisor of `embed`: 4
+  std::optional<std::int64_t> embed = {};                ///< 128
+  std::optional<std::int64_t> context = {};              ///< tokens in a sample: 128
+  /// Data are files of tokens below this number (TextOptions). If empty, they are texts.
   std::optional<std::int64_t> vocabulary = {};
+
+  std::uint64_t data_memory_bytes = std::uint64_t{1} << 30;  ///< as LabelledOptions and TextOptions have it
+  Augmentation augmentation = {};                            ///< of the images of the training set
   std::int64_t sample = 0;  ///< tokens that the trained model writes; 64 after each line of `predict`, if 0
 
   /// At most one of the two. If both are empty: 5 epochs, or 1 for text.
@@ -86,8 +92,6 @@ struct TrainingOptions {
   /// With one shard for each rank because there is one rank, they share its products (ops::Threads).
   int threads = 1;
   ops::KernelChoice kernels = ops::KernelChoice::automatic;
-  DType dtype = DType::f32;  ///< of the variables
-  nn::Precision precision = nn::Precision::full;
   std::optional<std::int64_t> evaluate_every, evaluation_samples;
   std::optional<std::int64_t> attest_every = 100;
   OnDivergence on_divergence = OnDivergence::stop;

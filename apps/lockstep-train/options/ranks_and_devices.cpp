@@ -1,0 +1,88 @@
+#include <chrono>
+#include <string>
+
+#include "apps/lockstep-train/options/option_setters.hpp"
+#include "apps/lockstep-train/options/option_table.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The runtime reads it again, when it knows the GPUs.
+std::string parse_device(const std::string& option, const std::string& text) {
+  (void)parse_device_request(text, option);
+  return text;
+}
+
+std::string parse_devices(const std::string& option, const std::string& text) {
+  (void)DeviceList::parse(text, option);
+  return text;
+}
+
+/// Whoever asks for a number wants results that do not depend on the number of ranks.
+void set_shards(CommandLine& line, const std::string&, const std::string& text) {
+  line.training.shards = parse_shards(text);
+  if (line.training.shards.kind == ShardRequest::Kind::count) line.runtime.reductions.kind = ReductionKind::fixed_order;
+}
+
+void set_compression(CommandLine& line, const std::string& option, const std::string& text) {
+  line.runtime.reductions.gradient_compression =
+      parse_choice<DType>(option, text, {{"f16", DType::f16}, {"bf16", DType::bf16}});
+}
+
+std::chrono::duration<double> parse_timeout(const std::string& option, const std::string& text) {
+  const std::chrono::duration<double> timeout{parse_positive(option, text)};
+  if (timeout > std::chrono::hours{24 * 365})
+    throw ConfigError{fmt::format("{} {}: expected at most a year (31536000)", option, text)};
+  return timeout;
+}
+
+}  // namespace
+
+OptionGroup rank_and_device_options() {
+  return {
+      "Ranks and devices",
+      {
+          {.name = "--cluster-spec",
+           .value_name = "FILE",
+           .help = "JSON that says which task each rank is (default: TF_CONFIG, or one task per rank if that is not "
+                   "set)",
+           .set = set(&RuntimeOptions::cluster_spec, parse_file_name)},
+          {.name = "--device",
+           .value_name = "auto|cpu|cuda",
+           .help = "What each rank computes on (default auto)",
+           .set = set(&RuntimeOptions::device, parse_device),
+           .elsewhere = {"gpu", "gpus"}},
+          {.name = "--devices",
+           .value_name = "LIST",
+           .help = "Devices of the ranks of each node, in order, such as 0,2 or GPU-<UUID>,GPU:1; or of all tasks, "
+                   "such as /job:worker/task:0/device:GPU:2,... (default: the first GPUs of the node)",
+           .set = set(&RuntimeOptions::devices, parse_devices)},
+          {.name = "--shards",
+           .value_name = "V|ranks",
+           .help = "Slices of every batch. The result depends on them, not on the number of ranks. 'ranks' means one "
+                   "per rank, the fastest (default 8, on GPUs 'ranks')",
+           .set = set_shards},
+          {.name = "--compress-gradients",
+           .value_name = "f16|bf16",
+           .help = "Send f32 gradients between nodes in 16 bits. The result then depends on which ranks share a node",
+           .set = set_compression,
+           .use = OptionUse::training},
+          {.name = "--allow-shared-gpu",
+           .help = "For tests: let ranks share GPUs if a node has too few",
+           .set = set_to(&RuntimeOptions::allow_shared_gpu, true)},
+          {.name = "--threads",
+           .value_name = "T",
+           .help = "Threads per rank (default 1)",
+           .set = set(&TrainingOptions::threads, count(1, 1024))},
+          {.name = "--kernels",
+           .value_name = "auto|reference|onednn|cuda",
+           .help = "Kernels to compute with (default auto)",
+           .set = set(&TrainingOptions::kernels, named(ops::parse_kernel_choice))},
+          {.name = "--stall-timeout",
+           .value_name = "SECONDS",
+           .help = "How long a rank may be silent or late before the job ends (default 60)",
+           .set = set(&RuntimeOptions::stall_timeout, parse_timeout)},
+      }};
+}
+
+}  // namespace lockstep
