@@ -1,5 +1,6 @@
 // CIFAR-10 and CIFAR-100 in their binary versions: records of one or two labels, and the red, green and blue plane of
 // an image of 32 x 32. Source of the format: https://www.cs.toronto.edu/~kriz/cifar.html
+#include <algorithm>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -8,7 +9,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "input/failure.hpp"
 #include "input/labelled_sets.hpp"
+#include "input/schema_names.hpp"
 
 namespace lockstep {
 namespace {
@@ -22,6 +25,7 @@ struct Version {
   std::span<const std::string_view> train, test;  ///< names of files
   std::int64_t label_bytes;                       ///< of which the last is the class
   std::int64_t classes;
+  std::string_view names;  ///< the file with a name for each class
 };
 
 /// A coarse label comes before the fine one of CIFAR-100.
@@ -69,19 +73,53 @@ LabelledRows Reader::read(const fs::path& folder, std::span<const std::string_vi
   std::vector<std::int32_t> labels;
   digest.update(fmt::format("{} {}:", version.name, names.front()));
   for (const std::string_view name : names) append(find_file(folder, name), *rows, labels);
-  const std::int64_t count = rows->count();
-  return {std::move(rows), {0, count}, std::move(labels)};
+  return {std::move(rows), std::move(labels)};
+}
+
+/// The lines of a file of names; none if it cannot be read.
+std::vector<std::string> lines_of(const fs::path& path) {
+  constexpr std::uint64_t longest = 1 << 16;
+  std::vector<std::string> lines;
+  try {
+    const std::vector<std::uint8_t> bytes = read_whole_file(path, longest, "names of classes");
+    for (auto begin = bytes.begin(); begin != bytes.end();) {
+      const auto end = std::find(begin, bytes.end(), '\n');
+      std::string line{begin, end};
+      while (line.ends_with('\r') || line.ends_with(' ')) line.pop_back();
+      if (!line.empty()) lines.push_back(as_utf8(line));
+      begin = end == bytes.end() ? end : end + 1;
+    }
+  } catch (const ConfigError&) {  // the data are good without names
+  }
+  return lines;
+}
+
+/// The names in the folder, if there is one for each class, or else numbers. ConfigError if the model knows others.
+std::vector<std::string> class_names(const Version& version, const fs::path& folder, const LabelRule& rule,
+                                     const LabelledOptions& options) {
+  const fs::path path = folder / version.names;
+  std::vector<std::string> names = lines_of(path);
+  if (std::ssize(names) != rule.classes || find_twins(names)) names = number_names(rule.classes);
+  if (!options.schema) return names;
+  const std::vector<std::string>& known = options.schema->classes;
+  if (are_number_names(known) || are_number_names(names) || known == names) return known;
+  fail_file(path, fmt::format("has the classes {}; expected {}, on which the model was trained", quoted(names),
+                              quoted(known)));
 }
 
 LabelledSets load(const Version& version, const fs::path& folder, const LabelledOptions& options) {
-  LabelledSets sets{.kind = std::string{version.name}, .sample = {side, side, channels}};
+  const Shape sample{side, side, channels};
+  require_as_trained(folder, options, sample, DataSchema::Numbers::bytes);
+  LabelledSets sets{.schema = schema_of(options, std::string{version.name}, sample, DataSchema::Numbers::bytes)};
   const LabelRule rule =
       LabelRule::of(options, version.classes, fmt::format(", as {} has {} classes", version.name, version.classes));
-  sets.classes = rule.classes;
-  for (const auto& names : {version.train, version.test})  // before reading any, so that a missing one is told first
-    for (const std::string_view name : names) (void)find_file(folder, name);
+  sets.schema.classes = class_names(version, folder, rule, options);
+  // Before reading any, so that a missing one is told first.
+  if (trains(options))
+    for (const std::string_view name : version.train) (void)find_file(folder, name);
+  for (const std::string_view name : version.test) (void)find_file(folder, name);
   Reader reader{version, rule, options.dtype, {options.memory_bytes}, sets.digest};
-  sets.train = reader.read(folder, version.train);
+  if (trains(options)) sets.train = reader.read(folder, version.train);
   sets.test = reader.read(folder, version.test);
   return sets;
 }
@@ -92,12 +130,20 @@ LabelledSets load_cifar_10(const fs::path& folder, const LabelledOptions& option
   static constexpr std::string_view train[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                                "data_batch_4.bin", "data_batch_5.bin"};
   static constexpr std::string_view test[] = {"test_batch.bin"};
-  return load({.name = "CIFAR-10", .train = train, .test = test, .label_bytes = 1, .classes = 10}, folder, options);
+  return load(
+      {.name = "CIFAR-10", .train = train, .test = test, .label_bytes = 1, .classes = 10, .names = "batches.meta.txt"},
+      folder, options);
 }
 
 LabelledSets load_cifar_100(const fs::path& folder, const LabelledOptions& options) {
   static constexpr std::string_view train[] = {"train.bin"}, test[] = {"test.bin"};
-  return load({.name = "CIFAR-100", .train = train, .test = test, .label_bytes = 2, .classes = 100}, folder, options);
+  return load({.name = "CIFAR-100",
+               .train = train,
+               .test = test,
+               .label_bytes = 2,
+               .classes = 100,
+               .names = "fine_label_names.txt"},
+              folder, options);
 }
 
 }  // namespace lockstep

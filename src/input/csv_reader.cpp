@@ -26,8 +26,8 @@ bool parse(std::string_view field, Number& number) {
 
 }  // namespace
 
-void CsvReader::fail(std::string_view what) const {
-  throw ConfigError{fmt::format("{}:{}: {}", file_.path().string(), line_, what)};
+void CsvReader::fail_at(std::int64_t line, std::string_view what) const {
+  throw ConfigError{fmt::format("{}:{}: {}", file_.path().string(), line, what)};
 }
 
 int CsvReader::get() {

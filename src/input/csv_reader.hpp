@@ -31,8 +31,9 @@ class CsvReader {
 
   const FileBytes& file() const { return file_; }
 
-  /// ConfigError that begins with "file:line: ".
-  [[noreturn]] void fail(std::string_view what) const;
+  /// ConfigError that begins with "file:line: ", with the line of the record or another.
+  [[noreturn]] void fail(std::string_view what) const { fail_at(line_, what); }
+  [[noreturn]] void fail_at(std::int64_t line, std::string_view what) const;
 
  private:
   int get();  ///< the next byte; -1 at the end

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"
 #include "input/labelled_sets.hpp"
+#include "input/schema_names.hpp"
 
 namespace lockstep {
 namespace {
@@ -189,6 +191,10 @@ LabelRule label_rule(const std::optional<std::int64_t>& classes) {
                               extents_text(expected), train.string()));
 }
 
+Shape sample_of(const IdxFile& images) {
+  return {images.extents[1], images.extents[2]};
+}
+
 /// As `load_image_data`, but from the files if they do not fit into `memory`.
 LabelledRows load_part(const IdxFiles& files, IdxFile& images, const LabelRule& rule, DType dtype, DataMemory& memory,
                        Digest& digest) {
@@ -201,7 +207,7 @@ LabelledRows load_part(const IdxFiles& files, IdxFile& images, const LabelRule& 
                [&](std::int64_t, std::span<const std::uint8_t> pixels) { digest.update(std::as_bytes(pixels)); });
   require_labels(rule, files.labels, labels.bytes);
   digest.update(std::as_bytes(std::span{labels.bytes}));
-  return {std::move(rows), {0, count}, {labels.bytes.begin(), labels.bytes.end()}};
+  return {std::move(rows), {labels.bytes.begin(), labels.bytes.end()}};
 }
 
 }  // namespace
@@ -227,29 +233,37 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
 }
 
 LabelledSets load_idx_sets(const fs::path& folder, const LabelledOptions& options) {
-  const IdxFiles train = train_files(folder), test = test_files(folder);
-  const LabelRule rule = label_rule(options.classes);
-  IdxFile train_images{train.images, image_format}, test_images{test.images, image_format};
-  const Shape sample{train_images.extents[1], train_images.extents[2]};
-  const Shape sample_of_test{test_images.extents[1], test_images.extents[2]};
-  LabelledSets sets{.kind = "IDX", .sample = sample, .classes = rule.classes};
+  const std::optional<IdxFiles> train = trains(options) ? std::optional{train_files(folder)} : std::nullopt;
+  const IdxFiles test = test_files(folder);
+  LabelRule rule = label_rule(options.classes);
+  if (options.schema) rule = LabelRule::of(options, rule.classes, "");
+  std::optional<IdxFile> train_images;
+  if (train) train_images.emplace(train->images, image_format);
+  IdxFile test_images{test.images, image_format};
+  const IdxFile& first = train_images ? *train_images : test_images;
+  require_as_trained(first.bytes.path(), options, sample_of(first), DataSchema::Numbers::bytes);
+  LabelledSets sets{.schema = schema_of(options, "IDX", sample_of(first), DataSchema::Numbers::bytes)};
+  if (!options.schema) sets.schema.classes = number_names(rule.classes);
   DataMemory memory{options.memory_bytes};
-  sets.train = load_part(train, train_images, rule, options.dtype, memory, sets.digest);
+  if (train) sets.train = load_part(*train, *train_images, rule, options.dtype, memory, sets.digest);
   sets.test = load_part(test, test_images, rule, options.dtype, memory, sets.digest);
-  if (sample_of_test != sample) refuse_size(test.images, sample_of_test, train.images, sample);
+  if (sample_of(test_images) != sample_of(first))
+    refuse_size(test.images, sample_of(test_images), first.bytes.path(), sample_of(first));
   return sets;
 }
 
 UnlabelledRows load_idx_rows(const fs::path& path, const LabelledOptions& options) {
   IdxFile images{path, image_format};
-  const Shape sample{images.extents[1], images.extents[2]};
+  const Shape sample = sample_of(images);
+  require_as_trained(path, options, sample, DataSchema::Numbers::bytes);
+  UnlabelledRows read{.schema = schema_of(options, "IDX", sample, DataSchema::Numbers::bytes)};
   auto rows = std::make_shared<StoredRows>(RowFormat{.width = sample[0] * sample[1]}, options.dtype);
   DataMemory memory{options.memory_bytes};
-  Digest digest;
-  update(digest, images.extents);
+  update(read.digest, images.extents);
   rows->append(images.bytes, images.content, memory,
-               [&](std::int64_t, std::span<const std::uint8_t> pixels) { digest.update(std::as_bytes(pixels)); });
-  return {std::move(rows), sample, std::move(digest)};
+               [&](std::int64_t, std::span<const std::uint8_t> pixels) { read.digest.update(std::as_bytes(pixels)); });
+  read.rows = std::move(rows);
+  return read;
 }
 
 std::uint64_t digest(const ImageData& data) {

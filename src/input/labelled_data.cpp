@@ -11,11 +11,13 @@
 #include <lockstep/input/labelled_data.hpp>
 
 #include "input/batch_checks.hpp"
+#include "input/csv_header.hpp"
 #include "input/csv_reader.hpp"
 #include "input/failure.hpp"
 #include "input/file_kind.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/npy.hpp"
+#include "input/schema_names.hpp"
 #include "input/token_file.hpp"
 
 namespace lockstep {
@@ -28,7 +30,7 @@ class RowSamples final : public SampleSource {
  public:
   RowSamples(LabelledRows rows, DType dtype) : rows_{std::move(rows)}, dtype_{dtype} {}
 
-  std::int64_t count() const override { return rows_.part.size(); }
+  std::int64_t count() const override { return rows_.rows->count(); }
   SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
     return lockstep::make_batch(capacity, rows_.rows->width(), dtype_, stream);
   }
@@ -46,7 +48,7 @@ template <class Real>
 void RowSamples::fill_inputs(std::span<const std::int64_t> sample_indices, std::span<Real> inputs) const {
   const auto width = static_cast<std::size_t>(rows_.rows->width());
   for (const std::int64_t sample : sample_indices) {
-    rows_.rows->read(rows_.part.first + sample, inputs.first(width));
+    rows_.rows->read(sample, inputs.first(width));
     inputs = inputs.subspan(width);
   }
   std::ranges::fill(inputs, Real{0});
@@ -151,7 +153,7 @@ Load recognise(const fs::path& path, const LabelledOptions& options) {
   if (error) fail_file(path, fmt::format("cannot be read: {}", error.message()));
   if (!there) fail_file(path, fmt::format("does not exist; expected {}", expected_data));
   if (fs::is_directory(path, error)) return recognise_folder(path);
-  if (fs::is_regular_file(path, error) && (has_csv_name(path) || has_column(path, options.label_column)))
+  if (fs::is_regular_file(path, error) && (has_csv_name(path) || has_column(path, WantedColumns::of(options).label)))
     return load_csv_sets;
   fail_file(path, fmt::format("is not a data set; expected {}{}", expected_data, hint_for_file(path)));
 }
@@ -169,9 +171,31 @@ bool holds_records(const fs::path& file) {
   }
 }
 
+/// "23 rows of 1 number to train on and 2 to test, 3 classes".
+std::string text_of(const LabelledSets& sets) {
+  const DataSchema& schema = sets.schema;
+  const std::string tested = sets.train.rows
+                                 ? fmt::format("{} {} to train on and {} to test", sets.train.rows->count(),
+                                               samples_text(schema.sample), sets.test.rows->count())
+                                 : fmt::format("{} {} to test", sets.test.rows->count(), samples_text(schema.sample));
+  const bool in_memory = sets.test.rows->in_memory() && (!sets.train.rows || sets.train.rows->in_memory());
+  return fmt::format("{}: {}, {} classes{}{}", schema.kind, tested, schema.classes.size(),
+                     are_number_names(schema.classes) ? "" : fmt::format(" ({})", quoted(schema.classes)),
+                     in_memory ? "" : ", read from the files batch by batch (--data-memory)");
+}
+
+std::unique_ptr<const SampleSource> samples_of(LabelledRows rows, DType dtype) {
+  return rows.rows ? std::make_unique<RowSamples>(std::move(rows), dtype) : nullptr;
+}
+
 void require_options(const LabelledOptions& options) {
   if (options.classes && (*options.classes < 1 || *options.classes > most_classes))
     throw ConfigError{fmt::format("--classes is {}; expected 1 to {}", *options.classes, most_classes)};
+  if (!(options.test_fraction > 0 && options.test_fraction < 1))
+    throw ConfigError{fmt::format("--test-fraction is {}; expected a number between 0 and 1", options.test_fraction)};
+  if (options.schema && options.classes && *options.classes != std::ssize(options.schema->classes))
+    throw ConfigError{
+        fmt::format("--classes is {}; the model has {}", *options.classes, options.schema->classes.size())};
 }
 
 }  // namespace
@@ -179,16 +203,14 @@ void require_options(const LabelledOptions& options) {
 LabelledData load_labelled_data(const fs::path& path, const LabelledOptions& options) {
   require_options(options);
   LabelledSets sets = recognise(path, options)(path, options);
-  const bool in_memory = sets.train.rows->in_memory() && sets.test.rows->in_memory();
-  const std::string text = fmt::format(
-      "{}: {} to train on and {} to test, {} classes{}", sets.kind, samples_text(sets.train.part.size(), sets.sample),
-      sets.test.part.size(), sets.classes, in_memory ? "" : ", read from the files batch by batch (--data-memory)");
-  return {.text = text,
-          .sample = std::move(sets.sample),
-          .classes = sets.classes,
-          .train = std::make_unique<RowSamples>(std::move(sets.train), options.dtype),
-          .test = std::make_unique<RowSamples>(std::move(sets.test), options.dtype),
-          .digest = sets.digest.value()};
+  std::string text = text_of(sets);
+  return {.text = std::move(text),
+          .sample = sets.schema.sample,
+          .classes = std::ssize(sets.schema.classes),
+          .train = samples_of(std::move(sets.train), options.dtype),
+          .test = samples_of(std::move(sets.test), options.dtype),
+          .digest = sets.digest.value(),
+          .schema = std::move(sets.schema)};
 }
 
 LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& options) {
@@ -202,13 +224,14 @@ LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& o
   UnlabelledRows rows = begins_npy_file(first) ? load_npy_rows(file, options)
                         : has_csv_name(file)   ? load_csv_rows(file, options)
                                                : load_idx_rows(file, options);
-  const std::int64_t count = rows.rows->count();
-  return {.text = samples_text(count, rows.sample),
-          .sample = std::move(rows.sample),
-          .classes = options.classes.value_or(10),
-          .train = std::make_unique<RowSamples>(LabelledRows{std::move(rows.rows), {0, count}, {}}, options.dtype),
+  if (!options.schema) rows.schema.classes = number_names(options.classes.value_or(10));
+  return {.text = fmt::format("{} {}", rows.rows->count(), samples_text(rows.schema.sample)),
+          .sample = rows.schema.sample,
+          .classes = std::ssize(rows.schema.classes),
+          .train = samples_of({std::move(rows.rows), {}}, options.dtype),
           .test = nullptr,
-          .digest = rows.digest.value()};
+          .digest = rows.digest.value(),
+          .schema = std::move(rows.schema)};
 }
 
 bool is_folder_of_images(const fs::path& folder) {

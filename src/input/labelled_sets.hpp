@@ -13,24 +13,21 @@
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/range.hpp>
+#include <lockstep/input/schema.hpp>
 
 #include "input/number_rows.hpp"
 
 namespace lockstep {
 
-/// Some of the rows, and a label for each of them.
+/// Rows, and a label for each of them.
 struct LabelledRows {
-  std::shared_ptr<const NumberRows> rows;
-  Range part;
-  std::vector<std::int32_t> labels;
+  std::shared_ptr<const NumberRows> rows = {};  ///< null where they are not read
+  std::vector<std::int32_t> labels = {};
 };
 
 struct LabelledSets {
-  std::string kind;  ///< "CIFAR-10"
-  Shape sample;      ///< as LabelledData has it
-  std::int64_t classes = 0;
-  LabelledRows train, test;
+  DataSchema schema = {};
+  LabelledRows train = {}, test = {};
   Digest digest = {};  ///< of sizes, numbers and labels
 };
 
@@ -40,15 +37,32 @@ std::filesystem::path find_file(const std::filesystem::path& folder, std::string
 /// "3 x 4", the extents of a shape.
 std::string extents_text(const Shape& shape);
 
-/// "10 images of 3 x 4", or "10 rows of 7 numbers".
-std::string samples_text(std::int64_t count, const Shape& sample);
+/// "images of 3 x 4", or "rows of 7 numbers".
+std::string samples_text(const Shape& sample);
+
+/// Whether the training set is read too.
+bool trains(const LabelledOptions& options);
+
+/// ", as the model has 10 classes".
+std::string model_has(const DataSchema& schema);
+
+/// ConfigError unless the options or a schema say which classes there are, where the test set alone cannot.
+void require_known_classes(const std::filesystem::path& test, const LabelledOptions& options);
+
+/// ConfigError if there is a schema and it has samples of another shape, or other numbers, than `path`.
+void require_as_trained(const std::filesystem::path& path, const LabelledOptions& options, const Shape& sample,
+                        DataSchema::Numbers numbers);
+
+/// The schema of data without names of their own: the one of the options, with what is of these data, or a new one.
+DataSchema schema_of(const LabelledOptions& options, std::string kind, const Shape& sample,
+                     DataSchema::Numbers numbers);
 
 /// Which labels a file may hold: 0 to `classes` - 1. `origin` says whence that number: " (--classes 10)".
 struct LabelRule {
   std::int64_t classes = 0;
   std::string origin;
 
-  /// For classes that the user gave, or else for `usual`, which `origin` explains.
+  /// For the classes of the schema, or else those that the user gave, or else for `usual`, which `origin` explains.
   static LabelRule of(const LabelledOptions& options, std::int64_t usual, std::string origin);
 
   /// ConfigError for a label that is not allowed. `what` and `number` say which it is.
@@ -68,9 +82,9 @@ LabelledSets load_csv_sets(const std::filesystem::path& folder_or_file, const La
 
 /// Rows without labels, in one file.
 struct UnlabelledRows {
-  std::shared_ptr<const NumberRows> rows;
-  Shape sample;
-  Digest digest;
+  DataSchema schema = {};
+  std::shared_ptr<const NumberRows> rows = {};
+  Digest digest = {};
 };
 UnlabelledRows load_idx_rows(const std::filesystem::path& file, const LabelledOptions& options);
 UnlabelledRows load_npy_rows(const std::filesystem::path& file, const LabelledOptions& options);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "input/labelled_sets.hpp"
+#include "input/schema_names.hpp"
 
 namespace lockstep {
 namespace {
@@ -33,6 +35,21 @@ Shape sample_of(const NpyHeader& header) {
   return {header.shape.begin() + 1, header.shape.end()};
 }
 
+/// ConfigError for images as PyTorch has them.
+void require_channels_last(const FileBytes& file, const Shape& shape) {
+  constexpr std::int64_t most_channels = 4;
+  const auto are_channels = [](std::int64_t extent) { return extent == 1 || extent == 3 || extent == most_channels; };
+  if (shape.size() != 4 || !are_channels(shape[1]) || shape[2] <= most_channels || shape[3] <= most_channels) return;
+  file.fail(
+      fmt::format("its shape is {}, with channels first; expected [n, rows, columns, channels], such as "
+                  "numpy.transpose(x, (0, 2, 3, 1))",
+                  to_string(shape)));
+}
+
+DataSchema::Numbers numbers_of(const RowFormat& format) {
+  return format.element == RowFormat::Element::u8 ? DataSchema::Numbers::bytes : DataSchema::Numbers::floats;
+}
+
 RowFormat format_of(const FileBytes& file, const NpyHeader& header) {
   using Element = RowFormat::Element;
   constexpr std::pair<std::string_view, Element> elements[] = {
@@ -41,6 +58,7 @@ RowFormat format_of(const FileBytes& file, const NpyHeader& header) {
   if (element == std::end(elements))
     file.fail(
         fmt::format("has numbers of type {}; expected u1, which are scaled to [0, 1], or f4 or f8", header.type()));
+  require_channels_last(file, header.shape);
   if (header.shape.size() < 2 || header.shape.size() > 4)
     file.fail(fmt::format("its shape is {}; expected [n, numbers], [n, rows, columns] or [n, rows, columns, channels]",
                           to_string(header.shape)));
@@ -92,51 +110,67 @@ std::vector<std::int32_t> read_labels(const fs::path& path, std::int64_t count, 
   return labels;
 }
 
-struct NpyFiles {
-  fs::path samples, labels;
+/// The samples of a part, of which the header has been read, and its labels.
+struct NpyPart {
+  NpyPart(const fs::path& folder, std::string_view part)
+      : file{find_file(folder, fmt::format("x_{}.npy", part))},
+        labels{find_file(folder, fmt::format("y_{}.npy", part))},
+        header{read_npy_header(file)} {}
+
+  LabelledRows read(const LabelRule& rule, DType dtype, DataMemory& memory, Digest& digest) {
+    std::vector<std::int32_t> numbers = read_labels(labels, header.shape[0], file.path(), rule);
+    digest.update(std::as_bytes(std::span{numbers}));
+    return {read_rows(file, header, dtype, memory, digest), std::move(numbers)};
+  }
+
+  FileBytes file;
+  fs::path labels;
+  NpyHeader header;
 };
 
-LabelledRows read_part(const NpyFiles& files, FileBytes& file, const NpyHeader& header, const LabelRule& rule,
-                       DType dtype, DataMemory& memory, Digest& digest) {
-  const std::int64_t count = header.shape[0];
-  std::vector<std::int32_t> labels = read_labels(files.labels, count, files.samples, rule);
-  digest.update(std::as_bytes(std::span{labels}));
-  return {read_rows(file, header, dtype, memory, digest), {0, count}, std::move(labels)};
+void require_same_samples(const NpyPart& train, const NpyPart& test) {
+  const Shape sample = sample_of(train.header);
+  if (sample_of(test.header) == sample && test.header.type() == train.header.type()) return;
+  test.file.fail(fmt::format("is {}, {}; expected samples {} of {}, as in {}", to_string(test.header.shape),
+                             test.header.type(), to_string(sample), train.header.type(), train.file.path().string()));
+}
+
+/// Of arrays, of which the header has been read.
+DataSchema checked_schema(const FileBytes& file, const NpyHeader& header, const LabelledOptions& options) {
+  const DataSchema::Numbers numbers = numbers_of(format_of(file, header));
+  require_as_trained(file.path(), options, sample_of(header), numbers);
+  return schema_of(options, "arrays of NumPy", sample_of(header), numbers);
 }
 
 }  // namespace
 
 LabelledSets load_npy_sets(const fs::path& folder, const LabelledOptions& options) {
-  const auto files_of = [&](const char* part) -> NpyFiles {
-    return {find_file(folder, fmt::format("x_{}.npy", part)), find_file(folder, fmt::format("y_{}.npy", part))};
-  };
-  const NpyFiles train = files_of("train"), test = files_of("test");
-  FileBytes train_file{train.samples}, test_file{test.samples};
-  const NpyHeader train_header = read_npy_header(train_file), test_header = read_npy_header(test_file);
-  LabelledSets sets{.kind = "arrays of NumPy"};
-  (void)format_of(train_file, train_header);
-  sets.sample = sample_of(train_header);
-  if (sample_of(test_header) != sets.sample || test_header.type() != train_header.type())
-    test_file.fail(fmt::format("is {}, {}; expected samples {} of {}, as in {}", to_string(test_header.shape),
-                               test_header.type(), to_string(sets.sample), train_header.type(),
-                               train.samples.string()));
+  std::optional<NpyPart> train;
+  if (trains(options)) train.emplace(folder, "train");
+  NpyPart test{folder, "test"};
+  const NpyPart& first = train ? *train : test;
+  if (!train) require_known_classes(test.labels, options);
+  LabelledSets sets{.schema = checked_schema(first.file, first.header, options)};
+  if (train) require_same_samples(*train, test);
   DataMemory memory{options.memory_bytes};
   LabelRule rule = LabelRule::of(options, most_classes, "");
-  sets.train = read_part(train, train_file, train_header, rule, options.dtype, memory, sets.digest);
-  if (!options.classes)
-    rule = {std::int64_t{std::ranges::max(sets.train.labels)} + 1, fmt::format(", as in {}", train.labels.string())};
-  sets.classes = rule.classes;
-  sets.test = read_part(test, test_file, test_header, rule, options.dtype, memory, sets.digest);
+  if (train) {
+    sets.train = train->read(rule, options.dtype, memory, sets.digest);
+    if (!options.schema && !options.classes)
+      rule = {std::int64_t{std::ranges::max(sets.train.labels)} + 1, fmt::format(", as in {}", train->labels.string())};
+  }
+  if (!options.schema) sets.schema.classes = number_names(rule.classes);
+  sets.test = test.read(rule, options.dtype, memory, sets.digest);
   return sets;
 }
 
 UnlabelledRows load_npy_rows(const fs::path& path, const LabelledOptions& options) {
   FileBytes file{path};
   const NpyHeader header = read_npy_header(file);
+  UnlabelledRows rows{.schema = checked_schema(file, header, options)};
   DataMemory memory{options.memory_bytes};
-  Digest digest;
-  std::shared_ptr<StoredRows> rows = read_rows(file, header, options.dtype, memory, digest);
-  return {std::move(rows), sample_of(header), std::move(digest)};
+  rows.rows = read_rows(file, header, options.dtype, memory, rows.digest);
+  return rows;
 }
 
 }  // namespace lockstep

@@ -17,6 +17,7 @@
 #include "input/failure.hpp"
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"
+#include "input/labelled_sets.hpp"
 #include "input/number_rows.hpp"
 #include "input/token_file.hpp"
 #include "input/token_pieces.hpp"
@@ -138,6 +139,21 @@ class TokenReader {
   DataMemory memory_;
 };
 
+/// The options, with the vocabulary of the schema. ConfigError if they contradict it.
+TextOptions by_schema(const fs::path& path, TextOptions options) {
+  if (!options.schema) return options;
+  const DataSchema& model = *options.schema;
+  if (!model.sample.empty())
+    fail_file(path,
+              fmt::format("is read as text; expected {}, on which the model was trained", samples_text(model.sample)));
+  if (options.vocabulary && options.vocabulary != model.vocabulary)
+    throw ConfigError{
+        fmt::format("--vocabulary is {}; the model has {}", *options.vocabulary,
+                    model.vocabulary ? fmt::format("{}", *model.vocabulary) : "none, as it was trained on texts")};
+  options.vocabulary = model.vocabulary;
+  return options;
+}
+
 /// ConfigError unless the last tenth of `count` tokens holds a sample.
 void require_enough_for_two(const fs::path& path, std::int64_t count, const TextOptions& options) {
   if (count / parts > options.context) return;
@@ -184,7 +200,8 @@ void update(Digest& digest, const TextSet& set) {
 
 }  // namespace
 
-TextData load_text_data(const fs::path& path, const TextOptions& options) {
+TextData load_text_data(const fs::path& path, const TextOptions& given) {
+  const TextOptions options = by_schema(path, given);
   if (options.context < 1)
     throw InvalidArgument{fmt::format("a context of {} tokens; expected 1 or more", options.context)};
   if (options.vocabulary && (*options.vocabulary < 1 || *options.vocabulary > largest_vocabulary))
@@ -194,13 +211,18 @@ TextData load_text_data(const fs::path& path, const TextOptions& options) {
   TokenReader reader{options};
   const auto train = reader.read(files.train), test = reader.read(files.test);
   const std::int64_t count = train->count();
+  DataSchema schema{.kind = options.vocabulary ? "tokens" : "text", .vocabulary = options.vocabulary};
   if (!files.test.empty()) {
     require_enough(path, count, test->count(), options);
-    return {{train, options.context}, {test, options.context}};
+    return {{train, options.context}, {test, options.context}, std::move(schema)};
   }
+  schema.split = DataSchema::Split::last;
+  schema.test_fraction = 1.0 / parts;
   require_enough_for_two(path, count, options);
   const std::int64_t boundary = count - count / parts;
-  return {{train->slice({0, boundary}), options.context}, {train->slice({boundary, count}), options.context}};
+  return {{train->slice({0, boundary}), options.context},
+          {train->slice({boundary, count}), options.context},
+          std::move(schema)};
 }
 
 std::vector<std::string> load_text_lines(const fs::path& path) {

@@ -19,6 +19,7 @@
 #include <lockstep/cluster/rank_map.hpp>
 #include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/input/idx.hpp>
+#include <lockstep/input/schema.hpp>
 #include <lockstep/input/text.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -182,8 +183,8 @@ std::vector<double> numbers_in(const NumberRows& rows) {
 }
 
 void check_part(const LabelledRows& part, std::int64_t classes) {
-  require(part.part.size() > 0 && part.part.last <= part.rows->count(), "a part has rows");
-  require(std::ssize(part.labels) == part.part.size(), "every row has a label");
+  require(part.rows->count() > 0, "a part has rows");
+  require(std::ssize(part.labels) == part.rows->count(), "every row has a label");
   require(std::all_of(part.labels.begin(), part.labels.end(), [&](int label) { return label >= 0 && label < classes; }),
           "labels are below the number of classes");
 }
@@ -202,8 +203,8 @@ bool is_packed(std::string_view input) {
 /// What holds of sets that were accepted: they are the same if they are streamed.
 void check_sets(std::string_view input, const std::function<LabelledSets(const LabelledOptions&)>& load) {
   const LabelledSets sets = load(all_in_memory());
-  check_part(sets.train, sets.classes);
-  check_part(sets.test, sets.classes);
+  check_part(sets.train, std::ssize(sets.schema.classes));
+  check_part(sets.test, std::ssize(sets.schema.classes));
   const std::vector<double> numbers = numbers_in(*sets.train.rows);
   if (is_packed(input)) return;
   const LabelledSets streamed = load(none_in_memory());
@@ -232,7 +233,7 @@ bool read_npy(std::string_view input) {
   file.write(input);
   return accepts<ConfigError>(file.path().string(), [&] {
     const UnlabelledRows rows = load_npy_rows(file.path(), all_in_memory());
-    require(rows.rows->width() == element_count(rows.sample), "a row is a sample");
+    require(rows.rows->width() == element_count(rows.schema.sample), "a row is a sample");
     const std::vector<double> numbers = numbers_in(*rows.rows);
     if (is_packed(input)) return;
     const UnlabelledRows streamed = load_npy_rows(file.path(), none_in_memory());
@@ -326,6 +327,15 @@ bool read_manifest(std::string_view input) {
   });
 }
 
+bool read_schema(std::string_view input) {
+  return accepts<Error>("FILE: is no schema", [&] {
+    const DataSchema schema = parse_schema(input, "FILE");
+    require(std::ssize(schema.classes) <= most_classes, "there are not too many classes");
+    require(schema.columns.empty() || schema.sample == Shape{std::ssize(schema.columns)}, "a number has a column");
+    require(parse_schema(to_json(schema), "FILE") == schema, "what is written means the same");
+  });
+}
+
 constexpr Target all[] = {
     {"cluster-spec", read_cluster_spec_text},
     {"tf-config", read_tf_config},
@@ -337,6 +347,7 @@ constexpr Target all[] = {
     {"tokens", read_tokens},
     {"safetensors", read_safetensors},
     {"manifest", read_manifest},
+    {"schema", read_schema},
 };
 
 }  // namespace

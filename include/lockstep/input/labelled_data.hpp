@@ -10,13 +10,19 @@
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/input/sample_source.hpp>
+#include <lockstep/input/schema.hpp>
 
 namespace lockstep {
 
 /// How load_labelled_data reads files.
 struct LabelledOptions {
+  /// The test set alone may be there without the training set. Arrays and `test.csv` then do not tell how many classes
+  /// there are: `classes` or `schema` must.
+  enum class Parts : std::uint8_t { train_and_test, test };
+
   /// Labels go from 0 to this number minus 1. If empty, the data say it: 10 for IDX and CIFAR-10, 100 for CIFAR-100,
-  /// and otherwise the largest label of the training set plus 1, or of the only file.
+  /// and otherwise the largest label of the training set plus 1, or of the only file. If the labels of a CSV file are
+  /// names, it must be the number of names.
   std::optional<std::int64_t> classes = {};
   DType dtype = DType::f32;            ///< f32 or f64, the type of a batch's inputs
   std::string label_column = "label";  ///< of CSV files
@@ -24,6 +30,13 @@ struct LabelledOptions {
   /// read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin, are in
   /// memory in any case.
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+  /// How one CSV file is split, and the share of the test set in it.
+  DataSchema::Split split = DataSchema::Split::hash;
+  double test_fraction = 0.1;
+  Parts parts = Parts::train_and_test;
+  /// What a model was trained on. If set, data must match it, except in kind: it decides classes, the label column and
+  /// the split of one file, and columns are found by their names, in any order.
+  std::optional<DataSchema> schema = {};
 };
 
 struct LabelledData {
@@ -32,9 +45,10 @@ struct LabelledData {
   /// otherwise [numbers].
   Shape sample;
   std::int64_t classes = 0;
-  std::unique_ptr<const SampleSource> train;
-  std::unique_ptr<const SampleSource> test;  ///< null for data without labels
-  std::uint64_t digest = 0;                  ///< of sizes, numbers and labels: equal on ranks that loaded the same data
+  std::unique_ptr<const SampleSource> train;  ///< null if the test set alone is read
+  std::unique_ptr<const SampleSource> test;   ///< null for data without labels
+  std::uint64_t digest = 0;  ///< of sizes, numbers and labels: equal on ranks that loaded the same data
+  DataSchema schema = {};    ///< describes these data; classes and columns are those of the options' schema
 
   bool has_images() const { return sample.size() > 1; }
 };
@@ -47,8 +61,10 @@ struct LabelledData {
 /// - CIFAR-100 in its binary version, by its fine labels: `train.bin` and `test.bin`;
 /// - arrays of NumPy in C order: `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`. Samples are of type u1,
 ///   f4 or f8 and of shape [n, numbers], [n, rows, columns] or [n, rows, columns, channels]; labels are integers;
-/// - CSV with a header: `train.csv` and `test.csv`, or one file, whose last tenth is the test set. The column
-///   `label_column` holds the class, all others hold numbers.
+/// - CSV with a header: `train.csv` and `test.csv`, or one file, of which a hash of its number puts a row into the test
+///   set. The column `label_column` holds the class, all others hold numbers. Columns of `test.csv` are found by name.
+///   If all labels of the training set, or of the only file, are whole numbers from 0, they are the classes. Otherwise,
+///   the classes are the different labels in the order of their bytes.
 ///
 /// Every file may be packed (gzip). 8-bit numbers are scaled to [0, 1], others are taken as they are and must be
 /// finite. Everything is read once and checked: any fault is a one-line ConfigError with the file and the place. A file
@@ -57,7 +73,8 @@ struct LabelledData {
 LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledOptions& options);
 
 /// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header, in
-/// which a column of labels is passed over. Every label in its batches is 0. ConfigError as above.
+/// which a column of labels is passed over. Every label in its batches is 0. Without `classes` and `schema`, there are
+/// 10 classes. ConfigError as above.
 LabelledData load_unlabelled_data(const std::filesystem::path& file, const LabelledOptions& options);
 
 /// Whether a folder contains images or arrays that load_labelled_data recognises by file names and sizes.

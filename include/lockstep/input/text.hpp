@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/input/schema.hpp>
 #include <lockstep/input/tokens.hpp>
 
 namespace lockstep {
@@ -25,6 +26,7 @@ struct TextSet {
 struct TextData {
   TextSet train;
   TextSet test;
+  DataSchema schema = {};
 };
 
 /// How load_text_data reads files.
@@ -35,6 +37,8 @@ struct TextOptions {
   /// Texts are kept in memory, one after the other, as long as they fit into so many bytes. The others stay on disk,
   /// and samples are read when a batch is filled; such files must not be packed.
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+  /// What a model was trained on. If set, data must match it, and it decides the vocabulary.
+  std::optional<DataSchema> schema = {};
 };
 
 /// Reads a file, or the files of a folder in the order of their names as if they were one. Files whose names begin with
@@ -48,9 +52,9 @@ struct TextOptions {
 /// that the system can take back; they must not become shorter while the result lives.
 ///
 /// A one-line ConfigError, which names the file, if it is missing, cannot be read or unpacked, is of the other kind,
-/// has a token outside of the vocabulary, or if a part is too short for a sample. A text that stays on disk must not
-/// change while the result lives; if it has become shorter, reading its tokens throws a ConfigError. InvalidArgument
-/// unless `context` is positive.
+/// has a token outside of the vocabulary, if a part is too short for a sample, or if the data do not match the schema.
+/// A text that stays on disk must not change while the result lives; if it has become shorter, reading its tokens
+/// throws a ConfigError. InvalidArgument unless `context` is positive.
 TextData load_text_data(const std::filesystem::path& path, const TextOptions& options);
 
 /// Reads the lines of a file, plain or packed, without their line breaks; a break at the end of the file begins no

@@ -1,0 +1,44 @@
+// What a model must know of its data, so that it can be used on others.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/shape.hpp>
+
+namespace lockstep {
+
+/// Describes the data that a model was trained on. It is saved with the weights, and other data are read by it. Names
+/// are UTF-8; a file's names in another encoding count as Latin-1.
+struct DataSchema {
+  /// 8-bit numbers, which are scaled to [0, 1], or others, which are taken as they are.
+  enum class Numbers : std::uint8_t { bytes, floats };
+
+  /// Where the test set is: in files of its own, in the rows that a hash of their numbers picks, or at the end.
+  enum class Split : std::uint8_t { files, hash, last };
+
+  std::string kind = {};  ///< "IDX", "CIFAR-10", "CIFAR-100", "arrays of NumPy", "CSV", "text" or "tokens"
+  Shape sample = {};      ///< as LabelledData has it; empty for text and tokens
+  Numbers numbers = Numbers::floats;
+  std::vector<std::string> columns = {};  ///< of CSV: the names of a sample's numbers, in the order of the inputs
+  std::string label_column = {};          ///< of CSV
+  /// The name of each class, by its number: "0", "1", … where the labels are numbers. Empty for text and tokens.
+  std::vector<std::string> classes = {};
+  std::optional<std::int64_t> vocabulary = {};  ///< of tokens
+  Split split = Split::files;
+  double test_fraction = 0;  ///< share of the test set, unless it is in files of its own
+
+  bool operator==(const DataSchema&) const = default;
+};
+
+/// One line of JSON.
+std::string to_json(const DataSchema& schema);
+
+/// The opposite of to_json. Error, which begins with `source`, unless the text describes data that this version can
+/// read.
+DataSchema parse_schema(std::string_view text, std::string_view source);
+
+}  // namespace lockstep

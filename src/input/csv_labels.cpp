@@ -1,0 +1,139 @@
+#include "input/csv_labels.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "input/labelled_sets.hpp"
+#include "input/one_line.hpp"
+#include "input/schema_names.hpp"
+
+namespace lockstep {
+namespace {
+
+/// As tables mark it.
+bool is_missing(std::string_view field) {
+  static constexpr std::array<std::string_view, 6> marks{"", "nan", "-nan", "na", "n/a", "null"};
+  std::string lower{field};
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return std::ranges::find(marks, lower) != marks.end();
+}
+
+/// A number from 0; empty if it is none.
+std::optional<std::int64_t> class_number(const std::string& field) {
+  std::int64_t number = -1;
+  return parse_field(field, number) && number >= 0 ? std::optional{number} : std::nullopt;
+}
+
+/// Whether it is a measured number, which is no class.
+bool is_fraction(const std::string& field) {
+  double number;
+  std::int64_t whole;
+  return parse_field(field, number) && !parse_field(field, whole);
+}
+
+std::string range_text(std::int64_t classes, const std::string& origin) {
+  return fmt::format("a class from 0 to {}{}", classes - 1, origin);
+}
+
+}  // namespace
+
+CsvLabels CsvLabels::known(std::string column, std::vector<std::string> classes, std::string origin) {
+  CsvLabels labels{std::move(column), std::move(classes), std::nullopt, std::move(origin)};
+  labels.numbered_ = are_number_names(labels.classes_);
+  for (const std::string& name : labels.classes_)
+    if (!labels.numbered_) labels.seen_.emplace(name, Seen{static_cast<std::int32_t>(labels.seen_.size()), 0});
+  return labels;
+}
+
+CsvLabels CsvLabels::open(std::string column, std::optional<std::int64_t> count) {
+  return {std::move(column), {}, count, count ? fmt::format(" (--classes {})", *count) : ""};
+}
+
+void CsvLabels::fail(const CsvReader& reader, std::int64_t line, const std::string& field,
+                     const std::string& expected) const {
+  reader.fail_at(line,
+                 fmt::format("column \"{}\" is \"{}\"; expected {}", one_line(column_), one_line(field), expected));
+}
+
+std::int32_t CsvLabels::class_of(const CsvReader& reader, const std::string& field) const {
+  const std::int64_t count = std::ssize(classes_);
+  if (numbered_) {
+    const std::optional<std::int64_t> number = class_number(field);
+    if (!number || *number >= count) fail(reader, reader.line(), field, range_text(count, origin_));
+    return static_cast<std::int32_t>(*number);
+  }
+  const auto found = seen_.find(as_utf8(field));
+  if (found == seen_.end())
+    fail(reader, reader.line(), field, fmt::format("one of the classes {}{}", quoted(classes_), origin_));
+  return found->second.code;
+}
+
+std::int32_t CsvLabels::next_code(const CsvReader& reader, const std::string& field) const {
+  if (is_missing(field) || is_fraction(field))
+    fail(reader, reader.line(), field, "a class: a whole number from 0, or a name");
+  if (std::ssize(seen_) == most_classes)
+    fail(reader, reader.line(), field, fmt::format("one of at most {} classes", most_classes));
+  return static_cast<std::int32_t>(seen_.size());
+}
+
+void CsvLabels::push(const CsvReader& reader, const std::string& field) {
+  if (const auto found = seen_.find(field); found != seen_.end()) {
+    codes_.push_back(found->second.code);
+    return;
+  }
+  const std::int32_t code = is_open() ? next_code(reader, field) : class_of(reader, field);
+  seen_.emplace(field, Seen{code, reader.line()});
+  codes_.push_back(code);
+}
+
+std::vector<std::int32_t> CsvLabels::finish(const CsvReader& reader) {
+  if (!is_open()) return std::exchange(codes_, {});
+  const bool numbers =
+      std::ranges::all_of(seen_, [](const auto& each) { return class_number(each.first).has_value(); });
+  std::vector<std::int32_t> classes = numbers ? numbers_of_codes(reader) : names_of_codes(reader);
+  if (std::ranges::count(classes, classes.front()) == std::ssize(classes))
+    reader.file().fail(fmt::format("column \"{}\" is \"{}\" in every row; expected two classes or more",
+                                   one_line(column_), one_line(classes_[static_cast<std::size_t>(classes.front())])));
+  for (std::int32_t& code : codes_) code = classes[static_cast<std::size_t>(code)];
+  return std::exchange(codes_, {});
+}
+
+std::vector<std::int32_t> CsvLabels::numbers_of_codes(const CsvReader& reader) {
+  const std::int64_t below = count_.value_or(most_classes);
+  std::vector<std::int32_t> numbers(seen_.size());
+  const std::pair<const std::string, Seen>* wrong = nullptr;
+  for (const auto& each : seen_) {
+    const std::int64_t number = *class_number(each.first);
+    if (number >= below && (!wrong || each.second.line < wrong->second.line)) wrong = &each;
+    numbers[static_cast<std::size_t>(each.second.code)] = static_cast<std::int32_t>(number);
+  }
+  if (wrong) fail(reader, wrong->second.line, wrong->first, range_text(below, origin_));
+  classes_ = number_names(count_.value_or(std::int64_t{std::ranges::max(numbers)} + 1));
+  return numbers;
+}
+
+std::vector<std::int32_t> CsvLabels::names_of_codes(const CsvReader& reader) {
+  std::vector<std::pair<std::string, std::int32_t>> names;
+  for (const auto& [field, seen] : seen_) names.emplace_back(as_utf8(field), seen.code);
+  std::ranges::sort(names);
+  std::vector<std::int32_t> numbers(names.size());
+  for (const auto& [name, code] : names) {
+    if (classes_.empty() || classes_.back() != name) classes_.push_back(name);
+    numbers[static_cast<std::size_t>(code)] = static_cast<std::int32_t>(classes_.size()) - 1;
+  }
+  if (count_ && *count_ != std::ssize(classes_))
+    reader.file().fail(fmt::format("column \"{}\" has {} classes, {}; expected {}{}", one_line(column_),
+                                   classes_.size(), quoted(classes_), *count_, origin_));
+  if (const std::optional<Twins> twins = find_twins(classes_))
+    reader.file().fail(
+        fmt::format("column \"{}\" has the classes {}, which differ only in blanks; expected names that "
+                    "differ",
+                    one_line(column_), quoted({twins->first, twins->second})));
+  return numbers;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#include "input/csv_rows.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep {
+
+void CsvRows::push(const CsvReader& reader, const std::vector<double>& numbers, DataMemory& memory) {
+  ++count_;
+  begins_.push_back(reader.offset());
+  if (!keeps_) return;
+  if (memory.take(numbers.size() * sizeof(double))) {
+    numbers_.insert(numbers_.end(), numbers.begin(), numbers.end());
+    return;
+  }
+  if (reader.file().packed()) memory.refuse_packed(reader.file());
+  keeps_ = false;
+  memory.left_bytes += numbers_.size() * sizeof(double);
+  numbers_ = {};
+  file_ = reader.file().duplicate();
+}
+
+void CsvRows::finish(const CsvReader& reader) {
+  begins_.push_back(reader.end());
+  if (keeps_) begins_ = {};
+}
+
+std::vector<double> CsvRows::read_record(std::int64_t row) const {
+  const std::uint64_t begin = begins_[static_cast<std::size_t>(row)], end = begins_[static_cast<std::size_t>(row) + 1];
+  std::vector<std::uint8_t> bytes(end - begin);
+  read_again(file_, path_, begin, bytes);
+  std::string_view record{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  while (record.ends_with('\n') || record.ends_with('\r')) record.remove_suffix(1);
+  const auto changed = [&] {
+    throw ConfigError{
+        fmt::format("{}: has changed while it was in use: the record at byte {} is not the one that was "
+                    "checked",
+                    path_.string(), begin)};
+  };
+  std::vector<std::string> fields;
+  if (!split_fields(record, fields) || fields.size() != columns_.names.size()) changed();
+  std::vector<double> numbers(static_cast<std::size_t>(width()));
+  parse_numbers(columns_, fields, numbers, [&](std::size_t) { changed(); });
+  return numbers;
+}
+
+template <class Real>
+void CsvRows::copy(std::int64_t row, std::span<Real> to) const {
+  if (!keeps_) {
+    std::ranges::transform(read_record(row), to.begin(), [](double number) { return static_cast<Real>(number); });
+    return;
+  }
+  const auto begin = numbers_.begin() + row * width();
+  std::transform(begin, begin + width(), to.begin(), [](double number) { return static_cast<Real>(number); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/input/schema.hpp>
+
+#include "input/labelled_sets.hpp"
+#include "input/one_line.hpp"
+#include "input/schema_names.hpp"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t longest_schema = 64 << 20;
+constexpr int deepest_schema = 2;  // lists in an object
+constexpr std::size_t most_extents = 3;
+constexpr std::int64_t most_numbers = std::int64_t{1} << 40;
+
+constexpr std::array kinds_of_samples{"IDX", "CIFAR-10", "CIFAR-100", "arrays of NumPy", "CSV"};
+constexpr std::array kinds_of_text{"text", "tokens"};
+constexpr std::array keys{"kind",    "sample",     "numbers", "columns",      "label_column",
+                          "classes", "vocabulary", "split",   "test_fraction"};
+
+constexpr std::pair<std::string_view, DataSchema::Numbers> number_kinds[] = {{"bytes", DataSchema::Numbers::bytes},
+                                                                             {"floats", DataSchema::Numbers::floats}};
+constexpr std::pair<std::string_view, DataSchema::Split> split_kinds[] = {
+    {"files", DataSchema::Split::files}, {"hash", DataSchema::Split::hash}, {"last", DataSchema::Split::last}};
+
+template <class Value, std::size_t n>
+std::string text_of(const std::pair<std::string_view, Value> (&choices)[n], Value value) {
+  return std::string{std::ranges::find(choices, value, &std::pair<std::string_view, Value>::second)->first};
+}
+
+[[noreturn]] void refuse(std::string_view key, std::string_view expected) {
+  throw Error{fmt::format("key \"{}\": expected {}", key, expected)};
+}
+
+std::string text_at(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_string()) refuse(key, "a text");
+  return found->get<std::string>();
+}
+
+template <class Value, std::size_t n>
+Value choice_at(const Json& json, const char* key, const std::pair<std::string_view, Value> (&choices)[n]) {
+  const std::string text = text_at(json, key);
+  const auto* const found = std::ranges::find(choices, text, &std::pair<std::string_view, Value>::first);
+  if (found == std::end(choices)) refuse(key, fmt::format("another value than \"{}\"", one_line(text)));
+  return found->second;
+}
+
+std::int64_t whole_number(const Json& value, const char* key, std::int64_t most) {
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() < 1 ||
+      value.get<std::uint64_t>() > static_cast<std::uint64_t>(most))
+    refuse(key, fmt::format("a whole number from 1 to {}", most));
+  return value.get<std::int64_t>();
+}
+
+std::vector<std::string> names_from(const Json& value, const char* key) {
+  if (!value.is_array() || value.empty()) refuse(key, "names");
+  std::vector<std::string> names;
+  for (const Json& name : value) {
+    if (!name.is_string()) refuse(key, "names");
+    names.push_back(name.get<std::string>());
+  }
+  if (find_twins(names)) refuse(key, "names that differ");
+  return names;
+}
+
+Shape sample_from(const Json& value) {
+  if (!value.is_array() || value.empty() || value.size() > most_extents) refuse("sample", "1 to 3 extents");
+  Shape sample;
+  std::int64_t numbers = 1;
+  for (const Json& extent : value) {
+    sample.push_back(whole_number(extent, "sample", most_numbers / numbers));
+    numbers *= sample.back();
+  }
+  return sample;
+}
+
+/// Classes that are numbers are one: how many there are.
+std::vector<std::string> classes_from(const Json& value) {
+  if (!value.is_array()) return number_names(whole_number(value, "classes", most_classes));
+  if (value.size() > static_cast<std::size_t>(most_classes)) refuse("classes", fmt::format("at most {}", most_classes));
+  return names_from(value, "classes");
+}
+
+void read_sample(const Json& json, DataSchema& schema) {
+  schema.sample = sample_from(json.value("sample", Json{}));
+  schema.numbers = choice_at(json, "numbers", number_kinds);
+  schema.classes = classes_from(json.value("classes", Json{}));
+  if (json.contains("label_column")) schema.label_column = text_at(json, "label_column");
+  if (!json.contains("columns")) return;
+  schema.columns = names_from(json["columns"], "columns");
+  if (schema.sample != Shape{std::ssize(schema.columns)}) refuse("columns", "as many names as a sample has numbers");
+  if (std::ranges::count(schema.columns, schema.label_column) > 0)
+    refuse("label_column", "another column than those of the numbers");
+}
+
+DataSchema schema_from(const Json& json) {
+  if (!json.is_object()) throw Error{"expected an object"};
+  for (const auto& [key, unused] : json.items())
+    if (std::ranges::find(keys, key) == keys.end()) refuse(one_line(key), "none of this name");
+  DataSchema schema{.kind = text_at(json, "kind")};
+  const bool is_text = std::ranges::find(kinds_of_text, schema.kind) != kinds_of_text.end();
+  if (!is_text && std::ranges::find(kinds_of_samples, schema.kind) == kinds_of_samples.end())
+    refuse("kind", fmt::format("another value than \"{}\"", one_line(schema.kind)));
+  if (!is_text) read_sample(json, schema);
+  if (schema.kind == "CSV" && schema.columns.empty()) refuse("columns", "names");
+  if (schema.kind == "tokens") schema.vocabulary = whole_number(json.value("vocabulary", Json{}), "vocabulary", 65536);
+  schema.split = choice_at(json, "split", split_kinds);
+  if (schema.split == DataSchema::Split::files) return schema;
+  const Json fraction = json.value("test_fraction", Json{});
+  if (!fraction.is_number()) refuse("test_fraction", "a number");
+  schema.test_fraction = fraction.get<double>();
+  if (!(schema.test_fraction > 0 && schema.test_fraction < 1)) refuse("test_fraction", "a number between 0 and 1");
+  return schema;
+}
+
+Json parse_shallow(std::string_view text) {
+  if (text.size() > longest_schema) throw Error{fmt::format("expected at most {} bytes", longest_schema)};
+  return Json::parse(text, [](int depth, Json::parse_event_t event, Json&) {
+    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    if (opens && depth >= deepest_schema) throw Error{"expected lists in one object, and nothing in them but values"};
+    return true;
+  });
+}
+
+}  // namespace
+
+std::string to_json(const DataSchema& schema) {
+  Json json{{"kind", schema.kind}};
+  if (!schema.sample.empty()) {
+    json["sample"] = schema.sample;
+    json["numbers"] = text_of(number_kinds, schema.numbers);
+    if (are_number_names(schema.classes))
+      json["classes"] = schema.classes.size();
+    else
+      json["classes"] = schema.classes;
+  }
+  if (!schema.columns.empty()) json["columns"] = schema.columns;
+  if (!schema.label_column.empty()) json["label_column"] = schema.label_column;
+  if (schema.vocabulary) json["vocabulary"] = *schema.vocabulary;
+  json["split"] = text_of(split_kinds, schema.split);
+  if (schema.split != DataSchema::Split::files) json["test_fraction"] = schema.test_fraction;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+DataSchema parse_schema(std::string_view text, std::string_view source) {
+  const auto fail = [&](std::string_view why) {
+    throw Error{fmt::format("{}: is no schema of data that this version of lockstep can read: {}", source, why)};
+  };
+  try {
+    return schema_from(parse_shallow(text));
+  } catch (const Error& error) {
+    fail(error.what());
+  } catch (const Json::exception&) {
+    fail("it is not valid JSON");
+  }
+  return {};
+}
+
+}  // namespace lockstep
