@@ -93,7 +93,7 @@ TEST_CASE("arrays and CSV train an mlp with the classes that they have, and no c
   const Arguments arguments = mlp + Arguments{"--data", csv, "--epochs", "20", "--learning-rate", "0.001"};
   const Trained one = train_simulated(1, arguments);
   CHECK(one.result["eval_accuracy"].get<double>() > 0.9);
-  CHECK(one.result["samples"] == 20 * 270);
+  CHECK(one.result["samples"] == 20 * 271);
   check_same(one, train_simulated(4, arguments + Arguments{"--data-memory", "1K"}));
   const std::string other = folder.write("other.csv", rows(300, "wide"));
   const Arguments by_column = mlp + Arguments{"--data", other, "--epochs", "20", "--learning-rate", "0.001"};
