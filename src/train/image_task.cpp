@@ -33,7 +33,8 @@ LabelledOptions reading_options(const TrainingOptions& options) {
   return {.classes = options.classes,
           .dtype = *options.dtype,
           .label_column = *options.label_column,
-          .memory_bytes = options.data_memory_bytes};
+          .memory_bytes = options.data_memory_bytes,
+          .test_fraction = *options.test_fraction};
 }
 
 LabelledData load(TrainingOptions& options) {

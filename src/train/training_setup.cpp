@@ -49,6 +49,7 @@ TrainingOptions with_defaults(TrainingOptions options) {
   fill(options.dtype, DType::f32);
   fill(options.precision, nn::Precision::full);
   fill(options.label_column, "label");
+  fill(options.test_fraction, 0.1);
   fill(options.hidden, {512, 512});
   fill(options.batch_norm, nn::BatchNormKind::none);
   fill(options.dropout, 0);

@@ -95,6 +95,8 @@ TEST_CASE("arrays and CSV train an mlp with the classes that they have, and no c
   CHECK(one.result["eval_accuracy"].get<double>() > 0.9);
   CHECK(one.result["samples"] == 20 * 271);
   check_same(one, train_simulated(4, arguments + Arguments{"--data-memory", "1K"}));
+  const Arguments halved = mlp + Arguments{"--data", csv, "--epochs", "1", "--test-fraction", "0.5"};
+  CHECK(train_simulated(1, halved).result["samples"] == 150);
   const std::string other = folder.write("other.csv", rows(300, "wide"));
   const Arguments by_column = mlp + Arguments{"--data", other, "--epochs", "20", "--learning-rate", "0.001"};
   CHECK(train_simulated(2, by_column + Arguments{"--label-column", "wide"}).digest() == one.digest());

@@ -87,6 +87,8 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--momentum", "-0.1"}, {"--momentum -0.1: expected a number from 0 to below 1"}},
           {{"--momentum", "nan"}, {"--momentum nan: expected a number from 0 to below 1"}},
           {{"--model", "convnet", "--dropout", "1"}, {"--dropout 1: expected a number from 0 to below 1"}},
+          {{"--test-fraction", "1"}, {"--test-fraction 1: expected a number from 0 to below 1"}},
+          {{"--test-fraction", "0"}, {"--test-fraction is 0; expected a number between 0 and 1"}},
           {{"--weight-decay", "-0.1"}, {"--weight-decay -0.1: expected a number from 0, such as 0.1"}},
           {{"--weight-decay", "nan"}, {"--weight-decay nan: expected a number from 0"}},
           {{"--weight-decay", "1e39"}, {"--weight-decay 1e39: expected a number below 3.4e38"}},
@@ -143,6 +145,7 @@ TEST_CASE("an option of one model is refused with another") {
   check_all(
       {
           {{"--dropout", "0.5"}, {"--dropout: expected only with --model convnet"}},
+          {{"--test-fraction", "0.5", "--model", "convnet"}, {"--test-fraction: expected only with --model mlp"}},
           {{"--batch-norm"}, {"--batch-norm: expected only with --model convnet"}},
           {{"--sync-batch-norm"}, {"--sync-batch-norm: expected only with --model convnet"}},
           {{"--layers", "2"}, {"--layers: expected only with --model gpt"}},

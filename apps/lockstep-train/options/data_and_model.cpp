@@ -35,10 +35,11 @@ OptionGroup data_and_model_options() {
       {
           {.name = "--data",
            .value_name = "PATH",
-           .help = "Folder of IDX files (train-images-idx3-ubyte and so on), of CIFAR-10 or CIFAR-100 in the binary "
-                   "version, of x_train.npy, y_train.npy, x_test.npy and y_test.npy, or of train.csv and test.csv; or "
-                   "one CSV file, whose last tenth is the test set; plain or .gz. For gpt a text file, plain or .gz, "
-                   "or a folder of them, whose last tenth is the test set (required, but not for --predict)",
+           .help =
+               "Folder of IDX files (train-images-idx3-ubyte and so on), of CIFAR-10 or CIFAR-100 in the binary "
+               "version, of x_train.npy, y_train.npy, x_test.npy and y_test.npy, or of train.csv and test.csv; or "
+               "one CSV file, a tenth of whose rows is the test set; plain or .gz. For gpt a text file, plain or .gz, "
+               "or a folder of them, whose last tenth is the test set (required, but not for --predict)",
            .set = set(&TrainingOptions::data, any_text)},
           {.name = "--classes",
            .value_name = "N",
@@ -49,6 +50,13 @@ OptionGroup data_and_model_options() {
            .value_name = "NAME",
            .help = "Column of a CSV file that holds the class, for mlp only (default label)",
            .set = set(&TrainingOptions::label_column, any_text),
+           .models = {ModelKind::mlp}},
+          {.name = "--test-fraction",
+           .value_name = "P",
+           .help =
+               "Share of the test set in a single CSV file, of which a hash of their numbers picks the rows; for mlp "
+               "only (default 0.1)",
+           .set = set(&TrainingOptions::test_fraction, parse_fraction),
            .models = {ModelKind::mlp}},
           {.name = "--data-memory",
            .value_name = "SIZE",

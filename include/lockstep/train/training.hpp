@@ -54,6 +54,7 @@ struct TrainingOptions {
   std::optional<nn::Precision> precision = {};           ///< full
   std::optional<std::int64_t> classes = {};              ///< not for text; as LabelledOptions has it
   std::optional<std::string> label_column = {};          ///< not for text, as LabelledOptions has it: "label"
+  std::optional<double> test_fraction = {};              ///< of a single CSV file, as LabelledOptions has it: 0.1
   std::optional<std::vector<std::int64_t>> hidden = {};  ///< mlp only: {512, 512}
   std::optional<nn::BatchNormKind> batch_norm = {};      ///< convnet only: none
   std::optional<double> dropout = {};                    ///< convnet only: 0
