@@ -1,0 +1,26 @@
+// JSON that anybody may have written.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+
+/// JSON whose objects have their keys in the order of the text. It finds a key by comparing it with each in turn.
+using OrderedJson = nlohmann::ordered_json;
+
+struct JsonLimits {
+  int levels = 32;  ///< of lists and objects inside one another
+};
+
+/// The value in `text`, in time that grows with the text and not faster. Error for a text that is no JSON, is nested
+/// deeper than `limits`, or has an object with a key twice, of which the parser alone would keep the last. Its words
+/// follow the text's name: "has the key "w" twice in one object".
+OrderedJson parse_foreign_json(std::string_view text, const JsonLimits& limits = {});
+
+/// `value` as JSON for a message: on one line, in ASCII, cut short.
+std::string shown(const OrderedJson& value);
+
+}  // namespace lockstep
