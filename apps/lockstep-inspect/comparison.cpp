@@ -30,6 +30,8 @@ class Side {
   }
 
   const auto& tensors() const { return tensors_; }
+  /// Of a file of tensors alone.
+  const WeightsMetadata& metadata() const { return files_.front().metadata(); }
   const safetensors::Entry* find(const std::string& name) const {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? nullptr : found->second.second;
@@ -78,30 +80,17 @@ Difference difference_of(const TensorView& one, const TensorView& other) {
   return {};
 }
 
-/// What the manifests say besides files, in the order of the first.
-std::vector<std::pair<std::string, std::string>> facts_of(const Manifest& manifest) {
-  std::vector<std::pair<std::string, std::string>> facts{{"step", fmt::format("{}", manifest.step)}};
-  facts.insert(facts.end(), manifest.training.begin(), manifest.training.end());
-  facts.emplace_back("kernels", manifest.kernels);
-  if (manifest.best)
-    facts.emplace_back("best", fmt::format("step {}, loss {}", manifest.best->step, manifest.best->loss));
-  for (const auto& [name, state] : manifest.state) facts.emplace_back("state of " + name, state);
-  return facts;
-}
-
-/// The number of facts that differ, each printed in a line.
-int print_facts(std::string& text, const Manifest& one, const Manifest& other) {
-  const auto first = facts_of(one), second = facts_of(other);
+/// The number of facts that differ, each printed in a line, in the order of the first.
+int print_facts(std::string& text, const std::vector<Fact>& first, const std::vector<Fact>& second) {
   const auto value_in = [](const auto& facts, const std::string& name) {
-    const auto found = std::ranges::find(facts, name, &std::pair<std::string, std::string>::first);
+    const auto found = std::ranges::find(facts, name, &Fact::first);
     const std::string value = found == facts.end() ? "none" : found->second;
     constexpr std::size_t most = 60;
     return std::pair{value, value.size() <= most ? value : value.substr(0, most) + "…"};
   };
   auto all = first;
   for (const auto& fact : second)
-    if (std::ranges::find(first, fact.first, &std::pair<std::string, std::string>::first) == first.end())
-      all.push_back(fact);
+    if (std::ranges::find(first, fact.first, &Fact::first) == first.end()) all.push_back(fact);
   int differing = 0;
   for (const auto& [name, unused] : all) {
     const auto [whole, shown] = value_in(first, name);
@@ -139,13 +128,16 @@ Report compare(const std::filesystem::path& one, const std::filesystem::path& ot
   Contents first = compared(one), second = compared(other);
   Report report{fmt::format("{} | {}\n", one.string(), other.string())};
   int facts = 0, tensors = 0;
-  if (first.manifest && second.manifest)
-    facts = print_facts(report.text, *first.manifest, *second.manifest);
-  else
+  const bool checkpoints = first.manifest && second.manifest;
+  if (!checkpoints)
     for (Contents* const contents : {&first, &second})
       if (contents->manifest) contents->tensors = {contents->path / weights_file};
 
   const Side a{first}, b{second};
+  if (checkpoints)
+    facts = print_facts(report.text, facts_of(*first.manifest), facts_of(*second.manifest));
+  else
+    facts = print_facts(report.text, facts_of(a.metadata()), facts_of(b.metadata()));
   std::vector<std::string> names;
   for (const auto& [name, unused] : a.tensors()) names.push_back(name);
   for (const auto& [name, unused] : b.tensors())
@@ -159,8 +151,9 @@ Report compare(const std::filesystem::path& one, const std::filesystem::path& ot
     fmt::format_to(std::back_inserter(report.text), "  {:{}}  {}\n", name, width, verdict);
   }
   if (facts + tensors > 0)
-    report.trouble = fmt::format("{} and {} differ: {} of the manifest, {} of {} tensors", one.string(), other.string(),
-                                 facts == 1 ? "1 entry" : fmt::format("{} entries", facts), tensors, names.size());
+    report.trouble = fmt::format("{} and {} differ: {} of the {}, {} of {} tensors", one.string(), other.string(),
+                                 facts == 1 ? "1 entry" : fmt::format("{} entries", facts),
+                                 checkpoints ? "manifest" : "metadata", tensors, names.size());
   return report;
 }
 

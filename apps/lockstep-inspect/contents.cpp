@@ -19,6 +19,23 @@ std::vector<std::filesystem::path> checkpoints_at(const std::filesystem::path& p
   return std::filesystem::is_directory(status) ? checkpoints_in(path) : std::vector<std::filesystem::path>{};
 }
 
+std::vector<Fact> facts_of(const WeightsMetadata& metadata) {
+  std::vector<Fact> facts;
+  for (const auto& [name, text] : metadata) facts.emplace_back("metadata " + name, text);
+  return facts;
+}
+
+std::vector<Fact> facts_of(const Manifest& manifest) {
+  std::vector<Fact> facts{{"step", fmt::format("{}", manifest.step)}};
+  facts.insert(facts.end(), manifest.training.begin(), manifest.training.end());
+  facts.emplace_back("kernels", manifest.kernels);
+  if (manifest.best)
+    facts.emplace_back("best", fmt::format("step {}, loss {}", manifest.best->step, manifest.best->loss));
+  for (const auto& [name, state] : manifest.state) facts.emplace_back("state of " + name, state);
+  for (Fact& fact : facts_of(manifest.metadata)) facts.push_back(std::move(fact));
+  return facts;
+}
+
 Contents contents_of(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) return {path, std::nullopt, {path}};
   Contents contents{path, read_checkpoint(path), {}};

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
@@ -17,6 +18,9 @@ struct Report {
   std::string trouble = {};
 };
 
+/// A name and its value, as a line shows them.
+using Fact = std::pair<std::string, std::string>;
+
 struct Contents {
   std::filesystem::path path;
   std::optional<Manifest> manifest;            ///< a checkpoint has one
@@ -26,6 +30,12 @@ struct Contents {
 /// The checkpoints in the folder `path`, the newest first; none if it is something else. ConfigError if there is
 /// nothing at `path`.
 std::vector<std::filesystem::path> checkpoints_at(const std::filesystem::path& path);
+
+/// The metadata in the order of their names.
+std::vector<Fact> facts_of(const WeightsMetadata& metadata);
+
+/// What the manifest says besides files.
+std::vector<Fact> facts_of(const Manifest& manifest);
 
 /// CheckpointError for a checkpoint without a manifest that can be read, or with files of other sizes than it gives.
 Contents contents_of(const std::filesystem::path& path);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -12,6 +13,7 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/tensor_file.hpp"
 #include "tensor/digest.hpp"
 
@@ -25,10 +27,10 @@ std::string counted(std::size_t count, std::string_view what) {
 }
 
 /// "name   value" with the values in a column.
-void print_pairs(std::string& text, const std::vector<std::pair<std::string, std::string>>& pairs) {
+void print_facts(std::string& text, const std::vector<Fact>& facts) {
   std::size_t width = 0;
-  for (const auto& [name, value] : pairs) width = std::max(width, name.size());
-  for (const auto& [name, value] : pairs)
+  for (const auto& [name, value] : facts) width = std::max(width, name.size());
+  for (const auto& [name, value] : facts)
     fmt::format_to(std::back_inserter(text), "  {:{}}  {}\n", name, width,
                    value.size() <= longest_value
                        ? value
@@ -36,21 +38,44 @@ void print_pairs(std::string& text, const std::vector<std::pair<std::string, std
 }
 
 void print_manifest(std::string& text, const Manifest& manifest) {
-  std::vector<std::pair<std::string, std::string>> pairs{{"step", fmt::format("{}", manifest.step)}};
-  pairs.insert(pairs.end(), manifest.training.begin(), manifest.training.end());
-  pairs.emplace_back("kernels", manifest.kernels);
-  if (manifest.best)
-    pairs.emplace_back("best", fmt::format("step {}, loss {}", manifest.best->step, manifest.best->loss));
-  for (const auto& [name, state] : manifest.state) pairs.emplace_back("state of " + name, state);
-  pairs.emplace_back("program", manifest.program);
-  print_pairs(text, pairs);
+  std::vector<Fact> facts = facts_of(manifest);
+  facts.emplace_back("program", manifest.program);
+  print_facts(text, facts);
 }
 
-/// The tensors of a file, each with its digest. Adds to `altered` the names of those of which `described` gives
-/// another.
-void print_tensors(std::string& text, const std::filesystem::path& path, const Manifest::File* described,
+/// What the manifest says of a file of tensors.
+class Described {
+ public:
+  Described(const Manifest& manifest, const std::string& name) : metadata_{metadata_of(manifest, name)} {
+    if (const Manifest::File* const file = manifest.file(name))
+      digests_.insert(file->digests.begin(), file->digests.end());
+  }
+
+  bool has_metadata(const WeightsMetadata& metadata) const { return metadata == metadata_; }
+
+  /// What is wrong with this digest of a tensor; nothing if it is right. The tensor is not missing then.
+  std::string verdict_on(const std::string& tensor, std::uint64_t digest) {
+    const auto given = digests_.extract(tensor);
+    if (!given) return "  is not in the manifest";
+    if (given.mapped() == digest) return {};
+    return fmt::format("  has been altered: the manifest has {}", to_hex(given.mapped()));
+  }
+
+  /// The tensors on which there was no verdict.
+  std::vector<std::string> missing() const {
+    std::vector<std::string> names;
+    for (const auto& [name, digest] : digests_) names.push_back(name);
+    return names;
+  }
+
+ private:
+  WeightsMetadata metadata_;
+  std::map<std::string, std::uint64_t> digests_;
+};
+
+/// The tensors of a file, each with its digest. Adds to `altered` the names of what is not as `described` has it.
+void print_tensors(std::string& text, const OpenTensorFile& file, std::optional<Described> described,
                    std::vector<std::string>& altered) {
-  const OpenTensorFile file{path};
   std::size_t names = 0, shapes = 0;
   std::int64_t elements = 0;
   for (const safetensors::Entry& entry : file.entries()) {
@@ -58,28 +83,19 @@ void print_tensors(std::string& text, const std::filesystem::path& path, const M
     shapes = std::max(shapes, describe(entry).size());
     elements += element_count(entry.shape);
   }
-  fmt::format_to(std::back_inserter(text), "{}: {}, {} elements\n", path.filename().string(),
+  fmt::format_to(std::back_inserter(text), "{}: {}, {} elements\n", file.path().filename().string(),
                  counted(file.entries().size(), "tensor"), elements);
-  std::vector<std::string> missing;
-  if (described)
-    for (const auto& [name, digest] : described->digests) missing.push_back(name);
+  if (!described || !described->has_metadata(file.metadata())) print_facts(text, facts_of(file.metadata()));
+  if (described && !described->has_metadata(file.metadata())) altered.push_back("metadata");
   for (const safetensors::Entry& entry : file.entries()) {
     const std::uint64_t digest = detail::digest_of_elements(file.read(entry).view());
-    std::string verdict;
-    if (described) {
-      std::erase(missing, entry.name);
-      const auto given =
-          std::ranges::find(described->digests, entry.name, &std::pair<std::string, std::uint64_t>::first);
-      if (given == described->digests.end())
-        verdict = "  is not in the manifest";
-      else if (given->second != digest)
-        verdict = fmt::format("  has been altered: the manifest has {}", to_hex(given->second));
-      if (!verdict.empty()) altered.push_back(entry.name);
-    }
+    const std::string verdict = described ? described->verdict_on(entry.name, digest) : "";
+    if (!verdict.empty()) altered.push_back(entry.name);
     fmt::format_to(std::back_inserter(text), "  {:{}}  {:{}}  {}{}\n", entry.name, names, describe(entry), shapes,
                    to_hex(digest), verdict);
   }
-  for (const std::string& name : missing) {
+  if (!described) return;
+  for (const std::string& name : described->missing()) {
     fmt::format_to(std::back_inserter(text), "  {:{}}  is missing\n", name, names);
     altered.push_back(name);
   }
@@ -89,9 +105,11 @@ Report inspect_contents(const Contents& contents) {
   Report report{contents.path.string() + "\n"};
   if (contents.manifest) print_manifest(report.text, *contents.manifest);
   std::vector<std::string> altered;
-  for (const std::filesystem::path& path : contents.tensors)
-    print_tensors(report.text, path, contents.manifest ? contents.manifest->file(path.filename().string()) : nullptr,
-                  altered);
+  for (const std::filesystem::path& path : contents.tensors) {
+    std::optional<Described> described;
+    if (contents.manifest) described.emplace(*contents.manifest, path.filename().string());
+    print_tensors(report.text, OpenTensorFile{path}, std::move(described), altered);
+  }
   if (altered.empty()) return report;
   std::vector<std::string_view> names{altered.begin(), altered.end()};
   report.trouble = fmt::format("{}: {} {} not what the manifest says", contents.path.string(), listed(names),

@@ -62,7 +62,7 @@ void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, st
   NewFolder checkpoint{folder / name};
   for (const TensorFile& file : files) {
     const std::filesystem::path path = checkpoint.part() / file.name;
-    write_tensors(path, file.tensors);
+    write_tensors(path, file.tensors, metadata_of(manifest, file.name));
     manifest.files.push_back(described(file, ExistingFile{path}.size()));
   }
   const std::string text = to_json(manifest) + "\n";
@@ -117,22 +117,20 @@ Manifest read_checkpoint(const std::filesystem::path& checkpoint) {
   return manifest;
 }
 
-void require_digest(const std::filesystem::path& path, const Manifest::File& file, std::string_view tensor,
-                    const TensorView& value) {
-  const auto found = std::ranges::find(file.digests, tensor, &std::pair<std::string, std::uint64_t>::first);
-  if (found == file.digests.end() || found->second != detail::digest_of_elements(value))
-    fail_checkpoint(path.string(),
-                    fmt::format("entry '{}' has been altered: its digest is not the manifest's", tensor));
+bool has_manifest(const std::filesystem::path& checkpoint) {
+  std::error_code none;
+  return std::filesystem::exists(std::filesystem::symlink_status(checkpoint / manifest_name, none));
 }
 
-std::vector<Tensor> read_checkpoint_file(const std::filesystem::path& checkpoint, const Manifest& manifest,
-                                         const TensorFile& wanted) {
-  const Manifest::File* const file = manifest.file(wanted.name);
-  if (!file) fail_checkpoint(checkpoint.string(), fmt::format("has no {}", wanted.name));
-  const std::filesystem::path path = checkpoint / wanted.name;
-  std::vector<Tensor> values = read_tensors(path, wanted.tensors);
-  for (std::size_t i = 0; i < values.size(); ++i) require_digest(path, *file, wanted.tensors[i].name, values[i].view());
-  return values;
+WeightsMetadata metadata_of(const Manifest& manifest, std::string_view name) {
+  return name == weights_file ? manifest.metadata : WeightsMetadata{};
+}
+
+OpenTensorFile open_checkpoint_file(const std::filesystem::path& checkpoint, const Manifest& manifest,
+                                    std::string_view name) {
+  const Manifest::File* const file = manifest.file(name);
+  if (!file) fail_checkpoint(checkpoint.string(), fmt::format("has no {}", name));
+  return OpenTensorFile{checkpoint / name, {metadata_of(manifest, name), {file->digests.begin(), file->digests.end()}}};
 }
 
 }  // namespace lockstep

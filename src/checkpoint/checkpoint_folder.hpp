@@ -3,11 +3,17 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include "checkpoint/manifest.hpp"
@@ -50,13 +56,33 @@ void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t ke
 /// CheckpointError unless `checkpoint` is a folder with a manifest and files of the sizes that it gives.
 Manifest read_checkpoint(const std::filesystem::path& checkpoint);
 
-/// CheckpointError, which names the file at `path`, unless the tensor's digest is that of the manifest.
-void require_digest(const std::filesystem::path& path, const Manifest::File& file, std::string_view tensor,
-                    const TensorView& value);
+/// Whether there is a manifest, readable or not.
+bool has_manifest(const std::filesystem::path& checkpoint);
 
-/// The tensors of one of the checkpoint's files, in the order of `wanted`. CheckpointError as read_tensors, and if one
-/// has another digest than the manifest gives.
-std::vector<Tensor> read_checkpoint_file(const std::filesystem::path& checkpoint, const Manifest& manifest,
-                                         const TensorFile& wanted);
+/// The metadata of the checkpoint's file `name`.
+WeightsMetadata metadata_of(const Manifest& manifest, std::string_view name);
+
+/// One of the checkpoint's files, which must hold what the manifest says. CheckpointError as OpenTensorFile.
+OpenTensorFile open_checkpoint_file(const std::filesystem::path& checkpoint, const Manifest& manifest,
+                                    std::string_view name);
+
+/// What `read` returns for the newest checkpoint in `folder` for which it throws no CheckpointError; those that it
+/// throws go to `passed_over`. Nothing if there is no checkpoint. CheckpointError if it throws one for each of them.
+template <class Read>
+auto read_newest(const std::filesystem::path& folder, Read&& read,
+                 const std::function<void(const CheckpointError&)>& passed_over)
+    -> std::optional<std::invoke_result_t<Read, const std::filesystem::path&>> {
+  const auto checkpoints = checkpoints_in(folder);
+  std::string reason;  // of the newest
+  for (const std::filesystem::path& checkpoint : checkpoints) try {
+      return read(checkpoint);
+    } catch (const CheckpointError& error) {
+      passed_over(error);
+      if (reason.empty()) reason = error.what();
+    }
+  if (!checkpoints.empty())
+    throw CheckpointError{fmt::format("{}; none of {} in {} is complete", reason, checkpoints.size(), folder.string())};
+  return std::nullopt;
+}
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/checkpoint_writer.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "checkpoint/strategy_values.hpp"
 
 namespace lockstep {
@@ -28,69 +30,56 @@ ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manife
                            StrategyValues& values) {
   const auto files = files_of(values, parts);
   std::vector<std::vector<Tensor>> tensors;
-  for (const TensorFile& file : files) tensors.push_back(read_checkpoint_file(checkpoint, manifest, file));
+  for (const TensorFile& file : files)
+    tensors.push_back(read_tensors(open_checkpoint_file(checkpoint, manifest, file.name), file.tensors));
   for (std::size_t i = 0; i < files.size(); ++i) values.set(files[i].tensors, tensors[i]);
   return {checkpoint, manifest};
 }
 
-void require_same_training(const std::filesystem::path& checkpoint, const Manifest& manifest,
-                           const CheckpointOptions& options) {
-  const bool weights_alone = options.restores == RestoredParts::weights;
+/// In what the training of a checkpoint differs from that of `options`. Empty if in nothing that counts.
+std::string other_training(const Manifest& manifest, const CheckpointOptions& options) {
   TrainingFacts facts = manifest.training;
-  if (weights_alone)
+  if (options.restores == RestoredParts::weights)
     std::erase_if(facts, [&](const auto& fact) {
       return std::ranges::find(options.training, fact.first, &TrainingFacts::value_type::first) ==
              options.training.end();
     });
-  if (const std::string other = difference(facts, options.training); !other.empty())
+  return difference(facts, options.training);
+}
+
+void compare_kernels(const ReadCheckpoint& read, const CheckpointOptions& options) {
+  if (options.restores == RestoredParts::weights || read.manifest.kernels == options.kernels) return;
+  log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
+                           read.path.string(), read.manifest.kernels, options.kernels));
+}
+
+/// CheckpointError if the checkpoint is not complete, or of another training.
+ReadCheckpoint read_whole(const std::filesystem::path& checkpoint, const CheckpointOptions& options,
+                          StrategyValues& values) {
+  const Manifest manifest = read_checkpoint(checkpoint);
+  if (const std::string other = other_training(manifest, options); !other.empty())
     fail_checkpoint(checkpoint.string(), other);
-  if (!weights_alone && manifest.kernels != options.kernels)
-    log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
-                             checkpoint.string(), manifest.kernels, options.kernels));
+  return read_values(checkpoint, manifest, options.restores, values);
 }
 
 /// The newest complete checkpoint. What it passes over, it logs.
-std::optional<ReadCheckpoint> read_newest(const CheckpointOptions& options, StrategyValues& values) {
-  const auto checkpoints = checkpoints_in(options.folder);
-  std::string reason;  // of the newest that is not complete
-  for (const std::filesystem::path& checkpoint : checkpoints) {
-    std::optional<Manifest> manifest;
-    const auto attempt = [&](auto&& read) -> std::optional<ReadCheckpoint> {
-      try {
-        return read();
-      } catch (const CheckpointError& error) {
-        log::warning(fmt::format("passed over: {}", error.what()));
-        if (reason.empty()) reason = error.what();
-        return std::nullopt;
-      }
-    };
-    (void)attempt([&] {
-      manifest = read_checkpoint(checkpoint);
-      return std::nullopt;
-    });
-    if (!manifest) continue;
-    require_same_training(checkpoint, *manifest, options);
-    if (auto read =
-            attempt([&] { return std::optional{read_values(checkpoint, *manifest, options.restores, values)}; }))
-      return read;
-  }
-  if (!checkpoints.empty())
-    throw CheckpointError{
-        fmt::format("{}; none of {} in {} is complete", reason, checkpoints.size(), options.folder.string())};
-  return std::nullopt;
+std::optional<ReadCheckpoint> read_newest_whole(const CheckpointOptions& options, StrategyValues& values) {
+  std::string other;  // of another training: the end of the search, as older ones are of it too
+  const auto read = [&](const std::filesystem::path& checkpoint) {
+    Manifest manifest = read_checkpoint(checkpoint);
+    other = other_training(manifest, options);
+    return other.empty() ? read_values(checkpoint, manifest, options.restores, values)
+                         : ReadCheckpoint{checkpoint, std::move(manifest)};
+  };
+  auto newest = read_newest(options.folder, read, [](const CheckpointError& error) {
+    log::warning(fmt::format("passed over: {}", error.what()));
+  });
+  if (!other.empty()) fail_checkpoint(newest->path.string(), other);
+  return newest;
 }
 
-/// What the chief tells the others: the path, which no zero byte is in, and the manifest. Nothing if there was no
-/// checkpoint.
-std::string to_text(const std::optional<ReadCheckpoint>& read) {
-  return read ? read->path.string() + '\0' + to_json(read->manifest) : std::string{};
-}
-
-std::optional<ReadCheckpoint> from_text(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  const std::string path = text.c_str();
-  return ReadCheckpoint{path, parse_manifest(std::string_view{text}.substr(path.size() + 1), path)};
-}
+/// What every rank gets of a checkpoint: folder, step, state, and the best one.
+using Restored = std::tuple<std::string, std::int64_t, ProgramState, std::optional<CheckpointLoss>>;
 
 }  // namespace
 
@@ -101,6 +90,7 @@ CheckpointManager::CheckpointManager(Strategy& strategy, CheckpointOptions optio
     throw InvalidArgument{fmt::format("{} steps between checkpoints; expected at least 1", *options_.every)};
   if (options_.keep < 1)
     throw InvalidArgument{fmt::format("{} checkpoints to keep; expected at least 1", options_.keep)};
+  safetensors::require_writable(options_.metadata);
   if (is_chief()) writer_ = std::make_unique<CheckpointWriter>(options_.folder, options_.keep);
 }
 
@@ -147,7 +137,8 @@ void CheckpointManager::save(std::int64_t step, const ProgramState& state, std::
   try {
     // An optional one that fails does not keep the next from being written.
     call_writer(&CheckpointWriter::wait);
-    writer_->write({step, best_, options_.training, options_.kernels, state, {}}, files_of(values), strategy_.stream());
+    writer_->write({step, best_, options_.training, options_.kernels, state, options_.metadata, {}}, files_of(values),
+                   strategy_.stream());
   } catch (...) {
     meeting.fail(std::current_exception());
   }
@@ -158,7 +149,7 @@ void CheckpointManager::finish(Here here) {
 }
 
 std::optional<ResumedTraining> CheckpointManager::resume_latest(Here here) {
-  return restore(here, options_.folder, [&](StrategyValues& values) { return read_newest(options_, values); });
+  return restore(here, options_.folder, [&](StrategyValues& values) { return read_newest_whole(options_, values); });
 }
 
 ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Here here) {
@@ -170,9 +161,7 @@ ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Her
     if (const auto inside = checkpoints_in(checkpoint); !inside.empty())
       fail_checkpoint(checkpoint.string(), fmt::format("is a folder of checkpoints; expected one of them, such as {}",
                                                        inside.front().filename().string()));
-    const Manifest manifest = read_checkpoint(checkpoint);
-    require_same_training(checkpoint, manifest, options_);
-    return read_values(checkpoint, manifest, options_.restores, values);
+    return read_whole(checkpoint, options_, values);
   });
 }
 
@@ -183,15 +172,19 @@ std::optional<ResumedTraining> CheckpointManager::restore(
   const Scope scope = strategy_.scope();
   StrategyValues values{strategy_, here};
   strategy_.agree(TagKind::restore, here, path.string());
-  const auto read_values = [&] {
+  const auto read_values = [&]() -> std::optional<Restored> {
     call_writer(&CheckpointWriter::wait);
-    return to_text(read(values));
+    const auto found = read(values);
+    if (!found) return std::nullopt;
+    compare_kernels(*found, options_);
+    return Restored{found->path.string(), found->manifest.step, found->manifest.state, found->manifest.best};
   };
-  auto found = from_text(strategy_.broadcast_object(read_values, here).value());
-  if (!found) return std::nullopt;
+  const auto restored = strategy_.broadcast_object(read_values, here).value();
+  if (!restored) return std::nullopt;
   values.spread(here);
-  best_ = found->manifest.best;
-  return ResumedTraining{found->manifest.step, std::move(found->manifest.state), found->path};
+  const auto& [folder, step, state, best] = *restored;
+  best_ = best;
+  return ResumedTraining{step, state, folder};
 }
 
 bool CheckpointManager::has_checkpoints(Here here) {

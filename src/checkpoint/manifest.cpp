@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <lockstep/base/digest.hpp>
 
+#include "base/foreign_json.hpp"
 #include "checkpoint/failure.hpp"
 
 namespace lockstep {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t format = 1;
 
@@ -21,50 +20,72 @@ std::uint64_t digest_from(const std::string& hex) {
   std::uint64_t digest = 0;
   const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), digest, 16);
   if (error != std::errc{} || hex.size() != 16 || end != hex.data() + hex.size())
-    throw Error{fmt::format("the digest '{}'; expected 16 hexadecimal digits", hex)};
+    throw Error{fmt::format("the digest {}; expected 16 hexadecimal digits", shown(hex))};
   return digest;
 }
 
 template <class Number>
-Number number_from(const Json& json, const char* key) {
-  const Json& value = json.at(key);
+Number number_from(const OrderedJson& json, const char* key) {
+  const OrderedJson& value = json.at(key);
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{1} << 62)
-    throw Error{fmt::format("\"{}\": {}; expected a whole number", key, value.dump())};
+    throw Error{fmt::format("\"{}\": {}; expected a whole number", key, shown(value))};
   return value.get<Number>();
 }
 
-/// Files are looked for in the checkpoint's folder only.
+const OrderedJson::object_t& object_from(const OrderedJson& json, const char* key) {
+  const OrderedJson& value = json.at(key);
+  if (!value.is_object()) throw Error{fmt::format("\"{}\": {}; expected an object", key, shown(value))};
+  return value.get_ref<const OrderedJson::object_t&>();
+}
+
+/// Files are looked for in the checkpoint's folder only. The system's names end at a zero byte.
 std::string file_name_from(const std::string& name) {
-  if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
-    throw Error{fmt::format("a file called '{}'", name)};
+  if (name.empty() || name.front() == '.' || name.find_first_of(std::string_view{"/\0", 2}) != std::string::npos)
+    throw Error{fmt::format("a file called {}", shown(name))};
   return name;
 }
 
 /// Of everything in the manifest but this itself.
-std::string digest_of_content(const Json& json) {
-  Json content = json;
+std::string digest_of_content(const OrderedJson& json) {
+  OrderedJson content = json;
   content.erase("digest");
-  return to_hex(digest_of(content.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  return to_hex(digest_of(content.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)));
 }
 
-Manifest from_json(const Json& json) {
+Manifest::File file_from(const std::string& name, const OrderedJson& json) {
+  Manifest::File file{.name = file_name_from(name), .bytes = number_from<std::uint64_t>(json, "bytes")};
+  for (const auto& [tensor, digest] : object_from(json, "digests"))
+    file.digests.emplace_back(tensor, digest_from(digest.get<std::string>()));
+  return file;
+}
+
+Manifest from_json(const OrderedJson& json) {
   Manifest manifest;
   manifest.program = json.value("program", "");
   manifest.step = number_from<std::int64_t>(json, "step");
   if (const auto best = json.find("best"); best != json.end())
     manifest.best = {number_from<std::int64_t>(*best, "step"), best->at("loss").get<double>()};
-  for (const auto& [key, value] : json.at("training").items())
+  for (const auto& [key, value] : object_from(json, "training"))
     manifest.training.emplace_back(key, value.get<std::string>());
   manifest.kernels = json.at("kernels").get<std::string>();
-  for (const auto& [key, value] : json.at("state").items()) manifest.state.emplace(key, value.get<std::string>());
-  for (const auto& [name, file] : json.at("files").items()) {
-    Manifest::File& added = manifest.files.emplace_back();
-    added.name = file_name_from(name);
-    added.bytes = number_from<std::uint64_t>(file, "bytes");
-    for (const auto& [tensor, digest] : file.at("digests").items())
-      added.digests.emplace_back(tensor, digest_from(digest.get<std::string>()));
-  }
+  for (const auto& [key, value] : object_from(json, "state")) manifest.state.emplace(key, value.get<std::string>());
+  // Checkpoints of releases that wrote none have the same format: those releases pass over what they do not know.
+  if (json.contains("metadata"))
+    for (const auto& [key, value] : object_from(json, "metadata"))
+      manifest.metadata.emplace(key, value.get<std::string>());
+  for (const auto& [name, file] : object_from(json, "files")) manifest.files.push_back(file_from(name, file));
   return manifest;
+}
+
+OrderedJson texts(const std::map<std::string, std::string>& texts) {
+  return texts.empty() ? OrderedJson::object() : OrderedJson(texts);
+}
+
+OrderedJson json_of(const Manifest::File& file) {
+  // Not by `digests[name]`, which would look for the name among all others.
+  OrderedJson::object_t digests;
+  for (const auto& [name, digest] : file.digests) digests.emplace_back(name, to_hex(digest));
+  return {{"bytes", file.bytes}, {"digests", std::move(digests)}};
 }
 
 }  // namespace
@@ -75,30 +96,28 @@ const Manifest::File* Manifest::file(std::string_view name) const {
 }
 
 std::string to_json(const Manifest& manifest) {
-  Json training = Json::object(), files = Json::object();
+  OrderedJson training = OrderedJson::object(), files = OrderedJson::object();
   for (const auto& [key, value] : manifest.training) training[key] = value;
-  for (const Manifest::File& file : manifest.files) {
-    Json digests = Json::object();
-    for (const auto& [name, digest] : file.digests) digests[name] = to_hex(digest);
-    files[file.name] = {{"bytes", file.bytes}, {"digests", std::move(digests)}};
-  }
-  Json json{{"format", format}, {"program", manifest.program}, {"step", manifest.step}};
+  for (const Manifest::File& file : manifest.files) files[file.name] = json_of(file);
+  OrderedJson json{{"format", format}, {"program", manifest.program}, {"step", manifest.step}};
   if (manifest.best) json["best"] = {{"step", manifest.best->step}, {"loss", manifest.best->loss}};
   json["training"] = std::move(training);
   json["kernels"] = manifest.kernels;
-  json["state"] = manifest.state.empty() ? Json::object() : Json(manifest.state);
+  json["state"] = texts(manifest.state);
+  if (!manifest.metadata.empty()) json["metadata"] = texts(manifest.metadata);
   json["files"] = std::move(files);
   json["digest"] = digest_of_content(json);
-  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 Manifest parse_manifest(std::string_view json, std::string_view source) {
+  std::string fault;
   try {
-    const Json parsed = Json::parse(json);
+    const OrderedJson parsed = parse_foreign_json(json);
     if (const auto version = number_from<std::int64_t>(parsed, "format"); version > format)
       fail_checkpoint(source, fmt::format("was written in format {} by {}; this is lockstep " LOCKSTEP_VERSION
                                           ", which reads up to format {}",
-                                          version, parsed.value("program", "a program without a name"), format));
+                                          version, shown(parsed.value("program", "a program without a name")), format));
     Manifest manifest = from_json(parsed);
     if (parsed.value("digest", "") != digest_of_content(parsed))
       fail_checkpoint(source, "has been altered: its digest is another");
@@ -106,8 +125,9 @@ Manifest parse_manifest(std::string_view json, std::string_view source) {
   } catch (const CheckpointError&) {
     throw;
   } catch (const std::exception& error) {
-    fail_checkpoint(source, fmt::format("is no manifest: {}", error.what()));
+    fault = error.what();
   }
+  fail_checkpoint(source, fmt::format("is no manifest: {}", fault));
 }
 
 std::string difference(const TrainingFacts& there, const TrainingFacts& here) {

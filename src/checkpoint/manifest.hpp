@@ -27,6 +27,7 @@ struct Manifest {
   TrainingFacts training;
   std::string kernels;
   ProgramState state;
+  WeightsMetadata metadata;  ///< of the file of weights
   std::vector<File> files;
   std::string program = "lockstep " LOCKSTEP_VERSION;  ///< which wrote it
   bool operator==(const Manifest&) const = default;

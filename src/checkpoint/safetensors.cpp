@@ -4,28 +4,29 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.hpp>
 
+#include "base/foreign_json.hpp"
 #include "checkpoint/failure.hpp"
 
 namespace lockstep::safetensors {
 namespace {
 
-using Json = nlohmann::json;
-
 static_assert(std::endian::native == std::endian::little, "the file is written and read as memory has it");
 
 constexpr std::string_view metadata_key = "__metadata__";
-constexpr std::string_view metadata = R"({"writer":"lockstep"})";
+
+// In the metadata of every file that lockstep writes.
+const std::string writer_key = "writer";
+constexpr std::string_view writer = "lockstep";
 
 struct TypeName {
   DType dtype;
@@ -45,27 +46,29 @@ std::string_view name_in_file(DType dtype) {
       ->name;
 }
 
-/// The part of a header that goes into a message.
-std::string shown(const Json& value) {
-  constexpr std::size_t longest = 60;
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-  if (text.size() > longest) text.replace(longest, std::string::npos, "...");
-  return text;
+/// As JSON; nothing for a text that is not UTF-8.
+std::optional<std::string> quoted(const std::string& text) {
+  try {
+    return OrderedJson(text).dump();
+  } catch (const OrderedJson::exception&) {
+    return std::nullopt;
+  }
 }
 
 /// The name of an entry, as JSON.
-std::string quoted(const std::string& name, std::string_view source) {
-  try {
-    return Json(name).dump();
-  } catch (const Json::exception&) {
-    fail_checkpoint(source, fmt::format("the name {} is no text in UTF-8", shown(name)));
-  }
+std::string quoted_name(const std::string& name, std::string_view source) {
+  if (name == metadata_key)
+    fail_checkpoint(source,
+                    fmt::format("no entry can be called {}: the format has that name for itself", metadata_key));
+  std::optional<std::string> text = quoted(name);
+  if (!text) fail_checkpoint(source, fmt::format("the name {} is no text in UTF-8", shown(name)));
+  return *std::move(text);
 }
 
 /// Reads one entry of a header, or says what is wrong with it.
 class EntryReader {
  public:
-  EntryReader(std::string_view name, const Json& fields, std::string_view source)
+  EntryReader(std::string_view name, const OrderedJson& fields, std::string_view source)
       : name_{name}, fields_{fields}, source_{source} {}
 
   Entry read(std::uint64_t data_bytes) const {
@@ -85,14 +88,14 @@ class EntryReader {
   }
 
  private:
-  const Json& field(const char* key) const {
+  const OrderedJson& field(const char* key) const {
     const auto found = fields_.find(key);
     if (found == fields_.end()) fail(fmt::format("has no {}", key));
     return *found;
   }
 
   DType dtype() const {
-    const Json& given = field("dtype");
+    const OrderedJson& given = field("dtype");
     for (const TypeName& each : type_names)
       if (given == each.name) return each.dtype;
     std::vector<std::string_view> known;
@@ -111,9 +114,10 @@ class EntryReader {
   }
 
   std::vector<std::uint64_t> numbers(const char* key) const {
-    const Json& given = field(key);
-    const bool right = given.is_array() && std::all_of(given.begin(), given.end(),
-                                                       [](const Json& each) { return each.is_number_unsigned(); });
+    const OrderedJson& given = field(key);
+    const bool right = given.is_array() && std::all_of(given.begin(), given.end(), [](const OrderedJson& each) {
+                         return each.is_number_unsigned();
+                       });
     if (!right) fail(fmt::format("expected a list of whole numbers as its {}", key), given);
     return given.get<std::vector<std::uint64_t>>();
   }
@@ -133,38 +137,36 @@ class EntryReader {
   [[noreturn]] void fail(std::string_view what) const {
     fail_checkpoint(source_, fmt::format("entry {}: {}", shown(name_), what));
   }
-  [[noreturn]] void fail(std::string_view what, const Json& given) const {
+  [[noreturn]] void fail(std::string_view what, const OrderedJson& given) const {
     fail(fmt::format("{}, got {}", what, shown(given)));
   }
 
   std::string_view name_;
-  const Json& fields_;
+  const OrderedJson& fields_;
   std::string_view source_;
 };
 
-Json parse_json(std::string_view header, std::string_view source) {
-  using Event = Json::parse_event_t;
-  constexpr int deepest = 2;                // the lists of an entry
-  std::vector<std::set<std::string>> keys;  // of the objects that the parser is inside of
+OrderedJson parse_json(std::string_view header, std::string_view source) {
+  constexpr JsonLimits lists_of_an_entry{.levels = 3};
+  std::string fault;
   try {
-    return Json::parse(header, [&](int depth, Event event, Json& parsed) {
-      if ((event == Event::object_start || event == Event::array_start) && depth > deepest)
-        fail_checkpoint(source, "its header is nested deeper than that of a file in the safetensors format");
-      if (event == Event::object_start) keys.emplace_back();
-      if (event == Event::object_end) keys.pop_back();
-      // The parser would silently keep the last one.
-      if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)
-        fail_checkpoint(source, fmt::format("the key {} is twice in its header; expected it once", shown(parsed)));
-      return true;
-    });
-  } catch (const Json::exception&) {
-    fail_checkpoint(source, "its header is no JSON; expected a file in the safetensors format");
+    OrderedJson root = parse_foreign_json(header, lists_of_an_entry);
+    if (root.is_object()) return root;
+    fault = "is no JSON object";
+  } catch (const Error& error) {
+    fault = error.what();
   }
+  fail_checkpoint(source, fmt::format("its header {}; expected a file in the safetensors format", fault));
 }
 
-bool is_metadata(const Json& value) {
-  return value.is_object() &&
-         std::all_of(value.begin(), value.end(), [](const Json& each) { return each.is_string(); });
+WeightsMetadata metadata_in(const OrderedJson& value, std::string_view source) {
+  const bool right = value.is_object() &&
+                     std::all_of(value.begin(), value.end(), [](const OrderedJson& each) { return each.is_string(); });
+  if (!right) fail_checkpoint(source, fmt::format("{}: expected texts by name, got {}", metadata_key, shown(value)));
+  WeightsMetadata metadata;
+  for (const auto& [name, text] : value.items())
+    if (name != writer_key) metadata.emplace(name, text.get<std::string>());
+  return metadata;
 }
 
 /// Every byte of the data must belong to exactly one entry. `entries` are in the order of their bytes.
@@ -200,21 +202,33 @@ void lay_out(std::vector<Entry>& entries) {
   }
 }
 
-std::string header_of(std::span<const Entry> entries, std::string_view source) {
-  std::string json = fmt::format(R"({{"{}":{})", metadata_key, metadata);
-  for (const Entry& entry : entries) {
-    if (entry.name == metadata_key)
-      fail_checkpoint(source,
-                      fmt::format("no entry can be called {}: the format has that name for itself", metadata_key));
-    json += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", quoted(entry.name, source),
-                        name_in_file(entry.dtype), fmt::join(entry.shape, ","), entry.begin, entry.end);
-  }
+void require_writable(const WeightsMetadata& metadata) {
+  if (metadata.contains(writer_key))
+    throw InvalidArgument{fmt::format("metadata called '{}', which says that lockstep wrote the file", writer_key)};
+  for (const auto& [name, text] : metadata)
+    if (!quoted(name) || !quoted(text))
+      throw InvalidArgument{fmt::format("the metadata {} is no text in UTF-8", shown(name))};
+}
+
+std::string header_of(const Header& header, std::string_view source) {
+  std::string json = fmt::format(R"({{"{}":{{"{}":"{}")", metadata_key, writer_key, writer);
+  for (const auto& [name, text] : header.metadata)
+    fmt::format_to(std::back_inserter(json), ",{}:{}", quoted(name).value(), quoted(text).value());
+  json += '}';
+  for (const Entry& entry : header.entries)
+    fmt::format_to(std::back_inserter(json), R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                   quoted_name(entry.name, source), name_in_file(entry.dtype), fmt::join(entry.shape, ","), entry.begin,
+                   entry.end);
   json += '}';
   json.resize((json.size() + alignment - 1) / alignment * alignment, ' ');
   const std::uint64_t length = json.size();
-  std::string header(length_bytes, '\0');
-  std::memcpy(header.data(), &length, length_bytes);
-  return header + json;
+  if (length > longest_header)
+    fail_checkpoint(source, fmt::format("would begin with a header of {} bytes; expected at most {}, as the "
+                                        "safetensors format has it",
+                                        length, longest_header));
+  json.insert(0, length_bytes, '\0');
+  std::memcpy(json.data(), &length, length_bytes);
+  return json;
 }
 
 std::uint64_t header_length(std::span<const std::byte, length_bytes> first_bytes) {
@@ -223,23 +237,20 @@ std::uint64_t header_length(std::span<const std::byte, length_bytes> first_bytes
   return length;
 }
 
-std::vector<Entry> parse_header(std::string_view header, std::uint64_t data_bytes, std::string_view source) {
-  const Json root = parse_json(header, source);
-  if (!root.is_object())
-    fail_checkpoint(source, "its header is no JSON object; expected a file in the safetensors format");
-  std::vector<Entry> entries;
+Header parse_header(std::string_view header, std::uint64_t data_bytes, std::string_view source) {
+  const OrderedJson root = parse_json(header, source);
+  Header parsed;
   for (const auto& [name, value] : root.items()) {
-    if (name != metadata_key) {
-      entries.push_back(EntryReader{name, value, source}.read(data_bytes));
-    } else if (!is_metadata(value)) {
-      fail_checkpoint(source, fmt::format("{}: expected texts by name, got {}", metadata_key, shown(value)));
-    }
+    if (name == metadata_key)
+      parsed.metadata = metadata_in(value, source);
+    else
+      parsed.entries.push_back(EntryReader{name, value, source}.read(data_bytes));
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  std::stable_sort(parsed.entries.begin(), parsed.entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair{a.begin, a.end} < std::pair{b.begin, b.end};
   });
-  require_no_gaps(entries, data_bytes, source);
-  return entries;
+  require_no_gaps(parsed.entries, data_bytes, source);
+  return parsed;
 }
 
 }  // namespace lockstep::safetensors

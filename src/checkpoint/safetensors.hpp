@@ -15,6 +15,7 @@
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/shape.hpp>
+#include <lockstep/checkpoint/program_state.hpp>
 
 namespace lockstep::safetensors {
 
@@ -33,9 +34,19 @@ std::string describe(const Entry& entry);
 /// Places the entries one after another: the widest types first, so that each is aligned, and otherwise in their order.
 void lay_out(std::vector<Entry>& entries);
 
-/// Everything before the data, including the length. The names must differ. CheckpointError, which names `source`, for
-/// a name that is not UTF-8 text or that the format reserves for itself.
-std::string header_of(std::span<const Entry> entries, std::string_view source);
+/// What a header says.
+struct Header {
+  std::vector<Entry> entries;
+  WeightsMetadata metadata;  ///< without the name of the writer
+};
+
+/// InvalidArgument unless `metadata` can be written: for a name or text that is not UTF-8, and for the name "writer".
+void require_writable(const WeightsMetadata& metadata);
+
+/// Everything before the data, including the length. The names must differ, and the metadata be writable.
+/// CheckpointError, which names `source`, for a name that is not UTF-8 text or that the format reserves for itself, and
+/// for a header longer than the format allows.
+std::string header_of(const Header& header, std::string_view source);
 
 /// The size of the header's length field, in bytes.
 inline constexpr std::uint64_t length_bytes = 8;
@@ -46,8 +57,8 @@ inline constexpr std::uint64_t longest_header = 100'000'000;
 /// The length of the header, from the file's first bytes.
 std::uint64_t header_length(std::span<const std::byte, length_bytes> first_bytes);
 
-/// The entries of a header, in the order of their data. The file has `data_bytes` bytes of data. CheckpointError, which
-/// names `source` and the entry, for any fault.
-std::vector<Entry> parse_header(std::string_view header, std::uint64_t data_bytes, std::string_view source);
+/// What `header` says, the entries in the order of their data. The file has `data_bytes` bytes of data.
+/// CheckpointError, which names `source` and the entry, for any fault.
+Header parse_header(std::string_view header, std::uint64_t data_bytes, std::string_view source);
 
 }  // namespace lockstep::safetensors

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "checkpoint/failure.hpp"
+#include "tensor/digest.hpp"
 
 namespace lockstep {
 namespace {
@@ -29,7 +30,7 @@ ByName by_name(std::span<const NamedTensor> tensors, std::string_view source) {
 }
 
 struct Contents {
-  std::vector<Entry> entries;
+  safetensors::Header header;
   std::uint64_t data;  ///< where the data begins in the file
 };
 
@@ -81,31 +82,43 @@ void require_all(const ByName& wanted, std::span<const Entry> entries, std::stri
 
 }  // namespace
 
-void write_tensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors) {
+void write_tensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                   const WeightsMetadata& metadata) {
   const ByName named = by_name(tensors, path.string());
-  std::vector<Entry> entries;
-  for (const auto& [name, value] : tensors) entries.push_back({name, value.dtype(), value.shape()});
-  safetensors::lay_out(entries);
-  const std::string header = safetensors::header_of(entries, path.string());
+  safetensors::Header header{.entries = {}, .metadata = metadata};
+  for (const auto& [name, value] : tensors) header.entries.push_back({name, value.dtype(), value.shape()});
+  safetensors::lay_out(header.entries);
+  const std::string text = safetensors::header_of(header, path.string());
 
   NewFile file{path};
-  file.write(std::as_bytes(std::span{header}));
-  for (const Entry& entry : entries) {
+  file.write(std::as_bytes(std::span{text}));
+  for (const Entry& entry : header.entries) {
     const Tensor value = Tensor::on_host(named.at(entry.name)->value);
     file.write({value.view().data(), value.view().bytes()});
   }
   file.commit();
 }
 
-OpenTensorFile::OpenTensorFile(const std::filesystem::path& path) : file_{path} {
-  auto [entries, data] = read_header(file_, path.string());
-  entries_ = std::move(entries);
+OpenTensorFile::OpenTensorFile(const std::filesystem::path& path) : path_{path}, file_{path} {
+  auto [header, data] = read_header(file_, path.string());
+  header_ = std::move(header);
   data_ = data;
+}
+
+OpenTensorFile::OpenTensorFile(const std::filesystem::path& path, ExpectedContents expected) : OpenTensorFile{path} {
+  if (header_.metadata != expected.metadata)
+    fail_checkpoint(path.string(), "its metadata have been altered: they are not the manifest's");
+  expected_ = std::move(expected);
 }
 
 Tensor OpenTensorFile::read(const Entry& entry) const {
   const Tensor value = Tensor::zeros(entry.dtype, entry.shape);
   file_.read(data_ + entry.begin, {value.view().data(), value.view().bytes()});
+  if (!expected_) return value;
+  const auto digest = expected_->digests.find(entry.name);
+  if (digest == expected_->digests.end() || digest->second != detail::digest_of_elements(value.view()))
+    fail_checkpoint(path_.string(),
+                    fmt::format("entry '{}' has been altered: its digest is not the manifest's", entry.name));
   return value;
 }
 
@@ -116,15 +129,19 @@ std::string listed(std::span<const std::string_view> names) {
   return fmt::format("'{}'", fmt::join(shown, "', '")) + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-std::vector<Tensor> read_tensors(const std::filesystem::path& path, std::span<const NamedTensor> wanted) {
-  const ByName named = by_name(wanted, path.string());
-  const OpenTensorFile file{path};
-  require_all(named, file.entries(), path.string());
+std::vector<Tensor> read_tensors(const OpenTensorFile& file, std::span<const NamedTensor> wanted) {
+  const ByName named = by_name(wanted, file.path().string());
+  require_all(named, file.entries(), file.path().string());
 
   std::vector<Tensor> values(wanted.size());
   for (const Entry& entry : file.entries())
     values[static_cast<std::size_t>(named.at(entry.name) - wanted.data())] = file.read(entry);
   return values;
+}
+
+std::vector<Tensor> read_tensors(const std::filesystem::path& path, std::span<const NamedTensor> wanted) {
+  (void)by_name(wanted, path.string());
+  return read_tensors(OpenTensorFile{path}, wanted);
 }
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <optional>
 #include <string_view>
 #include <system_error>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,32 +15,31 @@
 #include "checkpoint/failure.hpp"
 #include "checkpoint/strategy_values.hpp"
 #include "checkpoint/tensor_file.hpp"
-#include "tensor/digest.hpp"
 
 namespace lockstep {
 namespace {
 
-/// A file to read, and what must be in it if it is a checkpoint's.
-struct Source {
-  std::filesystem::path file;
-  std::optional<Manifest> manifest;
-};
-
-Source source_at(const std::filesystem::path& path) {
+/// The file at `path`, or that of the checkpoint there, which must hold what the manifest says.
+OpenTensorFile open_weights(const std::filesystem::path& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) return {path, std::nullopt};
+  if (!std::filesystem::is_directory(path, ignored)) return OpenTensorFile{path};
   if (const auto inside = checkpoints_in(path); !inside.empty())
     fail_checkpoint(path.string(), fmt::format("is a folder of checkpoints; expected one of them, such as {}",
                                                inside.front().filename().string()));
-  Source source{path / weights_file, read_checkpoint(path)};
-  if (!source.manifest->file(weights_file)) fail_checkpoint(path.string(), fmt::format("has no {}", weights_file));
-  return source;
+  return open_checkpoint_file(path, read_checkpoint(path), weights_file);
 }
 
-Tensor read_entry(const Source& source, const OpenTensorFile& file, const safetensors::Entry& entry) {
-  const Tensor value = file.read(entry);
-  if (source.manifest) require_digest(source.file, *source.manifest->file(weights_file), entry.name, value.view());
-  return value;
+std::optional<WeightsMetadata> metadata_at(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status there = std::filesystem::status(path, ignored);
+  if (there.type() == std::filesystem::file_type::not_found) return std::nullopt;
+  if (!std::filesystem::is_directory(there)) return OpenTensorFile{path}.metadata();
+  const auto of_checkpoint = [](const std::filesystem::path& checkpoint) {
+    return read_checkpoint(checkpoint).metadata;
+  };
+  if (has_manifest(path)) return of_checkpoint(path);
+  // Whoever restores one of them tells which ones are passed over.
+  return read_newest(path, of_checkpoint, [](const CheckpointError&) {});
 }
 
 /// The values of the variables that the file has.
@@ -50,8 +49,7 @@ struct Matched {
   std::string rest;
 };
 
-Matched match(const Source& source, const std::vector<NamedTensor>& variables) {
-  const OpenTensorFile file{source.file};
+Matched match(const OpenTensorFile& file, const std::vector<NamedTensor>& variables) {
   std::map<std::string_view, const safetensors::Entry*> entries;
   for (const safetensors::Entry& entry : file.entries()) entries.emplace(entry.name, &entry);
 
@@ -72,7 +70,7 @@ Matched match(const Source& source, const std::vector<NamedTensor>& variables) {
       continue;
     }
     matched.homes.push_back(variable);
-    matched.values.push_back(read_entry(source, file, entry));
+    matched.values.push_back(file.read(entry));
   }
   for (const auto& [name, entry] : entries) unknown.push_back(name);
 
@@ -89,12 +87,19 @@ Matched match(const Source& source, const std::vector<NamedTensor>& variables) {
 
 }  // namespace
 
-void save_weights(Strategy& strategy, const std::filesystem::path& path, Here here) {
+void save_weights(Strategy& strategy, const std::filesystem::path& path, const WeightsMetadata& metadata, Here here) {
+  safetensors::require_writable(metadata);
   const Scope scope = strategy.scope();
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::save, here, path.string());
   values.combine(here);
-  on_chief(strategy, here, [&] { write_tensors(path, values.variables()); });
+  on_chief(strategy, here, [&] { write_tensors(path, values.variables(), metadata); });
+}
+
+std::optional<WeightsMetadata> read_weights_metadata(Strategy& strategy, const std::filesystem::path& path, Here here) {
+  const Scope scope = strategy.scope();
+  strategy.agree(TagKind::restore, here, path.string());
+  return strategy.broadcast_object([&] { return metadata_at(path); }, here).value();
 }
 
 LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here) {
@@ -103,15 +108,14 @@ LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path
   strategy.agree(TagKind::restore, here, path.string());
   values.combine(here);  // so that those that the file does not have keep what they hold
   const auto read = [&] {
-    const Source source = source_at(path);
-    const Matched matched = match(source, values.variables());
+    const OpenTensorFile file = open_weights(path);
+    const Matched matched = match(file, values.variables());
     values.set(matched.homes, matched.values);
-    return fmt::format("{}\n{}\n{}", matched.values.size(), matched.rest, source.file.string());
+    return std::tuple{file.path().string(), std::ssize(matched.values), matched.rest, file.metadata()};
   };
-  const std::string text = strategy.broadcast_object(read, here).value();
+  const auto [file, taken, rest, metadata] = strategy.broadcast_object(read, here).value();
   values.spread(here);
-  const std::size_t rest = text.find('\n') + 1, file = text.find('\n', rest) + 1;
-  return {text.substr(file), std::stoll(text), text.substr(rest, file - 1 - rest)};
+  return {file, taken, rest, metadata};
 }
 
 }  // namespace lockstep

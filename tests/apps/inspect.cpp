@@ -26,6 +26,7 @@ struct Saved {
   std::string seed = "1";
   std::vector<float> w = {1, 2, 3};
   std::string second = "b";  ///< the name of another variable
+  WeightsMetadata metadata = {};
 };
 
 /// A checkpoint in `folder`, of two variables.
@@ -34,7 +35,9 @@ std::filesystem::path save(const std::filesystem::path& folder, const Saved& sav
     (void)strategy.create_variable({.name = "w"}, [&] { return Tensor::from(saved.w, {std::ssize(saved.w)}); });
     (void)strategy.create_variable({.name = saved.second}, [] { return Tensor::scalar(std::int64_t{7}); });
     strategy.seal();
-    CheckpointManager checkpoints{strategy, {.folder = folder, .training = {{"seed", saved.seed}}, .kernels = "some"}};
+    CheckpointManager checkpoints{
+        strategy,
+        {.folder = folder, .training = {{"seed", saved.seed}}, .kernels = "some", .metadata = saved.metadata}};
     checkpoints.save(saved.step, {{"fit", std::string(100, 'x')}});
     checkpoints.finish();
   });
@@ -74,6 +77,24 @@ TEST_CASE("a checkpoint is shown with its manifest and its tensors, and an alter
   alter(checkpoint / "manifest.json");
   CHECK_THROWS_AS(inspect(checkpoint), CheckpointError);
   CHECK_THROWS_AS(inspect(folder.path() / "nothing"), ConfigError);
+}
+
+TEST_CASE("metadata are shown and compared, and those that are not the manifest's are named") {
+  const TemporaryDirectory folder;
+  const auto one = save(folder.path() / "one", {.metadata = {{"model", "small"}}}),
+             other = save(folder.path() / "other", {.metadata = {{"model", "large"}}});
+  const auto file = one / "weights.safetensors", other_file = other / "weights.safetensors";
+  CHECK_THAT(inspect(one).text, Contains("  metadata model  small\n"));
+  CHECK_THAT(inspect(file).text, Contains("  metadata model  small\n"));
+  const Report checkpoints = compare(one, other), files = compare(file, other_file);
+  CHECK_THAT(checkpoints.text, Contains("  metadata model: small | large\n"));
+  CHECK_THAT(checkpoints.trouble, Contains("differ: 1 entry of the manifest, 0 of 2 tensors"));
+  CHECK_THAT(files.text, Contains("  metadata model: small | large\n"));
+  CHECK_THAT(files.trouble, Contains("differ: 1 entry of the metadata, 0 of 2 tensors"));
+  CHECK(compare(one, file).trouble.empty());
+
+  std::filesystem::copy_file(other_file, file, std::filesystem::copy_options::overwrite_existing);
+  CHECK_THAT(inspect(one).trouble, Contains("'metadata' is not what the manifest says"));
 }
 
 TEST_CASE("the checkpoints in a folder are listed, the newest first, with what is wrong with each") {

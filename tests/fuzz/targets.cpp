@@ -280,19 +280,20 @@ bool read_tokens(std::string_view input) {
   });
 }
 
-/// What holds of the entries of every header that was accepted.
-void check_entries(std::span<const safetensors::Entry> entries, std::uint64_t data_bytes) {
+/// What holds of every header that was accepted.
+void check_header(const safetensors::Header& header, std::uint64_t data_bytes) {
   std::uint64_t end = 0;
-  for (const safetensors::Entry& entry : entries) {
+  for (const safetensors::Entry& entry : header.entries) {
     require(entry.begin == end && entry.end >= entry.begin, "entries lie one after the other");
     require(entry.end - entry.begin == static_cast<std::uint64_t>(element_count(entry.shape)) * size_of(entry.dtype),
             "an entry has the bytes of its shape");
     end = entry.end;
   }
   require(end == data_bytes, "every byte belongs to an entry");
-  const std::string written = safetensors::header_of(entries, "FILE");
+  const std::string written = safetensors::header_of(header, "FILE");
   const auto again = safetensors::parse_header(written.substr(safetensors::length_bytes), data_bytes, "FILE");
-  require(again.size() == entries.size(), "a header that is written again has the same entries");
+  require(again.entries.size() == header.entries.size(), "a header that is written again has the same entries");
+  require(again.metadata == header.metadata, "a header that is written again has the same metadata");
 }
 
 bool read_safetensors(std::string_view input) {
@@ -303,7 +304,7 @@ bool read_safetensors(std::string_view input) {
     if (const std::uint64_t after = input.size() - length_bytes; length <= after)
       (void)accepts<CheckpointError>("checkpoint FILE: ", [&] {
         const std::string_view header = input.substr(length_bytes, length);
-        check_entries(safetensors::parse_header(header, after - length, "FILE"), after - length);
+        check_header(safetensors::parse_header(header, after - length, "FILE"), after - length);
       });
   }
   // And as a checkpoint of these two.
@@ -311,7 +312,8 @@ bool read_safetensors(std::string_view input) {
   static const MemoryFile file{""};
   file.write(input);
   return accepts<CheckpointError>(fmt::format("checkpoint {}: ", file.path().string()), [&] {
-    const auto values = read_tensors(file.path(), std::vector<NamedTensor>{{"w", weights.view()}, {"b", bias.view()}});
+    const std::vector<NamedTensor> wanted{{"w", weights.view()}, {"b", bias.view()}};
+    const auto values = read_tensors(file.path(), wanted);
     require(values.size() == 2 && values[0].shape() == weights.shape() && values[1].dtype() == DType::f64,
             "what is read has the types and shapes that were wanted");
   });

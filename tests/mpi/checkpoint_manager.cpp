@@ -10,6 +10,7 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/checkpoint/weights.hpp>
 #include <lockstep/optim/sgd.hpp>
 
 #include "shared_folder.hpp"
@@ -235,9 +236,40 @@ TEST_CASE("the checkpoint with the lowest loss stays, through a resume") {
   });
 }
 
+TEST_CASE("metadata are read before there is a variable, from a file, a checkpoint, or the newest readable one") {
+  const SharedFolder folder;
+  const fs::path all = folder / "checkpoints";
+  Strategy empty = runtime().make_strategy();
+  CHECK_FALSE(read_weights_metadata(empty, all));
+  ManagedProgram program;
+  for (const std::int64_t step : {1, 2}) {
+    CheckpointOptions options = in(folder);
+    options.metadata = {{"model", "small"}, {"made after", std::to_string(step)}};
+    CheckpointManager checkpoints{program.strategy, options};
+    checkpoints.save(step);
+    checkpoints.finish();
+  }
+  save_weights(program.strategy, folder / "w", {{"model", rank() == 0 ? "the chief's" : "another"}});
+  const auto read = [&](const fs::path& path) { return read_weights_metadata(empty, path).value(); };
+  CHECK(read(folder / "w") == WeightsMetadata{{"model", "the chief's"}});
+  CHECK(read(all / "step-1") == WeightsMetadata{{"made after", "1"}, {"model", "small"}});
+  CHECK(read(all / "step-1" / "weights.safetensors") == read(all / "step-1"));
+  CHECK(read(all) == read(all / "step-2"));
+  CHECK(load_weights(program.strategy, folder / "w").metadata == read(folder / "w"));
+  CHECK(load_weights(program.strategy, all / "latest").metadata == read(all / "step-2"));
+
+  on_chief_alone([&] { fs::resize_file(all / "step-2" / "manifest.json", 60); });
+  CHECK(read(all) == read(all / "step-1"));
+  CHECK_THAT(error_of([&] { (void)read(all / "step-2"); }), Catch::Contains("step-2/manifest.json: is no manifest"));
+  on_chief_alone([&] { fs::remove(all / "step-1" / "manifest.json"); });
+  CHECK_THAT(error_of([&] { (void)read(all); }), Catch::Contains("; none of 2 in "));
+}
+
 TEST_CASE("checkpoints without a folder, or of no steps, are refused") {
   Strategy& strategy = runtime().strategy();
   CHECK_THROWS_AS(CheckpointManager(strategy, {}), InvalidArgument);
   CHECK_THROWS_AS(CheckpointManager(strategy, {.folder = "x", .every = 0}), InvalidArgument);
   CHECK_THROWS_AS(CheckpointManager(strategy, {.folder = "x", .keep = 0}), InvalidArgument);
+  CHECK_THROWS_AS(CheckpointManager(strategy, {.folder = "x", .metadata = {{"model", "\xff"}}}), InvalidArgument);
+  CHECK_THROWS_AS(save_weights(strategy, "x", {{"writer", "me"}}), InvalidArgument);
 }

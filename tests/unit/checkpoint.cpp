@@ -67,14 +67,16 @@ TEST_CASE("entries are laid out without gaps, the widest types first, and otherw
   CHECK(next == 27);
 }
 
-TEST_CASE("a header is read as it was written") {
+TEST_CASE("a header is read as it was written, with its metadata") {
   std::vector<Entry> entries{{"größe/\"x\"\n", DType::bf16, {2, 3}}, {"", DType::f16, {}}, {"none", DType::u8, {0}}};
   safetensors::lay_out(entries);
-  const std::string header = safetensors::header_of(entries, "FILE");
+  const WeightsMetadata metadata{{"größe \"x\"\n", std::string{"a\0\x7f\xf0\x9f\x98\x80", 7}}, {"", ""}};
+  const std::string header = safetensors::header_of({entries, metadata}, "FILE");
   CHECK(header.size() % 8 == 0);
   const std::span<const std::byte> bytes = bytes_of(header);
   CHECK(safetensors::header_length(bytes.first<8>()) == header.size() - 8);
-  const auto read = safetensors::parse_header(header.substr(8), 14, "FILE");
+  const auto [read, read_metadata] = safetensors::parse_header(header.substr(8), 14, "FILE");
+  CHECK(read_metadata == metadata);
   REQUIRE(read.size() == entries.size());
   for (std::size_t i = 0; i < read.size(); ++i) {
     CHECK(read[i].name == entries[i].name);
@@ -88,7 +90,7 @@ TEST_CASE("a header is read as it was written") {
 TEST_CASE("names that the format cannot hold are refused") {
   const auto fault = [](const char* name) {
     try {
-      (void)safetensors::header_of(std::vector<Entry>{{name, DType::u8, {}, 0, 1}}, "FILE");
+      (void)safetensors::header_of({.entries = {{name, DType::u8, {}, 0, 1}}, .metadata = {}}, "FILE");
     } catch (const CheckpointError& error) {
       return std::string{error.what()};
     }
@@ -99,15 +101,32 @@ TEST_CASE("names that the format cannot hold are refused") {
         "checkpoint FILE: no entry can be called __metadata__: the format has that name for itself");
 }
 
+TEST_CASE("metadata that a header cannot hold are refused") {
+  const auto fault = [](const WeightsMetadata& metadata) {
+    try {
+      safetensors::require_writable(metadata);
+    } catch (const InvalidArgument& error) {
+      return std::string{error.what()};
+    }
+    return std::string{};
+  };
+  CHECK(fault({{"model", "größe"}}) == "");
+  CHECK(fault({{"model", "w\xff"}}) == "the metadata \"model\" is no text in UTF-8");
+  CHECK(fault({{"\xc3", ""}}) == "the metadata \"\\ufffd\" is no text in UTF-8");
+  CHECK(fault({{"writer", "me"}}) == "metadata called 'writer', which says that lockstep wrote the file");
+  CHECK_THROWS_WITH(safetensors::header_of({.entries = {}, .metadata = {{"a", std::string(100'000'000, 'x')}}}, "FILE"),
+                    "checkpoint FILE: would begin with a header of 100000048 bytes; expected at most 100000000, as the "
+                    "safetensors format has it");
+}
+
 TEST_CASE("a header that is none is told from one") {
-  const std::string none = "its header is no JSON; expected a file in the safetensors format";
+  const std::string expected = "; expected a file in the safetensors format";
   for (const char* header : {"", "{", "{}}", "\x89PNG", "{\"w\": 1e999}", "{\"w\xff\": 1}"})
-    CHECK(fault_in(header, 0) == none);
-  CHECK(fault_in("[]", 0) == "its header is no JSON object; expected a file in the safetensors format");
-  CHECK(fault_in(std::string(100'000, '['), 0) ==
-        "its header is nested deeper than that of a file in the safetensors format");
-  CHECK(fault_in(R"({"w":1,"w":2})", 0) == R"(the key "w" is twice in its header; expected it once)");
-  CHECK(fault_in(R"({"__metadata__":{"a":"b"}})", 0) == "nothing");
+    CHECK_THAT(fault_in(header, 0), Catch::StartsWith("its header is no JSON from byte ") && Catch::EndsWith(expected));
+  CHECK(fault_in("[]", 0) == "its header is no JSON object" + expected);
+  CHECK(fault_in(std::string(100'000, '['), 0) == "its header is nested more than 3 levels deep" + expected);
+  CHECK(fault_in(R"({"w":1,"w":2})", 0) == R"(its header has the key "w" twice in one object)" + expected);
+  CHECK(fault_in(R"({"__metadata__":{"a":"b","writer":"others"}})", 0) == "nothing");
   CHECK(fault_in(R"({"__metadata__":{"a":1}})", 0) == R"(__metadata__: expected texts by name, got {"a":1})");
 }
 
@@ -255,5 +274,5 @@ TEST_CASE("the length of a header is compared with the file and with the format'
         "format");
   CHECK(fault(100'000'001, enough) ==
         "begins with a header of 100000001 bytes; expected at most 100000000, as the safetensors format has it");
-  CHECK(fault(10, enough) == "its header is no JSON; expected a file in the safetensors format");
+  CHECK(fault(10, enough) == "its header is no JSON from byte 2 on; expected a file in the safetensors format");
 }

@@ -85,9 +85,14 @@ struct Training {
             {"optimizer.safetensors", {{"w@momentum", momentum.view()}}}};
   }
   void save(const fs::path& folder, std::int64_t step, std::optional<CheckpointLoss> best = {}) const {
-    write_checkpoint(
-        folder, {.step = step, .best = best, .training = {{"seed", "1"}}, .kernels = "some", .state = {{"a", "b"}}},
-        files());
+    write_checkpoint(folder,
+                     {.step = step,
+                      .best = best,
+                      .training = {{"seed", "1"}},
+                      .kernels = "some",
+                      .state = {{"a", "b"}},
+                      .metadata = {{"model", "small"}}},
+                     files());
   }
 
   Tensor weights, momentum;
@@ -98,7 +103,7 @@ float weight_in(const fs::path& checkpoint) {
   const Manifest manifest = read_checkpoint(checkpoint);
   float weight = 0;
   for (const TensorFile& file : Training{0}.files()) {
-    const Tensor read = read_checkpoint_file(checkpoint, manifest, file).front();
+    const Tensor read = read_tensors(open_checkpoint_file(checkpoint, manifest, file.name), file.tensors).front();
     if (file.name == "weights.safetensors") weight = read.to_vector<float>().front();
   }
   return weight;
@@ -139,9 +144,21 @@ TEST_CASE("a manifest is read as it was written") {
                           .training = {{"model", "mlp \"a\""}, {"seed", "1"}},
                           .kernels = "oneDNN",
                           .state = {{"fit", "{\"x\":1}"}},
+                          .metadata = {{"model", "\"ü\""}},
                           .files = {{"weights.safetensors", 123, {{"w", 0xfedcba9876543210}, {"v", 1}}}}};
   CHECK(parse_manifest(to_json(manifest), "FILE") == manifest);
   CHECK(parse_manifest(to_json({}), "FILE") == Manifest{});
+}
+
+TEST_CASE("metadata are in the file of weights and in the manifest, and nowhere if there are none") {
+  const TemporaryDirectory folder;
+  Training{1}.save(folder.path(), 1);
+  const fs::path checkpoint = folder.path() / "step-1";
+  CHECK(read_checkpoint(checkpoint).metadata == WeightsMetadata{{"model", "small"}});
+  CHECK(OpenTensorFile{checkpoint / "weights.safetensors"}.metadata() == WeightsMetadata{{"model", "small"}});
+  CHECK(OpenTensorFile{checkpoint / "optimizer.safetensors"}.metadata().empty());
+  // As releases wrote it that had none.
+  CHECK(to_json({}).find("metadata") == std::string::npos);
 }
 
 TEST_CASE("a difference is told in the order of this training's facts, then of the other's") {
@@ -216,17 +233,22 @@ TEST_CASE("a checkpoint that was damaged is refused with the reason") {
              Catch::StartsWith(manifest + "cannot be read"));
   CHECK_THAT(damaged([&] { fs::resize_file(checkpoint / "manifest.json", 40); }),
              Catch::StartsWith(manifest + "is no manifest: "));
-  CHECK_THAT(edited("\"format\": 1", "\"format\": 2"),
-             Catch::StartsWith(manifest + "was written in format 2 by lockstep ") && Catch::Contains("up to format 1"));
+  CHECK_THAT(
+      edited("\"format\": 1", "\"format\": 2"),
+      Catch::StartsWith(manifest + "was written in format 2 by \"lockstep ") && Catch::Contains("up to format 1"));
   CHECK_THAT(edited("\"step\": 3", "\"step\": -3"), Catch::Contains("\"step\": -3; expected a whole number"));
   CHECK_THAT(edited("\"step\": 3", "\"step\": 1e99"), Catch::Contains("expected a whole number"));
   CHECK_THAT(edited("\"seed\": \"1\"", "\"seed\": 1"), Catch::StartsWith(manifest + "is no manifest: "));
-  CHECK_THAT(edited("weights.safetensors", "../weights.safetensors"), Catch::Contains("a file called '../weights"));
+  CHECK_THAT(edited("weights.safetensors", "../weights.safetensors"), Catch::Contains(R"(a file called "../weights)"));
   CHECK_THAT(edited("\"w\": \"", "\"w\": \"x"), Catch::Contains("expected 16 hexadecimal digits"));
   for (const auto& [old, text] : {std::pair{"\"w\":", "\"v\":"}, std::pair{"\"step\": 3", "\"step\": 4"}})
     CHECK(edited(old, text) == manifest + "has been altered: its digest is another");
   CHECK(damaged([&] { flip("weights.safetensors", 1); }) ==
         weights + "entry 'w' has been altered: its digest is not the manifest's");
+  const Training same{1.5};
+  CHECK(damaged([&] {
+          write_tensors(checkpoint / "weights.safetensors", same.files()[0].tensors, {{"model", "other"}});
+        }) == weights + "its metadata have been altered: they are not the manifest's");
   CHECK_THAT(damaged([&] { fs::resize_file(checkpoint / "weights.safetensors", 50); }),
              Catch::StartsWith(weights + "has 50 bytes; expected "));
   CHECK_THAT(damaged([&] { fs::remove(checkpoint / "optimizer.safetensors"); }),

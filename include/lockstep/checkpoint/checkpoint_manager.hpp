@@ -21,8 +21,8 @@ namespace lockstep {
 //   weights.safetensors    every variable, under Variable::name
 //   optimizer.safetensors  every piece of optimizer state, under the name that VariableStore::optimizer_state gives it
 //   manifest.json          {"format":1,"program":"lockstep 0.1.0","step":N,"best":{"step":…,"loss":…},"training":{…},
-//                          "kernels":…,"state":{…},"files":{NAME:{"bytes":…,"digests":{TENSOR:XXHASH64,…}},…},
-//                          "digest":XXHASH64 of the rest}
+//                          "kernels":…,"state":{…},"metadata":{…},
+//                          "files":{NAME:{"bytes":…,"digests":{TENSOR:XXHASH64,…}},…},"digest":XXHASH64 of the rest}
 // in the formats of checkpoint.hpp. Nothing in it depends on the number of ranks. It is written under another name,
 // synced, and renamed, so a folder that is called `step-N` is complete. Beside it, the symbolic link `latest` points to
 // the newest, and `best` to the one with the lowest loss; they are switched last. A checkpoint of a step that has one
@@ -45,6 +45,8 @@ struct CheckpointOptions {
   /// What computes: library, instruction set. A training that goes on with others is warned that low-order bits may
   /// differ.
   std::string kernels;
+  /// In the file of weights, and in the manifest.
+  WeightsMetadata metadata = {};
   /// With weights alone, the training of a checkpoint must agree in what `training` names, and may differ in the rest
   /// and in `kernels`.
   RestoredParts restores = RestoredParts::all;
@@ -67,8 +69,8 @@ struct ResumedTraining {
 /// thrown by the chief's next call, and by what the other ranks do next together.
 class CheckpointManager {
  public:
-  /// LOCAL. `strategy` must outlive the manager. InvalidArgument for an empty folder, and for `every` or `keep` below
-  /// 1.
+  /// LOCAL. `strategy` must outlive the manager. InvalidArgument for an empty folder, for `every` or `keep` below 1,
+  /// and for metadata that are not UTF-8 or called "writer".
   CheckpointManager(Strategy& strategy, CheckpointOptions options);
 
   /// LOCAL. Waits for the checkpoint under way; if it fails, logs a warning. `finish` throws instead.

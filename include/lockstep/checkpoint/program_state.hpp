@@ -23,4 +23,8 @@ struct CheckpointLoss {
 /// What a program keeps besides its variables.
 using ProgramState = std::map<std::string, std::string>;
 
+/// What a program says of its weights, for those who use them without it: texts in UTF-8, by name. The name "writer" is
+/// lockstep's own.
+using WeightsMetadata = std::map<std::string, std::string>;
+
 }  // namespace lockstep

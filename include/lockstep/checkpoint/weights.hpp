@@ -3,17 +3,30 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
+#include <lockstep/checkpoint/program_state.hpp>
 #include <lockstep/control/tag.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {
 
-// A file of weights is a checkpoint (checkpoint.hpp) without the state of optimizers.
+// A file of weights is a checkpoint (checkpoint.hpp) without the state of optimizers, and with metadata: the texts in
+// the entry __metadata__ of its header. In a checkpoint of CheckpointManager the manifest has them too.
 
-/// COLL, blocking. As save_checkpoint, but writes the variables alone.
-void save_weights(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
+/// COLL, blocking. As save_checkpoint, but writes the variables alone, and with them the `metadata` of the chief.
+/// InvalidArgument, before any communication, for metadata that are not UTF-8 or called "writer".
+void save_weights(Strategy& strategy, const std::filesystem::path& path, const WeightsMetadata& metadata = {},
+                  Here here = Here::current());
+
+/// COLL, blocking, in cross-replica context or the default one. The metadata of a file of weights, of a checkpoint, or
+/// of the newest checkpoint with a readable manifest in a folder of them; nothing if none of these is at `path`. No
+/// variable need exist, so a program can build its model by what they say. Only the chief reads. MismatchError if ranks
+/// name different paths. CheckpointError on the chief if what is at `path` cannot be read, and PeerError with the same
+/// words on the others.
+std::optional<WeightsMetadata> read_weights_metadata(Strategy& strategy, const std::filesystem::path& path,
+                                                     Here here = Here::current());
 
 /// What `load_weights` did.
 struct LoadedWeights {
@@ -22,13 +35,14 @@ struct LoadedWeights {
   /// What of variables and file did not match, in words: "has no 'b', and has 'c', which no variable is called". Empty
   /// if everything did.
   std::string rest;
+  WeightsMetadata metadata;
 };
 
 /// COLL, blocking. Gives each variable the value that the file has under its name, with its type and shape, on every
 /// rank; the others keep theirs. Only the chief reads the file. `path` is a file, or a checkpoint of CheckpointManager,
-/// whose digests are then checked. The variables must be sealed (else ContextError), in cross-replica context or the
-/// default one. MismatchError if ranks name different paths. CheckpointError on the chief if the file cannot be read,
-/// and PeerError with the same words on the others; then nothing changes.
+/// whose digests and metadata are then checked. The variables must be sealed (else ContextError), in cross-replica
+/// context or the default one. MismatchError if ranks name different paths. CheckpointError on the chief if the file
+/// cannot be read, and PeerError with the same words on the others; then nothing changes.
 LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
 
 }  // namespace lockstep
