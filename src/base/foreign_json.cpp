@@ -16,7 +16,9 @@ namespace {
 /// object would take the square of its size.
 class JsonBuilder {
  public:
-  explicit JsonBuilder(const JsonLimits& limits) : limits_{limits} {}
+  /// With `member`, the members of the outermost object go there as they come.
+  explicit JsonBuilder(const JsonLimits& limits, JsonMember member = {})
+      : limits_{limits}, member_{std::move(member)} {}
 
   OrderedJson take() { return std::move(root_); }
 
@@ -27,14 +29,23 @@ class JsonBuilder {
   bool number_float(OrderedJson::number_float_t value, const std::string&) { return add(value); }
   bool string(std::string& value) { return add(std::move(value)); }
   bool binary(OrderedJson::binary_t& value) { return add(std::move(value)); }
-  bool start_object(std::size_t) { return open(OrderedJson::object()); }
-  bool start_array(std::size_t) { return open(OrderedJson::array()); }
+  bool start_object(std::size_t) {
+    open(OrderedJson::object()).get_ref<OrderedJson::object_t&>().reserve(usual_size);
+    return true;
+  }
+  bool start_array(std::size_t) {
+    open(OrderedJson::array()).get_ref<OrderedJson::array_t&>().reserve(usual_size);
+    return true;
+  }
   bool key(std::string& name) {
     object().emplace_back(std::move(name), nullptr);
     return true;
   }
   bool end_object() {
-    require_distinct_keys();
+    std::vector<std::string_view> keys;
+    for (const auto& [key, value] : object()) keys.push_back(key);
+    if (open_.size() == 1) keys.insert(keys.end(), given_.begin(), given_.end());
+    require_distinct(std::move(keys));
     return close();
   }
   bool end_array() { return close(); }
@@ -43,6 +54,8 @@ class JsonBuilder {
   }
 
  private:
+  static constexpr std::size_t usual_size = 3;  ///< of the many objects in a large text
+
   OrderedJson::object_t& object() { return open_.back()->get_ref<OrderedJson::object_t&>(); }
 
   /// Returns where it is now, which stays its place until what it is in gets another value.
@@ -53,30 +66,38 @@ class JsonBuilder {
   }
   bool add(OrderedJson value) {
     place(std::move(value));
+    give_member();
     return true;
   }
-  bool open(OrderedJson container) {
+  OrderedJson& open(OrderedJson container) {
     if (std::ssize(open_) == limits_.levels)
       throw Error{fmt::format("is nested more than {} levels deep", limits_.levels)};
-    open_.push_back(&place(std::move(container)));
-    return true;
+    return *open_.emplace_back(&place(std::move(container)));
   }
   bool close() {
     open_.pop_back();
+    give_member();
     return true;
   }
+  void give_member() {
+    if (!member_ || open_.size() != 1 || !root_.is_object()) return;
+    const auto& [key, value] = object().back();
+    member_(key, value);
+    given_.push_back(key);
+    object().clear();
+  }
 
-  void require_distinct_keys() {
-    std::vector<std::string_view> keys;
-    for (const auto& [key, value] : object()) keys.push_back(key);
+  static void require_distinct(std::vector<std::string_view> keys) {
     std::ranges::sort(keys);
     if (const auto twice = std::ranges::adjacent_find(keys); twice != keys.end())
       throw Error{fmt::format("has the key {} twice in one object", shown(*twice))};
   }
 
   JsonLimits limits_;
+  JsonMember member_;
   OrderedJson root_;
   std::vector<OrderedJson*> open_;  ///< lists and objects that the parser is inside of
+  std::vector<std::string> given_;  ///< keys that `member_` was called for
 };
 
 }  // namespace
@@ -85,6 +106,12 @@ OrderedJson parse_foreign_json(std::string_view text, const JsonLimits& limits) 
   JsonBuilder builder{limits};
   OrderedJson::sax_parse(text, &builder);
   return builder.take();
+}
+
+void parse_foreign_members(std::string_view text, const JsonMember& member, const JsonLimits& limits) {
+  JsonBuilder builder{limits, member};
+  OrderedJson::sax_parse(text, &builder);
+  if (!builder.take().is_object()) throw Error{"is no JSON object"};
 }
 
 std::string shown(const OrderedJson& value) {

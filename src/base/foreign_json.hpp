@@ -1,6 +1,7 @@
 // JSON that anybody may have written.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,11 @@ struct JsonLimits {
 /// deeper than `limits`, or has an object with a key twice, of which the parser alone would keep the last. Its words
 /// follow the text's name: "has the key "w" twice in one object".
 OrderedJson parse_foreign_json(std::string_view text, const JsonLimits& limits = {});
+
+/// Calls `member` for each key of the object in `text` and its value, in their order, without holding them all. Error
+/// as parse_foreign_json, at the latest after the last one, and for a text that is no object.
+using JsonMember = std::function<void(const std::string& key, const OrderedJson& value)>;
+void parse_foreign_members(std::string_view text, const JsonMember& member, const JsonLimits& limits = {});
 
 /// `value` as JSON for a message: on one line, in ASCII, cut short.
 std::string shown(const OrderedJson& value);

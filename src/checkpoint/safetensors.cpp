@@ -146,19 +146,6 @@ class EntryReader {
   std::string_view source_;
 };
 
-OrderedJson parse_json(std::string_view header, std::string_view source) {
-  constexpr JsonLimits lists_of_an_entry{.levels = 3};
-  std::string fault;
-  try {
-    OrderedJson root = parse_foreign_json(header, lists_of_an_entry);
-    if (root.is_object()) return root;
-    fault = "is no JSON object";
-  } catch (const Error& error) {
-    fault = error.what();
-  }
-  fail_checkpoint(source, fmt::format("its header {}; expected a file in the safetensors format", fault));
-}
-
 WeightsMetadata metadata_in(const OrderedJson& value, std::string_view source) {
   const bool right = value.is_object() &&
                      std::all_of(value.begin(), value.end(), [](const OrderedJson& each) { return each.is_string(); });
@@ -238,14 +225,24 @@ std::uint64_t header_length(std::span<const std::byte, length_bytes> first_bytes
 }
 
 Header parse_header(std::string_view header, std::uint64_t data_bytes, std::string_view source) {
-  const OrderedJson root = parse_json(header, source);
+  constexpr JsonLimits lists_of_an_entry{.levels = 3};
   Header parsed;
-  for (const auto& [name, value] : root.items()) {
+  const auto take = [&](const std::string& name, const OrderedJson& value) {
     if (name == metadata_key)
       parsed.metadata = metadata_in(value, source);
     else
       parsed.entries.push_back(EntryReader{name, value, source}.read(data_bytes));
+  };
+  std::string fault;
+  try {
+    parse_foreign_members(header, take, lists_of_an_entry);
+  } catch (const CheckpointError&) {
+    throw;
+  } catch (const Error& error) {
+    fault = error.what();
   }
+  if (!fault.empty())
+    fail_checkpoint(source, fmt::format("its header {}; expected a file in the safetensors format", fault));
   std::stable_sort(parsed.entries.begin(), parsed.entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair{a.begin, a.end} < std::pair{b.begin, b.end};
   });

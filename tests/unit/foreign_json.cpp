@@ -49,6 +49,25 @@ TEST_CASE("foreign JSON that is none, is nested too deep or repeats a key is ref
   CHECK(fault_in(R"([{"a":1},{"a":2}])") == "nothing");
 }
 
+TEST_CASE("the members of a foreign object come in their order, and a repeated one is told at the end") {
+  const auto members = [](std::string_view text) {
+    std::string seen;
+    try {
+      parse_foreign_members(text,
+                            [&](const std::string& key, const OrderedJson& value) { seen += key + value.dump(); });
+    } catch (const Error& error) {
+      return seen + ": " + error.what();
+    }
+    return seen;
+  };
+  CHECK(members(R"({"z":1,"a":{"z":{"z":[{"z":2}]}},"m":[[]]})") == R"(z1a{"z":{"z":[{"z":2}]}}m[[]])");
+  CHECK(members("{}") == "");
+  CHECK(members("[1]") == ": is no JSON object");
+  CHECK(members(R"({"a":1,"b":2,"a":3})") == R"(a1b2a3: has the key "a" twice in one object)");
+  CHECK(members(R"({"a":1,"b":{"c":1,"c":2}})") == R"(a1: has the key "c" twice in one object)");
+  CHECK(members(R"({"a":1,)") == "a1: is no JSON from byte 8 on");
+}
+
 TEST_CASE("the time that foreign JSON takes grows with the text and not faster") {
   std::string text = "{";
   for (int i = 0; i < 200'000; ++i) text += "\"key " + std::to_string(i) + "\":0,";
