@@ -37,6 +37,9 @@ constexpr auto until_killed = 5s;
 // A job that ends sooner, without a checkpoint, has achieved nothing.
 constexpr auto worth_a_restart = 60s;
 
+// A training that finds it waits for one that is ending (patience_with_other_jobs).
+constexpr const char* supervised_variable = "LOCKSTEP_SUPERVISED";
+
 void say(const std::string& line) {
   const std::string text = "lockstep-run: " + line + "\n";
   (void)!::write(STDERR_FILENO, text.data(), text.size());
@@ -150,7 +153,8 @@ class Run {
   std::vector<std::string> command_of(const Start& start, const std::vector<std::string>& words) const {
     std::vector<std::string> all = line_.mpirun;
     all.insert(all.end(), {"-n", std::to_string(start.ranks)});
-    if (!start.hosts.empty()) all.insert(all.end(), {"--host", to_host_list(start.hosts)});
+    // mpirun gives ranks on other hosts no variables but those that it is told to.
+    if (!start.hosts.empty()) all.insert(all.end(), {"--host", to_host_list(start.hosts), "-x", supervised_variable});
     all.insert(all.end(), words.begin(), words.end());
     return all;
   }
@@ -242,6 +246,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     adopt_orphans();
+    ::setenv(supervised_variable, "1", 1);
     return Run{line}.until_the_end();
   } catch (const std::exception& error) {
     say(fmt::format("error: {}", error.what()));

@@ -57,7 +57,8 @@ std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{}", prefix, step);
 }
 
-void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, std::span<const TensorFile> files) {
+void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, std::span<const TensorFile> files,
+                      const std::function<void()>& before_it_appears) {
   const std::string name = checkpoint_name(manifest.step);
   NewFolder checkpoint{folder / name};
   for (const TensorFile& file : files) {
@@ -69,6 +70,7 @@ void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, st
   NewFile written{checkpoint.part() / manifest_name};
   written.write(std::as_bytes(std::span{text}));
   written.commit();
+  before_it_appears();
   checkpoint.commit();
   // An optional checkpoint that could not be written may be the best.
   if (manifest.best && std::filesystem::exists(folder / checkpoint_name(manifest.best->step)))

@@ -41,8 +41,10 @@ std::string checkpoint_name(std::int64_t step);
 
 /// Writes a checkpoint of `files` into `folder`, as a whole or not at all, and then makes `folder`/latest point to it,
 /// and `folder`/best to the best one if that is there. `manifest` says everything but the files. CheckpointError on any
-/// failure.
-void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, std::span<const TensorFile> files);
+/// failure, and what `before_it_appears` throws, which is called when all that is left is to move it into its place.
+void write_checkpoint(
+    const std::filesystem::path& folder, Manifest manifest, std::span<const TensorFile> files,
+    const std::function<void()>& before_it_appears = [] {});
 
 /// The checkpoints in `folder` by step, the newest first, complete or not. None if there is no such folder.
 /// CheckpointError if it cannot be read.

@@ -114,6 +114,12 @@ void CheckpointManager::call_writer(const std::function<void(CheckpointWriter&)>
   }
 }
 
+/// On the chief. Nothing is being written afterwards, and a manager that is going to write has the folder for itself.
+void CheckpointManager::prepare_writer() {
+  call_writer(&CheckpointWriter::wait);
+  if (options_.every) writer_->hold();
+}
+
 void CheckpointManager::report_failure() {
   if (!is_chief()) return;
   try {
@@ -145,7 +151,7 @@ void CheckpointManager::save(std::int64_t step, const ProgramState& state, std::
 }
 
 void CheckpointManager::finish(Here here) {
-  on_chief(strategy_, here, [&] { call_writer(&CheckpointWriter::wait); });
+  on_chief(strategy_, here, [&] { prepare_writer(); });
 }
 
 std::optional<ResumedTraining> CheckpointManager::resume_latest(Here here) {
@@ -173,7 +179,7 @@ std::optional<ResumedTraining> CheckpointManager::restore(
   StrategyValues values{strategy_, here};
   strategy_.agree(TagKind::restore, here, path.string());
   const auto read_values = [&]() -> std::optional<Restored> {
-    call_writer(&CheckpointWriter::wait);
+    prepare_writer();
     const auto found = read(values);
     if (!found) return std::nullopt;
     compare_kernels(*found, options_);
@@ -190,7 +196,7 @@ std::optional<ResumedTraining> CheckpointManager::restore(
 bool CheckpointManager::has_checkpoints(Here here) {
   const Scope scope = strategy_.scope();
   const auto any = [&] {
-    call_writer(&CheckpointWriter::wait);
+    prepare_writer();
     return !checkpoints_in(options_.folder).empty();
   };
   return strategy_.broadcast_object(any, here).value();

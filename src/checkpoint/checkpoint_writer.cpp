@@ -5,7 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
+
+#include "checkpoint/folder_lock.hpp"
 
 namespace lockstep {
 namespace {
@@ -46,11 +49,26 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
+void CheckpointWriter::hold() {
+  if (use_ || !may_hold_) return;
+  try {
+    use_ = hold_folder(folder_, "checkpoints in " + folder_.string());
+  } catch (const CheckpointError& error) {
+    may_hold_ = false;
+    log::warning(fmt::format("another training could use {} at the same time: {}", folder_.string(), error.what()));
+  }
+}
+
 void CheckpointWriter::write(Manifest manifest, std::vector<TensorFile> files, Stream& stream) {
   wait();
+  hold();
   snapshot_.take(std::move(files), stream);
   writing_ = std::async(std::launch::async, [this, manifest = std::move(manifest)] {
-    write_checkpoint(folder_, manifest, snapshot_.files());
+    const auto require_use = [&] {
+      if (use_) use_->require();
+    };
+    require_use();
+    write_checkpoint(folder_, manifest, snapshot_.files(), require_use);
     remove_old_checkpoints(folder_, keep_, folder_ / checkpoint_name(manifest.step));
   });
 }
@@ -60,6 +78,7 @@ void CheckpointWriter::wait() {
 }
 
 void CheckpointWriter::poll() {
+  if (use_) use_->require_not_lost();
   if (writing_.valid() && writing_.wait_for(std::chrono::seconds{0}) == std::future_status::ready) wait();
 }
 

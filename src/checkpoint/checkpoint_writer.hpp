@@ -5,11 +5,13 @@
 #include <exception>
 #include <filesystem>
 #include <future>
+#include <memory>
 #include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/manifest.hpp"
 
 namespace lockstep {
@@ -39,19 +41,26 @@ class CheckpointWriter {
   /// Waits for the checkpoint under way. Logs a warning if it fails.
   ~CheckpointWriter();
 
-  /// Blocks while another checkpoint is being written and while the values of `files` are copied; then writes them in
-  /// the background. `manifest` says everything but the files. Throws what `wait` throws.
+  /// Uses the folder alone from here on, if it does not already: see hold_folder. ConfigError if another process uses
+  /// it. Logs a warning if the folder cannot be locked, as on a disk that is full.
+  void hold();
+
+  /// Holds the folder. Blocks while another checkpoint is being written and while the values of `files` are copied;
+  /// then writes them in the background. `manifest` says everything but the files. Throws what `wait` throws.
   void write(Manifest manifest, std::vector<TensorFile> files, Stream& stream);
 
-  /// Blocks until no checkpoint is being written. CheckpointError if one since the last call could not be.
+  /// Blocks until no checkpoint is being written. CheckpointError if one since the last call could not be, ConfigError
+  /// if that was because another process uses the folder by now.
   void wait();
 
-  /// As `wait`, if that would not block. Otherwise does nothing.
+  /// As `wait`, if that would not block. Otherwise only throws ConfigError if another process has taken the folder.
   void poll();
 
  private:
   std::filesystem::path folder_;
   std::int64_t keep_;
+  bool may_hold_ = true;  ///< until it turned out that the folder cannot be locked
+  std::shared_ptr<ExclusiveUse> use_;
   Snapshot snapshot_;
   std::future<void> writing_;
 };

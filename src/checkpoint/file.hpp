@@ -22,6 +22,9 @@ class NewFile {
 
   void write(std::span<const std::byte> bytes);
 
+  /// The open file. Valid as long as the object.
+  int descriptor() const { return descriptor_.get(); }
+
   /// Returns when the file would survive a crash of the machine.
   void commit();
 

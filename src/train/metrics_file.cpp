@@ -14,6 +14,9 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/train/metrics_file.hpp>
 
+#include "checkpoint/file.hpp"
+#include "checkpoint/folder_lock.hpp"
+
 namespace lockstep {
 
 using Json = nlohmann::ordered_json;
@@ -47,24 +50,41 @@ std::string lines_until(const std::filesystem::path& path, std::int64_t steps) {
 }
 
 /// As a whole: whoever is killed here leaves the old lines or the new ones.
-void replace(const std::filesystem::path& path, const std::string& text) {
-  const std::filesystem::path part = path.string() + ".part";
-  std::ofstream file{part};
-  file << text;
-  file.close();
+void replace(const std::filesystem::path& path, const std::string& text, ExclusiveUse* use) {
+  try {
+    NewFile file{path};
+    file.write(std::as_bytes(std::span{text}));
+    if (use) use->extend_to(file.descriptor());
+    file.commit();
+  } catch (const CheckpointError& error) {
+    throw ConfigError{fmt::format("--metrics {}: {}", path.string(), error.what())};
+  }
+}
+
+/// Null for what is no file, and for one that cannot be written, which is told when it is opened.
+std::shared_ptr<ExclusiveUse> use_of(const std::filesystem::path& path) {
   std::error_code error;
-  if (file) std::filesystem::rename(part, path, error);
-  if (!file || error)
-    throw ConfigError{
-        fmt::format("--metrics {}: {} cannot be written and put in its place", path.string(), part.string())};
+  const std::filesystem::file_status there = std::filesystem::status(path, error);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) return nullptr;
+  try {
+    return std::make_shared<ExclusiveUse>(
+        ExclusiveUse::Options{.file = path,
+                              .lease = path.parent_path() / fmt::format(".{}.lease", path.filename().string()),
+                              .content = ExclusiveUse::Content::own,
+                              .name = "--metrics " + path.string(),
+                              .expected = "a file that no other training writes",
+                              .patience = patience_with_other_jobs()});
+  } catch (const CheckpointError&) {
+    return nullptr;
+  }
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps) : path_{std::move(path)} {
+MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps) : path_{std::move(path)}, use_{use_of(path_)} {
   require_replaceable(path_);
   const std::string kept = lines_until(path_, steps);
-  if (!kept.empty()) replace(path_, kept);
+  if (!kept.empty()) replace(path_, kept, use_.get());
   file_.reset(std::fopen(path_.c_str(), kept.empty() ? "w" : "a"));
   if (!file_)
     throw ConfigError{
@@ -81,6 +101,7 @@ std::filesystem::path MetricsFile::attestation_path() const {
 }
 
 void MetricsFile::write(const std::string& line) {
+  if (use_) use_->require_not_lost();
   if (std::fputs(line.c_str(), file_.get()) < 0 || std::fputc('\n', file_.get()) < 0 || std::fflush(file_.get()) != 0)
     throw Error{fmt::format("metrics file {}: {}", path_.string(), std::strerror(errno))};
 }

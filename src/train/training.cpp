@@ -15,6 +15,7 @@
 #include <lockstep/train/progress.hpp>
 #include <lockstep/train/training.hpp>
 
+#include "checkpoint/folder_lock.hpp"
 #include "train/checkpoint_observer.hpp"
 #include "train/exported_weights.hpp"
 #include "train/frozen_variables.hpp"
@@ -98,8 +99,9 @@ FitOptions fit_options_of(const TrainingOptions& options, const TrainingSetup& s
 CheckpointOptions checkpoint_options(const TrainingOptions& options, const FitOptions& fit, const TrainingTask& task,
                                      const ops::Kernels& kernels) {
   const BatchSchedule schedule{task.samples().train.count(), fit.global_batch};
-  return {.folder = options.checkpoints.empty() ? options.resume.path : options.checkpoints,
-          .every = options.checkpoint_every.value_or(schedule.steps_per_epoch()),
+  const bool writes = !options.checkpoints.empty();
+  return {.folder = writes ? options.checkpoints : options.resume.path,
+          .every = writes ? std::optional{options.checkpoint_every.value_or(schedule.steps_per_epoch())} : std::nullopt,
           .keep = options.keep_checkpoints,
           .optional = options.checkpoints_optional,
           .training = training_facts(options, fit, task.data_digest()),
@@ -114,6 +116,24 @@ void require_folder(const std::filesystem::path& folder) {
   if (error)
     throw ConfigError{fmt::format("--checkpoint-dir {}: {}; expected a folder that can be written", folder.string(),
                                   error.message())};
+}
+
+/// COLL. The chief has the folder of checkpoints for this job alone, before anything in it is read. Null on the others.
+std::shared_ptr<ExclusiveUse> hold_checkpoints(Strategy& strategy, const TrainingOptions& options) {
+  std::shared_ptr<ExclusiveUse> use;
+  if (options.checkpoints.empty()) return use;
+  run_setup(strategy, [&] {
+    if (strategy.group().rank() != 0) return;
+    const auto alone = strategy.group().meeting().working_alone();  // another job may be ending
+    if (!options.checkpoints_optional) require_folder(options.checkpoints);
+    try {
+      use = hold_folder(options.checkpoints, "--checkpoint-dir " + options.checkpoints.string());
+    } catch (const CheckpointError&) {
+      // The manager of optional ones warns of it.
+      if (!options.checkpoints_optional) throw;
+    }
+  });
+  return use;
 }
 
 /// COLL. Where the training goes on; at its beginning, if there is nothing to go on from.
@@ -151,6 +171,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   const int rank = strategy.group().rank();
   const int ranks = strategy.num_replicas_in_sync();
 
+  const std::shared_ptr<ExclusiveUse> use = hold_checkpoints(strategy, options);
   // Whatever may fail on one rank alone runs inside a run, so that it fails on all.
   TrainingSetup setup;
   FitOptions fit_options;
@@ -163,7 +184,6 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     fit_options = fit_options_of(options, setup);
     setup.task->require_model_fits(fit_options, room_on(strategy));
     optimizer = make_optimizer(options, fit_options.steps, setup.kernels);
-    if (rank == 0 && !options.checkpoints.empty() && !options.checkpoints_optional) require_folder(options.checkpoints);
     if (rank == 0) require_exportable(options);
   });
   require_same_on_all(strategy, setup);

@@ -36,7 +36,7 @@ struct ReadCheckpoint;
 enum class RestoredParts : std::uint8_t { all, weights };
 
 struct CheckpointOptions {
-  std::filesystem::path folder;       ///< of all checkpoints; made when the first is written
+  std::filesystem::path folder;       ///< of all checkpoints; made if it is not there when it is to be written to
   std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
   std::int64_t keep = 3;              ///< how many of the newest stay, beside the best; others are removed
   bool optional = false;              ///< a checkpoint that cannot be written is a warning, and the training goes on
@@ -67,6 +67,12 @@ struct ResumedTraining {
 /// Checkpoints are written in the background, one at a time: a call that saves one returns when the chief has copied
 /// its values, and the steps that follow overlap with a thread of the chief that makes no MPI call. What fails there is
 /// thrown by the chief's next call, and by what the other ranks do next together.
+///
+/// One training a folder: a manager that writes has the folder for its process alone, from its first collective call if
+/// `every` is set, or else from its first `save`, until it is destroyed. Managers of one process share a folder. If
+/// another process uses it, the chief throws a ConfigError that names that process. A process that ends in any way
+/// leaves the folder free. One that was stopped, and lost the folder meanwhile where the file system has no locks,
+/// throws a ConfigError too and writes nothing.
 class CheckpointManager {
  public:
   /// LOCAL. `strategy` must outlive the manager. InvalidArgument for an empty folder, for `every` or `keep` below 1,
@@ -125,6 +131,7 @@ class CheckpointManager {
 
  private:
   bool is_chief() const;
+  void prepare_writer();
   void call_writer(const std::function<void(CheckpointWriter&)>& call);
   std::optional<ResumedTraining> restore(const Here& here, const std::filesystem::path& path,
                                          const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read);

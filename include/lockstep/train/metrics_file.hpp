@@ -9,6 +9,8 @@
 
 namespace lockstep {
 
+class ExclusiveUse;
+
 /// Writes
 ///   {"kind":"train","step","epoch","samples","loss","learning_rate","gradient_norm","seconds","samples_per_second"}
 ///   {"kind":"eval","step","epoch","loss","accuracy","seconds"}
@@ -17,11 +19,11 @@ namespace lockstep {
 /// so a run that is killed loses none; Error, naming the file, if it cannot be written. The findings of an attestation
 /// are one object in FILE.attestation.json beside it:
 ///   {"step","message","blamed":[REPLICA,…],"differing":[{"name","digests":[DIGEST OF REPLICA 0,…]},…]}
-/// For the chief alone.
+/// For the chief alone. One process writes a file at a time.
 class MetricsFile final : public Observer {
  public:
   /// Removes the findings of an earlier run, and from the file every line but those of the first `steps` steps, after
-  /// which this run goes on. ConfigError, naming the file, if that fails.
+  /// which this run goes on. ConfigError, naming the file, if that fails, or if another process writes it.
   explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0);
 
   bool wants_gradient_norm() const override { return true; }
@@ -41,6 +43,7 @@ class MetricsFile final : public Observer {
   };
 
   std::filesystem::path path_;
+  std::shared_ptr<ExclusiveUse> use_;  ///< null for what is no file, such as a pipe
   std::unique_ptr<std::FILE, Close> file_;
 };
 

@@ -1,0 +1,186 @@
+#include "checkpoint/lease.hpp"
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/base/log.hpp>
+
+#include "base/descriptor.hpp"
+#include "checkpoint/failure.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::chrono::nanoseconds between(const timespec& earlier, const timespec& later) {
+  return std::chrono::seconds{later.tv_sec - earlier.tv_sec} +
+         std::chrono::nanoseconds{later.tv_nsec - earlier.tv_nsec};
+}
+
+[[noreturn]] void fail(const fs::path& path, std::string_view doing) {
+  fail_checkpoint(path.string(), fmt::format("cannot be {}: {}", doing, std::strerror(errno)));
+}
+
+/// When the file at `path` was touched last, as its server says: opening it asks anew. -1 seconds if it is gone.
+timespec touched(const fs::path& path) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  struct stat status = {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) return {.tv_sec = -1, .tv_nsec = 0};
+  return status.st_mtim;
+}
+
+std::string text_of(const fs::path& path) {
+  constexpr std::streamsize longest = 4096;
+  std::string text(longest, '\0');
+  std::ifstream file{path, std::ios::binary};
+  file.read(text.data(), longest);
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+/// A folder beside the lease with the file of one holder in it, to be moved there as a whole.
+class Draft {
+ public:
+  Draft(const fs::path& lease, const LockHolder& holder)
+      : folder_{fmt::format("{}-{}", lease.string(), holder.key)}, file_{folder_ / holder.key} {
+    constexpr mode_t as_the_user_allows = 0777;
+    if (::mkdir(folder_.c_str(), as_the_user_allows) != 0) fail(lease, "made");
+    const Descriptor file{::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, as_the_user_allows & 0666)};
+    const std::string line = to_json(holder);
+    struct stat status = {};
+    if (file.get() < 0 || ::write(file.get(), line.data(), line.size()) != std::ssize(line) ||
+        ::fstat(file.get(), &status) != 0) {
+      const int error = errno;
+      remove();
+      errno = error;
+      fail(lease, "made");
+    }
+    made_ = status.st_mtim;
+  }
+  Draft(const Draft&) = delete;
+  ~Draft() { remove(); }
+
+  /// Now, by the file system's clock.
+  const timespec& made() const { return made_; }
+
+  bool move_to(const fs::path& lease) const { return ::rename(folder_.c_str(), lease.c_str()) == 0; }
+
+ private:
+  void remove() const {
+    const int error = errno;
+    ::unlink(file_.c_str());
+    ::rmdir(folder_.c_str());
+    errno = error;
+  }
+
+  fs::path folder_, file_;
+  timespec made_;
+};
+
+}  // namespace
+
+bool Lease::Seen::operator==(const Seen& other) const {
+  return file == other.file && renewed.tv_sec == other.renewed.tv_sec && renewed.tv_nsec == other.renewed.tv_nsec;
+}
+
+Lease::Lease(fs::path path, LeaseTimes times) : path_{std::move(path)}, times_{times}, file_{path_ / self_.key} {}
+
+Lease::~Lease() {
+  if (!renewing_.joinable()) return;
+  renewing_.request_stop();
+  renewing_.join();
+  ::unlink(file_.c_str());
+  ::rmdir(path_.c_str());  // nothing happens if it is another's by now
+}
+
+Lease::Attempt Lease::attempt() {
+  const Draft draft{path_, self_};
+  if (!draft.move_to(path_)) {
+    // The draft is gone if somebody cleaned up while this process was stopped.
+    if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT) fail(path_, "made");
+    std::optional<Seen> seen = look();
+    // A server that hears of a move twice denies the second.
+    if (!seen || seen->file != file_) return judge(std::move(seen), draft.made());
+  }
+  remove_what_killed_ones_left(draft.made());
+  renewing_ = std::jthread{[this](std::stop_token stop) { renew_until(std::move(stop)); }};
+  return Attempt::taken;
+}
+
+/// What is in the lease; nothing if it is free.
+std::optional<Lease::Seen> Lease::look() const {
+  std::error_code ignored;
+  for (fs::directory_iterator entry{path_, ignored}, end; !ignored && entry != end; entry.increment(ignored)) {
+    // A file that is gone, and still open somewhere, has another name on a network file system.
+    if (entry->path().filename().string().starts_with(".nfs")) continue;
+    if (const timespec renewed = touched(entry->path()); renewed.tv_sec >= 0) return Seen{entry->path(), renewed};
+  }
+  return std::nullopt;
+}
+
+std::optional<LockHolder> Lease::holder() const {
+  const std::optional<Seen> seen = look();
+  return seen ? parse_holder(text_of(seen->file)) : std::nullopt;
+}
+
+Lease::Attempt Lease::judge(std::optional<Seen> seen, const timespec& now) {
+  if (!watched_ || !seen) {
+    watched_since_ = Clock::now();
+    watched_ = std::move(seen);
+    return Attempt::undecided;
+  }
+  if (*watched_ != *seen) {
+    watched_.reset();
+    return Attempt::held;
+  }
+  // The file system's clock may be set, so even an old one gets the time in which its holder would renew it.
+  const bool is_old = between(watched_->renewed, now) > times_.lost_after;
+  if (Clock::now() - watched_since_ >= (is_old ? 2 * times_.renewed_every : times_.lost_after))
+    ::unlink(watched_->file.c_str());
+  return Attempt::undecided;
+}
+
+bool Lease::renew() {
+  if (lost_) return false;
+  if (::utimensat(AT_FDCWD, file_.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0) {
+    warned_ = false;
+  } else if (errno == ENOENT || errno == ENOTDIR) {
+    lost_ = true;
+  } else if (!warned_.exchange(true)) {
+    log::warning(fmt::format("{} cannot be renewed: {}; after {} s another training may take it", path_.string(),
+                             std::strerror(errno), times_.lost_after / std::chrono::seconds{1}));
+  }
+  return !lost_;
+}
+
+void Lease::renew_until(std::stop_token stop) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock{mutex};
+  while (!wake.wait_for(lock, stop, times_.renewed_every, [&] { return stop.stop_requested(); })) (void)renew();
+}
+
+/// Drafts live for a moment.
+void Lease::remove_what_killed_ones_left(const timespec& now) const {
+  std::error_code ignored;
+  const std::string prefix = path_.filename().string() + "-";
+  const fs::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
+  for (fs::directory_iterator entry{folder, ignored}, end; !ignored && entry != end; entry.increment(ignored)) {
+    std::error_code left;
+    if (!entry->path().filename().string().starts_with(prefix)) continue;
+    if (between(touched(entry->path()), now) > times_.lost_after) fs::remove_all(entry->path(), left);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,276 @@
+// One training a folder: who gets it, who is told what, and what the killed and the stopped leave.
+#include <atomic>
+#include <barrier>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "checkpoint/exclusive_use.hpp"
+#include "checkpoint/folder_lock.hpp"
+#include "support/child_process.hpp"
+#include "support/job.hpp"
+#include "support/quiet_log.hpp"
+
+using namespace lockstep;
+using lockstep::test::CapturedStderr;
+using lockstep::test::ChildProcess;
+using lockstep::test::eventually;
+using lockstep::test::QuietLog;
+using lockstep::test::read_file;
+using lockstep::test::TemporaryDirectory;
+using FileSystem = ExclusiveUse::Options::FileSystem;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Of an open file of its own, as another process's.
+ExclusiveUse::Options in(const TemporaryDirectory& folder, FileSystem file_system,
+                         LeaseTimes times = {.renewed_every = 8ms, .lost_after = 60s}) {
+  return {.file = folder.path() / ".lock",
+          .lease = folder.path() / ".lease",
+          .name = "run1",
+          .expected = "another",
+          .file_system = file_system,
+          .lease_times = times};
+}
+
+/// How many of `starters` that begin at the same moment get the use of it.
+int winners(int starters, const ExclusiveUse::Options& options) {
+  std::atomic<int> won{0};
+  std::barrier together{starters};
+  const auto start = [&] {
+    together.arrive_and_wait();
+    std::unique_ptr<ExclusiveUse> use;
+    try {
+      use = std::make_unique<ExclusiveUse>(options);
+      ++won;
+    } catch (const ConfigError&) {
+    }
+    together.arrive_and_wait();  // until all have tried
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < starters; ++i) threads.emplace_back(start);
+  }
+  return won;
+}
+
+std::string refusal(const ExclusiveUse::Options& options) {
+  try {
+    const ExclusiveUse use{options};
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+/// A process that uses it until it is killed.
+class Holder {
+ public:
+  explicit Holder(const ExclusiveUse::Options& options)
+      : mark_{options.file.string() + ".held"}, process_{[&] {
+          const ExclusiveUse use{options};
+          std::ofstream{mark_};
+          ::pause();
+          return 0;
+        }} {
+    REQUIRE(eventually([&] { return fs::exists(mark_); }));
+  }
+  ~Holder() { fs::remove(mark_); }
+
+  pid_t id() const { return process_.id(); }
+  void kill() { process_.signal(SIGKILL); }
+
+ private:
+  fs::path mark_;
+  ChildProcess process_;
+};
+
+bool is_held(const ExclusiveUse::Options& options) {
+  return refusal(options) != "none";
+}
+
+int races() {
+  const char* const text = std::getenv("LOCKSTEP_LOCK_RACES");
+  return text && *text ? std::atoi(text) : 20;
+}
+
+}  // namespace
+
+TEST_CASE("one of any number that start at the same moment gets the folder") {
+  const QuietLog quiet;
+  const FileSystem file_system = GENERATE(FileSystem::as_it_is, FileSystem::without_locks);
+  CAPTURE(file_system);
+  for (int race = 0; race < races(); ++race) {
+    const TemporaryDirectory folder;
+    REQUIRE(winners(2 + race % 7, in(folder, file_system)) == 1);
+    REQUIRE(winners(2 + race % 7, in(folder, file_system)) == 1);  // where one was before
+  }
+}
+
+TEST_CASE("one of any number takes the folder of a killed process over") {
+  const QuietLog quiet;
+  const FileSystem file_system = GENERATE(FileSystem::as_it_is, FileSystem::without_locks);
+  CAPTURE(file_system);
+  for (int race = 0; race < races() / 4; ++race) {
+    const TemporaryDirectory folder;
+    const auto options = in(folder, file_system, {.renewed_every = 8ms, .lost_after = 80ms});
+    { const Holder killed{options}; }
+    REQUIRE(winners(2 + race % 7, options) == 1);
+  }
+}
+
+TEST_CASE("who is refused is told the other's host and process, and since when it is there") {
+  const FileSystem file_system = GENERATE(FileSystem::as_it_is, FileSystem::without_locks);
+  const TemporaryDirectory folder;
+  const auto options = in(folder, file_system);
+  std::string host(256, '\0');
+  REQUIRE(::gethostname(host.data(), host.size() - 1) == 0);
+  host = host.c_str();
+  Holder other{options};
+  CHECK_THAT(refusal(options), Catch::StartsWith("run1: is in use by process " + std::to_string(other.id()) +
+                                                 " on host " + host + " since 20") &&
+                                   Catch::EndsWith("Z; expected another"));
+}
+
+TEST_CASE("a file that says nothing of its holder is no obstacle") {
+  for (const char* text : {"", "no JSON", "[]", R"({"host":1})", R"({"host":"a","process":"b"})"})
+    CHECK(describe(parse_holder(text)) == "another process");
+  CHECK(describe(parse_holder(to_json({.host = "a\nb", .process = 7, .since = "now", .key = "k"}))) ==
+        "process 7 on host a b since now");
+}
+
+TEST_CASE("a process that waits for another begins when that ends") {
+  const FileSystem file_system = GENERATE(FileSystem::as_it_is, FileSystem::without_locks);
+  const TemporaryDirectory folder;
+  auto options = in(folder, file_system, {.renewed_every = 8ms, .lost_after = 80ms});
+  Holder other{options};
+  options.patience = 20s;
+  CapturedStderr captured;
+  std::atomic<bool> began{false};
+  std::jthread waiting{[&] {
+    const ExclusiveUse use{options};
+    began = true;
+  }};
+  REQUIRE(eventually([&] { return captured.text().find("run1: waits for process") != std::string::npos; }));
+  CHECK_FALSE(began);
+  other.kill();
+  CHECK(eventually([&] { return began.load(); }));
+}
+
+TEST_CASE("a process that was stopped until another took its lease writes no more") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const auto options = in(folder, FileSystem::without_locks, {.renewed_every = 8ms, .lost_after = 80ms});
+  ChildProcess stopped{[&] {
+    ExclusiveUse use{options};
+    use.require();
+    ::raise(SIGSTOP);
+    try {
+      use.require();
+    } catch (const ConfigError& error) {
+      const std::string told = "took it; this one writes no more";
+      return std::string{error.what()}.ends_with(told) ? 7 : 8;
+    }
+    return 9;
+  }};
+  siginfo_t info;
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(stopped.id()), &info, WSTOPPED | WNOWAIT) == 0);
+  ExclusiveUse use{options};
+  stopped.signal(SIGCONT);
+  CHECK(stopped.wait() == 7);
+  // It left the new one's alone.
+  CHECK_NOTHROW(use.require());
+}
+
+TEST_CASE("a lease that cannot be renewed for a while is a warning") {
+  const TemporaryDirectory folder;
+  const fs::path real = folder.path() / "real", link = folder.path() / "link";
+  fs::create_directory(real);
+  fs::create_directory_symlink(real, link);
+  auto options = in(folder, FileSystem::without_locks, {.renewed_every = 1h, .lost_after = 60s});
+  options.file = link / ".lock";
+  options.lease = link / ".lease";
+  ExclusiveUse use{options};
+  CapturedStderr captured;
+  fs::remove(link);
+  fs::create_directory_symlink("link", link);  // whatever is asked of it fails
+  CHECK_NOTHROW(use.require());
+  CHECK_NOTHROW(use.require());
+  CHECK_THAT(captured.text(), Catch::Contains(".lease cannot be renewed: Too many levels of symbolic links"));
+  CHECK(captured.text().find("renewed") == captured.text().rfind("renewed"));  // told once
+  fs::remove(link);
+  fs::create_directory_symlink(real, link);
+  CHECK_NOTHROW(use.require());
+}
+
+TEST_CASE("all that a process writes to a folder shares the use of it, which ends with the last") {
+  const TemporaryDirectory folder;
+  const fs::path checkpoints = folder.path() / "new" / "run1";
+  auto one = hold_folder(checkpoints, "one");
+  auto other = hold_folder(checkpoints / ".." / "run1", "other");
+  CHECK(one == other);
+  ExclusiveUse::Options third{.file = checkpoints / ".lock", .lease = "", .name = "third", .expected = "another"};
+  one.reset();
+  CHECK(is_held(third));
+  other.reset();
+  CHECK_FALSE(is_held(third));
+}
+
+TEST_CASE("a lock whose file was removed is taken again, unless another process has it now") {
+  const TemporaryDirectory folder;
+  const auto options = in(folder, FileSystem::as_it_is);
+  ExclusiveUse use{options};
+  fs::remove(options.file);
+  CHECK_NOTHROW(use.require());
+  CHECK(is_held(options));
+  fs::remove(options.file);
+  const ExclusiveUse other{options};
+  CHECK_THROWS_AS(use.require(), ConfigError);
+}
+
+TEST_CASE("a link in the place of the lock's file is not followed") {
+  const TemporaryDirectory folder;
+  const fs::path notes = folder.write("notes", "mine");
+  fs::create_symlink(notes, folder.path() / ".lock");
+  CHECK_THROWS_WITH(ExclusiveUse{in(folder, FileSystem::as_it_is)}, Catch::Contains(".lock: cannot be locked: "));
+  CHECK(read_file(notes) == "mine");
+}
+
+TEST_CASE("whoever may write to the folder may lock it, whatever the umask") {
+  const TemporaryDirectory folder;
+  ::chmod(folder.path().c_str(), 0770);
+  const mode_t before = ::umask(0077);
+  const ExclusiveUse use{in(folder, FileSystem::as_it_is)};
+  ::umask(before);
+  struct stat status = {};
+  REQUIRE(::stat((folder.path() / ".lock").c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0660);
+}
+
+TEST_CASE("what the use of a lease leaves is gone with it, and what killed starters left goes with the next") {
+  const TemporaryDirectory folder;
+  fs::create_directory(folder.path() / ".lease-of-a-killed-one");
+  (void)folder.write(".lease-of-a-killed-one/key", "");
+  const auto long_ago = fs::file_time_type::clock::now() - 1h;
+  fs::last_write_time(folder.path() / ".lease-of-a-killed-one", long_ago);
+  { const ExclusiveUse use{in(folder, FileSystem::without_locks)}; }
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator{folder.path()}) left.push_back(entry.path().filename());
+  CHECK(left == std::vector<std::string>{".lock"});
+}
