@@ -94,15 +94,19 @@ void require_purpose(const CommandLine& line, const GivenOptions& given) {
   const TrainingOptions& training = line.training;
   if (training.epochs && training.steps)
     throw ConfigError{"--epochs and --steps were both given: expected at most one of the two"};
+  const auto first_for = [&](OptionUse use) {
+    return given.first([=](const OptionRow& row) { return row.use == use; });
+  };
+  if (const auto* const row = first_for(OptionUse::prediction); row && line.purpose != Purpose::prediction)
+    throw ConfigError{fmt::format("{}: expected only with --predict", row->name)};
   if (line.purpose == Purpose::training) return;
   const char* const instead = line.purpose == Purpose::prediction ? "--predict" : "--eval-only";
-  if (const auto* const row = given.first([](const OptionRow& each) { return each.use == OptionUse::training; }))
+  if (const auto* const row = first_for(OptionUse::training))
     throw ConfigError{fmt::format("{}: expected only in a training, not with {}", row->name, instead)};
   if (training.initial_weights.file.empty() && training.resume.from == Resume::From::none)
     throw ConfigError{
         fmt::format("{}: expected --resume auto, --resume DIR or --init-from FILE, with the weights to use", instead)};
-  if (line.purpose == Purpose::evaluation) return;
-  if (const auto* const row = given.first([](const OptionRow& each) { return each.use == OptionUse::no_prediction; }))
+  if (const auto* const row = first_for(OptionUse::no_prediction); row && line.purpose == Purpose::prediction)
     throw ConfigError{fmt::format("{}: expected no --predict", row->name)};
 }
 

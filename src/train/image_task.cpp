@@ -47,6 +47,9 @@ LabelledData load(TrainingOptions& options) {
 class ImageTask final : public TrainingTask {
  public:
   explicit ImageTask(TrainingOptions& options) : options_{options}, data_{load(options)} {
+    if (options.top && (*options.top < 1 || *options.top > data_.classes))
+      throw ConfigError{fmt::format("--top {}: expected a number from 1 to {}, as the model has so many classes",
+                                    *options.top, data_.classes)};
     if (options.augmentation == Augmentation{}) return;
     require_images("--augment", "no --augment");
     augmented_.emplace(*data_.train, data_.sample, options.augmentation, options.seed);
@@ -68,10 +71,15 @@ class ImageTask final : public TrainingTask {
   }
   std::string write_sample() override { return {}; }
   std::unique_ptr<Predictor> make_predictor(Stream& stream) override {
-    return make_class_predictor(logits_, *data_.train, stream);
+    return make_class_predictor(logits_, *data_.train, {labels(), options_.top}, stream);
   }
 
  private:
+  std::vector<std::string> labels() const {
+    std::vector<std::string> labels;
+    for (std::int64_t number = 0; number < data_.classes; ++number) labels.push_back(std::to_string(number));
+    return labels;
+  }
   nn::MlpOptions mlp() const {
     return {.inputs = element_count(data_.sample),
             .hidden = *options_.hidden,

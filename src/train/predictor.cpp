@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include <lockstep/nn/generate.hpp>
@@ -16,35 +17,60 @@ constexpr std::int64_t samples_at_once = 64;
 
 class ClassPredictor final : public Predictor {
  public:
-  ClassPredictor(Logits logits, const SampleSource& samples, Stream& stream)
-      : logits_{std::move(logits)}, source_{samples}, batches_{samples, samples_at_once, {}, {0, 1}, stream} {}
+  ClassPredictor(Logits logits, const SampleSource& samples, NamedClasses classes, Stream& stream)
+      : logits_{std::move(logits)},
+        source_{samples},
+        classes_{std::move(classes)},
+        batches_{samples, samples_at_once, {}, {0, 1}, stream} {}
 
   std::int64_t count() const override { return source_.count(); }
   std::int64_t at_once() const override { return samples_at_once; }
-  std::int64_t numbers() const override { return 2; }
+  std::int64_t numbers() const override { return 2 * classes_.top.value_or(1); }
 
+  /// A row has the number and the probability of each class that is named, the likeliest first.
   void predict(const Range& samples, std::span<double> rows) override {
     std::vector<std::int64_t> numbers;
     for (std::int64_t i = samples.first; i < samples.last; ++i) numbers.push_back(i);
     const std::vector<double> logits = logits_(batches_.load_all(numbers).group.batches.front());
-    const std::size_t classes = logits.size() / numbers.size();
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      const std::span<const double> own = std::span{logits}.subspan(i * classes, classes);
-      const auto likeliest = std::ranges::max_element(own);
-      double sum = 0;
-      for (const double each : own) sum += std::exp(each - *likeliest);
-      rows[2 * i] = static_cast<double>(likeliest - own.begin());
-      rows[2 * i + 1] = 1 / sum;
-    }
+    const std::size_t classes = logits.size() / numbers.size(), length = rows.size() / numbers.size();
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      name_classes(std::span{logits}.subspan(i * classes, classes), rows.subspan(i * length, length));
   }
 
   Prediction read(std::int64_t index, std::span<const double> row) const override {
-    return {.index = index, .label = static_cast<std::int64_t>(row[0]), .probability = row[1]};
+    Prediction prediction{.index = index};
+    for (std::size_t i = 0; i < row.size(); i += 2) {
+      const auto number = static_cast<std::size_t>(row[i]);
+      prediction.top.push_back({static_cast<std::int64_t>(number), classes_.labels.at(number), row[i + 1]});
+    }
+    prediction.likeliest = prediction.top.front();
+    if (!classes_.top) prediction.top.clear();
+    return prediction;
   }
 
  private:
+  static void name_classes(std::span<const double> logits, std::span<double> row) {
+    std::vector<std::size_t> order(logits.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    // Weights that are not finite make logits that are none, which no order knows.
+    const auto key = [&](std::size_t i) {
+      return std::isnan(logits[i]) ? -std::numeric_limits<double>::infinity() : logits[i];
+    };
+    std::ranges::partial_sort(order, order.begin() + std::ssize(row) / 2, [&](std::size_t one, std::size_t other) {
+      return std::pair{-key(one), one} < std::pair{-key(other), other};
+    });
+    const double largest = logits[order.front()];
+    double sum = 0;
+    for (const double each : logits) sum += std::exp(each - largest);
+    for (std::size_t i = 0; i < row.size(); i += 2) {
+      row[i] = static_cast<double>(order[i / 2]);
+      row[i + 1] = std::exp(logits[order[i / 2]] - largest) / sum;
+    }
+  }
+
   Logits logits_;
   const SampleSource& source_;
+  NamedClasses classes_;
   RankShards batches_;
 };
 
@@ -80,8 +106,9 @@ class TextPredictor final : public Predictor {
 
 }  // namespace
 
-std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSource& samples, Stream& stream) {
-  return std::make_unique<ClassPredictor>(std::move(logits), samples, stream);
+std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSource& samples, NamedClasses classes,
+                                                Stream& stream) {
+  return std::make_unique<ClassPredictor>(std::move(logits), samples, std::move(classes), stream);
 }
 
 std::unique_ptr<Predictor> make_text_predictor(nn::Gpt& model, const std::vector<std::string>& lines,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,8 +40,15 @@ class Predictor {
 /// The logits of the samples in a batch, [samples, classes] row by row.
 using Logits = std::function<std::vector<double>(const SampleBatch&)>;
 
+/// Which classes a class predictor names, and how.
+struct NamedClasses {
+  std::vector<std::string> labels;  ///< of each class of the model, by its number
+  std::optional<std::int64_t> top;  ///< as TrainingOptions has it
+};
+
 /// The class of each sample. `samples` and the stream must outlive the result.
-std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSource& samples, Stream& stream);
+std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSource& samples, NamedClasses classes,
+                                                Stream& stream);
 
 /// What the model writes after each line, drawn with `seed` plus the line's number, from 0. `model` and `lines` must
 /// outlive the result.

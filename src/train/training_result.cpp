@@ -8,6 +8,15 @@
 #include <lockstep/train/training.hpp>
 
 namespace lockstep {
+namespace {
+
+void add_class(nlohmann::ordered_json& json, const Prediction::Class& found) {
+  json["class"] = found.number;
+  json["label"] = found.label;
+  json["probability"] = found.probability;
+}
+
+}  // namespace
 
 std::uint64_t weights_digest(const VariableList& variables) {
   static_assert(std::endian::native == std::endian::little, "the digest is of little-endian bytes");
@@ -61,10 +70,10 @@ std::string to_json(const Prediction& prediction) {
   if (prediction.text) {
     json["text"] = printable(*prediction.text);
   } else {
-    json["class"] = prediction.label;
-    json["probability"] = prediction.probability;
+    add_class(json, prediction.likeliest);
+    for (const Prediction::Class& each : prediction.top) add_class(json["top"].emplace_back(), each);
   }
-  return json.dump();
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace lockstep

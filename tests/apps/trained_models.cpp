@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -319,6 +320,39 @@ TEST_CASE("images are predicted in their order, as an evaluation counts them, on
   }
   CHECK(static_cast<double>(right) / static_cast<double>(count) == trained.result["eval_accuracy"]);
   for (const int ranks : {2, 8}) CHECK(predictions(ranks, prediction) == found);
+}
+
+TEST_CASE("--top names the likeliest classes in their order, the same on any number of ranks") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::string weights = folder.path() / "weights",
+                    file = folder.write("images", lockstep::test::images(20, 8, 8));
+  (void)train_simulated(2, {"--quiet", "--data", images.path(), "--steps", "5", "--hidden", "5", "--export", weights});
+  const Arguments prediction{"--quiet", "--predict", file, "--init-from", weights, "--hidden", "5"};
+  const std::vector<Json> likeliest = predictions(1, prediction),
+                          three = predictions(1, prediction + Arguments{"--top", "3"}),
+                          all = predictions(4, prediction + Arguments{"--top", "10"});
+  CHECK(predictions(4, prediction + Arguments{"--top", "3"}) == three);
+  for (std::size_t i = 0; i < 20; ++i) {
+    INFO(all[i].dump());
+    std::set<std::int64_t> classes;
+    double sum = 0, before = 1;
+    for (const Json& each : all[i]["top"]) {
+      classes.insert(each["class"].get<std::int64_t>());
+      CHECK(each["label"] == std::to_string(each["class"].get<std::int64_t>()));
+      CHECK(each["probability"] <= before);
+      sum += before = each["probability"];
+    }
+    CHECK(classes.size() == 10);
+    CHECK(sum == Approx(1));
+    const Json& first = all[i]["top"][0];
+    CHECK((first["class"] == likeliest[i]["class"] && first["probability"] == likeliest[i]["probability"]));
+    CHECK((likeliest[i]["label"] == first["label"] && !likeliest[i].contains("top")));
+    CHECK(three[i]["top"] == Json{first, all[i]["top"][1], all[i]["top"][2]});
+  }
+  CHECK_THROWS_WITH(train_simulated(2, prediction + Arguments{"--top", "11"}),
+                    "--top 11: expected a number from 1 to 10, as the model has so many classes");
 }
 
 TEST_CASE("a gpt writes after each line of a text, and after an empty first one what it writes as a sample") {

@@ -21,7 +21,7 @@ inline std::vector<std::pair<const char*, ModelKind>> model_names() {
 using SetOption = std::function<void(CommandLine& line, const std::string& option, const std::string& text)>;
 
 /// The runs that have a use for an option.
-enum class OptionUse : std::uint8_t { every_run, no_prediction, training };
+enum class OptionUse : std::uint8_t { every_run, no_prediction, training, prediction };
 
 enum class OptionNeeds : std::uint8_t { nothing, checkpoint_dir };
 

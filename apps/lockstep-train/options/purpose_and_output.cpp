@@ -18,6 +18,13 @@ OptionGroup purpose_options() {
                    "each image or row in an IDX, .npy or CSV file; for gpt, what it writes after each line of a text. "
                    "Needs no --data",
            .set = set(&TrainingOptions::predict, parse_file_name)},
+          {.name = "--top",
+           .value_name = "K",
+           .help = "With --predict, name the K likeliest classes with their probabilities, at most those of the model; "
+                   "not for gpt (default: the likeliest)",
+           .set = set(&TrainingOptions::top, count()),
+           .models = {ModelKind::mlp, ModelKind::convnet},
+           .use = OptionUse::prediction},
       }};
 }
 

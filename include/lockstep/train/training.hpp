@@ -109,6 +109,9 @@ struct TrainingOptions {
   /// For `run_prediction`: a file as load_unlabelled_data takes it, or a text with a sample in each line, instead of
   /// `data`. Without `classes`, the model has 10.
   std::filesystem::path predict;
+  /// For `run_prediction`, not for text: how many classes to name for each sample; at most those of the model. If
+  /// empty, only the likeliest.
+  std::optional<std::int64_t> top = {};
   std::vector<std::string> freeze;         ///< globs on the names of variables that no step updates
   InitialWeights initial_weights = {};     ///< unless the training is resumed
   std::filesystem::path exported_weights;  ///< the file for the weights at the end; if empty, none
@@ -165,9 +168,14 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
 
 /// What a model says of a sample.
 struct Prediction {
+  struct Class {
+    std::int64_t number = 0;
+    std::string label = {};  ///< its name in the data; the number, where they have numbers
+    double probability = 0;
+  };
   std::int64_t index;                    ///< of the sample, from 0
-  std::int64_t label = 0;                ///< the likeliest class of an image, the lowest of several
-  double probability = 0;                ///< of this class
+  Class likeliest = {};                  ///< the lowest number of several
+  std::vector<Class> top = {};           ///< TrainingOptions::top classes, the likeliest first
   std::optional<std::string> text = {};  ///< the bytes that a model of text writes instead
 };
 
@@ -189,7 +197,8 @@ std::string to_json(const TrainingResult& result);
 /// "weights_digest"}` on one line, with "bits_per_byte" as above, and without "steps" if they are not known.
 std::string to_json(const EvaluationResult& result);
 
-/// `{"index","class","probability"}` or `{"index","text"}` on one line, with the text as `printable` shows it.
+/// `{"index","class","label","probability"}` on one line, with "top", an array of such classes, if it was asked for; or
+/// `{"index","text"}`, with the text as `printable` shows it.
 std::string to_json(const Prediction& prediction);
 
 }  // namespace lockstep
