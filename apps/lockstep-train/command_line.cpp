@@ -1,9 +1,11 @@
 #include "apps/lockstep-train/command_line.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "apps/options/option_parser.hpp"
@@ -133,6 +135,21 @@ void require_checkpoint_dir(const CommandLine& line, const std::vector<OptionGro
   throw ConfigError{fmt::format("{}: expected only with --checkpoint-dir", names)};
 }
 
+void require_overrides(const CommandLine& line, const GivenOptions& given) {
+  const auto& [from, path, overrides] = line.training.resume;
+  if (!overrides.empty() && from == Resume::From::none)
+    throw ConfigError{"--override: expected only with --resume auto or --resume DIR"};
+  const auto expect = [&](Resume::Override override, std::initializer_list<const char*> options) {
+    if (std::ranges::find(overrides, override) == overrides.end()) return;
+    if (std::ranges::none_of(options, [&](const char* option) { return given.has(option); }))
+      throw ConfigError{fmt::format("--override: expected {} too, with the new value", fmt::join(options, " or "))};
+  };
+  expect(Resume::Override::learning_rate, {"--learning-rate"});
+  expect(Resume::Override::schedule, {"--schedule"});
+  expect(Resume::Override::warmup_steps, {"--warmup-steps"});
+  expect(Resume::Override::steps, {"--steps", "--epochs"});
+}
+
 void require_options_of(ModelKind model, const GivenOptions& given) {
   const auto* const row = given.first([&](const OptionRow& each) {
     return !each.models.empty() && std::ranges::find(each.models, model) == each.models.end();
@@ -169,6 +186,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   require_purpose(line, given);
   require_weights(line);
   require_checkpoint_dir(line, table, given);
+  require_overrides(line, given);
   require_options_of(*complete.model, given);
   settle_runtime(line.runtime, complete);
   if (given.has("--quiet") && !given.has("--log-level")) line.log_level = log::Level::warning;

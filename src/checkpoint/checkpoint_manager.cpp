@@ -44,7 +44,7 @@ std::string other_training(const Manifest& manifest, const CheckpointOptions& op
       return std::ranges::find(options.training, fact.first, &TrainingFacts::value_type::first) ==
              options.training.end();
     });
-  return difference(facts, options.training);
+  return options.difference ? options.difference(facts) : difference(facts, options.training);
 }
 
 void compare_kernels(const ReadCheckpoint& read, const CheckpointOptions& options) {

@@ -22,6 +22,7 @@
 #include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
 #include "train/restored_weights.hpp"
+#include "train/training_difference.hpp"
 #include "train/training_facts.hpp"
 #include "train/training_setup.hpp"
 
@@ -99,12 +100,15 @@ FitOptions fit_options_of(const TrainingOptions& options, const TrainingSetup& s
 CheckpointOptions checkpoint_options(const TrainingOptions& options, const FitOptions& fit, const TrainingTask& task,
                                      const ops::Kernels& kernels) {
   const BatchSchedule schedule{task.samples().train.count(), fit.global_batch};
+  const TrainingFacts facts = training_facts(options, fit, task.data_digest());
   const bool writes = !options.checkpoints.empty();
   return {.folder = writes ? options.checkpoints : options.resume.path,
           .every = writes ? std::optional{options.checkpoint_every.value_or(schedule.steps_per_epoch())} : std::nullopt,
           .keep = options.keep_checkpoints,
           .optional = options.checkpoints_optional,
-          .training = training_facts(options, fit, task.data_digest()),
+          .training = facts,
+          .difference = [=, overrides = options.resume.overrides](
+                            const TrainingFacts& there) { return training_difference(there, facts, overrides); },
           .kernels = kernels.fingerprint()};
 }
 

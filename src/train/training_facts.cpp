@@ -31,7 +31,7 @@ std::string model_text(const TrainingOptions& options) {
   return "";
 }
 
-std::string optimizer_text(const TrainingOptions& options, std::int64_t steps) {
+std::string optimizer_text(const TrainingOptions& options) {
   const auto name = [&] {
     switch (*options.optimizer) {
       case OptimizerKind::sgd: return std::string{"sgd"};
@@ -40,11 +40,14 @@ std::string optimizer_text(const TrainingOptions& options, std::int64_t steps) {
     }
     return std::string{};
   }();
-  const std::string schedule =
-      options.schedule == ScheduleKind::cosine ? fmt::format(", cosine over {} steps", steps) : "";
-  return fmt::format("{}, learning rate {}{}, warm-up {}, weight decay {}, clip norm {}", name, *options.learning_rate,
-                     schedule, options.warmup_steps, options.weight_decay,
+  return fmt::format("{}, weight decay {}, clip norm {}", name, options.weight_decay,
                      options.clip_norm ? fmt::format("{}", *options.clip_norm) : "none");
+}
+
+void add_schedule(TrainingFacts& facts, const TrainingOptions& options, std::int64_t steps) {
+  const bool decays = options.schedule == ScheduleKind::cosine;
+  facts.emplace_back("schedule", decays ? "cosine" : "constant");
+  if (decays) facts.emplace_back("decay steps", fmt::format("{}", steps));
 }
 
 }  // namespace
@@ -57,8 +60,11 @@ TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& f
   TrainingFacts facts = model_facts(options);
   if (options.model == ModelKind::convnet) facts.emplace_back("dropout", fmt::format("{}", *options.dropout));
   facts.insert(facts.end(), {{"seed", fmt::format("{}", options.seed)},
-                             {"optimizer", optimizer_text(options, fit.steps)},
-                             {"global batch", fmt::format("{}", fit.global_batch)},
+                             {"optimizer", optimizer_text(options)},
+                             {"learning rate", fmt::format("{}", *options.learning_rate)},
+                             {"warm-up", fmt::format("{}", options.warmup_steps)}});
+  add_schedule(facts, options, fit.steps);
+  facts.insert(facts.end(), {{"global batch", fmt::format("{}", fit.global_batch)},
                              {"shards", fmt::format("{}", fit.shards)},
                              {"accumulate", fmt::format("{}", fit.accumulate)},
                              {"data", fmt::format("of digest {}", to_hex(data_digest))}});

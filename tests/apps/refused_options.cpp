@@ -269,6 +269,24 @@ TEST_CASE(
       short_run());
 }
 
+TEST_CASE("an override is refused without a checkpoint to go on from, and without a new value") {
+  check_all(
+      {
+          {{"--override", "seed", "--resume", "x"},
+           {"--override seed: expected learning-rate or schedule or warmup-steps or steps or epochs"}},
+          {{"--override", "steps"}, {"--override: expected only with --resume auto or --resume DIR"}},
+          {{"--override", "steps", "--resume", "none"}, {"--override: expected only with --resume auto"}},
+          {{"--override", "learning-rate", "--resume", "x"},
+           {"--override: expected --learning-rate too, with the new"}},
+          {{"--override", "schedule", "--resume", "x"}, {"--override: expected --schedule too, with the new value"}},
+          {{"--override", "warmup-steps", "--resume", "x"}, {"--override: expected --warmup-steps too, with the new"}},
+          {{"--override", "steps", "--eval-only", "--resume", "x"}, {"--override: expected only in a training"}},
+      },
+      {"--data", small_data()});
+  check_refused(1, {"--data", small_data(), "--override", "epochs", "--resume", "x"},
+                {"--override: expected --steps or --epochs too, with the new value"});
+}
+
 TEST_CASE("a prediction is refused without weights, with what it does not do, and of a file of something else") {
   const TemporaryDirectory folder;
   const std::string text = folder.write("text", "no image"), empty = folder.write("empty", "");

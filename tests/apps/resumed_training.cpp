@@ -163,6 +163,30 @@ TEST_CASE("a training goes on from a checkpoint of its own alone, and begins ane
                     Catch::Contains("expected a folder that can be written"));
 }
 
+TEST_CASE("what --override names is the training's from then on, with the same bits on any number of ranks") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::string first = folder.path() / "first", second = folder.path() / "second";
+  const Arguments run{"--data", images.path(), "--quiet", "--hidden", "5", "--schedule", "cosine"};
+  const Arguments slow{"--learning-rate", "0.02", "--steps", "4"}, fast{"--learning-rate", "0.05", "--steps", "8"};
+  (void)train_simulated(2, run + slow + Arguments{"--checkpoint-dir", first, "--checkpoint-every", "2"});
+  const Arguments from{"--resume", first + "/step-2"};
+  CHECK_THROWS_WITH(train_simulated(1, run + fast + from),
+                    Catch::Contains("learning rate 0.02, and this one has 0.05; --override learning-rate --override "
+                                    "steps goes on with the new values"));
+  const Arguments changed = run + fast + from + Arguments{"--override", "learning-rate", "--override", "steps"};
+  const Trained one = train_simulated(1, changed);
+  check_same(one, train_simulated(4, changed + Arguments{"--checkpoint-dir", second, "--checkpoint-every", "3"}));
+  CHECK(one.digest() != train_simulated(1, run + slow + from).digest());
+  CHECK(one.metrics.front()["learning_rate"].get<double>() > 0.02);  // in step 3, of a peak of 0.05
+  // Later checkpoints hold the new values, and agree without --override.
+  const Arguments later{"--resume", second + "/step-6"};
+  CHECK(train_simulated(2, run + fast + later).digest() == one.digest());
+  CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--learning-rate", "0.02", "--steps", "8"} + later),
+                    Catch::Contains("learning rate 0.05, and this one has 0.02"));
+}
+
 TEST_CASE("the checkpoint with the lowest evaluation loss is kept, whatever ends the training before the next") {
   const QuietLog quiet;
   const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};

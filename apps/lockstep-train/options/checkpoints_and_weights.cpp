@@ -6,10 +6,21 @@
 namespace lockstep {
 namespace {
 
-Resume parse_resume(const std::string& option, const std::string& text) {
-  if (text == "auto") return {Resume::From::newest, {}};
-  if (text == "none") return {};
-  return {Resume::From::path, parse_file_name(option, text)};
+void set_resume(CommandLine& line, const std::string& option, const std::string& text) {
+  Resume& resume = line.training.resume;
+  if (text == "none") return;
+  resume.from = text == "auto" ? Resume::From::newest : Resume::From::path;
+  if (resume.from == Resume::From::path) resume.path = parse_file_name(option, text);
+}
+
+void add_override(CommandLine& line, const std::string& option, const std::string& text) {
+  line.training.resume.overrides.push_back(
+      parse_choice<Resume::Override>(option, text,
+                                     {{"learning-rate", Resume::Override::learning_rate},
+                                      {"schedule", Resume::Override::schedule},
+                                      {"warmup-steps", Resume::Override::warmup_steps},
+                                      {"steps", Resume::Override::steps},
+                                      {"epochs", Resume::Override::steps}}));
 }
 
 void set_initial_weights(CommandLine& line, const std::string& option, const std::string& text) {
@@ -64,7 +75,14 @@ OptionGroup checkpoint_options() {
            .help =
                "Go on from the newest complete checkpoint in --checkpoint-dir, from the beginning if there is none; "
                "or from the checkpoint in the folder DIR; or from the beginning (default none)",
-           .set = set(&TrainingOptions::resume, parse_resume)},
+           .set = set_resume},
+          {.name = "--override",
+           .value_name = "NAME",
+           .help = "With --resume, go on with a value of --NAME that the checkpoint does not have: learning-rate, "
+                   "schedule, warmup-steps, steps or epochs; may be repeated",
+           .set = add_override,
+           .use = OptionUse::training,
+           .times = OptionTimes::any},
       }};
 }
 

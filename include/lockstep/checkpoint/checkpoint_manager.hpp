@@ -42,6 +42,9 @@ struct CheckpointOptions {
   bool optional = false;              ///< a checkpoint that cannot be written is a warning, and the training goes on
   /// What a training that goes on from these checkpoints must agree in.
   TrainingFacts training;
+  /// In what the training of a checkpoint, whose facts it gets, differs from this one, in words; empty if it goes on.
+  /// If not set, the first fact of `training` that differs.
+  std::function<std::string(const TrainingFacts&)> difference = {};
   /// What computes: library, instruction set. A training that goes on with others is warned that low-order bits may
   /// differ.
   std::string kernels;

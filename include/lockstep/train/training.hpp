@@ -29,8 +29,12 @@ enum class ScheduleKind : std::uint8_t { constant, cosine };
 /// Where a training begins.
 struct Resume {
   enum class From : std::uint8_t { none, newest, path };
+  /// What of the options may differ from the checkpoint, and is the training's from then on. `schedule` and `steps`:
+  /// how many steps a cosine decay takes, too.
+  enum class Override : std::uint8_t { learning_rate, schedule, warmup_steps, steps };
   From from = From::none;
   std::filesystem::path path = {};  ///< a checkpoint
+  std::vector<Override> overrides = {};
 };
 
 /// Which weights a model begins with, instead of random ones.
