@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/checkpoint/checkpoint.hpp>
 
+#include "checkpoint/shared_counter.hpp"
 #include "checkpoint/strategy_values.hpp"
 #include "checkpoint/tensor_file.hpp"
 
@@ -14,6 +17,11 @@ std::vector<NamedTensor> all(const StrategyValues& values) {
   std::vector<NamedTensor> tensors = values.variables();
   for (NamedTensor& state : values.optimizer_state()) tensors.push_back(std::move(state));
   return tensors;
+}
+
+bool has_entry(const std::filesystem::path& path, std::string_view name) {
+  const OpenTensorFile file{path};
+  return std::ranges::find(file.entries(), name, &safetensors::Entry::name) != file.entries().end();
 }
 
 }  // namespace
@@ -31,8 +39,11 @@ void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, H
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::restore, here, path.string());
   on_chief(strategy, here, [&] {
-    const std::vector<NamedTensor> homes = all(values);
+    std::vector<NamedTensor> homes = all(values);
+    SharedCounter shared;
+    shared.take_missing(homes, [&](std::string_view name) { return has_entry(path, name); });
     values.set(homes, read_tensors(path, homes));
+    shared.restore(path.string());
   });
   values.spread(here);
 }

@@ -14,25 +14,39 @@
 #include "checkpoint/checkpoint_writer.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "checkpoint/shared_counter.hpp"
 #include "checkpoint/strategy_values.hpp"
 
 namespace lockstep {
 namespace {
 
+constexpr std::string_view optimizer_file = "optimizer.safetensors";
+
 std::vector<TensorFile> files_of(const StrategyValues& values, RestoredParts parts = RestoredParts::all) {
   std::vector<TensorFile> files{{std::string{weights_file}, values.variables()}};
-  if (parts == RestoredParts::all) files.push_back({"optimizer.safetensors", values.optimizer_state()});
+  if (parts == RestoredParts::all) files.push_back({std::string{optimizer_file}, values.optimizer_state()});
   return files;
+}
+
+bool has_tensor(const Manifest& manifest, std::string_view file, std::string_view tensor) {
+  const Manifest::File* const found = manifest.file(file);
+  return found && std::ranges::find(found->digests, tensor, &std::pair<std::string, std::uint64_t>::first) !=
+                      found->digests.end();
 }
 
 /// Reads every byte before it sets a value.
 ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest, RestoredParts parts,
                            StrategyValues& values) {
-  const auto files = files_of(values, parts);
+  auto files = files_of(values, parts);
+  SharedCounter shared;
   std::vector<std::vector<Tensor>> tensors;
-  for (const TensorFile& file : files)
+  for (TensorFile& file : files) {
+    if (file.name == optimizer_file)
+      shared.take_missing(file.tensors, [&](std::string_view name) { return has_tensor(manifest, file.name, name); });
     tensors.push_back(read_tensors(open_checkpoint_file(checkpoint, manifest, file.name), file.tensors));
+  }
   for (std::size_t i = 0; i < files.size(); ++i) values.set(files[i].tensors, tensors[i]);
+  shared.restore(checkpoint.string());
   return {checkpoint, manifest};
 }
 

@@ -11,8 +11,10 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "optim/live_optimizers.hpp"
 #include "optim/optimizer_guard.hpp"
 #include "optim/plan.hpp"
+#include "strategy/step_counter.hpp"
 
 namespace lockstep {
 namespace {
@@ -71,7 +73,7 @@ std::vector<Gradient> gradients_in_store(const VariableStore& store, const Varia
 }
 
 Optimizer::Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels)
-    : rules_{std::move(rules)}, counter_{rules_.name + "@steps"}, kernels_{std::move(kernels)} {
+    : rules_{std::move(rules)}, places_{std::make_unique<Places>(rules_.name)}, kernels_{std::move(kernels)} {
   // Written so that NaN fails.
   if (!(rules_.weight_decay >= 0) || std::isinf(rules_.weight_decay))
     throw InvalidArgument{fmt::format("the weight decay is {}; expected a number from 0", rules_.weight_decay)};
@@ -84,10 +86,14 @@ Optimizer::Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels)
 Optimizer::~Optimizer() = default;
 
 void Optimizer::prepare(Strategy& strategy, const VariableList& variables, Here here) const {
+  const detail::Call call{"prepare", here};
   const std::vector<Variable> list{variables.begin(), variables.end()};
-  for (const Variable& variable : list) detail::require_applicable({"prepare", here}, strategy, variable);
-  for (const FlatRange& range : strategy.store().ranges(list, here)) prepare_slots(range, strategy.group().rank());
-  (void)strategy.store().counter(counter_);
+  for (const Variable& variable : list) detail::require_applicable(call, strategy, variable);
+  const std::vector<FlatRange> ranges = strategy.store().ranges(list, here);
+  places_->enter(strategy.store(), call);
+  places_->keep(strategy.store(), list, slots(), call);
+  for (const FlatRange& range : ranges) prepare_slots(range, strategy.group().rank());
+  (void)strategy.store().counter(places_->counter_in(strategy.store()));
 }
 
 /// Makes the slots of `range`, or notes what another rank makes.
@@ -102,14 +108,17 @@ void Optimizer::prepare_slots(const FlatRange& range, int rank) const {
 }
 
 std::int64_t Optimizer::steps(Strategy& strategy) const {
-  return strategy.store().counted(counter_);
+  return strategy.store().counted(places_->counter_in(strategy.store()));
 }
 
-const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Gradient> gradients, const Here& here) {
+const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Gradient> gradients,
+                                           const detail::Call& call) {
+  if (plan_ && plan_->is_for(strategy, gradients)) return *plan_;
   using detail::Decay;
   const Decay decay = rules_.weight_decay > 0 ? Decay::some : Decay::none;
-  if (!plan_ || !plan_->is_for(strategy, gradients))
-    plan_ = std::make_shared<const Plan>(strategy, gradients, decay, here);
+  auto plan = std::make_shared<const Plan>(strategy, gradients, decay, *call.here);
+  places_->keep(strategy.store(), plan->variables(), slots(), call);
+  plan_ = std::move(plan);
   return *plan_;
 }
 
@@ -135,7 +144,7 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
     return;
   }
   if (!kernels_) kernels_ = ops::make_kernels(ops::KernelChoice::automatic, {}, plan.store().stream());
-  std::int64_t& made = plan.store().counter(counter_);
+  std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
   last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
   ops::UpdateStep step{
       .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
@@ -232,20 +241,9 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Cross
   step_and_send(weight_of(sums), {}, reductions, &covered);
 }
 
-void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {
-  const bool reduced = request.reduction == Reduction::done;
-  const detail::Call call{reduced ? "apply_reduced_gradients" : detail::apply_call, here};
-  detail::require_current(context, call);
-  detail::OptimizerGuard::require_step_allowed(context);
-  if (request.sums) require_samples(call, *request.sums);
-  const Plan& plan = plan_for(context.strategy(), request.gradients, here);
-  plan.require_fit(call, request.gradients);
-  if (request.computation || reduced) plan.require_dense(call);
-  context.strategy().require_not_captured(here);  // before the copies, which a graph would record
-  std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
-  if (!request.computation) plan.bring_home(request.gradients);
-
-  std::string how{call.name};
+/// What the ranks compare of a step: "step 3 of 'critic' at rate 0.1, momentum 0.9: apply_gradients by samples: …".
+std::string Optimizer::text_of(const Plan& plan, const Request& request, std::string_view call) const {
+  std::string how{call};
   if (request.sums) how += " by samples";
   if (request.divisor != 1) how += fmt::format(" by {:g}", request.divisor);
   if (request.statistics.count() > 0) how += fmt::format(" with {} statistics", request.statistics.count());
@@ -253,10 +251,29 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   if (request.computation && !request.computation->sums.counts.empty())
     how += fmt::format(", with {}", describe(request.computation->sums));
   if (!request.what_follows.empty()) how += fmt::format(", then {}", request.what_follows);
-  const std::int64_t steps = plan.store().counted(counter_);
-  std::string batch =
-      fmt::format("step {} at rate {}{}: {}: ", steps + 1, rules_.learning_rate.at(steps), settings_, how);
-  batch += plan.list(Tag::text_capacity - std::min(batch.size(), Tag::text_capacity));
+  const std::string name = places_->name_in(plan.store());
+  const std::int64_t steps = plan.store().counted(detail::step_counter(name));
+  std::string text = fmt::format("step {} of '{}' at rate {}{}: {}: ", steps + 1, name, rules_.learning_rate.at(steps),
+                                 settings_, how);
+  text += plan.list(Tag::text_capacity - std::min(text.size(), Tag::text_capacity));
+  return text;
+}
+
+void Optimizer::apply(ReplicaContext& context, const Request& request, const Here& here) {
+  const bool reduced = request.reduction == Reduction::done;
+  const detail::Call call{reduced ? "apply_reduced_gradients" : detail::apply_call, here};
+  detail::require_current(context, call);
+  detail::OptimizerGuard::require_step_allowed(context);
+  // Before anything that fails on this rank alone, so that the ranks agree on the order of first uses.
+  places_->enter(context.strategy().store(), call);
+  if (request.sums) require_samples(call, *request.sums);
+  const Plan& plan = plan_for(context.strategy(), request.gradients, call);
+  plan.require_fit(call, request.gradients);
+  if (request.computation || reduced) plan.require_dense(call);
+  context.strategy().require_not_captured(here);  // before the copies, which a graph would record
+  std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
+  if (!request.computation) plan.bring_home(request.gradients);
+  const std::string batch = text_of(plan, request, call.name);
   if (request.computation)
     return context.declared_step(
         batch,

@@ -70,6 +70,7 @@ class Optimizer::Plan {
   const Variable& variable_of(std::size_t piece) const;
 
   VariableStore& store() const { return *store_; }
+  std::span<const Variable> variables() const { return variables_; }
   int rank() const { return rank_; }
   /// The values of the variables that one rank alone updates, by that rank.
   const std::map<int, std::vector<TensorView>>& held_values() const { return held_values_; }

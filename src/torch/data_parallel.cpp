@@ -103,19 +103,19 @@ double ReplicatedModule::clip_norm(double largest) {
 }
 
 template <class Rules, class Options>
-ModuleOptimizer ReplicatedModule::make_optimizer(const Options& options) {
+ModuleOptimizer ReplicatedModule::make_optimizer(const Options& options, const Here& here) {
   auto rules = std::make_unique<Rules>(options);
   const std::vector<Variable> all = variables();
-  if (!all.empty()) rules->prepare(**all.front().state().strategy, all);
+  if (!all.empty()) rules->prepare(**all.front().state().strategy, all, here);
   return ModuleOptimizer{std::unique_ptr<ModuleOptimizer::Impl>{new ModuleOptimizer::Impl{impl_, std::move(rules)}}};
 }
 
-ModuleOptimizer ReplicatedModule::optimizer(const AdamWOptions& options) {
-  return make_optimizer<AdamW>(options);
+ModuleOptimizer ReplicatedModule::optimizer(const AdamWOptions& options, Here here) {
+  return make_optimizer<AdamW>(options, here);
 }
 
-ModuleOptimizer ReplicatedModule::optimizer(const SgdOptions& options) {
-  return make_optimizer<Sgd>(options);
+ModuleOptimizer ReplicatedModule::optimizer(const SgdOptions& options, Here here) {
+  return make_optimizer<Sgd>(options, here);
 }
 
 at::Device ReplicatedModule::device() const {

@@ -162,7 +162,7 @@ TEST_CASE("an optimizer with other options on one rank is a mismatch that shows 
   };
   using Catch::Contains;
   CHECK_THAT(mismatch(Sgd{{.learning_rate = 0.1}}, Sgd{{.learning_rate = 0.2}}),
-             Contains("step 1 at rate 0.1: ") && Contains("step 1 at rate 0.2: "));
+             Contains("step 1 of 'optimizer' at rate 0.1: ") && Contains("step 1 of 'optimizer' at rate 0.2: "));
   CHECK_THAT(mismatch(Sgd{{.learning_rate = 0.1}}, Sgd{{.learning_rate = 0.1, .momentum = 0.5, .weight_decay = 0.01}}),
              Contains("at rate 0.1: ") && Contains("at rate 0.1, momentum 0.5, weight decay 0.01: "));
   CHECK_THAT(mismatch(AdamW{{.learning_rate = 0.1}}, AdamW{{.learning_rate = 0.1, .clip_norm = 2}}),
@@ -170,6 +170,16 @@ TEST_CASE("an optimizer with other options on one rank is a mismatch that shows 
   CHECK_THAT(mismatch(AdamW{{.learning_rate = 0.1}}, AdamW{{.learning_rate = 0.1, .moments = {.beta2 = 0.99}}}),
              Contains("betas 0.9 and 0.999") && Contains("betas 0.9 and 0.99,"));
   CHECK(program.weight() == std::vector<float>{0, 0, 0});
+}
+
+TEST_CASE("an optimizer of another name on one rank is a mismatch that shows both names") {
+  if (ranks() == 1) return;
+  Program program;
+  Sgd first{{.learning_rate = 0.1}}, second{{.learning_rate = 0.1}};
+  const std::vector<Gradient> gradients{{floats({1, 1, 1}), program.w}};
+  if (odd_one()) first.prepare(program.strategy, {program.w});  // takes the name that the others give to `second`
+  CHECK_THAT(mismatch_of([&] { program.step(second, gradients); }),
+             Catch::Contains("step 1 of 'optimizer_1' at ") && Catch::Contains("step 1 of 'optimizer' at "));
 }
 
 TEST_CASE("gradients of other variables on one rank are a mismatch that shows both lists") {

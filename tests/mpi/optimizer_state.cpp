@@ -1,4 +1,5 @@
 // What optimizers keep from step to step: the same on every rank, in checkpoints, and agreed on.
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,10 +9,12 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
 #include "shared_folder.hpp"
+#include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -38,10 +41,18 @@ struct StatefulProgram {
       });
   }
 
+  void step_on_w(Optimizer& optimizer) { step(optimizer, {Tensor::from({1.0F, -2.0F}, {2, 1}), w}); }
+  void step_on_b(Optimizer& optimizer) { step(optimizer, {Tensor::from({1.0}, {1}), b}); }
+
   std::vector<double> values() const {
     std::vector<double> all = b.local().to_vector<double>();
     for (const float each : w.local().to_vector<float>()) all.push_back(each);
     return all;
+  }
+
+ private:
+  void step(Optimizer& optimizer, const Gradient& gradient) {
+    strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, {gradient}); });
   }
 };
 
@@ -52,6 +63,18 @@ AdamWOptions adamw_options() {
 }
 SgdOptions momentum_options() {
   return {.learning_rate = rate, .momentum = 0.9, .weight_decay = 0.1, .clip_norm = 0.6};
+}
+
+/// What every rank says of a checkpoint that is not restored; empty if it is.
+std::string refusal(Strategy& strategy, const std::filesystem::path& path) {
+  try {
+    restore_checkpoint(strategy, path);
+  } catch (const CheckpointError& error) {
+    return error.what();
+  } catch (const PeerError& error) {
+    return error.what();
+  }
+  return {};
 }
 
 /// Trains, saves half way and restores into a program that has made no step, or some others.
@@ -93,23 +116,59 @@ TEST_CASE("a checkpoint with optimizer state is refused where nothing is prepare
   trained.steps(optimizer, 0, 1);
   save_checkpoint(trained.strategy, folder / "trained");
 
-  const auto refusal = [&](Strategy& strategy, const char* name) {
-    try {
-      restore_checkpoint(strategy, folder / name);
-    } catch (const CheckpointError& error) {
-      return std::string{error.what()};
-    } catch (const PeerError& error) {
-      return std::string{error.what()};
-    }
-    return std::string{};
-  };
   StatefulProgram fresh;
-  CHECK_THAT(refusal(fresh.strategy, "trained"),
+  CHECK_THAT(refusal(fresh.strategy, folder / "trained"),
              Catch::Contains("has the entry 'b@first_moment', 'b@second_moment', 'optimizer@steps', 'w@first_moment', "
                              "'w@second_moment'; expected one for each variable and each piece of optimizer state, and "
                              "no other"));
-  CHECK_THAT(refusal(trained.strategy, "plain"), Catch::Contains("has no entry 'b@first_moment'"));
-  CHECK(refusal(fresh.strategy, "plain").empty());
+  CHECK_THAT(refusal(trained.strategy, folder / "plain"), Catch::Contains("has no entry 'b@first_moment'"));
+  CHECK(refusal(fresh.strategy, folder / "plain").empty());
+}
+
+TEST_CASE("a checkpoint in which optimizers count together restores, and each goes on from its count") {
+  const QuietLog quiet;
+  const SharedFolder folder;
+  const auto options = [&] { return CheckpointOptions{.folder = folder / "checkpoints"}; };
+  {
+    StatefulProgram earlier;
+    {
+      Sgd sgd{momentum_options()};
+      earlier.step_on_w(sgd);
+    }
+    AdamW adamw{adamw_options()};
+    earlier.step_on_b(adamw);
+    CHECK(adamw.steps(earlier.strategy) == 2);
+    save_checkpoint(earlier.strategy, folder / "file");
+    CheckpointManager manager{earlier.strategy, options()};
+    manager.save(2);
+    manager.finish();
+  }
+  for (const bool managed : {false, true}) {
+    StatefulProgram program;
+    Sgd sgd{momentum_options()};
+    AdamW adamw{adamw_options()};
+    sgd.prepare(program.strategy, {program.w});
+    adamw.prepare(program.strategy, {program.b});
+    if (managed) {
+      CHECK(CheckpointManager{program.strategy, options()}.resume_latest()->step == 2);
+    } else {
+      restore_checkpoint(program.strategy, folder / "file");
+    }
+    CHECK(sgd.steps(program.strategy) == 2);
+    CHECK(adamw.steps(program.strategy) == 2);
+    program.step_on_b(adamw);
+    CHECK(sgd.steps(program.strategy) == 2);
+    CHECK(adamw.steps(program.strategy) == 3);
+    program.strategy.attest();
+  }
+  // A named one has never counted with others.
+  StatefulProgram named;
+  Sgd sgd{momentum_options()};
+  sgd.prepare(named.strategy, {named.w});
+  AdamWOptions critic = adamw_options();
+  critic.name = "critic";
+  AdamW{critic}.prepare(named.strategy, {named.b});
+  CHECK_THAT(refusal(named.strategy, folder / "file"), Catch::Contains("has no entry 'critic@steps'"));
 }
 
 TEST_CASE("clipping is by the norm of the sum over all ranks, divided by all their samples") {
@@ -146,7 +205,8 @@ TEST_CASE("ranks that count other steps are a mismatch, which rebroadcast mends"
   program.steps(optimizer, 0, 2);
   if (odd_one()) program.strategy.store().counter("optimizer@steps") = 6;
   const std::string words = mismatch_of([&] { program.steps(optimizer, 2, 3); });
-  CHECK_THAT(words, Catch::Contains("step 3 at rate ") && Catch::Contains("step 7 at rate "));
+  CHECK_THAT(words,
+             Catch::Contains("step 3 of 'optimizer' at rate ") && Catch::Contains("step 7 of 'optimizer' at rate "));
   program.strategy.rebroadcast();
   CHECK(optimizer.steps(program.strategy) == 2);
   program.steps(optimizer, 2, 3);

@@ -12,6 +12,7 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
+#include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/train/replicate_model_fn.hpp>
 
@@ -105,6 +106,23 @@ TEST_CASE("towers make the same optimizer calls, and calls at the same place bel
   }};
   CHECK_THAT(mismatch_of([&] { counting_steps.call(); }), Catch::Contains(" and the global step 'step';"));
   counting_steps.strategy.attest();
+}
+
+TEST_CASE("descent and Adam on one loss each make a first step, and count their own", "[J-34]") {
+  TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
+    const auto c = ten(tower);
+    TowerOptimizer descent{sgd(1)}, adam{std::make_shared<AdamW>(AdamWOptions{.learning_rate = 1})};
+    descent.apply_gradients(tower, {{features, c}});
+    adam.apply_gradients(tower, {{features, c}});
+    return EstimatorSpec{.loss = features};
+  }};
+  for (const int calls : {1, 2}) {
+    program.call();
+    const int taken = calls * (triangle() + 1);  // Adam takes 1 whatever the gradient, if it is the same in all steps
+    CHECK(program.value() == Approx(10 - taken).margin(1e-5));
+    for (const char* const counter : {"optimizer@steps", "optimizer_1@steps"})
+      CHECK(program.strategy.store().counted(counter) == calls);
+  }
 }
 
 TEST_CASE("what no optimizer can update is refused, also if nobody has a gradient of it") {

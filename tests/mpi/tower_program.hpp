@@ -38,7 +38,7 @@ inline float value_of(const Variable& variable) {
   return variable.local().to_vector<float>().at(0);
 }
 
-inline std::shared_ptr<Sgd> sgd(double rate, std::string name = "optimizer") {
+inline std::shared_ptr<Sgd> sgd(double rate, std::string name = {}) {
   return std::make_shared<Sgd>(SgdOptions{.learning_rate = rate, .name = std::move(name)});
 }
 

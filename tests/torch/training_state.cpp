@@ -91,6 +91,26 @@ TEST_CASE("the norm is clipped alike, and an optimizer of lockstep leaves alone 
   CHECK_NOTHROW(strategy.attest());
 }
 
+TEST_CASE("the optimizers of two modules count their own steps, and a module has one with the same slots") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, Running{}};
+  auto critic = torch::DataParallel{strategy, Running{}, {.name = "critic"}};
+  const AdamWOptions options{.learning_rate = LearningRate{{.peak = 1, .warmup_steps = 3}}};
+  auto of_critic = critic.optimizer(options);
+  auto of_net = net.optimizer(options);
+  CHECK_THROWS_WITH(net.optimizer(options), Catch::StartsWith("prepare (training_state.cpp:") &&
+                                                Catch::Contains("with optimizer 'optimizer_1', first used at"));
+  strategy.run([&](ReplicaContext& context) {
+    critic.backward(context, critic->forward(1), 1);
+    of_critic.step(context);
+    net.backward(context, net->forward(1), 1);
+    of_net.step(context);
+  });
+  CHECK(of_net.rules().learning_rate() == 0.25);
+  CHECK(strategy.store().counted("optimizer@steps") == 1);
+  CHECK(strategy.store().counted("optimizer_1@steps") == 1);
+}
+
 TEST_CASE("steps allocate no memory for tensors") {
   const int at_first = allocations;
   Strategy strategy = runtime().make_strategy();

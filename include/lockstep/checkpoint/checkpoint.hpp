@@ -20,6 +20,10 @@ namespace lockstep {
 // as they were, with one exception: they saved an unnamed variable under the empty name, which no variable has any
 // more. To restore such a file, rename that entry to 'Variable'.
 //
+// Releases whose optimizers without a name counted their steps together saved one counter, "optimizer@steps", for all
+// of them. Where such a file lacks "optimizer_1@steps" or a later one, that counter gets the value of
+// "optimizer@steps", and one line warns of it: learning rates go on from where they were.
+//
 // Both functions require cross-replica context or the default one, and every variable must be sealed; otherwise
 // ContextError, before any communication. MismatchError if ranks name different paths. A failure on the chief is a
 // CheckpointError there, with one line that names the file, the entry and what was expected, and a PeerError with the
@@ -34,9 +38,9 @@ void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here
 
 /// COLL, blocking. Sets the variables of `strategy` and its optimizers' state to the values in `path`, which only the
 /// chief reads: a mirrored variable on every rank, a sync-on-read one as its assignment in cross-replica context does.
-/// The file must have an entry of the right type and shape for each variable and each piece of optimizer state, and no
-/// other entries; otherwise nothing changes. The state of an optimizer that has not made a step exists after
-/// Optimizer::prepare.
+/// The file must have an entry of the right type and shape for each variable and each piece of optimizer state (but for
+/// the counters above), and no other entries; otherwise nothing changes. The state of an optimizer that has not made a
+/// step exists after Optimizer::prepare.
 void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
 
 }  // namespace lockstep

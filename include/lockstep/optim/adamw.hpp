@@ -14,7 +14,7 @@ struct AdamWOptions {
   ops::AdamWMoments moments = {};
   double weight_decay = 0;               ///< for variables of two or more dimensions; biases and norms do not decay
   std::optional<double> clip_norm = {};  ///< scales a step's gradient down to this global norm if it is longer
-  std::string name = "optimizer";        ///< optimizers of one name count their steps together
+  std::string name = {};                 ///< as in Optimizer; empty: "optimizer", "optimizer_1", …
 };
 
 /// AdamW as in UpdateKernels::adamw, where t counts the steps, this one included. The moments start at zero and live in

@@ -25,8 +25,9 @@
 namespace lockstep {
 
 namespace detail {
+struct Call;
 struct RowSums;
-}
+}  // namespace detail
 
 /// A rank's gradient of one variable: a tensor, or those of its rows that are not zero.
 class GradientValue {
@@ -134,6 +135,14 @@ struct GradientComputation {
 ///
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
+///
+/// Each optimizer counts its own steps, under a name that is fixed in a strategy when it is first used there: by
+/// `prepare`, or by a step. It is the name that the optimizer was made with or, without one, the first free of
+/// "optimizer", "optimizer_1", …; so every rank uses its optimizers first in the same order. A name is free again when
+/// its optimizer is destroyed. A later one of that name continues the count, as one that is made for each epoch does,
+/// or one after a restored checkpoint. InvalidArgument, on this rank and before the agreement, if another live
+/// optimizer of the strategy has the name, or keeps a slot of the same name for one of the variables: two optimizers
+/// would share a velocity. Both are named. One without slots, such as plain Sgd, may update the same variables.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
@@ -142,11 +151,13 @@ class Optimizer {
 
   /// LOCAL; call it on every rank. Makes the state for `variables` that does not exist yet, as it is before the first
   /// step. Steps do so themselves; this is for programs that restore a checkpoint, which needs a place for every value
-  /// it holds. ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses.
+  /// it holds. ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses,
+  /// and for a name or a slot that another optimizer has.
   void prepare(Strategy& strategy, const VariableList& variables, Here here = Here::current()) const;
 
-  /// LOCAL. Steps made so far on variables of `strategy`, which set the learning rate. A call without variables, or
-  /// with samples that weigh 0, is not a step.
+  /// LOCAL. Steps counted so far in `strategy` under this optimizer's name, which set the learning rate; before its
+  /// first use there, under the name that it would get now. A call without variables, or with samples that weigh 0, is
+  /// not a step.
   std::int64_t steps(Strategy& strategy) const;
 
   /// LOCAL. The learning rate of the last step; 0 before the first.
@@ -226,8 +237,8 @@ class Optimizer {
     /// UpdateKernels::sum_of_squares adds them up, in the order given to apply_gradients. A norm that is not finite
     /// scales nothing: the fault reaches the variables and shows in the loss.
     std::optional<double> clip_norm = {};
-    /// Names the step counter. Optimizers of one name count together.
-    std::string name = "optimizer";
+    /// Under which the optimizer counts its steps. If empty, the first free of "optimizer", "optimizer_1", …
+    std::string name = {};
     /// The optimizer's other options in words, for the ranks to compare: "momentum 0.9".
     std::string settings = {};
   };
@@ -249,6 +260,7 @@ class Optimizer {
 
  private:
   friend class TowerOptimizer;
+  class Places;
   class Plan;
 
   enum class Reduction : std::uint8_t { in_step, done };
@@ -264,7 +276,8 @@ class Optimizer {
     std::string_view what_follows = {};  ///< what the program does with the step, for the ranks to compare
   };
 
-  const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients, const Here& here);
+  const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients, const detail::Call& call);
+  std::string text_of(const Plan& plan, const Request& request, std::string_view call) const;
   void apply(ReplicaContext& context, const Request& request, const Here& here);
   void reduce_and_step(const Plan& plan, const Request& request, std::vector<IndexedSlices>& slices,
                        CrossDeviceOps& reductions);
@@ -285,7 +298,7 @@ class Optimizer {
   };
 
   Rules rules_;
-  std::string counter_;                          ///< the store's name of the step counter
+  std::unique_ptr<Places> places_;               ///< its name in each strategy
   std::string settings_;                         ///< all options but the learning rate, as the ranks compare them
   std::shared_ptr<const ops::Kernels> kernels_;  ///< chosen by the first step if none were given
   std::shared_ptr<const Plan> plan_;  ///< of the last call, since most programs give the same variables every time

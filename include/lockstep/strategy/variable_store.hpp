@@ -24,6 +24,8 @@ class VariableStore;
 
 namespace detail {
 
+class LiveOptimizers;
+
 /// Flat values rounded to bf16 (Variable::for_reading): a copy that is made on first use, and is stale from when
 /// somebody may write the values until it is read again. Nothing saves, sends or attests it.
 class WorkingCopy {
@@ -153,6 +155,9 @@ class VariableStore {
   /// The value of that counter, or 0 if there is none.
   std::int64_t counted(std::string_view name) const;
 
+  /// For library code: what the live optimizers of these variables know of each other. Null until one is used.
+  std::shared_ptr<detail::LiveOptimizers>& live_optimizers() { return live_optimizers_; }
+
   /// All optimizer state that exists: the slots of each variable, in order of the variables' creation, then the
   /// counters.
   std::vector<OptimizerState> optimizer_state() const;
@@ -177,6 +182,7 @@ class VariableStore {
   std::set<std::string> names_;  ///< of the variables
   std::vector<std::shared_ptr<detail::StoreSegment>> segments_;
   std::map<std::string, Tensor, std::less<>> counters_;  ///< i64[], on the host
+  std::shared_ptr<detail::LiveOptimizers> live_optimizers_;
   std::size_t sealed_ = 0;
   std::size_t sealed_segments_ = 0;  ///< before the last `seal`
 };

@@ -172,9 +172,10 @@ class ReplicatedModule {
   /// nothing. InvalidArgument for a norm that is not positive.
   double clip_norm(double largest);
 
-  /// LOCAL; call it on every rank. AdamW or Sgd for this module's parameters, with its state.
-  ModuleOptimizer optimizer(const AdamWOptions& options);
-  ModuleOptimizer optimizer(const SgdOptions& options);
+  /// LOCAL; call it on every rank. AdamW or Sgd for this module's parameters, with its state and its name. Errors as
+  /// Optimizer::prepare: a second one with the same slots takes the end of the first.
+  ModuleOptimizer optimizer(const AdamWOptions& options, Here here = Here::current());
+  ModuleOptimizer optimizer(const SgdOptions& options, Here here = Here::current());
 
   /// Where the module is: the CPU, or the rank's GPU.
   at::Device device() const;
@@ -190,7 +191,7 @@ class ReplicatedModule {
   friend class Step;
   struct Impl;
   template <class Rules, class Options>
-  ModuleOptimizer make_optimizer(const Options& options);
+  ModuleOptimizer make_optimizer(const Options& options, const Here& here);
 
   std::shared_ptr<Impl> impl_;  ///< optimizers refer to it
 };

@@ -63,7 +63,8 @@ using OptimizerFactory = std::function<std::shared_ptr<Optimizer>()>;
 /// replicas. It has no state besides the optimizer's, so it may be made in each call or once.
 class TowerOptimizer {
  public:
-  /// Make the optimizer once: a new one plans its steps again. InvalidArgument for null.
+  /// Make the optimizer once: a new one plans its steps again, and it counts on only if the one before is destroyed.
+  /// InvalidArgument for null.
   explicit TowerOptimizer(std::shared_ptr<Optimizer> optimizer);
   /// Calls `make` once, at the first use. InvalidArgument, then, if it returns null.
   explicit TowerOptimizer(OptimizerFactory make);
