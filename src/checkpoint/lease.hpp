@@ -16,7 +16,7 @@
 namespace lockstep {
 
 struct LeaseTimes {
-  std::chrono::milliseconds renewed_every{2000};
+  std::chrono::milliseconds renewed_every{500};
   std::chrono::milliseconds lost_after{20000};  ///< without being renewed
 };
 

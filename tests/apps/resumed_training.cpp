@@ -18,6 +18,7 @@
 
 #include "apps/image_files.hpp"
 #include "apps/simulated_training.hpp"
+#include "checkpoint/exclusive_use.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;
@@ -185,6 +186,28 @@ TEST_CASE("what --override names is the training's from then on, with the same b
   CHECK(train_simulated(2, run + fast + later).digest() == one.digest());
   CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--learning-rate", "0.02", "--steps", "8"} + later),
                     Catch::Contains("learning rate 0.05, and this one has 0.02"));
+}
+
+TEST_CASE("a folder in which another process trains is refused at the start, and read all the same") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::filesystem::path checkpoints = folder.path() / "checkpoints";
+  const Arguments data{"--data", images.path()}, run{"--quiet", "--hidden", "5"};
+  const Arguments newest{"--checkpoint-dir", checkpoints, "--resume", "auto"};
+  const Arguments two = run + newest + Arguments{"--steps", "2"};
+  const Trained trained = train_simulated(2, data + two);
+  const ExclusiveUse other{
+      {.file = checkpoints / ".lock", .lease = "", .name = "other", .expected = "", .lease_times = {}}};
+  for (const Arguments& more : {Arguments{}, Arguments{"--checkpoint-optional"}}) {
+    CHECK_THROWS_AS(train_simulated(2, data + two + more), ConfigError);
+    CHECK_THROWS_WITH(train_simulated(2, Arguments{"--data", "/none"} + two + more),
+                      Catch::StartsWith("--checkpoint-dir " + checkpoints.string() + ": is in use by process ") &&
+                          Catch::EndsWith("; expected a folder that no other training uses"));
+  }
+  CHECK(train_simulated(2, data + run + newest + Arguments{"--eval-only"}).digest() == trained.digest());
+  const Arguments elsewhere{"--steps", "3", "--resume", checkpoints / "step-2"};
+  CHECK(train_simulated(2, data + run + elsewhere).result["steps"] == 3);
 }
 
 TEST_CASE("the checkpoint with the lowest evaluation loss is kept, whatever ends the training before the next") {

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -11,7 +12,9 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
 
+#include "base/descriptor.hpp"
 #include "faults/running_job.hpp"
 
 using namespace lockstep::test;
@@ -24,10 +27,14 @@ std::string program(const char* variable) {
   return path;
 }
 
+/// The command that supervises `lockstep-train arguments…`.
+Arguments supervised(const Arguments& arguments) {
+  return Arguments{program("LOCKSTEP_RUN"), "-n", "2", "--", program("LOCKSTEP_TRAIN")} + arguments;
+}
+
 Outcome supervise(const Arguments& arguments, CommandOptions options) {
   options.environment.insert(mpi_environment().begin(), mpi_environment().end());
-  return run_command(Arguments{program("LOCKSTEP_RUN"), "-n", "2", "--", program("LOCKSTEP_TRAIN")} + arguments,
-                     options);
+  return run_command(supervised(arguments), options);
 }
 
 Arguments with_checkpoints(const TemporaryDirectory& folder) {
@@ -122,8 +129,30 @@ TEST_CASE("of a lockstep-run that is killed nothing is left") {
   CHECK(supervised.memory_left() == std::set<std::string>{});
 }
 
+TEST_CASE("a training whose folder another process uses is refused, and under lockstep-run waits for it to end") {
+  const TemporaryDirectory folder;
+  const Arguments run = short_run() + Arguments{"--checkpoint-dir", folder.path()};
+  const std::string lock = folder.write(".lock", ""), err = folder.path() / "stderr";
+  lockstep::Descriptor other{::open(lock.c_str(), O_RDWR | O_CLOEXEC)};
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  REQUIRE(::fcntl(other.get(), F_OFD_SETLK, &whole) == 0);
+  check_refused(run_refused(2, run), {"--checkpoint-dir " + folder.path().string() + ": is in use by "});
+
+  std::future<Outcome> waiting = std::async(std::launch::async, [&] {
+    const Arguments to_file{"sh", "-c", "exec \"$@\" 2> " + err, "sh"};
+    return run_command(to_file + supervised(run), {.environment = mpi_environment()});
+  });
+  while (!std::filesystem::exists(err) || read_file(err).find(": waits for ") == std::string::npos) {
+    REQUIRE(waiting.wait_for(std::chrono::milliseconds{10}) == std::future_status::timeout);
+  }
+  other = lockstep::Descriptor{};
+  CHECK(waiting.get().exit_code == 0);
+}
+
 TEST_CASE("what a restart cannot mend is not started again") {
-  const Outcome outcome = supervise({"--data", "/none", "--checkpoint-dir", "/none"}, {});
+  const TemporaryDirectory folder;
+  const Outcome outcome = supervise({"--data", "/none", "--checkpoint-dir", folder.path()}, {});
   CHECK(outcome.exit_code == 2);
   CHECK(decisions(outcome) == std::vector<std::string>{"lockstep-run: ends with exit code 2, as a restart would not "
                                                        "help: the input is wrong"});

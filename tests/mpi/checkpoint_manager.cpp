@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <lockstep/checkpoint/weights.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "checkpoint/exclusive_use.hpp"
 #include "shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
@@ -190,6 +192,45 @@ TEST_CASE("a checkpoint that cannot be written ends the steps that follow it") {
              }),
              Catch::Contains("cannot be made"));
   CHECK(program.strategy.same_on_all(7).value() == 7);
+}
+
+TEST_CASE("a folder that another process writes to is refused on all ranks, and read all the same") {
+  const SharedFolder folder;
+  ManagedProgram program;
+  {
+    CheckpointManager checkpoints{program.strategy, in(folder)};
+    checkpoints.save(1);
+    checkpoints.finish();
+  }
+  std::unique_ptr<ExclusiveUse> other;  // an open file of its own, as another process has one
+  on_chief_alone([&] {
+    other = std::make_unique<ExclusiveUse>(
+        ExclusiveUse::Options{.file = folder / "checkpoints" / ".lock", .lease = "", .name = "other", .expected = ""});
+  });
+  CheckpointManager refused{program.strategy, in(folder)};
+  const auto check_refused = [&](auto&& call) {
+    const std::string told = runtime().is_chief() ? message_of<ConfigError>(call) : message_of<PeerError>(call);
+    CHECK_THAT(told, Catch::Contains("checkpoints: is in use by process ") &&
+                         Catch::Contains("expected a folder that no other training uses"));
+  };
+  check_refused([&] { (void)refused.has_checkpoints(); });
+  check_refused([&] { (void)refused.resume_latest(); });
+  const auto saving = [](CheckpointManager& checkpoints) {
+    return [&checkpoints] {
+      checkpoints.save(2);
+      checkpoints.finish();  // where the other ranks hear of it
+    };
+  };
+  check_refused(saving(refused));
+  CheckpointOptions options = in(folder);
+  options.every = {};
+  CheckpointManager reads{program.strategy, options};
+  CHECK(reads.has_checkpoints());
+  CHECK(reads.resume_latest()->step == 1);
+  check_refused(saving(reads));
+  on_chief_alone([&] { other.reset(); });
+  saving(refused)();
+  CHECK(refused.resume_latest()->step == 2);
 }
 
 TEST_CASE("steps that follow do not change what is written") {

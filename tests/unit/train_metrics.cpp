@@ -1,5 +1,6 @@
 // What an attestation found, as a file beside the metrics.
 #include <filesystem>
+#include <iterator>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -60,6 +61,25 @@ TEST_CASE("a file of something else is kept, and one of metrics replaced") {
   }
   CHECK_NOTHROW(MetricsFile{folder.write("empty", "")});
   CHECK_NOTHROW(MetricsFile{"/dev/null"});
+}
+
+TEST_CASE("a file of metrics that another training writes is refused, and nothing is left beside it") {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  { MetricsFile{path}.on_step({.step = 1, .loss = 2}); }
+  for (const std::int64_t steps : {1, 0}) {
+    MetricsFile file{path, steps};  // with a line to keep, it is another file under the name
+    file.on_step({.step = 2, .loss = 1});
+    const std::string before = read_file(path);
+    CHECK_THROWS_WITH(MetricsFile(path, 1), "--metrics " + path.string() +
+                                                ": is in use by another process; expected a file that no other "
+                                                "training writes");
+    CHECK_THROWS_AS(MetricsFile(path, 1), ConfigError);
+    CHECK(read_file(path) == before);
+  }
+  CHECK_NOTHROW(MetricsFile{path});
+  const std::filesystem::directory_iterator names{folder.path()};
+  CHECK(std::distance(begin(names), end(names)) == 1);
 }
 
 TEST_CASE("what an earlier run found goes when the next one begins its file") {
