@@ -17,7 +17,7 @@ namespace lockstep {
 
 struct LeaseTimes {
   std::chrono::milliseconds renewed_every{500};
-  std::chrono::milliseconds lost_after{20000};  ///< without being renewed
+  std::chrono::milliseconds lost_after{10000};  ///< without being renewed
 };
 
 /// A folder that holds one file, which is called like its holder's key. Whoever wants the lease makes such a folder
