@@ -3,13 +3,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -18,6 +16,7 @@
 
 #include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/running_job.hpp"
+#include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "apps/lockstep-run/supervision.hpp"
 #include "apps/options/standard_output.hpp"
@@ -69,34 +68,6 @@ class Signals {
 
  private:
   Descriptor descriptor_;
-};
-
-/// What the checkpoints of a command say. A folder that is not on this machine says nothing.
-class Checkpoints {
- public:
-  explicit Checkpoints(std::filesystem::path folder) : folder_{std::move(folder)}, at_first_{newest()} {}
-
-  /// What `latest` points to.
-  std::string newest() const {
-    std::error_code none;
-    return folder_.empty() ? std::string{} : std::filesystem::read_symlink(folder_ / "latest", none).string();
-  }
-
-  SeenCheckpoints seen() const {
-    SeenCheckpoints seen{.written = newest() != at_first_, .shards = {}};
-    std::ifstream file{folder_ / "latest" / "manifest.json"};
-    const auto manifest = nlohmann::json::parse(file, nullptr, false);
-    if (!manifest.is_object()) return seen;
-    const auto training = manifest.find("training");
-    if (training == manifest.end() || !training->is_object()) return seen;
-    const auto shards = training->find("shards");
-    if (shards != training->end() && shards->is_string()) seen.shards = std::atoi(shards->get<std::string>().c_str());
-    return seen;
-  }
-
- private:
-  std::filesystem::path folder_;
-  std::string at_first_;
 };
 
 std::string this_host() {
@@ -225,7 +196,7 @@ class Run {
 
   CommandLine line_;
   SupervisedCommand command_;
-  Checkpoints checkpoints_;
+  SupervisedCheckpoints checkpoints_;
   Supervision supervision_;
   Signals signals_;
   bool told_to_stop_ = false;

@@ -102,7 +102,7 @@ void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t ke
   }
 }
 
-Manifest read_checkpoint(const std::filesystem::path& checkpoint) {
+Manifest read_manifest(const std::filesystem::path& checkpoint) {
   const std::filesystem::path path = checkpoint / manifest_name;
   const ExistingFile file{path};
   if (file.size() > largest_manifest)
@@ -110,6 +110,15 @@ Manifest read_checkpoint(const std::filesystem::path& checkpoint) {
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span{text}));
   Manifest manifest = parse_manifest(text, path.string());
+  if (const auto step = step_in(checkpoint.filename().string()); step && *step != manifest.step)
+    fail_checkpoint(path.string(),
+                    fmt::format("is of step {}; expected {}, as its folder is called", manifest.step, *step));
+  if (!manifest.file(weights_file)) fail_checkpoint(path.string(), fmt::format("names no {}", weights_file));
+  return manifest;
+}
+
+Manifest read_checkpoint(const std::filesystem::path& checkpoint) {
+  Manifest manifest = read_manifest(checkpoint);
   for (const Manifest::File& each : manifest.files) {
     const std::filesystem::path tensors = checkpoint / each.name;
     if (const std::uint64_t bytes = ExistingFile{tensors}.size(); bytes != each.bytes)

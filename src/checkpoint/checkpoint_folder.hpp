@@ -55,7 +55,10 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& f
 void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
                             const std::filesystem::path& written);
 
-/// CheckpointError unless `checkpoint` is a folder with a manifest and files of the sizes that it gives.
+/// CheckpointError unless `checkpoint` is a folder with a manifest of its step, which names a file of weights.
+Manifest read_manifest(const std::filesystem::path& checkpoint);
+
+/// The same, and CheckpointError unless its files have the sizes that the manifest gives.
 Manifest read_checkpoint(const std::filesystem::path& checkpoint);
 
 /// Whether there is a manifest, readable or not.

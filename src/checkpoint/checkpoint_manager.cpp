@@ -10,6 +10,7 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 
+#include "base/excerpt.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/checkpoint_writer.hpp"
 #include "checkpoint/failure.hpp"
@@ -34,22 +35,6 @@ bool has_tensor(const Manifest& manifest, std::string_view file, std::string_vie
                       found->digests.end();
 }
 
-/// Reads every byte before it sets a value.
-ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest, RestoredParts parts,
-                           StrategyValues& values) {
-  auto files = files_of(values, parts);
-  SharedCounter shared;
-  std::vector<std::vector<Tensor>> tensors;
-  for (TensorFile& file : files) {
-    if (file.name == optimizer_file)
-      shared.take_missing(file.tensors, [&](std::string_view name) { return has_tensor(manifest, file.name, name); });
-    tensors.push_back(read_tensors(open_checkpoint_file(checkpoint, manifest, file.name), file.tensors));
-  }
-  for (std::size_t i = 0; i < files.size(); ++i) values.set(files[i].tensors, tensors[i]);
-  shared.restore(checkpoint.string());
-  return {checkpoint, manifest};
-}
-
 /// In what the training of a checkpoint differs from that of `options`. Empty if in nothing that counts.
 std::string other_training(const Manifest& manifest, const CheckpointOptions& options) {
   TrainingFacts facts = manifest.training;
@@ -64,7 +49,35 @@ std::string other_training(const Manifest& manifest, const CheckpointOptions& op
 void compare_kernels(const ReadCheckpoint& read, const CheckpointOptions& options) {
   if (options.restores == RestoredParts::weights || read.manifest.kernels == options.kernels) return;
   log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
-                           read.path.string(), read.manifest.kernels, options.kernels));
+                           read.path.string(), excerpt(read.manifest.kernels), options.kernels));
+}
+
+/// CheckpointError if the program cannot go on from the checkpoint's state.
+void require_state(const std::filesystem::path& checkpoint, const Manifest& manifest,
+                   const CheckpointOptions& options) {
+  if (!options.check) return;
+  try {
+    options.check({manifest.step, manifest.state, checkpoint});
+  } catch (const Error& error) {
+    fail_checkpoint(checkpoint.string(), error.what());
+  }
+}
+
+/// Reads every byte before it sets a value.
+ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest,
+                           const CheckpointOptions& options, StrategyValues& values) {
+  require_state(checkpoint, manifest, options);
+  auto files = files_of(values, options.restores);
+  SharedCounter shared;
+  std::vector<std::vector<Tensor>> tensors;
+  for (TensorFile& file : files) {
+    if (file.name == optimizer_file)
+      shared.take_missing(file.tensors, [&](std::string_view name) { return has_tensor(manifest, file.name, name); });
+    tensors.push_back(read_tensors(open_checkpoint_file(checkpoint, manifest, file.name), file.tensors));
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) values.set(files[i].tensors, tensors[i]);
+  shared.restore(checkpoint.string());
+  return {checkpoint, manifest};
 }
 
 /// CheckpointError if the checkpoint is not complete, or of another training.
@@ -73,7 +86,7 @@ ReadCheckpoint read_whole(const std::filesystem::path& checkpoint, const Checkpo
   const Manifest manifest = read_checkpoint(checkpoint);
   if (const std::string other = other_training(manifest, options); !other.empty())
     fail_checkpoint(checkpoint.string(), other);
-  return read_values(checkpoint, manifest, options.restores, values);
+  return read_values(checkpoint, manifest, options, values);
 }
 
 /// The newest complete checkpoint. What it passes over, it logs.
@@ -82,7 +95,7 @@ std::optional<ReadCheckpoint> read_newest_whole(const CheckpointOptions& options
   const auto read = [&](const std::filesystem::path& checkpoint) {
     Manifest manifest = read_checkpoint(checkpoint);
     other = other_training(manifest, options);
-    return other.empty() ? read_values(checkpoint, manifest, options.restores, values)
+    return other.empty() ? read_values(checkpoint, manifest, options, values)
                          : ReadCheckpoint{checkpoint, std::move(manifest)};
   };
   auto newest = read_newest(options.folder, read, [](const CheckpointError& error) {

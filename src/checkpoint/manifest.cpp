@@ -8,6 +8,7 @@
 
 #include <lockstep/base/digest.hpp>
 
+#include "base/excerpt.hpp"
 #include "base/foreign_json.hpp"
 #include "checkpoint/failure.hpp"
 
@@ -138,7 +139,8 @@ std::string difference(const TrainingFacts& there, const TrainingFacts& here) {
   for (const TrainingFacts* const facts : {&here, &there})
     for (const auto& [key, unused] : *facts)
       if (const std::string theirs = value_in(there, key), ours = value_in(here, key); theirs != ours)
-        return fmt::format("is of a training with {} {}, and this one has {}", key, theirs, ours);
+        return fmt::format("is of a training with {} {}, and this one has {}", excerpt(key), excerpt(theirs),
+                           excerpt(ours));
   return {};
 }
 

@@ -14,6 +14,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/excerpt.hpp"
 #include "base/foreign_json.hpp"
 #include "checkpoint/failure.hpp"
 
@@ -175,7 +176,7 @@ void require_no_gaps(std::span<const Entry> entries, std::uint64_t data_bytes, s
 }  // namespace
 
 std::string describe(const Entry& entry) {
-  return fmt::format("{}{}", lockstep::name_of(entry.dtype), to_string(entry.shape));
+  return fmt::format("{}{}", lockstep::name_of(entry.dtype), excerpt(to_string(entry.shape)));
 }
 
 void lay_out(std::vector<Entry>& entries) {

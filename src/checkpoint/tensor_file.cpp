@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/excerpt.hpp"
 #include "checkpoint/failure.hpp"
 #include "tensor/digest.hpp"
 
@@ -118,15 +119,14 @@ Tensor OpenTensorFile::read(const Entry& entry) const {
   const auto digest = expected_->digests.find(entry.name);
   if (digest == expected_->digests.end() || digest->second != detail::digest_of_elements(value.view()))
     fail_checkpoint(path_.string(),
-                    fmt::format("entry '{}' has been altered: its digest is not the manifest's", entry.name));
+                    fmt::format("entry '{}' has been altered: its digest is not the manifest's", excerpt(entry.name)));
   return value;
 }
 
 std::string listed(std::span<const std::string_view> names) {
   constexpr std::size_t most = 5;
-  const auto shown = names.first(std::min(names.size(), most));
-  const std::size_t more = names.size() - shown.size();
-  return fmt::format("'{}'", fmt::join(shown, "', '")) + (more > 0 ? fmt::format(" and {} more", more) : "");
+  const std::string shown = excerpt(fmt::format("{}", fmt::join(names.first(std::min(names.size(), most)), "', '")));
+  return fmt::format("'{}'", shown) + (names.size() > most ? fmt::format(" and {} more", names.size() - most) : "");
 }
 
 std::vector<Tensor> read_tensors(const OpenTensorFile& file, std::span<const NamedTensor> wanted) {

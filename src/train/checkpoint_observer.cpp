@@ -3,6 +3,10 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
 namespace lockstep {
 namespace {
 
@@ -38,7 +42,11 @@ void CheckpointObserver::save(const FitState& state, std::optional<double> loss)
 
 FitState fit_state_of(const ResumedTraining& resumed) {
   const auto state = resumed.state.find(fit_state_name);
-  return state == resumed.state.end() ? FitState{.steps = resumed.step} : parse_fit_state(state->second);
+  if (state == resumed.state.end()) return {.steps = resumed.step};
+  FitState fit = parse_fit_state(state->second);
+  if (fit.steps != resumed.step)
+    throw Error{fmt::format("is of step {}, and its state of step {}", resumed.step, fit.steps)};
+  return fit;
 }
 
 }  // namespace lockstep

@@ -39,7 +39,7 @@ class CheckpointObserver final : public Observer {
   std::int64_t saved_ = 0;      ///< the last step that was
 };
 
-/// Where a training that goes on continues.
+/// Where a training that goes on continues. Error if its state is not that of its step.
 FitState fit_state_of(const ResumedTraining& resumed);
 
 }  // namespace lockstep

@@ -109,7 +109,8 @@ CheckpointOptions checkpoint_options(const TrainingOptions& options, const FitOp
           .training = facts,
           .difference = [=, overrides = options.resume.overrides](
                             const TrainingFacts& there) { return training_difference(there, facts, overrides); },
-          .kernels = kernels.fingerprint()};
+          .kernels = kernels.fingerprint(),
+          .check = [](const ResumedTraining& resumed) { (void)fit_state_of(resumed); }};
 }
 
 /// Makes the folder of checkpoints: the first of them may be due after hours. ConfigError if none can be written there.

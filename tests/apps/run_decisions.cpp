@@ -5,14 +5,18 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
 
 #include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/job_report.hpp"
+#include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "apps/lockstep-run/supervision.hpp"
+#include "support/job.hpp"
 
 using namespace lockstep;
 using namespace lockstep::run;
@@ -301,6 +305,28 @@ TEST_CASE("hosts are read as mpirun reads them, and told from each other by what
   CHECK(find_host(hosts, "vm", "vm.cluster") == 2u);
   CHECK_FALSE(find_host(hosts, "10.0.0.3", "vm"));
   CHECK_FALSE(find_host(hosts, "", "vm"));
+}
+
+TEST_CASE("the shards are those of the newest checkpoint that can be read, and a pipe is not waited for") {
+  const test::TemporaryDirectory folder;
+  const SupervisedCheckpoints seen{folder.path()};
+  CHECK_FALSE(seen.seen().shards);
+  Strategy& strategy = Strategy::current();
+  for (const int step : {1, 2, 3}) {
+    CheckpointManager checkpoints{
+        strategy, {.folder = folder.path(), .training = {{"shards", step == 1 ? "12" : "x"}}, .kernels = {}}};
+    checkpoints.save(step);
+    checkpoints.finish();
+  }
+  CHECK(seen.newest() == "step-3");
+  CHECK(seen.seen().written);
+  CHECK_FALSE(seen.seen().shards);
+  const auto manifest_of = [&](const char* step) { return folder.path() / step / "manifest.json"; };
+  std::filesystem::resize_file(manifest_of("step-2"), 30);
+  std::filesystem::remove(manifest_of("step-3"));
+  REQUIRE(::mkfifo(manifest_of("step-3").c_str(), 0600) == 0);
+  CHECK(seen.seen().shards == 12);
+  CHECK_FALSE(SupervisedCheckpoints{{}}.seen().written);
 }
 
 TEST_CASE("the command line of lockstep-run names ranks and hosts, and what follows -- is never taken apart") {

@@ -159,6 +159,28 @@ TEST_CASE("what cannot be restored is passed over, and another training's is ref
   CHECK(program.values() == after_one);
 }
 
+TEST_CASE("what the program cannot go on from, or nobody could read, is passed over, and refused when it is named") {
+  const SharedFolder folder;
+  const fs::path all = folder / "checkpoints";
+  ManagedProgram program;
+  CheckpointOptions options = in(folder);
+  options.keep = 3;
+  options.check = [](const ResumedTraining& resumed) {
+    if (resumed.state.at("of step") != std::to_string(resumed.step)) throw Error{"is of another step"};
+  };
+  CheckpointManager checkpoints{program.strategy, options};
+  for (const std::int64_t step : {1, 2, 3})
+    checkpoints.save(step, {{"of step", step == 2 ? "3" : std::to_string(step)}});
+  checkpoints.finish();
+  on_chief_alone([&] { folder.write("checkpoints/step-3/manifest.json", std::string(80'000, '[')); });
+  const QuietLog quiet;
+  CHECK(checkpoints.resume_latest()->step == 1);
+  CHECK_THAT(error_of([&] { (void)checkpoints.resume(all / "step-2"); }),
+             Catch::Contains("step-2: is of another step"));
+  CHECK_THAT(error_of([&] { (void)checkpoints.resume(all / "step-3"); }),
+             Catch::Contains("is no manifest: is nested more than 32 levels deep"));
+}
+
 TEST_CASE("a checkpoint that cannot be written fails on all ranks, or where it is optional on none") {
   const SharedFolder folder;
   folder.write("checkpoints", "a file in the way");

@@ -14,6 +14,7 @@
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -254,6 +255,47 @@ TEST_CASE("a checkpoint that was damaged is refused with the reason") {
   CHECK_THAT(damaged([&] { fs::remove(checkpoint / "optimizer.safetensors"); }),
              Catch::Contains("optimizer.safetensors: cannot be read"));
   CHECK(fault_in(checkpoint) == "nothing");
+}
+
+TEST_CASE("a manifest that nobody damaged by accident is refused with the reason") {
+  const TemporaryDirectory folder;
+  Training{1.5}.save(folder.path(), 3);
+  const fs::path checkpoint = folder.path() / "step-3", path = checkpoint / "manifest.json";
+  const Manifest whole = read_checkpoint(checkpoint);
+  const auto fault = [&](const std::string& text) {
+    std::ofstream{path, std::ios::binary} << text;
+    const std::string words = fault_in(checkpoint), begin = "checkpoint " + path.string() + ": ";
+    return words.starts_with(begin) ? words.substr(begin.size()) : words;
+  };
+  // With a digest that is right.
+  const auto fault_of = [&](const std::function<void(Manifest&)>& change) {
+    Manifest manifest = whole;
+    change(manifest);
+    return fault(to_json(manifest));
+  };
+  CHECK(fault_of([](Manifest& manifest) { manifest.step = 4; }) == "is of step 4; expected 3, as its folder is called");
+  CHECK(fault_of([](Manifest& manifest) { manifest.files.clear(); }) == "names no weights.safetensors");
+  CHECK(fault_of([](Manifest& manifest) { manifest.files[0].name.push_back('\0'); }) ==
+        R"(is no manifest: a file called "weights.safetensors\u0000")");
+  CHECK_THAT(fault_of([](Manifest& manifest) { manifest.files.pop_back(); }),
+             Catch::EndsWith("step-3: has no optimizer.safetensors"));
+  CHECK_THAT(fault_of([](Manifest& manifest) { manifest.files[0].digests.clear(); }),
+             Catch::EndsWith("weights.safetensors: entry 'w' has been altered: its digest is not the manifest's"));
+  CHECK_THAT(fault_of([](Manifest& manifest) { manifest.metadata.clear(); }),
+             Catch::EndsWith("weights.safetensors: its metadata have been altered: they are not the manifest's"));
+
+  CHECK(fault(std::string(80'000, '[')) == "is no manifest: is nested more than 32 levels deep");
+  CHECK(fault("{\"format\":1,\"x\":" + std::string(80'000, '[') + std::string(80'000, ']') + "}") ==
+        "is no manifest: is nested more than 32 levels deep");
+  CHECK(fault(R"({"format":1,"step":3,"step":3})") == R"(is no manifest: has the key "step" twice in one object)");
+  CHECK(fault(R"({"format":1,"step":3,"training":["x"]})") ==
+        R"(is no manifest: "training": ["x"]; expected an object)");
+  CHECK(fault("") == "is no manifest: is no JSON from byte 1 on");
+  const std::string quoted = fault(R"({"format":9,"program":")" + std::string(1'000'000, 'x') + "\"}");
+  CHECK(quoted.size() < 300);
+  fs::remove(path);
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK_THAT(fault_in(checkpoint), Catch::EndsWith("manifest.json: is not a regular file"));
 }
 
 TEST_CASE("a writer that is killed at any call to the file system leaves the old checkpoint or the new one") {

@@ -5,7 +5,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/train/fit.hpp>
+
+#include "train/checkpoint_observer.hpp"
 
 using namespace lockstep;
 
@@ -23,4 +26,12 @@ TEST_CASE("the state of a training is the same when it was a text") {
   CHECK(parse_fit_state("7").recent.empty());
   for (const char* wrong : {"", "x", "1 2", "1 2 x", "1 2 3x", "1.5 2 3"})
     CHECK_THROWS_WITH(parse_fit_state(wrong), Catch::Contains("not the state of a training"));
+}
+
+TEST_CASE("a resumed training goes on from its state, which is that of its step") {
+  CHECK(fit_state_of({.step = 7, .state = {{"fit", "7 0.5 2"}}, .checkpoint = {}}).recent.size() == 1);
+  CHECK(fit_state_of({.step = 7, .state = {}, .checkpoint = {}}).steps == 7);
+  CHECK_THROWS_WITH(fit_state_of({.step = 7, .state = {{"fit", "8 0.5 2"}}, .checkpoint = {}}),
+                    "is of step 7, and its state of step 8");
+  CHECK_THROWS_AS(fit_state_of({.step = 7, .state = {{"fit", "seven"}}, .checkpoint = {}}), Error);
 }

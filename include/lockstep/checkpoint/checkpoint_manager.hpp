@@ -35,6 +35,13 @@ struct ReadCheckpoint;
 /// What of a checkpoint is restored: weights alone for a program that does not go on training.
 enum class RestoredParts : std::uint8_t { all, weights };
 
+/// A training that goes on.
+struct ResumedTraining {
+  std::int64_t step = 0;             ///< steps made
+  ProgramState state;                ///< what the program gave when the checkpoint was written
+  std::filesystem::path checkpoint;  ///< its folder
+};
+
 struct CheckpointOptions {
   std::filesystem::path folder;       ///< of all checkpoints; made if it is not there when it is to be written to
   std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
@@ -53,13 +60,9 @@ struct CheckpointOptions {
   /// With weights alone, the training of a checkpoint must agree in what `training` names, and may differ in the rest
   /// and in `kernels`.
   RestoredParts restores = RestoredParts::all;
-};
-
-/// A training that goes on.
-struct ResumedTraining {
-  std::int64_t step = 0;             ///< steps made
-  ProgramState state;                ///< what the program gave when the checkpoint was written
-  std::filesystem::path checkpoint;  ///< its folder
+  /// LOCAL, on the chief. Throws an Error, in words for a message, if the program cannot go on from what would be
+  /// restored. That checkpoint counts as damaged.
+  std::function<void(const ResumedTraining&)> check = {};
 };
 
 /// Writes and restores the checkpoints of one training. Unless stated otherwise, every method is COLL and blocking, in
@@ -118,8 +121,8 @@ class CheckpointManager {
   bool is_best(double loss) const;
 
   /// Restores the newest checkpoint that is complete, and logs which ones it passes over, and why: one that is cut
-  /// short, altered, or of a newer version of lockstep. Nothing if there is no checkpoint. CheckpointError if there are
-  /// some and none is complete, or if the newest complete one is of another training.
+  /// short, altered, of a newer version of lockstep, or refused by `options.check`. Nothing if there is no checkpoint.
+  /// CheckpointError if there are some and none is complete, or if the newest complete one is of another training.
   std::optional<ResumedTraining> resume_latest(Here here = Here::current());
 
   /// Restores the checkpoint in the folder `path`, in `options.folder` or elsewhere. CheckpointError if it is not
