@@ -55,7 +55,7 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
 
   TrainingSetup setup;
   run_setup(strategy, [&] {
-    setup = set_up(strategy, options);
+    setup = set_up(strategy, options, LabelledOptions::Parts::test);
     setup.task->require_model_fits(fit_options_of(setup), room_on(strategy));
     if (setup.task->samples().test.count() < 1)
       throw ConfigError{fmt::format("{}: the test set has 0 samples; expected 1 or more", options.data.string())};

@@ -29,35 +29,38 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
   return weights;
 }
 
-LabelledOptions reading_options(const TrainingOptions& options) {
+LabelledOptions reading_options(const TrainingOptions& options, LabelledOptions::Parts parts) {
+  // A test set alone does not always tell how many classes there are.
+  if (!options.classes) parts = LabelledOptions::Parts::train_and_test;
   return {.classes = options.classes,
           .dtype = *options.dtype,
           .label_column = *options.label_column,
           .memory_bytes = options.data_memory_bytes,
-          .test_fraction = *options.test_fraction};
+          .test_fraction = *options.test_fraction,
+          .parts = parts};
 }
 
-LabelledData load(TrainingOptions& options) {
-  LabelledData data = options.predict.empty() ? load_labelled_data(options.data, reading_options(options))
-                                              : load_unlabelled_data(options.predict, reading_options(options));
+LabelledData load(TrainingOptions& options, LabelledOptions::Parts parts) {
+  const LabelledOptions reading = reading_options(options, parts);
+  LabelledData data = options.predict.empty() ? load_labelled_data(options.data, reading)
+                                              : load_unlabelled_data(options.predict, reading);
   options.classes = data.classes;
   return data;
 }
 
 class ImageTask final : public TrainingTask {
  public:
-  explicit ImageTask(TrainingOptions& options) : options_{options}, data_{load(options)} {
+  ImageTask(TrainingOptions& options, LabelledOptions::Parts parts) : options_{options}, data_{load(options, parts)} {
     if (options.top && (*options.top < 1 || *options.top > data_.classes))
       throw ConfigError{fmt::format("--top {}: expected a number from 1 to {}, as the model has so many classes",
                                     *options.top, data_.classes)};
     if (options.augmentation == Augmentation{}) return;
     require_images("--augment", "no --augment");
-    augmented_.emplace(*data_.train, data_.sample, options.augmentation, options.seed);
+    augmented_.emplace(train(), data_.sample, options.augmentation, options.seed);
   }
 
   TrainingSamples samples() const override {
-    const SampleSource& train = *data_.train;
-    return {augmented_ ? *augmented_ : train, data_.test ? *data_.test : train};
+    return {augmented_ ? *augmented_ : train(), data_.test ? *data_.test : train()};
   }
   std::string data_text() const override { return options_.predict.empty() ? data_.text : ""; }
   std::uint64_t data_digest() const override { return data_.digest; }
@@ -71,15 +74,12 @@ class ImageTask final : public TrainingTask {
   }
   std::string write_sample() override { return {}; }
   std::unique_ptr<Predictor> make_predictor(Stream& stream) override {
-    return make_class_predictor(logits_, *data_.train, {labels(), options_.top}, stream);
+    return make_class_predictor(logits_, train(), {data_.schema.classes, options_.top}, stream);
   }
 
  private:
-  std::vector<std::string> labels() const {
-    std::vector<std::string> labels;
-    for (std::int64_t number = 0; number < data_.classes; ++number) labels.push_back(std::to_string(number));
-    return labels;
-  }
+  /// Whoever reads the test set alone trains on nothing.
+  const SampleSource& train() const { return data_.train ? *data_.train : *data_.test; }
   nn::MlpOptions mlp() const {
     return {.inputs = element_count(data_.sample),
             .hidden = *options_.hidden,
@@ -148,7 +148,7 @@ void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) co
              first = static_cast<double>(model.filters[0]), second = static_cast<double>(model.filters[1]);
   const double of_first = (height - 2) * (width - 2) * first, of_second = (height - 4) * (width - 4) * second;
   const std::int64_t batch =
-      options_.predict.empty() ? BatchSchedule{data_.train->count(), fit.global_batch}.largest_batch() : 1;
+      options_.predict.empty() ? BatchSchedule{train().count(), fit.global_batch}.largest_batch() : 1;
   const auto samples = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
   // Outputs, the gradient of the first, and with batch norm the sums of both convolutions.
   const bool normalises = model.batch_norm != nn::BatchNormKind::none;
@@ -162,8 +162,8 @@ void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) co
 
 }  // namespace
 
-std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options) {
-  return std::make_unique<ImageTask>(options);
+std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options, LabelledOptions::Parts parts) {
+  return std::make_unique<ImageTask>(options, parts);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include <lockstep/input/labelled_data.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/fit.hpp>
@@ -45,8 +46,10 @@ class TrainingTask {
 
 /// LOCAL. Reads the data, or what is to be predicted. ConfigError if they, or the options of the model, are wrong. All
 /// defaults in `options` that do not come from the data must be filled in, and `options` must outlive the result.
-/// load_image_task fills in the number of classes, if it is empty.
-std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options);
+/// load_image_task fills in the number of classes, if it is empty. If it is not, the files of the `parts` that are not
+/// asked for may be missing.
+std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options,
+                                              LabelledOptions::Parts parts = LabelledOptions::Parts::train_and_test);
 std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options);
 
 }  // namespace lockstep

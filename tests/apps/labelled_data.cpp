@@ -139,6 +139,26 @@ TEST_CASE("arrays and tables are predicted as they are evaluated, on any number 
   CHECK(predicted(2, folder.write("points.npy", npy<double>("<f8", "300, 2", numbers))) == lines);
 }
 
+TEST_CASE("an evaluation that knows the classes needs the test set alone") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder, tests;
+  const std::string weights = folder.path() / "weights";
+  folder.write("train.csv", rows(90, "label"));
+  folder.write("test.csv", rows(40, "label"));
+  tests.write("test.csv", rows(40, "label"));
+  (void)train_simulated(1, mlp + Arguments{"--data", folder.path(), "--export", weights});
+  const auto evaluated = [&](const TemporaryDirectory& data, const Arguments& more) {
+    Json result =
+        train_simulated(2, mlp + more + Arguments{"--eval-only", "--data", data.path(), "--init-from", weights}).result;
+    result.erase("seconds");
+    return result;
+  };
+  const Json whole = evaluated(folder, {});
+  CHECK(whole["eval_samples"] == 40);
+  CHECK(evaluated(tests, {"--classes", "2"}) == whole);
+  CHECK_THROWS_WITH(evaluated(tests, {}), Contains("neither train.csv nor train.csv.gz is there"));
+}
+
 TEST_CASE("a folder of images is no text") {
   const QuietLog quiet;
   const ColourImages images;
