@@ -174,6 +174,12 @@ TEST_CASE("labels are numbers if all are, or else names, and what is missing is 
   const std::string latin = "x,label\n1,\xe9t\xe9\n1,hiver\n", utf8 = "x,label\n1,été\n1,hiver\n";
   CHECK(load_labelled_data(data_of(folder, latin, utf8), {}).schema.classes == Names{"hiver", "été"});
 
+  // Ranks that know classes by other names have other data.
+  const auto digest = [&](const std::string& text) {
+    return load_labelled_data(data_of(folder, text, text), {}).digest;
+  };
+  CHECK(digest("x,label\n1,a\n1,b\n") != digest("x,label\n1,a\n1,c\n"));
+
   const auto refused = [&](const std::string& rows, std::optional<std::int64_t> count = {}) {
     folder.write("x.csv", "x,label\n" + rows);
     return told(folder, "x.csv", {.classes = count});
