@@ -12,6 +12,7 @@
 #include "nn/shard_checks.hpp"
 #include "nn/shard_plan.hpp"
 #include "nn/shard_sums.hpp"
+#include "nn/squared_error.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -25,6 +26,8 @@ const MlpOptions& checked(const MlpOptions& options) {
     throw InvalidArgument{
         fmt::format("an mlp of {} inputs, hidden layers of [{}] and {} classes; expected 1 or more of each",
                     options.inputs, fmt::join(options.hidden, ", "), options.classes)};
+  if (options.loss == Loss::squared_error && options.classes != 1)
+    throw InvalidArgument{fmt::format("an mlp of {} outputs for a squared error; expected 1", options.classes)};
   std::int64_t inputs = options.inputs;
   for (const std::int64_t size : options.hidden) (void)element_count({std::exchange(inputs, size), size});
   (void)element_count({inputs, options.classes});
@@ -114,8 +117,9 @@ ops::BatchLoss Mlp::evaluate_shard(const SampleBatch& shard) {
   require(shard);
   if (shard.samples == 0) return {};
   forward(shard.inputs.view(), 1);
-  const TensorView logits = output(layers_.size() - 1, shard.inputs.shape()[0]);
-  return kernels_->softmax_cross_entropy(logits, shard.labels.view(), shard.samples);
+  const TensorView outputs = output(layers_.size() - 1, shard.inputs.shape()[0]);
+  if (options_.loss == Loss::squared_error) return squared_error(outputs, shard);
+  return kernels_->softmax_cross_entropy(outputs, shard.labels.view(), shard.samples);
 }
 
 std::vector<double> Mlp::logits(const SampleBatch& batch) {
@@ -126,7 +130,9 @@ std::vector<double> Mlp::logits(const SampleBatch& batch) {
 }
 
 void Mlp::require(const SampleBatch& shard) const {
-  require_shard(shard, {.model = "an mlp", .dtype = options_.dtype, .columns = options_.inputs});
+  const DType labels = options_.loss == Loss::squared_error ? options_.dtype : DType::i32;
+  require_shard(shard,
+                {.model = "an mlp", .dtype = options_.dtype, .columns = options_.inputs, .labels_dtype = labels});
 }
 
 void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
@@ -146,14 +152,16 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
 }
 
 ops::BatchLoss Mlp::losses(const BatchGroup& shards) {
-  const TensorView logits = output(layers_.size() - 1, rows_of(shards).all_rows());
+  const TensorView outputs = output(layers_.size() - 1, rows_of(shards).all_rows());
   ops::BatchLoss total;
   shards_->losses.clear();
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
     const SampleBatch& shard = shards.batches[i];
-    // Overwrites the logits, which are not needed any more. Rows of padding become zero.
-    const TensorView own = part(logits, shards, i);
-    const ops::BatchLoss result = kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
+    // Overwrites the outputs, which are not needed any more. Rows of padding become zero.
+    const TensorView own = part(outputs, shards, i);
+    const ops::BatchLoss result = options_.loss == Loss::squared_error
+                                      ? squared_error_with_gradient(own, shard, stream_)
+                                      : kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
     shards_->losses.push({.loss = result.loss_sum});
     total.correct += result.correct;
   }

@@ -14,9 +14,9 @@ void require_shard(const SampleBatch& shard, const ShardForm& form) {
   const std::int64_t rows = inputs.shape()[0];
   Shape labels = form.labels_of_row;
   labels.insert(labels.begin(), rows);
-  if (shard.labels.dtype() != DType::i32 || shard.labels.shape() != labels)
-    throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected i32{}", describe(inputs),
-                                      describe(shard.labels.view()), to_string(labels))};
+  if (shard.labels.dtype() != form.labels_dtype || shard.labels.shape() != labels)
+    throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected {}{}", describe(inputs),
+                                      describe(shard.labels.view()), name_of(form.labels_dtype), to_string(labels))};
   if (shard.samples < 0 || shard.samples > rows)
     throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, rows)};
 }

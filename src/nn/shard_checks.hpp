@@ -17,6 +17,7 @@ struct ShardForm {
   DType dtype;               ///< of the inputs [rows, columns]
   std::int64_t columns;      ///< of the inputs
   Shape labels_of_row = {};  ///< shape of a row's labels; one label if it has no dimensions
+  DType labels_dtype = DType::i32;
 };
 
 /// InvalidArgument unless `shard` has that form and no more samples than rows.

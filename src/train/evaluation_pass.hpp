@@ -6,10 +6,10 @@
 #include <vector>
 
 #include <lockstep/nn/model.hpp>
+#include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/observer.hpp>
 
-#include "nn/shard_sums.hpp"
 #include "train/rank_shards.hpp"
 #include "train/shard_threads.hpp"
 
@@ -43,7 +43,7 @@ class EvaluationPass {
   std::int64_t batch_;
   RankShards shards_;
   ShardThreads* team_;
-  nn::LossSum loss_;
+  FixedOrderAccumulator sums_;  ///< of a batch, shard by shard
 };
 
 }  // namespace lockstep

@@ -118,7 +118,12 @@ void MetricsFile::on_step(const StepReport& report) {
 void MetricsFile::on_evaluation(const EvaluationReport& report) {
   Json line{{"kind", "eval"}, {"step", report.step}, {"epoch", report.epoch}, {"loss", report.loss}};
   if (report.bits_per_byte) line["bits_per_byte"] = *report.bits_per_byte;
-  line["accuracy"] = report.accuracy;
+  if (report.regression) {
+    line["r2"] = report.regression->r_squared;
+    line["mean_absolute_error"] = report.regression->mean_absolute_error;
+  } else {
+    line["accuracy"] = report.accuracy;
+  }
   line["seconds"] = report.seconds;
   write(line.dump());
 }

@@ -14,6 +14,12 @@ constexpr double memory_seconds = 10;
 /// Of a training step, whose backward pass takes about twice as long as its forward pass.
 constexpr double forward_part = 1. / 3;
 
+std::string quality_text(const EvaluationReport& report) {
+  if (!report.regression) return fmt::format("accuracy {:.2f}%", report.accuracy * 100);
+  return fmt::format("R2 {:.4f}, mean error {:.4g}", report.regression->r_squared,
+                     report.regression->mean_absolute_error);
+}
+
 }  // namespace
 
 void TimeLeft::on_step(const StepReport& report) {
@@ -104,7 +110,7 @@ std::string evaluation_line(const EvaluationReport& report, std::size_t width) {
                  {report.epoch > 0 ? fmt::format("epoch {}", report.epoch) : "", 4},
                  {loss_text(report.loss), 1},
                  {report.bits_per_byte ? fmt::format("{:.4f} bits/byte", *report.bits_per_byte) : "", 2},
-                 {fmt::format("accuracy {:.2f}%", report.accuracy * 100), 2},
+                 {quality_text(report), 2},
                  {fmt::format("{:.1f} s", report.seconds), 5}},
                 width);
 }

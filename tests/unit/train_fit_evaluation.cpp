@@ -6,10 +6,58 @@
 
 #include <catch2/catch.hpp>
 
+#include <lockstep/nn/mlp.hpp>
+
 #include "fit_models.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
+
+namespace {
+
+/// Six samples: the number i, with the label 3 i + 1 in units of 2.
+class Labelled final : public SampleSource {
+ public:
+  std::int64_t count() const override { return 6; }
+  double label_unit() const override { return 2; }
+  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
+    SampleBatch batch = lockstep::make_batch(capacity, 1, DType::f64, stream);
+    batch.labels = Tensor::zeros(DType::f64, {capacity});
+    return batch;
+  }
+  void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override {
+    const auto inputs = batch.inputs.view().elements<double>(), labels = batch.labels.view().elements<double>();
+    std::ranges::fill(inputs, 0);
+    for (std::size_t row = 0; row < sample_indices.size(); ++row) {
+      inputs[row] = static_cast<double>(sample_indices[row]);
+      labels[row] = 3 * inputs[row] + 1;
+    }
+    batch.samples = std::ssize(sample_indices);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an evaluation of numbers has R squared and the mean absolute error in the data's unit") {
+  const auto group = make_local_group();
+  Strategy strategy{*group};
+  nn::Mlp model{strategy,
+                {.inputs = 1, .hidden = {}, .classes = 1, .dtype = DType::f64, .loss = nn::Loss::squared_error},
+                ops::make_kernels(ops::KernelChoice::reference)};
+  strategy.seal();
+  model.variables()[0].assign(Tensor::from({2.0}, {1, 1}));
+  model.variables()[1].assign(Tensor::from({4.0}, {1}));
+  Sgd still{{.learning_rate = 1e-300}};
+  const Labelled samples;
+  Losses nobody;
+  const EvaluationReport report =
+      fit(strategy, model, still, {samples, samples}, {.global_batch = 6, .steps = 1, .shards = 4}, nobody)
+          .last_evaluation;
+  // Of 2 i + 4 for 3 i + 1, the errors are 3, 2, 1, 0, -1, -2; the labels' squared distances from their mean, 9 * 17.5.
+  CHECK(report.loss == Approx(19. / 6).epsilon(1e-14));
+  CHECK(report.regression->r_squared == Approx(1 - 19 / 157.5).epsilon(1e-14));
+  CHECK(report.regression->mean_absolute_error == Approx(2 * 9. / 6).epsilon(1e-14));
+}
 
 TEST_CASE("an evaluation of a text is by the label, with bits per byte; one of images has none of these") {
   const TextSet test = text(5, 4);
@@ -24,7 +72,9 @@ TEST_CASE("an evaluation of a text is by the label, with bits per byte; one of i
   CHECK(report.accuracy == even / 20);
   CHECK(report.bits_per_byte.value() == sum / 20 / std::numbers::ln2);
   const FitOptions one{.global_batch = 8, .steps = 1, .shards = 1};
-  CHECK_FALSE(train(images(8), one, 3, column_sums).result.last_evaluation.bits_per_byte);
+  const EvaluationReport of_images = train(images(8), one, 3, column_sums).result.last_evaluation;
+  CHECK_FALSE(of_images.bits_per_byte);
+  CHECK_FALSE(of_images.regression);
 }
 
 TEST_CASE("an evaluation takes 1024 labels at a time, or a sample a shard where that is more") {

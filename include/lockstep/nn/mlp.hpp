@@ -11,22 +11,31 @@
 
 namespace lockstep::nn {
 
+/// What the last layer's outputs are compared by.
+enum class Loss : std::uint8_t {
+  cross_entropy,  ///< softmax cross-entropy of a logit for each class, with the label's number
+  squared_error,  ///< (output - label)^2 of one output
+};
+
 struct MlpOptions {
   std::int64_t inputs = 784;
   /// Outputs of each hidden layer. May be empty.
   std::vector<std::int64_t> hidden = {512, 512};
-  std::int64_t classes = 10;
-  DType dtype = DType::f32;  ///< of the variables: f32 or f64
-  std::uint64_t seed = 1;    ///< seeds the initial weights
+  std::int64_t classes = 10;  ///< outputs of the last layer
+  DType dtype = DType::f32;   ///< of the variables: f32 or f64
+  std::uint64_t seed = 1;     ///< seeds the initial weights
   Precision precision = Precision::full;
+  Loss loss = Loss::cross_entropy;
 };
 
-/// Dense layers "dense_0", "dense_1", … with ReLU between them, and softmax cross-entropy after the last.
+/// Dense layers "dense_0", "dense_1", … with ReLU between them, and a loss after the last. Under Loss::squared_error
+/// the labels of a batch are numbers, [capacity] of the type of its inputs.
 class Mlp final : public Model {
  public:
   /// COLL. Creates its variables, layer by layer, weight before bias. Before that, InvalidArgument for sizes below 1,
-  /// a dtype other than f32 and f64, or f64 under bf16; ConfigError for kernels that do not take bf16 if the model is
-  /// to compute in it. `strategy` must outlive it; `kernels` are those of its device.
+  /// a squared error of more than one output, a dtype other than f32 and f64, or f64 under bf16; ConfigError for
+  /// kernels that do not take bf16 if the model is to compute in it. `strategy` must outlive it; `kernels` are those of
+  /// its device.
   Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels,
       Here here = Here::current());
   ~Mlp() override;
@@ -45,8 +54,8 @@ class Mlp final : public Model {
   std::unique_ptr<Model> make_worker() const override;
   ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
-  /// LOCAL, blocking. The logits of each sample present, as [samples, classes] row by row. InvalidArgument as
-  /// train_shard.
+  /// LOCAL, blocking. The outputs of the last layer for each sample present, as [samples, classes] row by row: logits,
+  /// or predicted numbers. InvalidArgument as train_shard.
   std::vector<double> logits(const SampleBatch& batch);
 
  private:
@@ -75,9 +84,9 @@ class Mlp final : public Model {
   TensorView inputs_of(const BatchGroup& shards) const;
   DType activation_type() const;
 
-  /// Takes all rows of `inputs`; leaves the logits in the output of the last layer.
+  /// Takes all rows of `inputs`; leaves the logits, or numbers, in the output of the last layer.
   void forward(const TensorView& inputs, std::int64_t shards);
-  /// Replaces the logits by their gradients.
+  /// Replaces these by their gradients.
   ops::BatchLoss losses(const BatchGroup& shards);
   void backward(const BatchGroup& shards, const GradientBuffer& sum);
   /// The gradients of one layer's variables, from its inputs and the gradient of its outputs.

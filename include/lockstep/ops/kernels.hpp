@@ -38,12 +38,20 @@ struct Factors {
   TensorView b;
 };
 
+/// Sums over the labels of a model that predicts a number for each.
+struct Residuals {
+  double absolute = 0;  ///< of the distances between predictions and labels
+  double labels = 0;    ///< of the labels
+  double squares = 0;   ///< of their squares
+};
+
 /// A batch's loss as sums, not means, because batches are cut into shards of unequal size.
 struct BatchLoss {
   double loss_sum = 0;       ///< each label's loss times its weight
   std::int64_t correct = 0;  ///< labels that were predicted, for a classifier
   /// The sum of the labels' weights, which a mean divides by. If empty, each label weighs 1, as for every kernel.
   std::optional<double> weight = {};
+  std::optional<Residuals> residuals = {};  ///< of an evaluation of a model that predicts numbers
 };
 
 /// All views have one dtype, f32 or f64 (labels: i32), are row-major, and lie in memory of the kernels' device. A GPU's

@@ -14,10 +14,11 @@ class ExclusiveUse;
 /// Writes
 ///   {"kind":"train","step","epoch","samples","loss","learning_rate","gradient_norm","seconds","samples_per_second"}
 ///   {"kind":"eval","step","epoch","loss","accuracy","seconds"}
-/// after every step and every evaluation, with "bits_per_byte" after the loss of an evaluation on text. Numbers read
-/// back as the same doubles; those that are not finite are null. Every line reaches the file before the call returns,
-/// so a run that is killed loses none; Error, naming the file, if it cannot be written. The findings of an attestation
-/// are one object in FILE.attestation.json beside it:
+/// after every step and every evaluation, with "bits_per_byte" after the loss of an evaluation on text, and "r2"
+/// and "mean_absolute_error" in the place of the accuracy where numbers are predicted. Numbers read back as the same
+/// doubles; those that are not finite are null. Every line reaches the file before the call returns, so a run that is
+/// killed loses none; Error, naming the file, if it cannot be written. The findings of an attestation are one object in
+/// FILE.attestation.json beside it:
 ///   {"step","message","blamed":[REPLICA,…],"differing":[{"name","digests":[DIGEST OF REPLICA 0,…]},…]}
 /// For the chief alone. One process writes a file at a time.
 class MetricsFile final : public Observer {

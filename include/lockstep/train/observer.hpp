@@ -37,15 +37,24 @@ struct EvaluationProgress {
   double seconds;        ///< since its start
 };
 
+/// How well numbers were predicted.
+struct RegressionReport {
+  /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if all is right, 0 if
+  /// the mean would do as well. NaN if all labels are equal.
+  double r_squared = 0;
+  double mean_absolute_error = 0;  ///< in the unit of the labels in the data
+};
+
 /// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
 struct EvaluationReport {
   std::int64_t step;   ///< as EvaluationProgress has it
   std::int64_t epoch;  ///< the same
   std::int64_t samples;
-  double loss;                          ///< mean per label, by weight
-  std::optional<double> bits_per_byte;  ///< the loss in bits (text only)
-  double accuracy;                      ///< labels that were predicted, divided by what all labels weigh
-  double seconds;                       ///< duration of the evaluation
+  double loss;                                 ///< mean per label, by weight
+  std::optional<double> bits_per_byte;         ///< the loss in bits (text only)
+  double accuracy;                             ///< labels that were predicted, divided by what all labels weigh
+  std::optional<RegressionReport> regression;  ///< of a model that predicts numbers, in the place of an accuracy
+  double seconds;                              ///< duration of the evaluation
 };
 
 /// Of one step: losses and weights added up over all labels.
