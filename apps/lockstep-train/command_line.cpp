@@ -150,6 +150,11 @@ void require_overrides(const CommandLine& line, const GivenOptions& given) {
   expect(Resume::Override::steps, {"--steps", "--epochs"});
 }
 
+/// Weights that are named may be of any model, unless that is named too.
+bool names_model(const TrainingOptions& training) {
+  return training.model || (training.resume.from == Resume::From::none && training.initial_weights.file.empty());
+}
+
 void require_options_of(ModelKind model, const GivenOptions& given) {
   const auto* const row = given.first([&](const OptionRow& each) {
     return !each.models.empty() && std::ranges::find(each.models, model) == each.models.end();
@@ -187,7 +192,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   require_weights(line);
   require_checkpoint_dir(line, table, given);
   require_overrides(line, given);
-  require_options_of(*complete.model, given);
+  if (names_model(line.training)) require_options_of(*complete.model, given);
   settle_runtime(line.runtime, complete);
   if (given.has("--quiet") && !given.has("--log-level")) line.log_level = log::Level::warning;
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';

@@ -47,7 +47,9 @@ FitOptions fit_options_of(const TrainingSetup& setup) {
 }  // namespace
 
 EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, const TrainingOptions& given) {
-  TrainingOptions options = with_defaults(given);
+  const DataRequest request{.parts = LabelledOptions::Parts::test,
+                            .saved = find_saved_model(strategy, given, RestoredParts::weights)};
+  TrainingOptions options = complete_by(request.saved, given);
   options.optimizer = OptimizerKind::sgd;  // which needs the least memory
   options.accumulate = 1;
   const bool is_chief = strategy.group().rank() == 0;
@@ -55,7 +57,7 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
 
   TrainingSetup setup;
   run_setup(strategy, [&] {
-    setup = set_up(strategy, options, LabelledOptions::Parts::test);
+    setup = set_up(strategy, options, request);
     setup.task->require_model_fits(fit_options_of(setup), room_on(strategy));
     if (setup.task->samples().test.count() < 1)
       throw ConfigError{fmt::format("{}: the test set has 0 samples; expected 1 or more", options.data.string())};
@@ -87,7 +89,7 @@ EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, c
   }
   progress.on_evaluation(result.evaluation);
   result.weights_digest = weights_digest(model.variables());
-  export_weights(strategy, options);
+  export_weights(strategy, options, *setup.task);
   if (options.sample > 0) result.sample = write_sample(strategy, *setup.task, result.steps, result.evaluation.loss);
   return result;
 }

@@ -30,9 +30,9 @@ void require_exportable(const TrainingOptions& options) {
     throw ConfigError{fmt::format("--export {}: {}; expected a file that can be written", path.string(), wrong)};
 }
 
-void export_weights(Strategy& strategy, const TrainingOptions& options) {
+void export_weights(Strategy& strategy, const TrainingOptions& options, const TrainingTask& task) {
   if (options.exported_weights.empty()) return;
-  save_weights(strategy, options.exported_weights);
+  save_weights(strategy, options.exported_weights, metadata_of(task.description(), task.schema()));
   if (strategy.group().rank() == 0)
     log::info(fmt::format("wrote the weights to {}", options.exported_weights.string()));
 }

@@ -4,13 +4,15 @@
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/training.hpp>
 
+#include "train/task.hpp"
+
 namespace lockstep {
 
 /// LOCAL, on the chief. ConfigError if the file for the weights, if there is to be one, cannot be written: better
 /// before a training than after it.
 void require_exportable(const TrainingOptions& options);
 
-/// COLL. Writes the file, if there is to be one.
-void export_weights(Strategy& strategy, const TrainingOptions& options);
+/// COLL. Writes the file, if there is to be one, with what rebuilds the model of `task`.
+void export_weights(Strategy& strategy, const TrainingOptions& options, const TrainingTask& task);
 
 }  // namespace lockstep

@@ -29,19 +29,23 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
   return weights;
 }
 
-LabelledOptions reading_options(const TrainingOptions& options, LabelledOptions::Parts parts) {
+LabelledOptions reading_options(const TrainingOptions& options, const DataRequest& request) {
   // A test set alone does not always tell how many classes there are.
-  if (!options.classes) parts = LabelledOptions::Parts::train_and_test;
-  return {.classes = options.classes,
-          .dtype = *options.dtype,
-          .label_column = *options.label_column,
-          .memory_bytes = options.data_memory_bytes,
-          .test_fraction = *options.test_fraction,
-          .parts = parts};
+  const auto parts = options.classes ? request.parts : LabelledOptions::Parts::train_and_test;
+  LabelledOptions reading{.classes = options.classes,
+                          .dtype = *options.dtype,
+                          .label_column = *options.label_column,
+                          .memory_bytes = options.data_memory_bytes,
+                          .test_fraction = *options.test_fraction,
+                          .parts = parts};
+  if (!request.saved) return reading;
+  reading.schema = request.saved->data;
+  if (!reading.schema && request.saved->role == SavedModel::Role::restored) reading.split = DataSchema::Split::last;
+  return reading;
 }
 
-LabelledData load(TrainingOptions& options, LabelledOptions::Parts parts) {
-  const LabelledOptions reading = reading_options(options, parts);
+LabelledData load(TrainingOptions& options, const DataRequest& request) {
+  const LabelledOptions reading = reading_options(options, request);
   LabelledData data = options.predict.empty() ? load_labelled_data(options.data, reading)
                                               : load_unlabelled_data(options.predict, reading);
   options.classes = data.classes;
@@ -50,7 +54,7 @@ LabelledData load(TrainingOptions& options, LabelledOptions::Parts parts) {
 
 class ImageTask final : public TrainingTask {
  public:
-  ImageTask(TrainingOptions& options, LabelledOptions::Parts parts) : options_{options}, data_{load(options, parts)} {
+  ImageTask(TrainingOptions& options, const DataRequest& request) : options_{options}, data_{load(options, request)} {
     if (options.top && (*options.top < 1 || *options.top > data_.classes))
       throw ConfigError{fmt::format("--top {}: expected a number from 1 to {}, as the model has so many classes",
                                     *options.top, data_.classes)};
@@ -64,6 +68,17 @@ class ImageTask final : public TrainingTask {
   }
   std::string data_text() const override { return options_.predict.empty() ? data_.text : ""; }
   std::uint64_t data_digest() const override { return data_.digest; }
+  ModelDescription description() const override {
+    return {.kind = *options_.model,
+            .dtype = *options_.dtype,
+            .precision = *options_.precision,
+            .sample = data_.sample,
+            .outputs = data_.classes,
+            .hidden = *options_.hidden,
+            .batch_norm = *options_.batch_norm,
+            .dropout = *options_.dropout};
+  }
+  const DataSchema& schema() const override { return data_.schema; }
   void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
     if (options_.model == ModelKind::convnet)
@@ -162,8 +177,8 @@ void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) co
 
 }  // namespace
 
-std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options, LabelledOptions::Parts parts) {
-  return std::make_unique<ImageTask>(options, parts);
+std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options, const DataRequest& request) {
+  return std::make_unique<ImageTask>(options, request);
 }
 
 }  // namespace lockstep

@@ -39,14 +39,15 @@ std::vector<double> predict_round(Strategy& strategy, Predictor& predictor, cons
 }  // namespace
 
 std::vector<Prediction> run_prediction(Strategy& strategy, const TrainingOptions& given) {
-  TrainingOptions options = with_defaults(given);
+  const DataRequest request{.saved = find_saved_model(strategy, given, RestoredParts::weights)};
+  TrainingOptions options = complete_by(request.saved, given);
   options.optimizer = OptimizerKind::sgd;  // which needs the least memory
   options.accumulate = 1;
   const bool is_chief = strategy.group().rank() == 0;
 
   TrainingSetup setup;
   run_setup(strategy, [&] {
-    setup = set_up(strategy, options);
+    setup = set_up(strategy, options, request);
     setup.task->require_model_fits({.global_batch = 1, .shards = setup.shards}, room_on(strategy));
   });
   require_same_on_all(strategy, setup);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include <lockstep/base/printable.hpp>
 #include <lockstep/nn/generate.hpp>
 
 #include "train/rank_shards.hpp"
@@ -14,6 +15,36 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t samples_at_once = 64;
+
+/// Fills `row` with the numbers and the probabilities of the likeliest classes, the likeliest first.
+void name_classes(std::span<const double> logits, std::span<double> row) {
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  // Weights that are not finite make logits that are none, which no order knows.
+  const auto key = [&](std::size_t i) {
+    return std::isnan(logits[i]) ? -std::numeric_limits<double>::infinity() : logits[i];
+  };
+  std::ranges::partial_sort(order, order.begin() + std::ssize(row) / 2, [&](std::size_t one, std::size_t other) {
+    return std::pair{-key(one), one} < std::pair{-key(other), other};
+  });
+  const double largest = logits[order.front()];
+  double sum = 0;
+  for (const double each : logits) sum += std::exp(each - largest);
+  for (std::size_t i = 0; i < row.size(); i += 2) {
+    row[i] = static_cast<double>(order[i / 2]);
+    row[i + 1] = std::exp(logits[order[i / 2]] - largest) / sum;
+  }
+}
+
+/// What `name_classes` has written, with the names of classes by their numbers.
+std::vector<Prediction::Class> named(std::span<const double> row, const std::vector<std::string>& labels) {
+  std::vector<Prediction::Class> classes;
+  for (std::size_t i = 0; i < row.size(); i += 2) {
+    const auto number = static_cast<std::size_t>(row[i]);
+    classes.push_back({static_cast<std::int64_t>(number), labels.at(number), row[i + 1]});
+  }
+  return classes;
+}
 
 class ClassPredictor final : public Predictor {
  public:
@@ -27,7 +58,6 @@ class ClassPredictor final : public Predictor {
   std::int64_t at_once() const override { return samples_at_once; }
   std::int64_t numbers() const override { return 2 * classes_.top.value_or(1); }
 
-  /// A row has the number and the probability of each class that is named, the likeliest first.
   void predict(const Range& samples, std::span<double> rows) override {
     std::vector<std::int64_t> numbers;
     for (std::int64_t i = samples.first; i < samples.last; ++i) numbers.push_back(i);
@@ -38,36 +68,13 @@ class ClassPredictor final : public Predictor {
   }
 
   Prediction read(std::int64_t index, std::span<const double> row) const override {
-    Prediction prediction{.index = index};
-    for (std::size_t i = 0; i < row.size(); i += 2) {
-      const auto number = static_cast<std::size_t>(row[i]);
-      prediction.top.push_back({static_cast<std::int64_t>(number), classes_.labels.at(number), row[i + 1]});
-    }
+    Prediction prediction{.index = index, .top = named(row, classes_.labels)};
     prediction.likeliest = prediction.top.front();
     if (!classes_.top) prediction.top.clear();
     return prediction;
   }
 
  private:
-  static void name_classes(std::span<const double> logits, std::span<double> row) {
-    std::vector<std::size_t> order(logits.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    // Weights that are not finite make logits that are none, which no order knows.
-    const auto key = [&](std::size_t i) {
-      return std::isnan(logits[i]) ? -std::numeric_limits<double>::infinity() : logits[i];
-    };
-    std::ranges::partial_sort(order, order.begin() + std::ssize(row) / 2, [&](std::size_t one, std::size_t other) {
-      return std::pair{-key(one), one} < std::pair{-key(other), other};
-    });
-    const double largest = logits[order.front()];
-    double sum = 0;
-    for (const double each : logits) sum += std::exp(each - largest);
-    for (std::size_t i = 0; i < row.size(); i += 2) {
-      row[i] = static_cast<double>(order[i / 2]);
-      row[i + 1] = std::exp(logits[order[i / 2]] - largest) / sum;
-    }
-  }
-
   Logits logits_;
   const SampleSource& source_;
   NamedClasses classes_;
@@ -76,32 +83,43 @@ class ClassPredictor final : public Predictor {
 
 class TextPredictor final : public Predictor {
  public:
-  TextPredictor(nn::Gpt& model, const std::vector<std::string>& lines, std::int64_t length, std::uint64_t seed)
-      : model_{model}, lines_{lines}, length_{length}, seed_{seed} {}
+  TextPredictor(nn::Gpt& model, const std::vector<std::string>& lines, const WrittenText& text)
+      : model_{model}, lines_{lines}, text_{text} {
+    for (int byte = 0; byte < 256; ++byte) labels_.push_back(printable(std::string(1, static_cast<char>(byte))));
+  }
 
   std::int64_t count() const override { return std::ssize(lines_); }
   std::int64_t at_once() const override { return 1; }
-  std::int64_t numbers() const override { return length_; }
+  std::int64_t numbers() const override { return text_.length + 2 * text_.top.value_or(0); }
 
+  /// A row has the bytes of the text, then what `name_classes` writes of the first of them.
   void predict(const Range& samples, std::span<double> rows) override {
     // After a line break, so that an empty line is a prompt too.
     const std::string prompt = "\n" + lines_[static_cast<std::size_t>(samples.first)];
-    const auto seed = seed_ + static_cast<std::uint64_t>(samples.first);  // so that lines do not end alike
-    const std::string text = nn::generate(model_, prompt, {.length = length_, .seed = seed});
+    const auto seed = text_.seed + static_cast<std::uint64_t>(samples.first);  // so that lines do not end alike
+    const std::string text = nn::generate(model_, prompt, {.length = text_.length, .seed = seed});
     std::ranges::transform(text, rows.begin(), [](char byte) { return static_cast<unsigned char>(byte); });
+    if (!text_.top) return;
+    const auto context = static_cast<std::size_t>(model_.options().context);
+    std::vector<std::int32_t> known;
+    for (const char byte : prompt.substr(prompt.size() - std::min(prompt.size(), context)))
+      known.push_back(static_cast<unsigned char>(byte));
+    const std::vector<double> logits = model_.logits(known);
+    name_classes(std::span{logits}.last(labels_.size()), rows.subspan(text.size()));
   }
 
   Prediction read(std::int64_t index, std::span<const double> row) const override {
-    Prediction prediction{.index = index, .text = std::string{}};
-    for (const double byte : row) *prediction.text += static_cast<char>(byte);
+    const auto length = static_cast<std::size_t>(text_.length);
+    Prediction prediction{.index = index, .top = named(row.subspan(length), labels_), .text = std::string{}};
+    for (const double byte : row.first(length)) *prediction.text += static_cast<char>(byte);
     return prediction;
   }
 
  private:
   nn::Gpt& model_;
   const std::vector<std::string>& lines_;
-  std::int64_t length_;
-  std::uint64_t seed_;
+  WrittenText text_;
+  std::vector<std::string> labels_;  ///< of bytes
 };
 
 }  // namespace
@@ -112,8 +130,8 @@ std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSourc
 }
 
 std::unique_ptr<Predictor> make_text_predictor(nn::Gpt& model, const std::vector<std::string>& lines,
-                                               std::int64_t length, std::uint64_t seed) {
-  return std::make_unique<TextPredictor>(model, lines, length, seed);
+                                               const WrittenText& text) {
+  return std::make_unique<TextPredictor>(model, lines, text);
 }
 
 }  // namespace lockstep

@@ -50,9 +50,15 @@ struct NamedClasses {
 std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSource& samples, NamedClasses classes,
                                                 Stream& stream);
 
-/// What the model writes after each line, drawn with `seed` plus the line's number, from 0. `model` and `lines` must
-/// outlive the result.
+/// What a model of text writes after a line.
+struct WrittenText {
+  std::int64_t length;              ///< in bytes
+  std::uint64_t seed;               ///< plus the line's number, from 0
+  std::optional<std::int64_t> top;  ///< how many of the likeliest first bytes to name
+};
+
+/// What the model writes after each line. `model` and `lines` must outlive the result.
 std::unique_ptr<Predictor> make_text_predictor(nn::Gpt& model, const std::vector<std::string>& lines,
-                                               std::int64_t length, std::uint64_t seed);
+                                               const WrittenText& text);
 
 }  // namespace lockstep

@@ -13,14 +13,14 @@
 
 namespace lockstep {
 
-void initialize_weights(Strategy& strategy, const TrainingOptions& options) {
+WeightsMetadata initialize_weights(Strategy& strategy, const TrainingOptions& options) {
   strategy.seal();
   const auto& [file, match] = options.initial_weights;
   const LoadedWeights loaded = load_weights(strategy, file);
   if (loaded.taken == 0)
     throw CheckpointError{fmt::format("--init-from {}: has no value for any variable of this model: {}",
                                       loaded.file.string(), loaded.rest)};
-  if (loaded.rest.empty()) return;
+  if (loaded.rest.empty()) return loaded.metadata;
   if (match == InitialWeights::Match::all)
     throw CheckpointError{
         fmt::format("--init-from {}: {}; expected a value of the right type and shape for each variable, and no other "
@@ -28,11 +28,12 @@ void initialize_weights(Strategy& strategy, const TrainingOptions& options) {
                     loaded.file.string(), loaded.rest)};
   if (strategy.group().rank() == 0)
     log::warning(fmt::format("--init-from {}: took {} values; it {}", loaded.file.string(), loaded.taken, loaded.rest));
+  return loaded.metadata;
 }
 
 RestoredWeights restore_weights(Strategy& strategy, const TrainingOptions& options) {
   if (!options.initial_weights.file.empty()) {
-    initialize_weights(strategy, options);
+    (void)initialize_weights(strategy, options);
     return {options.initial_weights.file};
   }
   if (options.resume.from == Resume::From::none)

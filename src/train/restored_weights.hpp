@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include <lockstep/checkpoint/program_state.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/training.hpp>
 
@@ -14,9 +15,9 @@ struct RestoredWeights {
   std::int64_t steps = 0;  ///< after which they were saved; 0 if that is not known
 };
 
-/// COLL. Seals the variables and gives them the initial weights that `options` name. CheckpointError if these cannot be
-/// read or do not match.
-void initialize_weights(Strategy& strategy, const TrainingOptions& options);
+/// COLL. Seals the variables and gives them the initial weights that `options` name. Returns what these say of their
+/// model. CheckpointError if they cannot be read or do not match.
+WeightsMetadata initialize_weights(Strategy& strategy, const TrainingOptions& options);
 
 /// COLL. Seals the variables and gives them the values that `options` name. ConfigError if they name none,
 /// CheckpointError if there are none, or none of this model.

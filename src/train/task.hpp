@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <lockstep/input/labelled_data.hpp>
@@ -11,8 +12,10 @@
 #include <lockstep/train/fit.hpp>
 #include <lockstep/train/training.hpp>
 
+#include "train/model_description.hpp"
 #include "train/model_memory.hpp"
 #include "train/predictor.hpp"
+#include "train/saved_model.hpp"
 
 namespace lockstep {
 
@@ -30,6 +33,10 @@ class TrainingTask {
   /// Equal on two ranks if they loaded the same data.
   virtual std::uint64_t data_digest() const = 0;
 
+  /// What rebuilds the model and reads other data for it (metadata_of).
+  virtual ModelDescription description() const = 0;
+  virtual const DataSchema& schema() const = 0;
+
   /// LOCAL. ConfigError if the model does not fit these data or, in a run of `fit`, does not fit into `room`.
   virtual void require_model_fits(const FitOptions& fit, const Room& room) const = 0;
 
@@ -44,12 +51,19 @@ class TrainingTask {
   virtual std::unique_ptr<Predictor> make_predictor(Stream& stream) = 0;
 };
 
+/// Which data a run reads, and how.
+struct DataRequest {
+  LabelledOptions::Parts parts = LabelledOptions::Parts::train_and_test;
+  /// Weights that the run goes on from, or uses. Data are read as those that their model was trained on; of one that
+  /// does not say so, as older versions read them.
+  std::optional<SavedModel> saved = {};
+};
+
 /// LOCAL. Reads the data, or what is to be predicted. ConfigError if they, or the options of the model, are wrong. All
 /// defaults in `options` that do not come from the data must be filled in, and `options` must outlive the result.
-/// load_image_task fills in the number of classes, if it is empty. If it is not, the files of the `parts` that are not
+/// load_image_task fills in the number of classes, if it is empty. If it is not, the files of the parts that are not
 /// asked for may be missing.
-std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options,
-                                              LabelledOptions::Parts parts = LabelledOptions::Parts::train_and_test);
-std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options);
+std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options, const DataRequest& request = {});
+std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options, const DataRequest& request = {});
 
 }  // namespace lockstep

@@ -36,16 +36,20 @@ const TrainingOptions& checked(const TrainingOptions& options) {
         "{}: is a folder of images, which train --model convnet; expected text files, plain or packed (gzip), for "
         "--model gpt (--data)",
         options.data.string())};
+  if (options.top.value_or(1) > 256)
+    throw ConfigError{
+        fmt::format("--top {}: expected a number from 1 to 256, as there are so many bytes", *options.top)};
   return options;
 }
 
 class TextTask final : public TrainingTask {
  public:
-  explicit TextTask(const TrainingOptions& options) : options_{checked(options)} {
+  TextTask(const TrainingOptions& options, const DataRequest& request) : options_{checked(options)} {
     if (options.predict.empty())
-      data_ = load_text_data(
-          options.data,
-          {.context = *options.context, .vocabulary = options.vocabulary, .memory_bytes = options.data_memory_bytes});
+      data_ = load_text_data(options.data, {.context = *options.context,
+                                            .vocabulary = options.vocabulary,
+                                            .memory_bytes = options.data_memory_bytes,
+                                            .schema = request.saved ? request.saved->data : std::nullopt});
     else
       lines_ = load_text_lines(options.predict);
   }
@@ -57,6 +61,18 @@ class TextTask final : public TrainingTask {
     for (const std::string& line : lines_) all.update(line).update("\n");
     return options_.predict.empty() ? digest(data_) : all.value();
   }
+  ModelDescription description() const override {
+    const nn::GptOptions model = gpt();
+    return {.kind = ModelKind::gpt,
+            .dtype = model.dtype,
+            .precision = model.precision,
+            .layers = model.layers,
+            .heads = model.heads,
+            .embed = model.width,
+            .context = model.context,
+            .vocabulary = model.vocabulary};
+  }
+  const DataSchema& schema() const override { return data_.schema; }
   void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
     return model_.emplace(strategy, gpt(), std::move(kernels));
@@ -64,7 +80,9 @@ class TextTask final : public TrainingTask {
   std::string write_sample() override;
   std::unique_ptr<Predictor> make_predictor(Stream&) override {
     constexpr std::int64_t usual_length = 64;
-    return make_text_predictor(*model_, lines_, options_.sample > 0 ? options_.sample : usual_length, options_.seed);
+    return make_text_predictor(
+        *model_, lines_,
+        {.length = options_.sample > 0 ? options_.sample : usual_length, .seed = options_.seed, .top = options_.top});
   }
 
  private:
@@ -118,8 +136,8 @@ void TextTask::require_model_fits(const FitOptions& fit, const Room& room) const
 
 }  // namespace
 
-std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options) {
-  return std::make_unique<TextTask>(options);
+std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options, const DataRequest& request) {
+  return std::make_unique<TextTask>(options, request);
 }
 
 }  // namespace lockstep

@@ -110,6 +110,7 @@ CheckpointOptions checkpoint_options(const TrainingOptions& options, const FitOp
           .difference = [=, overrides = options.resume.overrides](
                             const TrainingFacts& there) { return training_difference(there, facts, overrides); },
           .kernels = kernels.fingerprint(),
+          .metadata = metadata_of(task.description(), task.schema()),
           .check = [](const ResumedTraining& resumed) { (void)fit_state_of(resumed); }};
 }
 
@@ -172,11 +173,12 @@ bool has_gpu_kernels(ModelKind model) {
 }
 
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& given) {
-  TrainingOptions options = with_defaults(given);
   const int rank = strategy.group().rank();
   const int ranks = strategy.num_replicas_in_sync();
 
-  const std::shared_ptr<ExclusiveUse> use = hold_checkpoints(strategy, options);
+  const std::shared_ptr<ExclusiveUse> use = hold_checkpoints(strategy, given);
+  const DataRequest request{.saved = find_saved_model(strategy, given, RestoredParts::all)};
+  TrainingOptions options = complete_by(request.saved, given);
   // Whatever may fail on one rank alone runs inside a run, so that it fails on all.
   TrainingSetup setup;
   FitOptions fit_options;
@@ -184,7 +186,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Observer> observer = std::make_unique<NoObserver>();
   run_setup(strategy, [&] {
-    setup = set_up(strategy, options);
+    setup = set_up(strategy, options, request);
     fault = InjectedFault::from_environment(ranks);
     fit_options = fit_options_of(options, setup);
     setup.task->require_model_fits(fit_options, room_on(strategy));
@@ -204,7 +206,10 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     checkpoints.emplace(strategy, checkpoint_options(options, fit_options, *setup.task, *setup.kernels));
     fit_options.start = resume(*checkpoints, options, rank == 0);
   }
-  if (!options.initial_weights.file.empty() && fit_options.start.steps == 0) initialize_weights(strategy, options);
+  if (!options.initial_weights.file.empty() && fit_options.start.steps == 0) {
+    const WeightsMetadata described = initialize_weights(strategy, options);
+    if (rank == 0) warn_of_columns(described, options.initial_weights.file, setup.task->schema());
+  }
   run_setup(strategy, [&] {
     if (rank == 0) observer = std::make_unique<ChiefObserver>(options, fit_options.start.steps);
   });
@@ -224,7 +229,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   if (with_checkpoints) checkpoints->finish();
   result.weights_digest = weights_digest(model.variables());
   if (result.fit.stopped) return result;
-  export_weights(strategy, options);
+  export_weights(strategy, options, *setup.task);
   if (options.sample > 0)
     result.sample = write_sample(strategy, *setup.task, result.fit.steps, result.fit.last_evaluation.loss);
   return result;

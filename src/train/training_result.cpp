@@ -16,6 +16,17 @@ void add_class(nlohmann::ordered_json& json, const Prediction::Class& found) {
   json["probability"] = found.probability;
 }
 
+void add_evaluation(nlohmann::ordered_json& json, const EvaluationReport& found) {
+  json["eval_loss"] = found.loss;
+  if (found.bits_per_byte) json["bits_per_byte"] = *found.bits_per_byte;
+  if (found.regression) {
+    json["eval_r2"] = found.regression->r_squared;
+    json["eval_mean_absolute_error"] = found.regression->mean_absolute_error;
+  } else {
+    json["eval_accuracy"] = found.accuracy;
+  }
+}
+
 }  // namespace
 
 std::uint64_t weights_digest(const VariableList& variables) {
@@ -29,7 +40,6 @@ std::uint64_t weights_digest(const VariableList& variables) {
 }
 
 std::string to_json(const TrainingResult& result) {
-  const EvaluationReport& last = result.fit.last_evaluation;
   nlohmann::ordered_json json{
       {"ranks", result.ranks},
       {"shards", result.shards},
@@ -40,10 +50,8 @@ std::string to_json(const TrainingResult& result) {
       {"seconds", result.fit.seconds},
       {"samples_per_second", result.fit.samples_per_second},
       {"train_loss", result.fit.train_loss},
-      {"eval_loss", last.loss},
   };
-  if (last.bits_per_byte) json["bits_per_byte"] = *last.bits_per_byte;
-  json["eval_accuracy"] = last.accuracy;
+  add_evaluation(json, result.fit.last_evaluation);
   json["weights_digest"] = to_hex(result.weights_digest);
   return json.dump();
 }
@@ -58,9 +66,7 @@ std::string to_json(const EvaluationResult& result) {
   if (result.steps > 0) json["steps"] = result.steps;
   json["eval_samples"] = found.samples;
   json["seconds"] = found.seconds;
-  json["eval_loss"] = found.loss;
-  if (found.bits_per_byte) json["bits_per_byte"] = *found.bits_per_byte;
-  json["eval_accuracy"] = found.accuracy;
+  add_evaluation(json, found);
   json["weights_digest"] = to_hex(result.weights_digest);
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -71,8 +77,8 @@ std::string to_json(const Prediction& prediction) {
     json["text"] = printable(*prediction.text);
   } else {
     add_class(json, prediction.likeliest);
-    for (const Prediction::Class& each : prediction.top) add_class(json["top"].emplace_back(), each);
   }
+  for (const Prediction::Class& each : prediction.top) add_class(json["top"].emplace_back(), each);
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -30,11 +30,11 @@ double default_learning_rate(ModelKind model, OptimizerKind optimizer) {
   return model == ModelKind::mlp ? 0.03 : 0.01;
 }
 
-std::unique_ptr<TrainingTask> load_task(TrainingOptions& options, LabelledOptions::Parts parts) {
+std::unique_ptr<TrainingTask> load_task(TrainingOptions& options, const DataRequest& request) {
   switch (*options.model) {
     case ModelKind::mlp:
-    case ModelKind::convnet: return load_image_task(options, parts);
-    case ModelKind::gpt: return load_text_task(options);
+    case ModelKind::convnet: return load_image_task(options, request);
+    case ModelKind::gpt: return load_text_task(options, request);
   }
   throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(*options.model))};
 }
@@ -72,7 +72,7 @@ void run_setup(Strategy& strategy, const std::function<void()>& work, Here here)
   strategy.run([&](ReplicaContext&) { work(); }, here);
 }
 
-TrainingSetup set_up(Strategy& strategy, TrainingOptions& options, LabelledOptions::Parts parts) {
+TrainingSetup set_up(Strategy& strategy, TrainingOptions& options, const DataRequest& request) {
   const ShardChoice shards = choose_shards(options.shards, strategy.num_replicas_in_sync(), strategy.stream().kind());
   if (strategy.group().rank() == 0) {
     if (!shards.note.empty()) log::info(shards.note);
@@ -85,7 +85,7 @@ TrainingSetup set_up(Strategy& strategy, TrainingOptions& options, LabelledOptio
   TrainingSetup setup{.shards = shards.shards,
                       .threads = shards.one_per_rank ? 1 : options.threads,
                       .kernels = ops::make_kernels(options.kernels, {of_kernels}, strategy.stream()),
-                      .task = load_task(options, parts)};
+                      .task = load_task(options, request)};
   if (const std::string text = setup.task->data_text(); strategy.group().rank() == 0 && !text.empty())
     log::info(fmt::format("data: {}", text));
   return setup;

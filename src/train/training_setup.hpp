@@ -29,9 +29,8 @@ TrainingOptions with_defaults(TrainingOptions options);
 void run_setup(Strategy& strategy, const std::function<void()>& work, Here here = Here::current());
 
 /// LOCAL, in a run: what it throws on one rank alone then fails on all. Fills in the options that the data decide.
-/// `options` must outlive the result. An evaluation reads the test set alone.
-TrainingSetup set_up(Strategy& strategy, TrainingOptions& options,
-                     LabelledOptions::Parts parts = LabelledOptions::Parts::train_and_test);
+/// `options` must outlive the result.
+TrainingSetup set_up(Strategy& strategy, TrainingOptions& options, const DataRequest& request);
 
 /// COLL. MismatchError if the ranks loaded different data or their kernels differ.
 void require_same_on_all(Strategy& strategy, const TrainingSetup& setup);

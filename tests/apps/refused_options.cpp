@@ -300,8 +300,6 @@ TEST_CASE("a prediction is refused without weights, with what it does not do, an
           {weights + Arguments{"--predict", text, "--eval-samples", "3"}, {"--eval-samples: expected no --predict"}},
           {weights + Arguments{"--predict", text, "--export", "file"}, {"--export: expected no --predict"}},
           {weights + Arguments{"--predict", text, "--top", "0"}, {"--top 0: expected a whole number from 1 to"}},
-          {weights + Arguments{"--predict", text, "--top", "1", "--model", "gpt"},
-           {"--top: expected only with --model"}},
           {{"--data", "x", "--top", "1"}, {"--top: expected only with --predict"}},
           {weights + Arguments{"--data", "x", "--eval-only", "--top", "1"}, {"--top: expected only with --predict"}},
           {weights + Arguments{"--predict", text}, {text + ": wrong magic number"}},

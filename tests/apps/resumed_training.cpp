@@ -18,7 +18,9 @@
 
 #include "apps/image_files.hpp"
 #include "apps/simulated_training.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/exclusive_use.hpp"
+#include "support/child_process.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;
@@ -31,6 +33,24 @@ void fail_in(std::int64_t step, int ranks, const Arguments& arguments) {
   ::setenv("LOCKSTEP_FAULT", ("throw:" + std::to_string(ranks - 1) + ":" + std::to_string(step - 1)).c_str(), 1);
   CHECK_THROWS_WITH(train_simulated(ranks, arguments), "LOCKSTEP_FAULT: thrown in step " + std::to_string(step));
   ::unsetenv("LOCKSTEP_FAULT");
+}
+
+/// Writes `checkpoint` into another folder, as older versions wrote it.
+void forget_metadata(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
+  Manifest manifest = read_checkpoint(checkpoint);
+  std::vector<Tensor> kept;
+  std::vector<TensorFile> files;
+  for (const Manifest::File& each : manifest.files) {
+    const OpenTensorFile file = open_checkpoint_file(checkpoint, manifest, each.name);
+    TensorFile& copied = files.emplace_back(TensorFile{.name = each.name});
+    for (const safetensors::Entry& entry : file.entries()) {
+      kept.push_back(file.read(entry));
+      copied.tensors.push_back({entry.name, kept.back().view()});
+    }
+  }
+  manifest.metadata.clear();
+  manifest.files.clear();
+  write_checkpoint(folder, manifest, files);
 }
 
 // A signal handler can reach only globals.
@@ -146,22 +166,48 @@ TEST_CASE("a training goes on from a checkpoint of its own alone, and begins ane
   // A longer training of the same kind is another beginning of it.
   const Arguments four = run + Arguments{"--steps", "4"};
   const Arguments from = {"--resume", checkpoints + "/step-2"};
-  CHECK(train_simulated(1, four + from).digest() == train_simulated(2, four).digest());
+  const Arguments unnamed{"--data", images.path(), "--quiet", "--steps", "4"};
+  const std::string ended = train_simulated(2, four).digest();
+  CHECK(train_simulated(1, four + from).digest() == ended);
+  CHECK(train_simulated(1, unnamed + from).digest() == ended);  // the model is the checkpoint's
   CHECK(std::filesystem::exists(checkpoints + "/step-2"));
   CHECK_FALSE(std::filesystem::exists(checkpoints + "/step-4"));
   for (const auto& [option, value, told] : std::vector<std::array<std::string, 3>>{
            {"--seed", "2", "seed 1, and this one has 2"},
-           {"--hidden", "6", "model mlp of 5 hidden units for 10 classes, and this one has mlp of 6 hidden"},
+           {"--hidden", "6", "--hidden 6: contradicts " + checkpoints + "/step-2, which has --hidden 5; expected the"},
+           {"--model", "convnet", "--model convnet: contradicts " + checkpoints + "/step-2, which has --model mlp"},
+           {"--classes", "11", "--classes 11: contradicts"},
            {"--shards", "4", "shards 8, and this one has 4"},
            {"--clip-norm", "1", "clip norm none, and this one has"},
-           {"--precision", "bf16", "mixed precision none, and this one has bf16"},
-           {"--dtype", "f64", "dtype f32, and this one has f64"}})
-    CHECK_THROWS_WITH(train_simulated(2, Arguments{"--data", images.path(), "--quiet", "--steps", "4", option, value} +
-                                             (option == "--hidden" ? Arguments{} : Arguments{"--hidden", "5"}) + from),
-                      Catch::Contains(told));
+           {"--precision", "bf16", "--precision bf16: contradicts"},
+           {"--dtype", "f64", "--dtype f64: contradicts"},
+           {"--layers", "2", "--layers: expected only with --model gpt"}})
+    CHECK_THROWS_WITH(train_simulated(2, unnamed + Arguments{option, value} + from), Catch::Contains(told));
   CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--steps", "1"} + from), Catch::Contains("2 are made"));
   CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--checkpoint-dir", images.path() + "/t10k-labels-idx1-ubyte"}),
                     Catch::Contains("expected a folder that can be written"));
+}
+
+TEST_CASE("a checkpoint that does not say what its model and data are goes on as it is told") {
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::filesystem::path first = folder.path() / "first", older = folder.path() / "older" / "step-2";
+  const Arguments run{"--data", images.path(), "--quiet", "--hidden", "5"}, four{"--steps", "4"};
+  const Trained whole =
+      train_simulated(1, run + four + Arguments{"--checkpoint-dir", first, "--checkpoint-every", "2"});
+  forget_metadata(first / "step-2", older.parent_path());
+  const Arguments from{"--resume", older};
+  {
+    CapturedStderr captured;
+    CHECK(train_simulated(2, run + four + from).digest() == whole.digest());
+    const std::string told = older.string() + " does not say what its model and data are", text = captured.text();
+    CHECK(text.find(told) != std::string::npos);
+    CHECK(text.find(told) == text.rfind(told));
+  }
+  const QuietLog quiet;
+  CHECK_THROWS_WITH(
+      train_simulated(2, Arguments{"--data", images.path(), "--quiet"} + four + from),
+      Catch::Contains("model mlp of 5 hidden units for 10 classes, and this one has mlp of 512,512 hidden"));
 }
 
 TEST_CASE("what --override names is the training's from then on, with the same bits on any number of ranks") {

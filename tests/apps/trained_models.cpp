@@ -91,10 +91,18 @@ TEST_CASE("an evaluation alone finds what the training found, on any number of r
   CHECK(earlier["weights_digest"] != trained.result["weights_digest"]);
   CHECK(contents_of(folder.path()) == before);
 
-  CHECK_THROWS_WITH(train_simulated(2, Arguments{"--data", images.path(), "--quiet", "--model", "convnet"} + newest),
-                    Catch::Contains("of a training with model convnet for 10 classes, batch norm"));
-  CHECK_THROWS_WITH(train_simulated(2, model + Arguments{"--dtype", "f64"} + newest),
-                    Catch::Contains("dtype f32, and this one has f64"));
+  // What the model is, the checkpoint says; an option that says something else is wrong.
+  const Arguments unnamed{"--data", images.path(), "--quiet"};
+  check_same_evaluation(trained.result, train_simulated(2, unnamed + newest).result);
+  const auto refused = [&](const Arguments& more, const std::string& told) {
+    CHECK_THROWS_AS(train_simulated(2, unnamed + more + newest), ConfigError);
+    CHECK_THROWS_WITH(train_simulated(2, unnamed + more + newest), Catch::StartsWith(told));
+  };
+  refused({"--model", "convnet", "--sync-batch-norm"}, "--sync-batch-norm: contradicts " + checkpoints.string() +
+                                                           ", which has --batch-norm; expected the same, or no");
+  refused({"--dtype", "f64"}, "--dtype f64: contradicts " + checkpoints.string() + ", which has --dtype f32");
+  refused({"--dropout", "0.5"}, "--dropout 0.5: contradicts " + checkpoints.string() + ", which has --dropout 0.3");
+  refused({"--hidden", "5"}, "--hidden: expected only with --model mlp");
   CHECK_THROWS_AS(train_simulated(2, model + Arguments{"--eval-only", "--resume", "auto", "--checkpoint-dir",
                                                        folder.path() / "nothing"}),
                   CheckpointError);
@@ -113,7 +121,8 @@ TEST_CASE("a gpt is evaluated on the same text, in bits, and writes the sample t
                         "--quiet"};
   const std::string checkpoints = folder.path() / "checkpoints";
   const Trained trained = train_simulated(1, model + Arguments{"--steps", "2", "--checkpoint-dir", checkpoints});
-  const Trained found = train_simulated(4, model + Arguments{"--eval-only", "--resume", checkpoints + "/step-2"});
+  const Arguments use{"--data", folder.path() / "text", "--quiet", "--sample", "20", "--eval-only"};
+  const Trained found = train_simulated(4, use + Arguments{"--resume", checkpoints + "/step-2"});
   check_same_evaluation(trained.result, found.result);
   CHECK(found.result["bits_per_byte"] == trained.result["bits_per_byte"]);
   CHECK(found.written == trained.written);
@@ -374,4 +383,16 @@ TEST_CASE("a gpt writes after each line of a text, and after an empty first one 
     if (i > 0) CHECK(found[i]["text"] != found[0]["text"]);
   }
   for (const int ranks : {2, 4}) CHECK(predictions(ranks, prediction) == found);
+
+  const std::vector<Json> ranked = predictions(2, prediction + Arguments{"--top", "256"});
+  REQUIRE(ranked.size() == 5);
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    CHECK(ranked[i]["text"] == found[i]["text"]);
+    double sum = 0;
+    for (const Json& each : ranked[i]["top"]) sum += each["probability"].get<double>();
+    CHECK(sum == Approx(1).epsilon(1e-12));
+  }
+  CHECK(ranked[1]["top"] != ranked[3]["top"]);
+  CHECK_THROWS_WITH(train_simulated(1, prediction + Arguments{"--top", "257"}),
+                    "--top 257: expected a number from 1 to 256, as there are so many bytes");
 }

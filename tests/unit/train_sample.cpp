@@ -28,6 +28,8 @@ class WritingTask final : public TrainingTask {
 
   TrainingSamples samples() const override { throw InvalidArgument{"no samples"}; }
   std::uint64_t data_digest() const override { return 0; }
+  ModelDescription description() const override { return {}; }
+  const DataSchema& schema() const override { throw InvalidArgument{"no data"}; }
   void require_model_fits(const FitOptions&, const Room&) const override {}
   nn::Model& make_model(Strategy&, std::shared_ptr<const ops::Kernels>) override { throw InvalidArgument{"no model"}; }
   std::unique_ptr<Predictor> make_predictor(Stream&) override { return nullptr; }

@@ -21,9 +21,8 @@ OptionGroup purpose_options() {
           {.name = "--top",
            .value_name = "K",
            .help = "With --predict, name the K likeliest classes with their probabilities, at most those of the model; "
-                   "not for gpt (default: the likeliest)",
+                   "for gpt, the bytes that are likeliest after each line (default: the likeliest class)",
            .set = set(&TrainingOptions::top, count()),
-           .models = {ModelKind::mlp, ModelKind::convnet},
            .use = OptionUse::prediction},
       }};
 }

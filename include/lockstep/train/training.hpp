@@ -113,8 +113,8 @@ struct TrainingOptions {
   /// For `run_prediction`: a file as load_unlabelled_data takes it, or a text with a sample in each line, instead of
   /// `data`. Without `classes`, the model has 10.
   std::filesystem::path predict;
-  /// For `run_prediction`, not for text: how many classes to name for each sample; at most those of the model. If
-  /// empty, only the likeliest.
+  /// For `run_prediction`: how many classes to name for each sample, at most those of the model, or how many of the
+  /// bytes that may come after a line. If empty, only the likeliest class.
   std::optional<std::int64_t> top = {};
   std::vector<std::string> freeze;         ///< globs on the names of variables that no step updates
   InitialWeights initial_weights = {};     ///< unless the training is resumed
@@ -194,15 +194,16 @@ std::vector<Prediction> run_prediction(Strategy& strategy, const TrainingOptions
 std::uint64_t weights_digest(const VariableList& variables);
 
 /// `{"ranks","shards","device","model","steps","samples","seconds","samples_per_second","train_loss","eval_loss",
-/// "eval_accuracy","weights_digest"}` on one line, with "bits_per_byte" after "eval_loss" for a model of text.
+/// "eval_accuracy","weights_digest"}` on one line, with "bits_per_byte" after "eval_loss" for a model of text, and
+/// "eval_r2" and "eval_mean_absolute_error" in the place of the accuracy for one that predicts numbers.
 std::string to_json(const TrainingResult& result);
 
 /// `{"ranks","shards","device","model","weights","steps","eval_samples","seconds","eval_loss","eval_accuracy",
 /// "weights_digest"}` on one line, with "bits_per_byte" as above, and without "steps" if they are not known.
 std::string to_json(const EvaluationResult& result);
 
-/// `{"index","class","label","probability"}` on one line, with "top", an array of such classes, if it was asked for; or
-/// `{"index","text"}`, with the text as `printable` shows it.
+/// `{"index","class","label","probability"}` on one line, or `{"index","text"}` with the text as `printable` shows it;
+/// with "top", an array of classes as in the former, if it was asked for. The class of a byte is its number.
 std::string to_json(const Prediction& prediction);
 
 }  // namespace lockstep
