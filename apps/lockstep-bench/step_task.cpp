@@ -60,15 +60,15 @@ std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Stra
     case StepModel::mlp: {
       const nn::MlpOptions options{
           .inputs = side * side, .hidden = {hidden, hidden}, .classes = classes, .precision = precision};
-      return std::make_unique<nn::Mlp>(strategy, options, std::move(kernels));
+      return std::make_unique<nn::Mlp>(strategy, options, std::move(kernels), Here::current());
     }
     case StepModel::convnet: {
       const nn::ConvnetOptions options{.height = side, .width = side, .classes = classes, .precision = precision};
-      return std::make_unique<nn::Convnet>(strategy, options, std::move(kernels));
+      return std::make_unique<nn::Convnet>(strategy, options, std::move(kernels), Here::current());
     }
     case StepModel::gpt: {
       const nn::GptOptions options{.layers = 4, .heads = 4, .width = 128, .context = context, .precision = precision};
-      return std::make_unique<nn::Gpt>(strategy, options, std::move(kernels));
+      return std::make_unique<nn::Gpt>(strategy, options, std::move(kernels), Here::current());
     }
   }
   throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(model))};

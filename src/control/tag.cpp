@@ -30,6 +30,20 @@ std::string_view cut(std::string_view text, std::size_t capacity) {
   return text.substr(0, end);
 }
 
+/// Whether a place in `file` says nothing to users: there, a template such as std::make_unique evaluated the default
+/// argument that was to say where the program is.
+bool is_header_of_libraries(std::string_view file) {
+  return file.starts_with("/usr/include/") || file.find("/include/c++/") != std::string_view::npos ||
+         file.find("/include/lockstep/") != std::string_view::npos;
+}
+
+/// Its name, without folders; empty if the place is unknown.
+std::string_view file_of(const Here& here) {
+  const std::string_view file = here.file_name();
+  if (here.line() == 0 || is_header_of_libraries(file)) return {};
+  return file.substr(file.find_last_of('/') + 1);  // npos + 1 is 0
+}
+
 }  // namespace
 
 std::string one_line(std::string_view text) {
@@ -40,18 +54,14 @@ std::string one_line(std::string_view text) {
 }
 
 std::string site_of(const Here& here) {
-  if (here.line() == 0) return {};
-  std::string_view file = here.file_name();
-  file.remove_prefix(file.find_last_of('/') + 1);  // npos + 1 is 0
-  return fmt::format("{}:{}", file, here.line());
+  const std::string_view file = file_of(here);
+  return file.empty() ? std::string{} : fmt::format("{}:{}", file, here.line());
 }
 
 void Tag::set_site(const Here& here) {
   std::memset(site, 0, sizeof site);
-  if (here.line() == 0) return;
-  std::string_view file = here.file_name();
-  if (const void* const slash = ::memrchr(file.data(), '/', file.size()))
-    file.remove_prefix(static_cast<std::size_t>(static_cast<const char*>(slash) - file.data()) + 1);
+  std::string_view file = file_of(here);
+  if (file.empty()) return;
   char line[16] = ":";
   const char* const end = std::to_chars(line + 1, line + sizeof line, here.line()).ptr;
   const std::string_view number{line, static_cast<std::size_t>(end - line)};

@@ -29,12 +29,12 @@ inline void require_precision(std::string_view model, DType dtype, Precision pre
 }
 
 /// A weight as products with `activations` read it.
-inline TensorView weight_for(const TensorView& activations, const Variable& weight) {
-  return weight.for_reading(activations.dtype() == DType::bf16 ? DType::bf16 : weight.dtype());
+inline TensorView weight_for(const TensorView& activations, const Variable& weight, Here here = Here::current()) {
+  return weight.for_reading(activations.dtype() == DType::bf16 ? DType::bf16 : weight.dtype(), here);
 }
 
-inline TensorView values_of(const Variable& variable) {
-  return variable.for_reading(variable.dtype());
+inline TensorView values_of(const Variable& variable, Here here = Here::current()) {
+  return variable.for_reading(variable.dtype(), here);
 }
 
 }  // namespace lockstep::nn

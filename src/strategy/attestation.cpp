@@ -8,6 +8,7 @@
 #include <lockstep/base/digest.hpp>
 
 #include "control/names.hpp"
+#include "strategy/context_stack.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep::detail {
@@ -88,7 +89,7 @@ Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadV
   for (const SyncOnReadVariable& variable : alike) {
     if (variable.state().owner != &store)
       throw ContextError{
-          fmt::format("attest ({}): variable {} is another strategy's", site_of(here), variable.label())};
+          fmt::format("{}variable {} is another strategy's", Call{"attest", here}.text(), variable.label())};
     add_variable(variable);
   }
   for (const OptimizerState& state : store.optimizer_state())

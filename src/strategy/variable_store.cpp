@@ -20,12 +20,18 @@ std::int64_t padded(std::int64_t count, DType dtype) {
   return (count + granule - 1) / granule * granule;
 }
 
+/// "trainer.cpp:40: ", or nothing for an unknown place.
+std::string prefix_of(const Here& here) {
+  const std::string site = site_of(here);
+  return site.empty() ? site : site + ": ";
+}
+
 /// `here` is where the program asked for the memory.
 void require_sealed(const VariableState& variable, const Here& here) {
   if (!variable.segment)
-    throw ContextError{fmt::format(
-        "{}: variable '{}' has no memory yet: call seal() after the last variable is created, or run() first",
-        site_of(here), variable.name)};
+    throw ContextError{
+        fmt::format("{}variable '{}' has no memory yet: call seal() after the last variable is created, or run() first",
+                    prefix_of(here), variable.name)};
 }
 
 }  // namespace
@@ -275,7 +281,7 @@ TensorView Variable::local(Here here) const {
 TensorView Variable::for_reading(DType dtype, Here here) const {
   require_sealed(*state_, here);
   if (dtype != state_->dtype && dtype != DType::bf16)
-    throw InvalidArgument{fmt::format("{}: variable {} is {}; it cannot be read as {}", site_of(here), label(),
+    throw InvalidArgument{fmt::format("{}variable {} is {}; it cannot be read as {}", prefix_of(here), label(),
                                       name_of(state_->dtype), name_of(dtype))};
   const TensorView values = state_->segment->values.view();
   const TensorView flat = dtype == state_->dtype ? values : state_->segment->working_copy->of(values);

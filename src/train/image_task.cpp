@@ -82,9 +82,9 @@ class ImageTask final : public TrainingTask {
   void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
     if (options_.model == ModelKind::convnet)
-      keep(std::make_unique<nn::Convnet>(strategy, convnet(), std::move(kernels)));
+      keep(std::make_unique<nn::Convnet>(strategy, convnet(), std::move(kernels), Here::current()));
     else
-      keep(std::make_unique<nn::Mlp>(strategy, mlp(), std::move(kernels)));
+      keep(std::make_unique<nn::Mlp>(strategy, mlp(), std::move(kernels), Here::current()));
     return *model_;
   }
   std::string write_sample() override { return {}; }

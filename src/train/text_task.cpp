@@ -75,7 +75,7 @@ class TextTask final : public TrainingTask {
   const DataSchema& schema() const override { return data_.schema; }
   void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
-    return model_.emplace(strategy, gpt(), std::move(kernels));
+    return model_.emplace(strategy, gpt(), std::move(kernels), Here::current());
   }
   std::string write_sample() override;
   std::unique_ptr<Predictor> make_predictor(Stream&) override {

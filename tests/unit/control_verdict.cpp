@@ -1,6 +1,7 @@
 // Tags, and the sentence that is made of them where ranks disagree.
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -71,6 +72,21 @@ TEST_CASE("a place that nobody knows is left out") {
   tag.count = 2;
   CHECK(describe(tag) == "merge_call #2");
   CHECK(site_of(Here{}).empty());
+}
+
+TEST_CASE("a header of the standard library is no place in a program") {
+  struct Placed {
+    explicit Placed(Here here = Here::current()) : place{here} {}
+    Here place;
+  };
+  const Here inside = std::make_unique<Placed>()->place;
+  REQUIRE(inside.file_name() != Here::current().file_name());
+  CHECK(site_of(inside).empty());
+  Tag tag;
+  tag.set_site(inside);
+  CHECK(tag.site_text().empty());
+  const Here here = Here::current();
+  CHECK(site_of(std::make_unique<Placed>(here)->place) == site_of(here));
 }
 
 TEST_CASE("a file name too long for a tag loses its end, never its line number") {

@@ -83,7 +83,7 @@ struct Tag {
   char text[text_capacity] = {};
 
   /// Stores `here` as "trainer.cpp:120": text, because addresses differ between processes. A long file name is cut at
-  /// its end. A default-made `here` is an unknown place, which is empty.
+  /// its end. An unknown place is empty, as in `site_of`.
   void set_site(const Here& here);
 
   /// Keeps what fits, with control characters as spaces, and the digest of the whole original.
@@ -116,7 +116,8 @@ std::string describe(Position::Where where, RunKind kind, std::uint64_t step);
 /// Where a rank announced the failure `tag`: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
 std::string place_of_failure(const Tag& tag);
 
-/// `here` as "trainer.cpp:120"; empty if the place is unknown (line 0).
+/// `here` as "trainer.cpp:120"; empty if the place is unknown: line 0, or in a header of this library or of the
+/// standard one, as for a default argument of a constructor that std::make_unique calls. Pass a place there.
 std::string site_of(const Here& here);
 
 /// `text` on one line: line breaks and control characters become spaces, and bytes that are no UTF-8 as `printable` has

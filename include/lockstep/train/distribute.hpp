@@ -128,7 +128,7 @@ class DistributedDataset {
   /// COLL, blocking, one agreement, in cross-replica context. Starts over, and draws the first batch.
   Iterator begin(Here here = Here::current()) {
     batch_.reset();
-    if (std::exchange(begun_, true)) iterator_.initialize();
+    if (std::exchange(begun_, true)) iterator_.initialize(here);
     batch_ = iterator_.next(here);
     return {*this, here};
   }

@@ -133,8 +133,8 @@ class DistributedIterator {
 
   /// LOCAL, in cross-replica context. Starts over by calling the input function again. If that throws, the next call of
   /// `next` rethrows, so that the other ranks learn of it.
-  void initialize() {
-    const Scope scope = extended_->strategy().scope();
+  void initialize(Here here = Here::current()) {
+    const Scope scope = extended_->strategy().scope(here);
     draw_ = nullptr;  // whatever draws ahead ends before the input function is called
     try {
       draw_ = make_draw();
