@@ -1,8 +1,10 @@
 #include "checkpoint/strategy_values.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "tensor/digest.hpp"
@@ -102,11 +104,12 @@ std::vector<NamedTensor> StrategyValues::optimizer_state() const {
 
 void StrategyValues::set(std::span<const NamedTensor> homes, std::span<const Tensor> values) {
   synchronize_device(strategy_.stream().kind());  // other libraries may read variables on streams of their own
+  std::unordered_set<const std::byte*> held_homes;
+  for (const Tensor& held : of_held_) held_homes.insert(held.view().data());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const TensorView& home = homes[i].value;
     copy(values[i].view(), home, home.device() == DeviceKind::cpu ? host_stream() : strategy_.stream());
-    const auto is_home = [&](const Tensor& held) { return held.view().data() == home.data(); };
-    held_was_set_ |= std::ranges::any_of(of_held_, is_home);
+    held_was_set_ |= held_homes.contains(home.data());
   }
 }
 

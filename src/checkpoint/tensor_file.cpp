@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string_view>
+#include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +17,7 @@ namespace lockstep {
 namespace {
 
 using safetensors::Entry;
-using ByName = std::map<std::string_view, const NamedTensor*>;
+using ByName = std::unordered_map<std::string_view, const NamedTensor*>;
 
 /// CheckpointError if two have one name.
 ByName by_name(std::span<const NamedTensor> tensors, std::string_view source) {
@@ -60,13 +61,16 @@ Contents read_header(const ExistingFile& file, std::string_view source) {
 
 /// Requires one entry for each of `wanted`, with its type and shape, and no other.
 void require_all(const ByName& wanted, std::span<const Entry> entries, std::string_view source) {
-  std::map<std::string_view, const Entry*> there;
-  for (const Entry& entry : entries) there.emplace(entry.name, &entry);
+  std::unordered_set<std::string_view> there;
   std::vector<std::string_view> missing, unknown;
+  for (const Entry& entry : entries) {
+    there.insert(entry.name);
+    if (!wanted.contains(entry.name)) unknown.push_back(entry.name);
+  }
   for (const auto& [name, tensor] : wanted)
     if (!there.contains(name)) missing.push_back(name);
-  for (const auto& [name, entry] : there)
-    if (!wanted.contains(name)) unknown.push_back(name);
+  std::ranges::sort(missing);
+  std::ranges::sort(unknown);
   std::vector<std::string> wrong;
   if (!missing.empty()) wrong.push_back("has no entry " + listed(missing));
   if (!unknown.empty()) wrong.push_back("has the entry " + listed(unknown));
@@ -75,10 +79,11 @@ void require_all(const ByName& wanted, std::span<const Entry> entries, std::stri
                     fmt::format("{}; expected one for each variable and each piece of optimizer state, and no other",
                                 fmt::join(wrong, ", and ")));
 
-  for (const auto& [name, tensor] : wanted)
-    if (const Entry& entry = *there[name]; entry.dtype != tensor->value.dtype() || entry.shape != tensor->value.shape())
+  for (const Entry& entry : entries)
+    if (const TensorView& value = wanted.at(entry.name)->value;
+        entry.dtype != value.dtype() || entry.shape != value.shape())
       fail_checkpoint(source,
-                      fmt::format("entry '{}' is {}; expected {}", name, describe(entry), describe(tensor->value)));
+                      fmt::format("entry '{}' is {}; expected {}", entry.name, describe(entry), describe(value)));
 }
 
 }  // namespace
