@@ -128,7 +128,7 @@ class TokenReader {
   std::shared_ptr<const TokenPieces> read(const std::vector<fs::path>& files) {
     auto pieces = std::make_shared<TokenPieces>();
     for (const fs::path& file : files) {
-      const auto tokens = vocabulary_ ? map_token_file(file, *vocabulary_) : read_text(file, memory_);
+      const auto tokens = vocabulary_ ? open_token_file(file, *vocabulary_) : read_text(file, memory_);
       pieces->append(tokens, {0, tokens->count()});
     }
     return pieces;

@@ -4,20 +4,19 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <string_view>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
 
 #include "base/descriptor.hpp"
 #include "input/failure.hpp"
+#include "input/file_bytes.hpp"
+#include "input/number_rows.hpp"
 #include "input/token_pieces.hpp"
 
 namespace lockstep {
@@ -25,83 +24,83 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the numbers in the files are little-endian");
 
+using Token = std::uint16_t;
+
 constexpr std::size_t header_numbers = 256;
 constexpr std::size_t header_bytes = header_numbers * sizeof(std::int32_t);
 constexpr std::int32_t token_magic = 20240520;
 constexpr std::int32_t version = 1;  // of 16-bit tokens
+constexpr std::size_t checked_at_once = 1 << 16;
 
-[[noreturn]] void fail_to_read(const std::filesystem::path& path) {
-  fail_file(path, fmt::format("cannot be read: {}", std::strerror(errno)));
+std::span<std::uint8_t> bytes_of(std::span<Token> tokens) {
+  return {reinterpret_cast<std::uint8_t*>(tokens.data()), tokens.size_bytes()};
 }
 
-/// A whole file in memory that the system fills as it is read.
-class Mapping {
+/// ConfigError unless all tokens, of which the first is token `first` of the file, are below `vocabulary`.
+void require_below(std::int64_t vocabulary, std::span<const Token> tokens, const std::filesystem::path& path,
+                   std::int64_t first) {
+  const auto wrong = std::ranges::find_if(tokens, [&](Token token) { return token >= vocabulary; });
+  if (wrong != tokens.end())
+    fail_file(path, fmt::format("token {} (counted from 0) is {}; expected 0 to {} (--vocabulary {})",
+                                first + (wrong - tokens.begin()), *wrong, vocabulary - 1, vocabulary));
+}
+
+/// The tokens of a file that stays where it is.
+class TokensOnDisk final : public TokenSequence {
  public:
-  explicit Mapping(const std::filesystem::path& path) {
-    const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    struct ::stat facts;
-    if (file.get() < 0 || ::fstat(file.get(), &facts) != 0) fail_to_read(path);
-    if (!S_ISREG(facts.st_mode)) fail_file(path, "is not a regular file");
-    if (facts.st_size == 0) fail_file(path, "is empty; expected a file of tokens");
-    bytes_ = static_cast<std::size_t>(facts.st_size);
-    memory_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    if (memory_ == MAP_FAILED)
-      fail_file(path, fmt::format("{} bytes cannot be mapped: {}", bytes_, std::strerror(errno)));
-  }
-  Mapping(Mapping&& other) noexcept : memory_{std::exchange(other.memory_, MAP_FAILED)}, bytes_{other.bytes_} {}
-  Mapping& operator=(Mapping&&) = delete;
-  ~Mapping() {
-    if (memory_ != MAP_FAILED) ::munmap(memory_, bytes_);
-  }
+  TokensOnDisk(Descriptor file, std::filesystem::path path, std::int64_t count, std::int64_t vocabulary)
+      : file_{std::move(file)}, path_{std::move(path)}, count_{count}, vocabulary_{vocabulary} {}
 
-  std::span<const std::uint8_t> bytes() const { return {static_cast<const std::uint8_t*>(memory_), bytes_}; }
-
- private:
-  void* memory_ = MAP_FAILED;
-  std::size_t bytes_ = 0;
-};
-
-class MappedTokens final : public TokenSequence {
- public:
-  /// After the header.
-  explicit MappedTokens(Mapping file) : file_{std::move(file)} {}
-
-  std::int64_t count() const override { return std::ssize(tokens()); }
+  std::int64_t count() const override { return count_; }
   bool are_bytes() const override { return false; }
   void read(std::int64_t first, std::span<std::int32_t> to) const override {
-    require_tokens(first, std::ssize(to), count());
-    std::copy_n(tokens().begin() + first, to.size(), to.begin());
-  }
-
-  std::span<const std::uint16_t> tokens() const {
-    const auto content = file_.bytes().subspan(header_bytes);
-    return {reinterpret_cast<const std::uint16_t*>(content.data()), content.size() / sizeof(std::uint16_t)};
+    require_tokens(first, std::ssize(to), count_);
+    std::vector<Token> tokens(to.size());
+    read_again(file_, path_, header_bytes + static_cast<std::uint64_t>(first) * sizeof(Token), bytes_of(tokens));
+    require_below(vocabulary_, tokens, path_, first);  // the file may have been written to since it was checked
+    std::ranges::copy(tokens, to.begin());
   }
 
  private:
-  Mapping file_;
+  Descriptor file_;
+  std::filesystem::path path_;
+  std::int64_t count_;
+  std::int64_t vocabulary_;
 };
 
-void require_header(const std::filesystem::path& path, std::span<const std::uint8_t> file) {
-  if (file.size() > 1 && file[0] == 0x1f && file[1] == 0x8b)
-    fail_file(path, "is packed (gzip); expected a file of tokens, which is mapped and must be unpacked before");
-  if (!begins_token_file(file))
-    fail_file(path,
-              fmt::format("is no file of tokens; expected one as llm.c writes it, which begins with {} (--vocabulary)",
+/// Reads the header: how many tokens follow.
+std::int64_t read_header(FileBytes& file) {
+  if (file.packed())
+    file.fail("is packed (gzip); expected a file of tokens, which is read in parts and must be unpacked");
+  std::array<std::uint8_t, header_bytes> bytes;
+  const std::size_t found = file.read(bytes);
+  if (found == 0) file.fail("is empty; expected a file of tokens");
+  if (!begins_token_file(std::span{bytes}.first(found)))
+    file.fail(fmt::format("is no file of tokens; expected one as llm.c writes it, which begins with {} (--vocabulary)",
                           token_magic));
-  if (file.size() < header_bytes)
-    fail_file(path, fmt::format("truncated: expected a header of {} bytes, found {}", header_bytes, file.size()));
+  if (found < header_bytes)
+    file.fail(fmt::format("truncated: expected a header of {} bytes, found {}", header_bytes, found));
   std::array<std::int32_t, 3> header;
-  std::memcpy(header.data(), file.data(), sizeof header);
+  std::memcpy(header.data(), bytes.data(), sizeof header);
   if (header[1] != version)
-    fail_file(path, fmt::format("is of version {}; expected {}, which has tokens of 16 bits", header[1], version));
+    file.fail(fmt::format("is of version {}; expected {}, which has tokens of 16 bits", header[1], version));
   const std::int64_t tokens = header[2];
-  const std::uint64_t expected = header_bytes + static_cast<std::uint64_t>(tokens) * sizeof(std::uint16_t);
-  if (tokens < 1) fail_file(path, fmt::format("its header announces {} tokens; expected 1 or more", tokens));
-  if (file.size() != expected)
-    fail_file(path, fmt::format("{}: expected {} bytes (a header of {} and {} tokens), found {}",
-                                file.size() < expected ? "truncated" : "has trailing bytes", expected, header_bytes,
-                                tokens, file.size()));
+  const std::uint64_t expected = header_bytes + static_cast<std::uint64_t>(tokens) * sizeof(Token);
+  if (tokens < 1) file.fail(fmt::format("its header announces {} tokens; expected 1 or more", tokens));
+  if (const std::uint64_t there = file.most_bytes(); there != expected)
+    file.fail(fmt::format("{}: expected {} bytes (a header of {} and {} tokens), found {}",
+                          there < expected ? "truncated" : "has trailing bytes", expected, header_bytes, tokens,
+                          there));
+  return tokens;
+}
+
+void check_tokens(FileBytes& file, std::int64_t count, std::int64_t vocabulary) {
+  std::vector<Token> some(checked_at_once);
+  for (std::int64_t first = 0; first < count; first += std::ssize(some)) {
+    some.resize(static_cast<std::size_t>(std::min<std::int64_t>(count - first, checked_at_once)));
+    if (file.read(bytes_of(some)) < some.size() * sizeof(Token)) file.fail("changed while it was read");
+    require_below(vocabulary, some, file.path(), first);
+  }
 }
 
 }  // namespace
@@ -110,16 +109,11 @@ bool begins_token_file(std::span<const std::uint8_t> first) {
   return first.size() >= sizeof token_magic && std::memcmp(first.data(), &token_magic, sizeof token_magic) == 0;
 }
 
-std::shared_ptr<const TokenSequence> map_token_file(const std::filesystem::path& path, std::int64_t vocabulary) {
-  Mapping file{path};
-  require_header(path, file.bytes());
-  auto sequence = std::make_shared<MappedTokens>(std::move(file));
-  const std::span<const std::uint16_t> tokens = sequence->tokens();
-  const auto wrong = std::ranges::find_if(tokens, [&](std::uint16_t token) { return token >= vocabulary; });
-  if (wrong != tokens.end())
-    fail_file(path, fmt::format("token {} (counted from 0) is {}; expected 0 to {} (--vocabulary {})",
-                                wrong - tokens.begin(), *wrong, vocabulary - 1, vocabulary));
-  return sequence;
+std::shared_ptr<const TokenSequence> open_token_file(const std::filesystem::path& path, std::int64_t vocabulary) {
+  FileBytes file{path};
+  const std::int64_t count = read_header(file);
+  check_tokens(file, count, vocabulary);
+  return std::make_shared<TokensOnDisk>(file.duplicate(), path, count, vocabulary);
 }
 
 }  // namespace lockstep

@@ -13,8 +13,9 @@ namespace lockstep {
 /// Whether `first`, the first bytes of a file, begin a file of tokens. Four bytes tell.
 bool begins_token_file(std::span<const std::uint8_t> first);
 
-/// Maps a file of tokens, and reads it once. ConfigError, which names the file, if it cannot be mapped, is no such
-/// file, is not as long as its header says, or holds a token that is not below `vocabulary`.
-std::shared_ptr<const TokenSequence> map_token_file(const std::filesystem::path& path, std::int64_t vocabulary);
+/// The tokens of a file, which stay there: it is read once to check it, and again where tokens are wanted. ConfigError,
+/// which names the file, if it cannot be read, is no such file, is not as long as its header says, or holds a token
+/// that is not below `vocabulary`.
+std::shared_ptr<const TokenSequence> open_token_file(const std::filesystem::path& path, std::int64_t vocabulary);
 
 }  // namespace lockstep

@@ -134,6 +134,22 @@ TEST_CASE("files of tokens are cut into samples across their ends") {
   CHECK(digest(data) != digest(load_text_data(folder.path(), {.context = 5, .vocabulary = 65536})));
 }
 
+TEST_CASE("a file of tokens that changes while it is in use is told, and no signal ends the process") {
+  const TemporaryDirectory folder;
+  const std::string right = token_file(tokens_from(0, 30));
+  const std::string path = folder.write("tokens.bin", right);
+  const TextData data = load_text_data(path, {.context = 2, .vocabulary = 30});
+  Numbers two(2);
+  data.train.tokens->read(20, two);
+  CHECK(two == Numbers{20, 21});
+  folder.write("tokens.bin", right.substr(0, 1024) + std::string(60, '\xff'));
+  CHECK_THROWS_WITH(data.train.tokens->read(20, two),
+                    path + ": token 20 (counted from 0) is 65535; expected 0 to 29 (--vocabulary 30)");
+  std::filesystem::resize_file(path, 1065);
+  CHECK_THROWS_WITH(data.train.tokens->read(20, two),
+                    path + ": has become shorter while it was in use: expected a byte at 1065");
+}
+
 TEST_CASE("a file of tokens that is wrong is refused with its place") {
   const TemporaryDirectory folder;
   const auto refused = [&](const std::string& content, std::int64_t vocabulary = 100) {
@@ -147,7 +163,7 @@ TEST_CASE("a file of tokens that is wrong is refused with its place") {
   CHECK(refused("text") ==
         name + "is no file of tokens; expected one as llm.c writes it, which begins with 20240520 (--vocabulary)");
   CHECK(refused(test::packed(right)) ==
-        name + "is packed (gzip); expected a file of tokens, which is mapped and must be unpacked before");
+        name + "is packed (gzip); expected a file of tokens, which is read in parts and must be unpacked");
   CHECK(refused(right.substr(0, 1000)) == name + "truncated: expected a header of 1024 bytes, found 1000");
   CHECK(refused(right.substr(0, 1083)) ==
         name + "truncated: expected 1084 bytes (a header of 1024 and 30 tokens), found 1083");

@@ -48,13 +48,12 @@ struct TextOptions {
 ///
 /// Without a vocabulary, files hold any bytes, plain or packed (gzip); packed content is recognised by its first bytes,
 /// not by its name. With one, they hold 16-bit tokens as llm.c writes them: a header of 256 little-endian 32-bit
-/// integers, 20240520, 1 and the number of tokens, then the tokens. Such files are mapped, so their pages are memory
-/// that the system can take back; they must not become shorter while the result lives.
+/// integers, 20240520, 1 and the number of tokens, then the tokens. Such files stay on disk, whatever their size.
 ///
 /// A one-line ConfigError, which names the file, if it is missing, cannot be read or unpacked, is of the other kind,
 /// has a token outside of the vocabulary, if a part is too short for a sample, or if the data do not match the schema.
-/// A text that stays on disk must not change while the result lives; if it has become shorter, reading its tokens
-/// throws a ConfigError. InvalidArgument unless `context` is positive.
+/// What stays on disk must not change while the result lives; if it has become shorter, or has other tokens outside of
+/// the vocabulary, reading its tokens throws a ConfigError. InvalidArgument unless `context` is positive.
 TextData load_text_data(const std::filesystem::path& path, const TextOptions& options);
 
 /// Reads the lines of a file, plain or packed, without their line breaks; a break at the end of the file begins no
