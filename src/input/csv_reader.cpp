@@ -53,7 +53,9 @@ bool CsvReader::read_record() {
     if (byte == '\n') {
       ++lines_;
       if (!quoted) break;
+      fail("has a line break inside quotes, or a quote without an end; expected a record on one line");
     }
+    if (byte == 0) fail("has a zero byte; expected text in UTF-8");
     if (byte == '"') quoted = !quoted;
     if (record_.size() == longest_record)
       fail(fmt::format("is longer than {} bytes; expected a line of CSV", longest_record));

@@ -1,4 +1,4 @@
-// Records and fields of CSV files (RFC 4180).
+// Records and fields of CSV files (RFC 4180), each record on one line.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class CsvReader {
   explicit CsvReader(const std::filesystem::path& path) : file_{path}, buffer_(1 << 16) {}
 
   /// Reads the next record: false at the end. Empty lines at the end are no records. ConfigError for an empty line
-  /// elsewhere, and for a quoted field without an end.
+  /// elsewhere, for a zero byte, and for quotes that do not end on their line.
   bool next();
 
   /// The record without its line break, as it is in the file. Valid until the next call of next().
@@ -26,7 +26,7 @@ class CsvReader {
   /// Where it begins, and where what follows its line break does.
   std::uint64_t offset() const { return offset_; }
   std::uint64_t end() const { return position_; }
-  /// The line on which it begins, from 1.
+  /// Its line, from 1.
   std::int64_t line() const { return line_; }
 
   const FileBytes& file() const { return file_; }
@@ -37,7 +37,7 @@ class CsvReader {
 
  private:
   int get();  ///< the next byte; -1 at the end
-  /// Reads one line or, if line breaks are quoted, several.
+  /// Reads one line.
   bool read_record();
 
   FileBytes file_;

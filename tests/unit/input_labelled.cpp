@@ -358,7 +358,12 @@ TEST_CASE("a CSV file that is wrong is refused with its line") {
   CHECK(refused("label,x\n") == "FOLDER/x.csv: holds no rows after its header; expected 1 or more");
   CHECK(refused(good + "1,abc\n") == "FOLDER/x.csv:22: column \"x\" is \"abc\"; expected a number");
   CHECK(refused(good + "1,\n") == "FOLDER/x.csv:22: column \"x\" is \"\"; expected a number");
-  CHECK(refused(good + "1,\"2\n3\"\n1,2\n") == "FOLDER/x.csv:22: column \"x\" is \"2 3\"; expected a number");
+  const std::string broken = "has a line break inside quotes, or a quote without an end; expected a record on one line";
+  CHECK(refused(good + "1,\"2\n3\"\n1,2\n") == "FOLDER/x.csv:22: " + broken);
+  CHECK(refused("label,\"x\n\"\n1,2\n") == "FOLDER/x.csv:1: " + broken);
+  const std::string zero = ": has a zero byte; expected text in UTF-8";
+  CHECK(refused(good + "1,2" + '\0' + "\n") == "FOLDER/x.csv:22" + zero);
+  CHECK(refused(std::string{"\xff\xfel\0a\0", 6}) == "FOLDER/x.csv:1" + zero);
   CHECK(refused(good + "1,1e99\n") == "FOLDER/x.csv:22: column \"x\" is \"1e99\"; expected a finite number of 32 bits");
   CHECK(refused(good + "1,nan\n", in_f64) == "FOLDER/x.csv:22: column \"x\" is \"nan\"; expected a finite number");
   CHECK(refused(good + "1.5,1\n") ==
@@ -369,7 +374,7 @@ TEST_CASE("a CSV file that is wrong is refused with its line") {
   CHECK(refused(good + "1,2,3\n") == "FOLDER/x.csv:22: has 3 fields; expected 2, as the header has");
   CHECK(refused(good + "\n\r\n1,2\n") ==
         "FOLDER/x.csv:22: is empty; expected a record, or nothing but empty lines up to the end");
-  CHECK(refused(good + "1,\"2\n") == "FOLDER/x.csv:22: a quoted field has no end");
+  CHECK(refused(good + "1,\"2") == "FOLDER/x.csv:22: a quoted field has no end");
   CHECK(refused(good + "1,\"2\"3\n") == "FOLDER/x.csv:22: a quoted field is followed by something other than a comma");
   CHECK(
       refused("a,b\n1,2\n") ==
