@@ -58,4 +58,7 @@ void CsvRows::copy(std::int64_t row, std::span<Real> to) const {
   std::transform(begin, begin + width(), to.begin(), [](double number) { return static_cast<Real>(number); });
 }
 
+template void CsvRows::copy(std::int64_t, std::span<float>) const;
+template void CsvRows::copy(std::int64_t, std::span<double>) const;
+
 }  // namespace lockstep
