@@ -17,32 +17,60 @@ namespace {
 
 constexpr std::int64_t format = 1;
 
-std::uint64_t digest_from(const std::string& hex) {
-  std::uint64_t digest = 0;
-  const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), digest, 16);
-  if (error != std::errc{} || hex.size() != 16 || end != hex.data() + hex.size())
-    throw Error{fmt::format("the digest {}; expected 16 hexadecimal digits", shown(hex))};
-  return digest;
+[[noreturn]] void fail_member(std::string_view key, const OrderedJson& value, std::string_view expected) {
+  throw Error{fmt::format("{} is {}; expected {}", shown(key), shown(value), expected)};
+}
+
+const OrderedJson& member(const OrderedJson& json, const char* key) {
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  if (found == json.end()) throw Error{fmt::format("it has no \"{}\"", key)};
+  return *found;
 }
 
 template <class Number>
 Number number_from(const OrderedJson& json, const char* key) {
-  const OrderedJson& value = json.at(key);
+  const OrderedJson& value = member(json, key);
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{1} << 62)
-    throw Error{fmt::format("\"{}\": {}; expected a whole number", key, shown(value))};
+    fail_member(key, value, "a whole number");
   return value.get<Number>();
 }
 
 const OrderedJson::object_t& object_from(const OrderedJson& json, const char* key) {
-  const OrderedJson& value = json.at(key);
-  if (!value.is_object()) throw Error{fmt::format("\"{}\": {}; expected an object", key, shown(value))};
+  const OrderedJson& value = member(json, key);
+  if (!value.is_object()) fail_member(key, value, "an object");
   return value.get_ref<const OrderedJson::object_t&>();
+}
+
+const std::string& text_from(std::string_view key, const OrderedJson& value) {
+  if (!value.is_string()) fail_member(key, value, "a text");
+  return value.get_ref<const std::string&>();
+}
+
+std::map<std::string, std::string> texts_from(const OrderedJson& json, const char* key) {
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, text] : object_from(json, key)) texts.emplace(name, text_from(name, text));
+  return texts;
+}
+
+CheckpointLoss loss_from(const OrderedJson& json) {
+  const OrderedJson& loss = member(json, "loss");
+  if (!loss.is_number()) fail_member("loss", loss, "a number");
+  return {number_from<std::int64_t>(json, "step"), loss.get<double>()};
+}
+
+std::uint64_t digest_from(const std::string& tensor, const OrderedJson& value) {
+  const std::string& hex = text_from(tensor, value);
+  std::uint64_t digest = 0;
+  const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), digest, 16);
+  if (error != std::errc{} || hex.size() != 16 || end != hex.data() + hex.size())
+    fail_member(tensor, value, "16 hexadecimal digits");
+  return digest;
 }
 
 /// Files are looked for in the checkpoint's folder only. The system's names end at a zero byte.
 std::string file_name_from(const std::string& name) {
   if (name.empty() || name.front() == '.' || name.find_first_of(std::string_view{"/\0", 2}) != std::string::npos)
-    throw Error{fmt::format("a file called {}", shown(name))};
+    throw Error{fmt::format("it names a file {}; expected one in its folder", shown(name))};
   return name;
 }
 
@@ -56,26 +84,42 @@ std::string digest_of_content(const OrderedJson& json) {
 Manifest::File file_from(const std::string& name, const OrderedJson& json) {
   Manifest::File file{.name = file_name_from(name), .bytes = number_from<std::uint64_t>(json, "bytes")};
   for (const auto& [tensor, digest] : object_from(json, "digests"))
-    file.digests.emplace_back(tensor, digest_from(digest.get<std::string>()));
+    file.digests.emplace_back(tensor, digest_from(tensor, digest));
   return file;
 }
 
 Manifest from_json(const OrderedJson& json) {
   Manifest manifest;
-  manifest.program = json.value("program", "");
+  manifest.program = json.contains("program") ? text_from("program", member(json, "program")) : "";
   manifest.step = number_from<std::int64_t>(json, "step");
-  if (const auto best = json.find("best"); best != json.end())
-    manifest.best = {number_from<std::int64_t>(*best, "step"), best->at("loss").get<double>()};
+  if (json.contains("best")) manifest.best = loss_from(member(json, "best"));
   for (const auto& [key, value] : object_from(json, "training"))
-    manifest.training.emplace_back(key, value.get<std::string>());
-  manifest.kernels = json.at("kernels").get<std::string>();
-  for (const auto& [key, value] : object_from(json, "state")) manifest.state.emplace(key, value.get<std::string>());
+    manifest.training.emplace_back(key, text_from(key, value));
+  manifest.kernels = text_from("kernels", member(json, "kernels"));
+  manifest.state = texts_from(json, "state");
   // Checkpoints of releases that wrote none have the same format: those releases pass over what they do not know.
-  if (json.contains("metadata"))
-    for (const auto& [key, value] : object_from(json, "metadata"))
-      manifest.metadata.emplace(key, value.get<std::string>());
+  if (json.contains("metadata")) manifest.metadata = texts_from(json, "metadata");
   for (const auto& [name, file] : object_from(json, "files")) manifest.files.push_back(file_from(name, file));
   return manifest;
+}
+
+OrderedJson parse_text(std::string_view json) {
+  try {
+    return parse_foreign_json(json);
+  } catch (const Error& error) {
+    throw Error{fmt::format("it {}", error.what())};
+  }
+}
+
+/// CheckpointError if it is of a newer format.
+void require_format(const OrderedJson& json, std::string_view source) {
+  const auto version = number_from<std::int64_t>(json, "format");
+  if (version < format) throw Error{fmt::format("it is of format {}, which there never was", version)};
+  if (version > format)
+    fail_checkpoint(
+        source, fmt::format("was written in format {} by {}; this is lockstep " LOCKSTEP_VERSION
+                            ", which reads up to format {}",
+                            version, shown(json.value("program", OrderedJson{"a program without a name"})), format));
 }
 
 OrderedJson texts(const std::map<std::string, std::string>& texts) {
@@ -114,18 +158,15 @@ std::string to_json(const Manifest& manifest) {
 Manifest parse_manifest(std::string_view json, std::string_view source) {
   std::string fault;
   try {
-    const OrderedJson parsed = parse_foreign_json(json);
-    if (const auto version = number_from<std::int64_t>(parsed, "format"); version > format)
-      fail_checkpoint(source, fmt::format("was written in format {} by {}; this is lockstep " LOCKSTEP_VERSION
-                                          ", which reads up to format {}",
-                                          version, shown(parsed.value("program", "a program without a name")), format));
+    const OrderedJson parsed = parse_text(json);
+    require_format(parsed, source);
     Manifest manifest = from_json(parsed);
-    if (parsed.value("digest", "") != digest_of_content(parsed))
+    if (text_from("digest", member(parsed, "digest")) != digest_of_content(parsed))
       fail_checkpoint(source, "has been altered: its digest is another");
     return manifest;
   } catch (const CheckpointError&) {
     throw;
-  } catch (const std::exception& error) {
+  } catch (const Error& error) {
     fault = error.what();
   }
   fail_checkpoint(source, fmt::format("is no manifest: {}", fault));

@@ -153,7 +153,7 @@ WeightsMetadata metadata_in(const OrderedJson& value, std::string_view source) {
   if (!right) fail_checkpoint(source, fmt::format("{}: expected texts by name, got {}", metadata_key, shown(value)));
   WeightsMetadata metadata;
   for (const auto& [name, text] : value.items())
-    if (name != writer_key) metadata.emplace(name, text.get<std::string>());
+    if (name != writer_key || text != writer) metadata.emplace(name, text.get<std::string>());
   return metadata;
 }
 

@@ -37,7 +37,7 @@ void lay_out(std::vector<Entry>& entries);
 /// What a header says.
 struct Header {
   std::vector<Entry> entries;
-  WeightsMetadata metadata;  ///< without the name of the writer
+  WeightsMetadata metadata;  ///< without the name of the writer, if that is lockstep
 };
 
 /// InvalidArgument unless `metadata` can be written: for a name or text that is not UTF-8, and for the name "writer".

@@ -178,7 +178,7 @@ TEST_CASE("what the program cannot go on from, or nobody could read, is passed o
   CHECK_THAT(error_of([&] { (void)checkpoints.resume(all / "step-2"); }),
              Catch::Contains("step-2: is of another step"));
   CHECK_THAT(error_of([&] { (void)checkpoints.resume(all / "step-3"); }),
-             Catch::Contains("is no manifest: is nested more than 32 levels deep"));
+             Catch::Contains("is no manifest: it is nested more than 32 levels deep"));
 }
 
 TEST_CASE("a checkpoint that cannot be written fails on all ranks, or where it is optional on none") {

@@ -128,6 +128,7 @@ TEST_CASE("a header that is none is told from one") {
   const std::string entry = R"("w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   CHECK(fault_in("{" + entry + "," + entry + "}", 0) == R"(its header has the key "w" twice in one object)" + expected);
   CHECK(fault_in(R"({"__metadata__":{"a":"b","writer":"others"}})", 0) == "nothing");
+  CHECK(safetensors::parse_header(R"({"__metadata__":{"writer":"others"}})", 0, "FILE").metadata.contains("writer"));
   CHECK(fault_in(R"({"__metadata__":{"a":1}})", 0) == R"(__metadata__: expected texts by name, got {"a":1})");
 }
 

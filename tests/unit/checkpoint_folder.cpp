@@ -18,8 +18,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "base/foreign_json.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 
@@ -237,10 +239,11 @@ TEST_CASE("a checkpoint that was damaged is refused with the reason") {
   CHECK_THAT(
       edited("\"format\": 1", "\"format\": 2"),
       Catch::StartsWith(manifest + "was written in format 2 by \"lockstep ") && Catch::Contains("up to format 1"));
-  CHECK_THAT(edited("\"step\": 3", "\"step\": -3"), Catch::Contains("\"step\": -3; expected a whole number"));
+  CHECK_THAT(edited("\"step\": 3", "\"step\": -3"), Catch::Contains("\"step\" is -3; expected a whole number"));
   CHECK_THAT(edited("\"step\": 3", "\"step\": 1e99"), Catch::Contains("expected a whole number"));
   CHECK_THAT(edited("\"seed\": \"1\"", "\"seed\": 1"), Catch::StartsWith(manifest + "is no manifest: "));
-  CHECK_THAT(edited("weights.safetensors", "../weights.safetensors"), Catch::Contains(R"(a file called "../weights)"));
+  CHECK_THAT(edited("weights.safetensors", "../weights.safetensors"),
+             Catch::Contains(R"(it names a file "../weights)"));
   CHECK_THAT(edited("\"w\": \"", "\"w\": \"x"), Catch::Contains("expected 16 hexadecimal digits"));
   for (const auto& [old, text] : {std::pair{"\"w\":", "\"v\":"}, std::pair{"\"step\": 3", "\"step\": 4"}})
     CHECK(edited(old, text) == manifest + "has been altered: its digest is another");
@@ -276,7 +279,7 @@ TEST_CASE("a manifest that nobody damaged by accident is refused with the reason
   CHECK(fault_of([](Manifest& manifest) { manifest.step = 4; }) == "is of step 4; expected 3, as its folder is called");
   CHECK(fault_of([](Manifest& manifest) { manifest.files.clear(); }) == "names no weights.safetensors");
   CHECK(fault_of([](Manifest& manifest) { manifest.files[0].name.push_back('\0'); }) ==
-        R"(is no manifest: a file called "weights.safetensors\u0000")");
+        R"(is no manifest: it names a file "weights.safetensors\u0000"; expected one in its folder)");
   CHECK_THAT(fault_of([](Manifest& manifest) { manifest.files.pop_back(); }),
              Catch::EndsWith("step-3: has no optimizer.safetensors"));
   CHECK_THAT(fault_of([](Manifest& manifest) { manifest.files[0].digests.clear(); }),
@@ -284,13 +287,35 @@ TEST_CASE("a manifest that nobody damaged by accident is refused with the reason
   CHECK_THAT(fault_of([](Manifest& manifest) { manifest.metadata.clear(); }),
              Catch::EndsWith("weights.safetensors: its metadata have been altered: they are not the manifest's"));
 
-  CHECK(fault(std::string(80'000, '[')) == "is no manifest: is nested more than 32 levels deep");
+  CHECK(fault(std::string(80'000, '[')) == "is no manifest: it is nested more than 32 levels deep");
   CHECK(fault("{\"format\":1,\"x\":" + std::string(80'000, '[') + std::string(80'000, ']') + "}") ==
-        "is no manifest: is nested more than 32 levels deep");
-  CHECK(fault(R"({"format":1,"step":3,"step":3})") == R"(is no manifest: has the key "step" twice in one object)");
-  CHECK(fault(R"({"format":1,"step":3,"training":["x"]})") ==
-        R"(is no manifest: "training": ["x"]; expected an object)");
-  CHECK(fault("") == "is no manifest: is no JSON from byte 1 on");
+        "is no manifest: it is nested more than 32 levels deep");
+  CHECK(fault(R"({"format":1,"step":3,"step":3})") == R"(is no manifest: it has the key "step" twice in one object)");
+  CHECK(fault("") == "is no manifest: it is no JSON from byte 1 on");
+  CHECK(fault(R"({"format":0})") == "is no manifest: it is of format 0, which there never was");
+
+  // Of what each value is.
+  struct Case {
+    const char *place, *value, *told;
+  };
+  for (const auto& [place, value, told] :
+       {Case{"/step", "\"3\"", R"("step" is "3"; expected a whole number)"},
+        Case{"/step", "3.0", R"("step" is 3.0; expected a whole number)"},
+        Case{"/step", "18446744073709551615", R"("step" is 18446744073709551615; expected a whole number)"},
+        Case{"/training", "[\"x\"]", R"("training" is ["x"]; expected an object)"},
+        Case{"/training/seed", "1", R"("seed" is 1; expected a text)"},
+        Case{"/kernels", "null", R"("kernels" is null; expected a text)"},
+        Case{"/best", "{\"step\":3,\"loss\":\"x\"}", R"("loss" is "x"; expected a number)"},
+        Case{"/best", "[]", R"(it has no "loss")"}, Case{"/state/a", "{}", R"("a" is {}; expected a text)"},
+        Case{"/metadata", "{\"a\":[]}", R"("a" is []; expected a text)"},
+        Case{"/files", "{\"x\":{\"bytes\":1}}", R"(it has no "digests")"},
+        Case{"/files/weights.safetensors/digests/w", "\"12\"", R"("w" is "12"; expected 16 hexadecimal digits)"}}) {
+    OrderedJson json = OrderedJson::parse(to_json(whole));
+    json[OrderedJson::json_pointer{place}] = OrderedJson::parse(value);
+    json.erase("digest");
+    json["digest"] = to_hex(digest_of(json.dump()));
+    CHECK(fault(json.dump()) == std::string{"is no manifest: "} + told);
+  }
   const std::string quoted = fault(R"({"format":9,"program":")" + std::string(1'000'000, 'x') + "\"}");
   CHECK(quoted.size() < 300);
   fs::remove(path);
