@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/options/standard_output.hpp"
+#include "base/file_type.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -100,10 +102,9 @@ std::string to_json(const Subject& subject, const std::vector<Row>& rows) {
 
 Report::Report(Subject subject, std::filesystem::path json) : subject_{std::move(subject)}, path_{std::move(json)} {
   if (path_.empty()) return;
-  file_.reset(std::fopen(path_.c_str(), "w"));
-  if (!file_)
-    throw ConfigError{
-        fmt::format("--json {}: {}; expected a file that can be written", path_.string(), std::strerror(errno))};
+  std::string why;
+  file_.reset(open_output(path_, OpenOutput::empty, why));
+  if (!file_) throw ConfigError{fmt::format("--json {}: {}; expected a file that can be written", path_.string(), why)};
 }
 
 void Report::add(const Row& row) {

@@ -12,13 +12,19 @@
 
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
+#include "base/file_type.hpp"
 
 namespace lockstep::run {
 namespace {
 
 std::string read_hostfile(const std::string& option, const std::string& name) {
-  std::ifstream file{parse_file_name(option, name)};
-  if (!file) throw ConfigError{fmt::format("{} {}: cannot be read: {}", option, name, std::strerror(errno))};
+  std::ifstream file;
+  std::string wrong = why_not_regular(parse_file_name(option, name));
+  if (wrong.empty()) {
+    file.open(name);
+    if (!file) wrong = fmt::format("cannot be read: {}", std::strerror(errno));
+  }
+  if (!wrong.empty()) throw ConfigError{fmt::format("{} {}: {}", option, name, wrong)};
   return {std::istreambuf_iterator<char>{file}, {}};
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_type.hpp"
 #include "checkpoint/failure.hpp"
 
 namespace lockstep {
@@ -16,6 +17,12 @@ namespace {
 Descriptor open_file(const std::filesystem::path& path, int flags) {
   constexpr mode_t as_the_user_allows = 0666;
   return Descriptor{::open(path.c_str(), flags | O_CLOEXEC, as_the_user_allows)};
+}
+
+/// What a killed writer left is removed first. A link that somebody put there is not followed.
+Descriptor make_file(const std::filesystem::path& path) {
+  ::unlink(path.c_str());
+  return open_file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
 }
 
 /// Repeats a system call until no signal interrupts it.
@@ -35,10 +42,8 @@ bool sync_folder(const std::filesystem::path& folder) {
   return descriptor.get() >= 0 && (::fsync(descriptor.get()) == 0 || errno == EINVAL);
 }
 
-NewFile::NewFile(std::filesystem::path path)
-    : path_{std::move(path)},
-      part_{path_.string() + ".part"},
-      descriptor_{open_file(part_, O_WRONLY | O_CREAT | O_TRUNC)} {
+NewFile::NewFile(std::filesystem::path path, std::string what)
+    : path_{std::move(path)}, what_{std::move(what)}, part_{path_.string() + ".part"}, descriptor_{make_file(part_)} {
   if (descriptor_.get() < 0) fail("made");
 }
 
@@ -62,7 +67,8 @@ void NewFile::commit() {
 }
 
 void NewFile::fail(std::string_view doing) const {
-  fail_checkpoint(path_.string(), fmt::format("cannot be {}: {}", doing, std::strerror(errno)));
+  throw CheckpointError{
+      one_line(fmt::format("{} {}: cannot be {}: {}", what_, path_.string(), doing, std::strerror(errno)))};
 }
 
 ExistingFile::ExistingFile(std::filesystem::path path)
@@ -71,7 +77,8 @@ ExistingFile::ExistingFile(std::filesystem::path path)
   struct stat status = {};
   if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0)
     fail_checkpoint(path_.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
-  if (!S_ISREG(status.st_mode)) fail_checkpoint(path_.string(), "is not a regular file");
+  if (!S_ISREG(status.st_mode))
+    fail_checkpoint(path_.string(), fmt::format("is {}, not a regular file", name_of_type(status.st_mode)));
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 

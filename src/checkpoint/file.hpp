@@ -13,10 +13,12 @@
 namespace lockstep {
 
 /// A file on its way to `path`: written beside it, with ".part" appended to its name, and moved there by `commit`.
-/// Without a commit it is removed, and what was at `path` stays. Every failure is a CheckpointError.
+/// Without a commit it is removed, and what was at `path` stays. No link is followed: one at `path` is replaced, and
+/// what it leads to stays. Every failure is a CheckpointError.
 class NewFile {
  public:
-  explicit NewFile(std::filesystem::path path);
+  /// Messages begin with `what` and the path.
+  explicit NewFile(std::filesystem::path path, std::string what = "checkpoint");
   NewFile(const NewFile&) = delete;
   ~NewFile();
 
@@ -32,6 +34,7 @@ class NewFile {
   [[noreturn]] void fail(std::string_view doing) const;
 
   std::filesystem::path path_;
+  std::string what_;
   std::filesystem::path part_;
   Descriptor descriptor_;
   bool committed_ = false;

@@ -8,6 +8,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/cluster_spec.hpp>
 
+#include "base/file_type.hpp"
+
 namespace lockstep {
 
 std::string read_cluster_spec(const std::filesystem::path& file) {
@@ -20,13 +22,14 @@ std::string read_cluster_spec(const std::filesystem::path& file) {
   const std::filesystem::file_status status = std::filesystem::status(file, error);
   if (status.type() == std::filesystem::file_type::not_found) throw fail("there is no such file");
   if (error) throw fail("cannot be read: " + error.message());
-  if (std::filesystem::is_directory(status)) throw fail("is a directory");
+  if (const std::string why = why_not_regular(file); !why.empty()) throw fail(why);
 
   errno = 0;
   std::ifstream in{file, std::ios::binary};
   if (!in) throw fail("cannot be read: " + std::generic_category().message(errno));
 
-  // The file's size would not do: a pipe has none. Reading one byte more than allowed detects a file that is too large.
+  // The file's size would not do: one in /proc has none. Reading a byte more than allowed detects one that is too
+  // large.
   std::string bytes(largest_bytes + 1, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (in.bad()) throw fail("cannot be read: " + std::generic_category().message(errno));

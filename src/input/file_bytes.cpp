@@ -14,6 +14,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/file_type.hpp"
 #include "input/failure.hpp"
 
 namespace lockstep {
@@ -31,7 +32,7 @@ FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(b
   std::error_code error;
   // Opening a pipe could block forever.
   if (!std::filesystem::is_regular_file(path, error))
-    fail(error ? fmt::format("cannot be read: {}", error.message()) : "is not a regular file");
+    fail(error ? fmt::format("cannot be read: {}", error.message()) : why_not_regular(path));
   file_size_ = std::filesystem::file_size(path, error);
   if (error) fail(fmt::format("cannot be read: {}", error.message()));
   file_.reset(std::fopen(path.c_str(), "rb"));

@@ -1,7 +1,6 @@
 #include "train/exported_weights.hpp"
 
 #include <cerrno>
-#include <filesystem>
 #include <string>
 #include <system_error>
 
@@ -12,20 +11,17 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/weights.hpp>
 
+#include "base/file_type.hpp"
+
 namespace lockstep {
 
 void require_exportable(const TrainingOptions& options) {
   const std::filesystem::path& path = options.exported_weights;
   if (path.empty()) return;
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  std::error_code ignored;
-  const std::filesystem::file_status there = std::filesystem::status(path, ignored);
-  std::string wrong;
   // What is there is replaced, and a device or a pipe would be gone.
-  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
-    wrong = "is no regular file";
-  else if (::access(folder.c_str(), W_OK | X_OK) != 0)
-    wrong = std::generic_category().message(errno);
+  std::string wrong = why_not_regular(path);
+  if (wrong.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) wrong = std::generic_category().message(errno);
   if (!wrong.empty())
     throw ConfigError{fmt::format("--export {}: {}; expected a file that can be written", path.string(), wrong)};
 }

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -14,6 +15,7 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/train/metrics_file.hpp>
 
+#include "base/file_type.hpp"
 #include "checkpoint/file.hpp"
 #include "checkpoint/folder_lock.hpp"
 
@@ -36,15 +38,40 @@ void require_replaceable(const std::filesystem::path& path) {
         path.string())};
 }
 
+// Far more than a line of metrics takes.
+constexpr std::streamsize longest_line = 1 << 16;
+
+/// What keeps a line from being one of metrics; empty if nothing does. `step` is the one that it is about.
+std::string fault_of(const std::string& line, std::int64_t& step) {
+  const Json metrics = Json::parse(line, nullptr, false);
+  if (metrics.is_discarded()) return "is no JSON";
+  if (!metrics.is_object()) return fmt::format("is of the JSON type {}", metrics.type_name());
+  for (const char* key : {"kind", "step"})
+    if (!metrics.contains(key)) return fmt::format("has no \"{}\"", key);
+  if (!metrics["kind"].is_string()) return fmt::format("\"kind\" is of the JSON type {}", metrics["kind"].type_name());
+  if (!metrics["step"].is_number_integer()) return "\"step\" is no whole number";
+  step = metrics["step"];
+  return {};
+}
+
 /// The lines of a file of metrics about the first `steps` steps. A killed run may have cut its last line.
 std::string lines_until(const std::filesystem::path& path, std::int64_t steps) {
-  std::string kept;
+  std::string kept, buffer(longest_line, '\0');
   std::error_code error;
   if (steps == 0 || !std::filesystem::is_regular_file(path, error)) return kept;
   std::ifstream file{path};
-  for (std::string line; std::getline(file, line);) {
-    const Json metrics = Json::parse(line, nullptr, false);
-    if (metrics.is_object() && metrics.value("step", steps + 1) <= steps) kept += line + '\n';
+  for (std::int64_t number = 1; file.getline(buffer.data(), longest_line) || file.gcount() > 0; ++number) {
+    const bool is_last = file.eof(), fits = !file.fail();
+    const auto bytes = static_cast<std::size_t>(file.gcount()) - (fits && !is_last ? 1 : 0);  // without its end
+    const std::string line = buffer.substr(0, bytes);
+    std::int64_t step = 0;
+    const std::string fault = fits ? fault_of(line, step) : fmt::format("has more than {} bytes", longest_line - 1);
+    if (is_last && !fault.empty()) break;
+    if (!fault.empty())
+      throw ConfigError{
+          fmt::format("--metrics {}:{}: {}; expected a line of metrics, as lockstep-train writes it, or a new file",
+                      path.string(), number, fault)};
+    if (step <= steps) kept += line + '\n';
   }
   return kept;
 }
@@ -52,12 +79,12 @@ std::string lines_until(const std::filesystem::path& path, std::int64_t steps) {
 /// As a whole: whoever is killed here leaves the old lines or the new ones.
 void replace(const std::filesystem::path& path, const std::string& text, ExclusiveUse* use) {
   try {
-    NewFile file{path};
+    NewFile file{path, "--metrics"};
     file.write(std::as_bytes(std::span{text}));
     if (use) use->extend_to(file.descriptor());
     file.commit();
   } catch (const CheckpointError& error) {
-    throw ConfigError{fmt::format("--metrics {}: {}", path.string(), error.what())};
+    throw ConfigError{error.what()};
   }
 }
 
@@ -85,10 +112,10 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps) : path_
   require_replaceable(path_);
   const std::string kept = lines_until(path_, steps);
   if (!kept.empty()) replace(path_, kept, use_.get());
-  file_.reset(std::fopen(path_.c_str(), kept.empty() ? "w" : "a"));
+  std::string why;
+  file_.reset(open_output(path_, kept.empty() ? OpenOutput::empty : OpenOutput::at_end, why));
   if (!file_)
-    throw ConfigError{
-        fmt::format("--metrics {}: {}; expected a file that can be written", path_.string(), std::strerror(errno))};
+    throw ConfigError{fmt::format("--metrics {}: {}; expected a file that can be written", path_.string(), why)};
   std::error_code error;
   std::filesystem::remove(attestation_path(), error);
   if (error)
@@ -137,10 +164,14 @@ void MetricsFile::on_drift(std::int64_t step, const DriftError& found) {
   }
   const Json report{
       {"step", step}, {"message", found.what()}, {"blamed", found.drift().blamed}, {"differing", differing}};
-  std::ofstream file{attestation_path()};
-  file << report.dump(2) << '\n';
-  file.close();
-  if (!file) log::error(fmt::format("{} could not be written", attestation_path().string()));
+  try {
+    const std::string text = report.dump(2) + '\n';
+    NewFile file{attestation_path(), "the findings of the attestation in"};
+    file.write(std::as_bytes(std::span{text}));
+    file.commit();
+  } catch (const CheckpointError& error) {
+    log::error(error.what());
+  }
 }
 
 }  // namespace lockstep

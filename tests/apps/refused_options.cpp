@@ -263,8 +263,9 @@ TEST_CASE(
           {{"--partial"}, {"--partial: expected only with --init-from"}},
           {{"--export", ""}, {"--export '': expected the name of a file"}},
           {{"--export", "/nothing/file"}, {"--export /nothing/file: No such file or directory; expected a file that"}},
-          {{"--export", "/dev/null"}, {"--export /dev/null: is no regular file; expected a file"}},
-          {{"--export", small_data()}, {"--export " + small_data().string() + ": is no regular file; expected a file"}},
+          {{"--export", "/dev/null"}, {"--export /dev/null: is a device, not a regular file; expected a file"}},
+          {{"--export", small_data()},
+           {"--export " + small_data().string() + ": is a folder, not a regular file; expected a file"}},
       },
       short_run());
 }

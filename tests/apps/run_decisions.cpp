@@ -346,4 +346,8 @@ TEST_CASE("the command line of lockstep-run names ranks and hosts, and what foll
                                                {"-n", "4", "--host", "a:4", "--hostfile", "/none", "--", "x"},
                                                {"-n", "4", "--mpirun", " ", "--", "x"}})
     CHECK_THROWS_AS(parse(wrong), ConfigError);
+  CHECK_THROWS_WITH(parse({"--hostfile", "/none", "--", "x"}),
+                    "--hostfile /none: cannot be read: No such file or directory");
+  CHECK_THROWS_WITH(parse({"--hostfile", "/dev/null", "--", "x"}),
+                    "--hostfile /dev/null: is a device, not a regular file");
 }

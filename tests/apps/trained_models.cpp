@@ -224,12 +224,15 @@ TEST_CASE("exported weights are those of the checkpoint, and what was there is r
   const QuietLog quiet;
   const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
   const TemporaryDirectory folder;
-  const std::string checkpoints = folder.path() / "checkpoints", file = folder.write("exported", "something else");
+  const std::string checkpoints = folder.path() / "checkpoints", file = folder.path() / "exported";
+  const std::string other = folder.write("other", "something else");
+  std::filesystem::create_symlink(other, file);
   const Arguments model{"--data", images.path(), "--quiet", "--model", "convnet", "--batch-norm"};
   const Trained trained =
       train_simulated(2, model + Arguments{"--steps", "2", "--checkpoint-dir", checkpoints, "--export", file});
   const std::string weights = read_file(checkpoints + "/step-2/weights.safetensors");
   CHECK(read_file(file) == weights);
+  CHECK(read_file(other) == "something else");
   for (const int ranks : {1, 8}) {
     const std::string again = folder.path() / std::to_string(ranks);
     const Arguments evaluation{"--eval-only", "--init-from", file, "--export", again};

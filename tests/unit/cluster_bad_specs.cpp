@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <stdlib.h>  // mkdtemp
+#include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/cluster_spec.hpp>
@@ -194,9 +195,12 @@ TEST_CASE("a deeply nested text is an error, not a crash") {
 TEST_CASE("a spec that is no readable file is refused by its name") {
   const lockstep::test::TemporaryDirectory folder;
   check_file_refused(folder.path() / "missing.json", "there is no such file");
-  check_file_refused(folder.path(), "is a directory");
+  check_file_refused(folder.path(), "is a folder, not a regular file");
   check_file_refused(folder.write("empty.json", ""), "the file is empty");
-  check_file_refused("/dev/null", "the file is empty");
+  check_file_refused("/dev/null", "is a device, not a regular file");
+  const std::string pipe = folder.path() / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  check_file_refused(pipe, "is a pipe, not a regular file");
   check_file_refused(folder.write("blank.json", "\n"), "nothing in it");
   check_file_refused(folder.write("file", "{}") / "below.json", "no such file");
   check_file_refused(folder.write("huge.json", std::string((16u << 20) + 1, ' ')), "larger than 16 MiB");

@@ -201,7 +201,7 @@ TEST_CASE("what is not a regular file is refused instead of waited for") {
   const DataDirectory data;
   data.remove(train_labels);
   fs::create_directory(data.path() / train_labels);
-  CHECK_THAT(refusal(data), Contains(train_labels) && Contains("not a regular file"));
+  CHECK_THAT(refusal(data), Contains(train_labels) && Contains("is a folder, not a regular file"));
 }
 
 TEST_CASE("an empty file is refused, packed or not") {

@@ -135,7 +135,7 @@ TEST_CASE("files that are no text of a useful size are refused with what was exp
         "does not exist; expected a text file, plain or packed (gzip), or a folder of them");
   CHECK(text_refusal(directory.path(), 4) ==
         "holds no files; expected text files, plain or packed (gzip), or files of tokens");
-  CHECK(text_refusal("/dev/null", 4) == "is not a regular file");
+  CHECK(text_refusal("/dev/null", 4) == "is a device, not a regular file");
 
   const std::string whole = test::packed(counting(1000));
   CHECK_THAT(text_refusal(TextFile{whole.substr(0, whole.size() - 9)}.path(), 4), Contains("ends early"));

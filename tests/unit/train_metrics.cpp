@@ -4,11 +4,14 @@
 #include <string>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/train/metrics_file.hpp>
 
+#include "base/descriptor.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;
@@ -61,6 +64,54 @@ TEST_CASE("a file of something else is kept, and one of metrics replaced") {
   }
   CHECK_NOTHROW(MetricsFile{folder.write("empty", "")});
   CHECK_NOTHROW(MetricsFile{"/dev/null"});
+}
+
+TEST_CASE("a line that is none of metrics is told by its number, and a last one that was cut goes") {
+  const TemporaryDirectory folder;
+  const std::string first = R"({"kind":"train","step":1,"loss":2.5})", later = R"({"kind":"eval","step":3})";
+  const auto read = [&](const std::string& second, std::string_view end = "\n") {
+    const auto path = folder.write("metrics.jsonl", first + "\n" + second + std::string{end});
+    try {
+      const MetricsFile file{path, 2};
+    } catch (const ConfigError& error) {
+      const std::string told = error.what(), place = "--metrics " + path.string() + ":2: ";
+      REQUIRE(told.starts_with(place));
+      REQUIRE(told.ends_with("; expected a line of metrics, as lockstep-train writes it, or a new file"));
+      return told.substr(place.size(), told.rfind("; expected") - place.size());
+    }
+    return read_file(path);
+  };
+  CHECK(read("") == "is no JSON");
+  CHECK(read("{\"kind\":\"train\",\"st") == "is no JSON");
+  CHECK(read(std::string(3, '\0')) == "is no JSON");
+  CHECK(read("\x80\xff") == "is no JSON");
+  CHECK(read("[1]") == "is of the JSON type array");
+  CHECK(read(std::string(60'000, '[')) == "is no JSON");
+  CHECK(read("{}") == "has no \"kind\"");
+  CHECK(read(R"({"kind":"train"})") == "has no \"step\"");
+  CHECK(read(R"({"kind":7,"step":1})") == "\"kind\" is of the JSON type number");
+  for (const char* step : {"\"1\"", "1.5", "null", "[1]", "1e300"})
+    CHECK(read(R"({"kind":"train","step":)" + std::string{step} + "}") == "\"step\" is no whole number");
+  CHECK(read(std::string(100'000, 'x')) == "has more than 65535 bytes");
+  CHECK(read(later) == first + "\n");
+  for (const char* cut : {R"({"kind":"train","st)", "\x01"}) CHECK(read(cut, "") == first + "\n");
+  CHECK(read(R"({"kind":"train","step":2})", "") == first + "\n" + R"({"kind":"train","step":2})" + "\n");
+}
+
+TEST_CASE("what is no file is written to or told, and a pipe is not waited for") {
+  const TemporaryDirectory folder;
+  const std::string pipe = folder.path() / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const auto told = [](const std::string& path) {
+    return Catch::Matchers::Equals("--metrics " + path + "; expected a file that can be written");
+  };
+  CHECK_THROWS_WITH(MetricsFile{pipe}, told(pipe + ": is a pipe that nobody reads"));
+  CHECK_THROWS_WITH(MetricsFile{folder.path()}, told(folder.path().string() + ": Is a directory"));
+  const Descriptor reader{::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+  MetricsFile{pipe}.on_step({.step = 1, .loss = 2});
+  char begin[9] = {};
+  CHECK(::read(reader.get(), begin, sizeof begin - 1) == 8);
+  CHECK(std::string{begin} == R"({"kind":)");
 }
 
 TEST_CASE("a file of metrics that another training writes is refused, and nothing is left beside it") {
