@@ -9,7 +9,9 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include "base/file_type.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file.hpp"
 #include "checkpoint/folder.hpp"
@@ -33,8 +35,16 @@ std::optional<std::int64_t> step_in(std::string_view name) {
   return whole && checkpoint_name(step).substr(prefix.size()) == name ? std::optional{step} : std::nullopt;
 }
 
+/// Nothing happens if there is nothing, which is told later, or which is no fault.
+void require_folder(const std::filesystem::path& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
+    fail_checkpoint(path.string(), fmt::format("is {}; expected a folder", name_of_type(status.st_mode)));
+}
+
 /// The names in a folder, of which there are none if it does not exist.
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  require_folder(folder);
   std::vector<std::string> names;
   std::error_code error;
   for (std::filesystem::directory_iterator entry{folder, error}, end; !error && entry != end; entry.increment(error))
@@ -88,22 +98,27 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& f
   return checkpoints;
 }
 
-void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
-                            const std::filesystem::path& written) {
+std::string remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
+                                   const std::filesystem::path& written) {
   std::error_code no_best;
   const std::filesystem::path best = folder / std::filesystem::read_symlink(folder / "best", no_best);
   const auto checkpoints = checkpoints_in(folder);
-  for (std::size_t i = static_cast<std::size_t>(keep); i < checkpoints.size(); ++i)
-    if (checkpoints[i] != written && checkpoints[i] != best) remove_folder(checkpoints[i]);
+  std::string trouble;
+  for (std::size_t i = static_cast<std::size_t>(keep); i < checkpoints.size(); ++i) {
+    if (checkpoints[i] == written || checkpoints[i] == best) continue;
+    if (std::string left = remove_folder(checkpoints[i]); !left.empty()) trouble = std::move(left);
+  }
   for (const std::string& name : names_in(folder)) {
     std::error_code ignored;
     if (name.starts_with(fmt::format(".{}", prefix)) && name.ends_with(part_suffix))
       std::filesystem::remove_all(folder / name, ignored);
   }
+  return trouble;
 }
 
 Manifest read_manifest(const std::filesystem::path& checkpoint) {
   const std::filesystem::path path = checkpoint / manifest_name;
+  require_folder(checkpoint);
   const ExistingFile file{path};
   if (file.size() > largest_manifest)
     fail_checkpoint(path.string(), fmt::format("has {} bytes; expected a manifest", file.size()));

@@ -51,9 +51,9 @@ void write_checkpoint(
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
 /// Removes all but the newest `keep` checkpoints in `folder`, the one just written and the best, and what killed
-/// writers left.
-void remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
-                            const std::filesystem::path& written);
+/// writers left. Says in one line what keeps one from being removed; empty if nothing does.
+std::string remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
+                                   const std::filesystem::path& written);
 
 /// CheckpointError unless `checkpoint` is a folder with a manifest of its step, which names a file of weights.
 Manifest read_manifest(const std::filesystem::path& checkpoint);

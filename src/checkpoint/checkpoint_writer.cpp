@@ -69,8 +69,15 @@ void CheckpointWriter::write(Manifest manifest, std::vector<TensorFile> files, S
     };
     require_use();
     write_checkpoint(folder_, manifest, snapshot_.files(), require_use);
-    remove_old_checkpoints(folder_, keep_, folder_ / checkpoint_name(manifest.step));
+    remove_old(manifest.step);
   });
+}
+
+/// On the thread that has written the newest.
+void CheckpointWriter::remove_old(std::int64_t written) {
+  const std::string trouble = remove_old_checkpoints(folder_, keep_, folder_ / checkpoint_name(written));
+  if (trouble.empty() || std::exchange(told_what_stays_, true)) return;
+  log::warning(fmt::format("the training goes on, and old checkpoints take up space: {}", trouble));
 }
 
 void CheckpointWriter::wait() {

@@ -32,7 +32,7 @@ class Snapshot {
 };
 
 /// The checkpoints of one folder, written one at a time on a thread that makes no MPI call. For the one rank that
-/// touches files.
+/// touches files. An old checkpoint that cannot be removed is a warning, once.
 class CheckpointWriter {
  public:
   /// Keeps the newest `keep` checkpoints and the best one.
@@ -57,10 +57,13 @@ class CheckpointWriter {
   void poll();
 
  private:
+  void remove_old(std::int64_t written);
+
   std::filesystem::path folder_;
   std::int64_t keep_;
   bool may_hold_ = true;  ///< until it turned out that the folder cannot be locked
   std::shared_ptr<ExclusiveUse> use_;
+  bool told_what_stays_ = false;  ///< of an old checkpoint that cannot be removed
   Snapshot snapshot_;
   std::future<void> writing_;
 };

@@ -101,7 +101,7 @@ FileLocking ExclusiveUse::lock() {
 /// Nothing happens if the disk is full: it is locked all the same.
 void ExclusiveUse::say_who_holds_it() const {
   share_with_writers_of_folder(file_.get(), options_.file);
-  const std::string line = to_json(LockHolder::self());
+  const std::string line = line_about(LockHolder::self());
   if (::ftruncate(file_.get(), 0) == 0 && ::pwrite(file_.get(), line.data(), line.size(), 0) == std::ssize(line) &&
       ::fsync(file_.get()) == 0)
     (void)lock_file(file_.get(), LockedByte::holder);

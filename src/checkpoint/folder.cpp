@@ -77,12 +77,13 @@ void switch_link(const std::filesystem::path& link, const std::string& target) {
   fail_checkpoint(link.string(), fmt::format("cannot be made to point to {}: {}", target, reason));
 }
 
-void remove_folder(const std::filesystem::path& path) {
+std::string remove_folder(const std::filesystem::path& path) {
   const std::filesystem::path part = part_of(path);
   remove_quietly(part);
-  if (::rename(path.c_str(), part.c_str()) != 0)
-    fail_checkpoint(path.string(), fmt::format("cannot be removed: {}", std::strerror(errno)));
-  remove_quietly(part);
+  std::error_code error;
+  std::filesystem::rename(path, part, error);
+  if (!error) std::filesystem::remove_all(part, error);
+  return error ? fmt::format("{} cannot be removed: {}", path.string(), error.message()) : std::string{};
 }
 
 }  // namespace lockstep

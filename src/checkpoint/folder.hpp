@@ -34,7 +34,8 @@ class NewFolder {
 /// Makes `link` a symbolic link to `target`, at once, whatever it was before.
 void switch_link(const std::filesystem::path& link, const std::string& target);
 
-/// Removes a folder in such a way that nobody finds a part of it under its name.
-void remove_folder(const std::filesystem::path& path);
+/// Removes a folder in such a way that nobody finds a part of it under its name. What keeps it from that, in one line;
+/// empty if nothing does.
+std::string remove_folder(const std::filesystem::path& path);
 
 }  // namespace lockstep

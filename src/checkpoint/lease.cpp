@@ -57,7 +57,7 @@ class Draft {
     constexpr mode_t as_the_user_allows = 0777;
     if (::mkdir(folder_.c_str(), as_the_user_allows) != 0) fail(lease, "made");
     const Descriptor file{::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, as_the_user_allows & 0666)};
-    const std::string line = to_json(holder);
+    const std::string line = line_about(holder);
     struct stat status = {};
     if (file.get() < 0 || ::write(file.get(), line.data(), line.size()) != std::ssize(line) ||
         ::fstat(file.get(), &status) != 0) {

@@ -40,7 +40,7 @@ LockHolder LockHolder::self() {
           .key = to_hex(key)};
 }
 
-std::string to_json(const LockHolder& holder) {
+std::string line_about(const LockHolder& holder) {
   const Json line{{"host", holder.host}, {"process", holder.process}, {"since", holder.since}, {"key", holder.key}};
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

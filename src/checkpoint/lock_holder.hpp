@@ -19,7 +19,7 @@ struct LockHolder {
 };
 
 /// One line of JSON.
-std::string to_json(const LockHolder& holder);
+std::string line_about(const LockHolder& holder);
 
 /// Nothing for a text that is none.
 std::optional<LockHolder> parse_holder(std::string_view text);

@@ -1,10 +1,7 @@
-#include <cerrno>
 #include <limits>
 #include <memory>
-#include <system_error>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
@@ -15,10 +12,10 @@
 #include <lockstep/train/progress.hpp>
 #include <lockstep/train/training.hpp>
 
-#include "checkpoint/folder_lock.hpp"
 #include "train/checkpoint_observer.hpp"
 #include "train/exported_weights.hpp"
 #include "train/frozen_variables.hpp"
+#include "train/held_checkpoints.hpp"
 #include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
 #include "train/restored_weights.hpp"
@@ -114,34 +111,6 @@ CheckpointOptions checkpoint_options(const TrainingOptions& options, const FitOp
           .check = [](const ResumedTraining& resumed) { (void)fit_state_of(resumed); }};
 }
 
-/// Makes the folder of checkpoints: the first of them may be due after hours. ConfigError if none can be written there.
-void require_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
-  if (error)
-    throw ConfigError{fmt::format("--checkpoint-dir {}: {}; expected a folder that can be written", folder.string(),
-                                  error.message())};
-}
-
-/// COLL. The chief has the folder of checkpoints for this job alone, before anything in it is read. Null on the others.
-std::shared_ptr<ExclusiveUse> hold_checkpoints(Strategy& strategy, const TrainingOptions& options) {
-  std::shared_ptr<ExclusiveUse> use;
-  if (options.checkpoints.empty()) return use;
-  run_setup(strategy, [&] {
-    if (strategy.group().rank() != 0) return;
-    const auto alone = strategy.group().meeting().working_alone();  // another job may be ending
-    if (!options.checkpoints_optional) require_folder(options.checkpoints);
-    try {
-      use = hold_folder(options.checkpoints, "--checkpoint-dir " + options.checkpoints.string());
-    } catch (const CheckpointError&) {
-      // The manager of optional ones warns of it.
-      if (!options.checkpoints_optional) throw;
-    }
-  });
-  return use;
-}
-
 /// COLL. Where the training goes on; at its beginning, if there is nothing to go on from.
 FitState resume(CheckpointManager& checkpoints, const TrainingOptions& options, bool is_chief) {
   std::optional<ResumedTraining> resumed;
@@ -177,6 +146,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   const int ranks = strategy.num_replicas_in_sync();
 
   const std::shared_ptr<ExclusiveUse> use = hold_checkpoints(strategy, given);
+  require_ranks_that_can_resume(strategy, given);
   const DataRequest request{.saved = find_saved_model(strategy, given, RestoredParts::all)};
   TrainingOptions options = complete_by(request.saved, given);
   // Whatever may fail on one rank alone runs inside a run, so that it fails on all.

@@ -13,6 +13,7 @@
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -254,6 +255,39 @@ TEST_CASE("a folder in which another process trains is refused at the start, and
   CHECK(train_simulated(2, data + run + newest + Arguments{"--eval-only"}).digest() == trained.digest());
   const Arguments elsewhere{"--steps", "3", "--resume", checkpoints / "step-2"};
   CHECK(train_simulated(2, data + run + elsewhere).result["steps"] == 3);
+}
+
+TEST_CASE("a training that its ranks cannot share is told with the numbers that can, and a folder as a link by name") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::filesystem::path checkpoints = folder.path() / "checkpoints";
+  const Arguments run{"--data", images.path(), "--quiet", "--hidden", "5", "--steps", "2"};
+  const Arguments newest{"--checkpoint-dir", checkpoints, "--resume", "auto"};
+  (void)train_simulated(2, run + newest + Arguments{"--shards", "4"});
+  const std::string told = ": is of a training with 4 shards, which 3 ranks cannot share; expected 1, 2, 4 ranks";
+  CHECK_THROWS_WITH(train_simulated(3, run + newest), "checkpoint " + (checkpoints / "step-2").string() + told);
+  const std::string latest = checkpoints / "latest";
+  CHECK_THROWS_WITH(train_simulated(3, run + Arguments{"--resume", latest}), "checkpoint " + latest + told);
+  CHECK_THROWS_AS(train_simulated(3, run + newest), CheckpointError);
+
+  std::filesystem::remove(latest);
+  std::filesystem::create_directory(latest);
+  CHECK_THROWS_AS(train_simulated(2, run + newest), ConfigError);
+  CHECK_THROWS_WITH(train_simulated(2, run + newest),
+                    "--checkpoint-dir " + checkpoints.string() +
+                        ": 'latest' in it is a folder; expected a symbolic link to a checkpoint, or nothing");
+}
+
+TEST_CASE("a checkpoint is a folder, and the line says what else a path leads to") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::string pipe = folder.path() / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(train_simulated(1, short_run() + Arguments{"--resume", pipe}),
+                    "checkpoint " + pipe + ": is a pipe; expected a folder");
+  CHECK_THROWS_WITH(train_simulated(1, short_run() + Arguments{"--init-from", pipe}),
+                    "checkpoint " + pipe + ": is a pipe, not a regular file");
 }
 
 TEST_CASE("the checkpoint with the lowest evaluation loss is kept, whatever ends the training before the next") {

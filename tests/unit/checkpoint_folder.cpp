@@ -22,6 +22,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/foreign_json.hpp"
+#include "checkpoint/checkpoint_writer.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 
@@ -188,6 +189,36 @@ TEST_CASE("checkpoints are listed by step, the newest first, and old ones go wit
         Names{"latest", "step-", "step-07", "step-100", "step-20", "step-7x", "step-9", "steps-8"});
   remove_old_checkpoints(folder.path(), 1, folder.path() / "step-100");
   CHECK(names_in(folder.path()) == Names{"latest", "step-", "step-07", "step-100", "step-7x", "steps-8"});
+}
+
+TEST_CASE("an old checkpoint that cannot be removed is a warning, once, and the others go") {
+  const TemporaryDirectory folder;
+  for (const int step : {1, 2}) Training{1}.save(folder.path(), step);
+  Manifest manifest{.step = 3};
+  const Training newest{3};
+  const auto write = [&](CheckpointWriter& writer, std::int64_t step) {
+    manifest.step = step;
+    writer.write(manifest, newest.files(), host_stream());
+    writer.wait();
+  };
+  {
+    CheckpointWriter counted{folder.path(), 2};
+    mishap = {.kind = Mishap::Kind::fail, .error = EPERM, .calls_before = 1'000'000};
+    write(counted, 3);
+  }
+  const int calls = mishap.calls;  // of which the last one removes step-1
+  test::CapturedStderr captured;
+  CheckpointWriter writer{folder.path(), 1};
+  mishap = {.kind = Mishap::Kind::fail, .error = EPERM, .calls_before = calls - 1};
+  write(writer, 4);  // which removes step-3 first, and then step-2
+  CHECK(captured.text().find("step-3 cannot be removed: Operation not permitted") != std::string::npos);
+  CHECK(names_in(folder.path()) == Names{".lock", "latest", "step-3", "step-4"});
+  // It has locked the folder already, which took one call.
+  mishap = {.kind = Mishap::Kind::fail, .error = EPERM, .calls_before = calls - 2};
+  write(writer, 5);
+  mishap = {};
+  CHECK(names_in(folder.path()) == Names{".lock", "latest", "step-4", "step-5"});
+  CHECK(captured.text().find("cannot be removed") == captured.text().rfind("cannot be removed"));
 }
 
 TEST_CASE("the best checkpoint stays, and one that is not there does not take its place") {

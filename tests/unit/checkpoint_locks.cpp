@@ -151,7 +151,7 @@ TEST_CASE("who is refused is told the other's host and process, and since when i
 TEST_CASE("a file that says nothing of its holder is no obstacle") {
   for (const char* text : {"", "no JSON", "[]", R"({"host":1})", R"({"host":"a","process":"b"})"})
     CHECK(describe(parse_holder(text)) == "another process");
-  CHECK(describe(parse_holder(to_json({.host = "a\nb", .process = 7, .since = "now", .key = "k"}))) ==
+  CHECK(describe(parse_holder(line_about({.host = "a\nb", .process = 7, .since = "now", .key = "k"}))) ==
         "process 7 on host a b since now");
 }
 
