@@ -16,6 +16,7 @@
 #include <lockstep/train/metrics_file.hpp>
 
 #include "base/file_type.hpp"
+#include "base/foreign_json.hpp"
 #include "checkpoint/file.hpp"
 #include "checkpoint/folder_lock.hpp"
 
@@ -41,17 +42,17 @@ void require_replaceable(const std::filesystem::path& path) {
 // Far more than a line of metrics takes.
 constexpr std::streamsize longest_line = 1 << 16;
 
-/// What keeps a line from being one of metrics; empty if nothing does. `step` is the one that it is about.
-std::string fault_of(const std::string& line, std::int64_t& step) {
-  const Json metrics = Json::parse(line, nullptr, false);
-  if (metrics.is_discarded()) return "is no JSON";
-  if (!metrics.is_object()) return fmt::format("is of the JSON type {}", metrics.type_name());
-  for (const char* key : {"kind", "step"})
-    if (!metrics.contains(key)) return fmt::format("has no \"{}\"", key);
-  if (!metrics["kind"].is_string()) return fmt::format("\"kind\" is of the JSON type {}", metrics["kind"].type_name());
-  if (!metrics["step"].is_number_integer()) return "\"step\" is no whole number";
-  step = metrics["step"];
-  return {};
+/// The step that a line is about. Error, in words that follow its place, for a line that is none of metrics.
+std::int64_t step_of(const std::string& line) {
+  const OrderedJson metrics = parse_foreign_json(line);
+  if (!metrics.is_object()) throw Error{"is no JSON object"};
+  for (const char* key : {"kind", "step"}) {
+    if (!metrics.contains(key)) throw Error{fmt::format("has no \"{}\"", key)};
+    const OrderedJson& value = metrics[key];
+    if (key == std::string_view{"kind"} ? !value.is_string() : !value.is_number_integer())
+      throw Error{fmt::format("has \"{}\": {}", key, lockstep::shown(value))};
+  }
+  return metrics["step"];
 }
 
 /// The lines of a file of metrics about the first `steps` steps. A killed run may have cut its last line.
@@ -64,14 +65,15 @@ std::string lines_until(const std::filesystem::path& path, std::int64_t steps) {
     const bool is_last = file.eof(), fits = !file.fail();
     const auto bytes = static_cast<std::size_t>(file.gcount()) - (fits && !is_last ? 1 : 0);  // without its end
     const std::string line = buffer.substr(0, bytes);
-    std::int64_t step = 0;
-    const std::string fault = fits ? fault_of(line, step) : fmt::format("has more than {} bytes", longest_line - 1);
-    if (is_last && !fault.empty()) break;
-    if (!fault.empty())
+    try {
+      if (!fits) throw Error{fmt::format("has more than {} bytes", longest_line - 1)};
+      if (step_of(line) <= steps) kept += line + '\n';
+    } catch (const Error& fault) {
+      if (is_last) break;
       throw ConfigError{
           fmt::format("--metrics {}:{}: {}; expected a line of metrics, as lockstep-train writes it, or a new file",
-                      path.string(), number, fault)};
-    if (step <= steps) kept += line + '\n';
+                      path.string(), number, fault.what())};
+    }
   }
   return kept;
 }

@@ -351,7 +351,7 @@ TEST_CASE("a manifest that nobody damaged by accident is refused with the reason
   CHECK(quoted.size() < 300);
   fs::remove(path);
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-  CHECK_THAT(fault_in(checkpoint), Catch::EndsWith("manifest.json: is not a regular file"));
+  CHECK_THAT(fault_in(checkpoint), Catch::EndsWith("manifest.json: is a pipe, not a regular file"));
 }
 
 TEST_CASE("a writer that is killed at any call to the file system leaves the old checkpoint or the new one") {

@@ -81,17 +81,16 @@ TEST_CASE("a line that is none of metrics is told by its number, and a last one 
     }
     return read_file(path);
   };
-  CHECK(read("") == "is no JSON");
-  CHECK(read("{\"kind\":\"train\",\"st") == "is no JSON");
-  CHECK(read(std::string(3, '\0')) == "is no JSON");
-  CHECK(read("\x80\xff") == "is no JSON");
-  CHECK(read("[1]") == "is of the JSON type array");
-  CHECK(read(std::string(60'000, '[')) == "is no JSON");
+  for (const std::string& text : {std::string{}, std::string{"{\"kind\":\"train\",\"st"}, std::string(3, '\0')})
+    CHECK_THAT(read(text), Catch::StartsWith("is no JSON from byte "));
+  CHECK_THAT(read("\x80\xff"), Catch::StartsWith("is no JSON from byte "));
+  CHECK(read(std::string(60'000, '[')) == "is nested more than 32 levels deep");
+  CHECK(read("[1]") == "is no JSON object");
   CHECK(read("{}") == "has no \"kind\"");
   CHECK(read(R"({"kind":"train"})") == "has no \"step\"");
-  CHECK(read(R"({"kind":7,"step":1})") == "\"kind\" is of the JSON type number");
-  for (const char* step : {"\"1\"", "1.5", "null", "[1]", "1e300"})
-    CHECK(read(R"({"kind":"train","step":)" + std::string{step} + "}") == "\"step\" is no whole number");
+  CHECK(read(R"({"kind":7,"step":1})") == "has \"kind\": 7");
+  for (const char* step : {"\"1\"", "1.5", "null", "[1]"})
+    CHECK(read(R"({"kind":"train","step":)" + std::string{step} + "}") == "has \"step\": " + std::string{step});
   CHECK(read(std::string(100'000, 'x')) == "has more than 65535 bytes");
   CHECK(read(later) == first + "\n");
   for (const char* cut : {R"({"kind":"train","st)", "\x01"}) CHECK(read(cut, "") == first + "\n");
