@@ -141,13 +141,18 @@ bool has_gpu_kernels(ModelKind model);
 /// `device` goes into the result. A training that is resumed from a checkpoint (CheckpointManager) ends in the bytes of
 /// one that never stopped, on any number of ranks that `fit` names, and so does its file of metrics, except times.
 ///
+/// Weights describe their model and its data, if this function saved them. Options of the model that are empty are then
+/// those of the checkpoint that is resumed, or of the initial weights, and the columns of a table are found by their
+/// names.
+///
 /// If a rank asks for an early end (Strategy::request_stop), so `fit.stopped`, the last step is saved like any that is
 /// due, no weights are exported, and there is no sample.
 ///
-/// ConfigError on a rank with a wrong option or wrong data, PeerError on the others;
-/// MismatchError if the ranks loaded different data or their kernels differ (Kernels::fingerprint); ConfigError if the
-/// training begins anew and the folder of checkpoints holds some; CheckpointError if none can be resumed, or written,
-/// and for weights that cannot be read, do not match, or cannot be written.
+/// ConfigError on a rank with a wrong option or wrong data, PeerError on the others; ConfigError if an option
+/// contradicts the checkpoint; MismatchError if the ranks loaded different data or their kernels differ
+/// (Kernels::fingerprint); ConfigError if the training begins anew and the folder of checkpoints holds some;
+/// CheckpointError if none can be resumed, or written, and for weights that cannot be read, do not match, or cannot be
+/// written.
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
 /// What `run_evaluation` found.
@@ -166,8 +171,9 @@ struct EvaluationResult {
 /// COLL, blocking. Restores the weights that `options` name, and evaluates them as a training does. Of all other
 /// options, those of data, model and device matter, `evaluation_samples`, `exported_weights` and `sample`.
 ///
-/// Throws as run_training does. A checkpoint must be of the same model; its data, seed and optimizer may be others.
-/// ConfigError if the options name no weights, CheckpointError if there are none.
+/// Options of the model that are empty are those of the weights. Throws as run_training does; data, seed and optimizer
+/// may be others than those of the checkpoint. ConfigError if the options name no weights, CheckpointError if there are
+/// none.
 EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
 /// What a model says of a sample.
