@@ -75,11 +75,13 @@ ExistingFile::ExistingFile(std::filesystem::path path)
     // Without O_NONBLOCK, opening a pipe would block forever.
     : path_{std::move(path)}, descriptor_{open_file(path_, O_RDONLY | O_NONBLOCK)} {
   struct stat status = {};
-  if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0)
-    fail_checkpoint(path_.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
-  if (!S_ISREG(status.st_mode))
-    fail_checkpoint(path_.string(), fmt::format("is {}, not a regular file", name_of_type(status.st_mode)));
-  size_ = static_cast<std::uint64_t>(status.st_size);
+  if (descriptor_.get() >= 0 && ::fstat(descriptor_.get(), &status) == 0 && S_ISREG(status.st_mode)) {
+    size_ = static_cast<std::uint64_t>(status.st_size);
+    return;
+  }
+  const int error = errno;
+  const std::string why = why_not_regular(path_);
+  fail_checkpoint(path_.string(), why.empty() ? fmt::format("cannot be read: {}", std::strerror(error)) : why);
 }
 
 void ExistingFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {

@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/file_type.hpp"
 #include "input/file_bytes.hpp"
 #include "input/npy.hpp"
 #include "input/token_file.hpp"
@@ -56,6 +57,7 @@ std::string_view archive_name(std::span<const std::uint8_t> first) {
 }
 
 std::string hint_for_file(const std::filesystem::path& file) {
+  if (const std::string why = why_not_regular(file); !why.empty()) return "; it " + why;
   std::vector<std::uint8_t> first(512);
   try {
     first.resize(FileBytes{file}.read(first));

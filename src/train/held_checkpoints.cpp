@@ -11,11 +11,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/shards.hpp>
 
+#include "base/file_type.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/folder_lock.hpp"
 #include "train/training_setup.hpp"
@@ -32,6 +34,9 @@ namespace fs = std::filesystem;
 void require_writable(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
+  struct stat status = {};
+  if (::stat(folder.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
+    fail(folder, fmt::format("is {}; expected a folder that can be written", name_of_type(status.st_mode)));
   if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
   if (error) fail(folder, error.message() + "; expected a folder that can be written");
 }

@@ -153,6 +153,8 @@ TEST_CASE("arrays and CSV train an mlp with the classes that they have, and no c
   CHECK(train_simulated(2, by_column + Arguments{"--label-column", "wide"}).digest() == one.digest());
   CHECK_THROWS_WITH(train_simulated(1, by_column),
                     Contains("other.csv: is not a data set") || Contains("has no column \"label\""));
+  CHECK_THROWS_WITH(train_simulated(1, mlp + Arguments{"--data", "/dev/null"}),
+                    Catch::EndsWith("; it is a device, not a regular file"));
   const std::string refused = "the samples of " + csv + " are rows of 2 numbers, not images; expected ";
   CHECK_THROWS_WITH(train_simulated(2, {"--model", "convnet", "--data", csv}),
                     "--model convnet: " + refused + "--model mlp");

@@ -286,6 +286,8 @@ TEST_CASE("a checkpoint is a folder, and the line says what else a path leads to
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   CHECK_THROWS_WITH(train_simulated(1, short_run() + Arguments{"--resume", pipe}),
                     "checkpoint " + pipe + ": is a pipe, not a regular file");
+  CHECK_THROWS_WITH(train_simulated(1, short_run() + Arguments{"--checkpoint-dir", pipe}),
+                    "--checkpoint-dir " + pipe + ": is a pipe; expected a folder that can be written");
   CHECK_THROWS_WITH(train_simulated(1, short_run() + Arguments{"--init-from", pipe}),
                     "checkpoint " + pipe + ": is a pipe, not a regular file");
 }
