@@ -144,7 +144,7 @@ Report compare(const std::filesystem::path& one, const std::filesystem::path& ot
     if (!a.find(name)) names.push_back(name);
   std::ranges::sort(names);
   std::size_t width = 0;
-  for (const std::string& name : names) width = std::max(width, name.size());
+  for (const std::string& name : names) width = widened(width, name);
   for (const std::string& name : names) {
     const std::string verdict = verdict_on(a, b, name);
     tensors += verdict == "equal" ? 0 : 1;

@@ -1,9 +1,12 @@
 // What lies at a path: a checkpoint, or a file of tensors.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +23,13 @@ struct Report {
 
 /// A name and its value, as a line shows them.
 using Fact = std::pair<std::string, std::string>;
+
+/// The width of a column of names that had `width` and gets `name`. A very long name goes beyond it: all lines would be
+/// as long.
+inline std::size_t widened(std::size_t width, std::string_view name) {
+  constexpr std::size_t widest = 80;
+  return std::max(width, std::min(name.size(), widest));
+}
 
 struct Contents {
   std::filesystem::path path;

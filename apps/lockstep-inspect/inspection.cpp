@@ -29,7 +29,7 @@ std::string counted(std::size_t count, std::string_view what) {
 /// "name   value" with the values in a column.
 void print_facts(std::string& text, const std::vector<Fact>& facts) {
   std::size_t width = 0;
-  for (const auto& [name, value] : facts) width = std::max(width, name.size());
+  for (const auto& [name, value] : facts) width = widened(width, name);
   for (const auto& [name, value] : facts)
     fmt::format_to(std::back_inserter(text), "  {:{}}  {}\n", name, width,
                    value.size() <= longest_value
@@ -79,7 +79,7 @@ void print_tensors(std::string& text, const OpenTensorFile& file, std::optional<
   std::size_t names = 0, shapes = 0;
   std::int64_t elements = 0;
   for (const safetensors::Entry& entry : file.entries()) {
-    names = std::max(names, entry.name.size());
+    names = widened(names, entry.name);
     shapes = std::max(shapes, describe(entry).size());
     elements += element_count(entry.shape);
   }
