@@ -13,6 +13,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/excerpt.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/tensor_file.hpp"
 
@@ -97,7 +98,7 @@ int print_facts(std::string& text, const std::vector<Fact>& first, const std::ve
     const auto [other_whole, other_shown] = value_in(second, name);
     if (whole == other_whole) continue;
     ++differing;
-    fmt::format_to(std::back_inserter(text), "  {}: {} | {}\n", name, shown, other_shown);
+    fmt::format_to(std::back_inserter(text), "  {}: {} | {}\n", excerpt(name), shown, other_shown);
   }
   return differing;
 }
@@ -144,11 +145,11 @@ Report compare(const std::filesystem::path& one, const std::filesystem::path& ot
     if (!a.find(name)) names.push_back(name);
   std::ranges::sort(names);
   std::size_t width = 0;
-  for (const std::string& name : names) width = widened(width, name);
+  for (const std::string& name : names) width = widened(width, excerpt(name));
   for (const std::string& name : names) {
     const std::string verdict = verdict_on(a, b, name);
     tensors += verdict == "equal" ? 0 : 1;
-    fmt::format_to(std::back_inserter(report.text), "  {:{}}  {}\n", name, width, verdict);
+    fmt::format_to(std::back_inserter(report.text), "  {:{}}  {}\n", excerpt(name), width, verdict);
   }
   if (facts + tensors > 0)
     report.trouble = fmt::format("{} and {} differ: {} of the {}, {} of {} tensors", one.string(), other.string(),

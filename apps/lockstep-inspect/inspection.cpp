@@ -13,6 +13,7 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "base/excerpt.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/tensor_file.hpp"
 #include "tensor/digest.hpp"
@@ -29,9 +30,9 @@ std::string counted(std::size_t count, std::string_view what) {
 /// "name   value" with the values in a column.
 void print_facts(std::string& text, const std::vector<Fact>& facts) {
   std::size_t width = 0;
-  for (const auto& [name, value] : facts) width = widened(width, name);
+  for (const auto& [name, value] : facts) width = widened(width, excerpt(name));
   for (const auto& [name, value] : facts)
-    fmt::format_to(std::back_inserter(text), "  {:{}}  {}\n", name, width,
+    fmt::format_to(std::back_inserter(text), "  {:{}}  {}\n", excerpt(name), width,
                    value.size() <= longest_value
                        ? value
                        : fmt::format("{}… ({} bytes)", value.substr(0, longest_value), value.size()));
@@ -79,7 +80,7 @@ void print_tensors(std::string& text, const OpenTensorFile& file, std::optional<
   std::size_t names = 0, shapes = 0;
   std::int64_t elements = 0;
   for (const safetensors::Entry& entry : file.entries()) {
-    names = widened(names, entry.name);
+    names = widened(names, excerpt(entry.name));
     shapes = std::max(shapes, describe(entry).size());
     elements += element_count(entry.shape);
   }
@@ -91,12 +92,12 @@ void print_tensors(std::string& text, const OpenTensorFile& file, std::optional<
     const std::uint64_t digest = detail::digest_of_elements(file.read(entry).view());
     const std::string verdict = described ? described->verdict_on(entry.name, digest) : "";
     if (!verdict.empty()) altered.push_back(entry.name);
-    fmt::format_to(std::back_inserter(text), "  {:{}}  {:{}}  {}{}\n", entry.name, names, describe(entry), shapes,
-                   to_hex(digest), verdict);
+    fmt::format_to(std::back_inserter(text), "  {:{}}  {:{}}  {}{}\n", excerpt(entry.name), names, describe(entry),
+                   shapes, to_hex(digest), verdict);
   }
   if (!described) return;
   for (const std::string& name : described->missing()) {
-    fmt::format_to(std::back_inserter(text), "  {:{}}  is missing\n", name, names);
+    fmt::format_to(std::back_inserter(text), "  {:{}}  is missing\n", excerpt(name), names);
     altered.push_back(name);
   }
 }

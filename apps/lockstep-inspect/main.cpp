@@ -16,6 +16,7 @@
 #include "apps/lockstep-inspect/comparison.hpp"
 #include "apps/lockstep-inspect/inspection.hpp"
 #include "apps/options/standard_output.hpp"
+#include "base/excerpt.hpp"
 
 namespace {
 
@@ -59,7 +60,7 @@ Report report_for(const std::vector<std::string>& arguments) {
     else if (!only_paths && argument == "--version")
       return {"lockstep-inspect " LOCKSTEP_VERSION "\n"};
     else if (!only_paths && argument.size() > 1 && argument.front() == '-')
-      refuse(fmt::format("there is no option {}", argument));
+      refuse(fmt::format("there is no option {}", excerpt(argument)));
     else
       paths.emplace_back(argument);
   }

@@ -48,7 +48,7 @@ std::vector<Host> parse_host_list(const std::string& option, std::string_view te
       throw ConfigError{fmt::format("{} {}: expected hosts with their slots, such as node1:2,node2:2", option,
                                     shown(std::string{text}))};
     add(hosts, entry.substr(0, colon),
-        colon == std::string::npos ? 1 : parse_slots(option + " " + entry + ":", entry.substr(colon + 1)));
+        colon == std::string::npos ? 1 : parse_slots(option + " " + shown(entry) + ":", entry.substr(colon + 1)));
     first = comma + 1;
   }
   return hosts;

@@ -8,7 +8,8 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/tag.hpp>
+
+#include "base/excerpt.hpp"
 
 namespace lockstep {
 namespace {
@@ -155,7 +156,7 @@ std::optional<std::string> OptionParser::parse(int argc, const char* const* argv
     return app_->version() + "\n";
   } catch (const CLI::ParseError& error) {
     const CLI::App* const command = named_command();
-    const std::string wrong = what_is_wrong(one_line(error.what()));
+    const std::string wrong = what_is_wrong(error.what());
     throw ConfigError{fmt::format("{}{} {}{} --help lists the options", wrong, wrong.ends_with('?') ? "" : ";",
                                   program_, command ? " " + command->get_name() : "")};
   }
@@ -169,17 +170,18 @@ std::optional<std::string> OptionParser::parse(int argc, const char* const* argv
 std::string OptionParser::what_is_wrong(const std::string& parse_error) const {
   const CLI::App* const command = named_command();
   if (const std::vector<std::string> early = app_->remaining(false); command && !early.empty())
-    return fmt::format("'{}' comes before the command: expected {} {} and its options", early.front(), program_,
-                       command->get_name());
+    return fmt::format("'{}' comes before the command: expected {} {} and its options", excerpt(early.front()),
+                       program_, command->get_name());
   if (const std::vector<std::string> extras = app_->remaining(true); !extras.empty()) {
     const std::string& first = extras.front();
     if (first.starts_with("-") && first != "--") return unknown_option(first);
-    if (!commands_.empty() && !command) return fmt::format("there is no command '{}': expected {}", first, commands());
-    return fmt::format("'{}' belongs to no option: expected options only", first);
+    if (!commands_.empty() && !command)
+      return fmt::format("there is no command '{}': expected {}", excerpt(first), commands());
+    return fmt::format("'{}' belongs to no option: expected options only", excerpt(first));
   }
   const CLI::Option* const option =
       (command ? command : app_.get())->get_option_no_throw(parse_error.substr(0, parse_error.find(':')));
-  if (!option) return parse_error;
+  if (!option) return excerpt(parse_error);
   if (option->count() > 1) return fmt::format("{} was given more than once: expected it once", option->get_name());
   return fmt::format("{} has no value: expected {} {}", option->get_name(), option->get_name(),
                      option->get_type_name());
@@ -193,10 +195,11 @@ std::string OptionParser::unknown_option(const std::string& given) const {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   const std::string name = given.substr(0, given.find('='));
   if (const auto found = elsewhere_.find(name); found != elsewhere_.end())
-    return fmt::format("there is no option {}; did you mean {}?", given, found->second);
+    return fmt::format("there is no option {}; did you mean {}?", excerpt(given), found->second);
   std::string meant;
   for (const std::string& each : similar_to(name, names)) meant += (meant.empty() ? "" : " or ") + each;
-  return fmt::format("there is no option {}{}", given, meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
+  return fmt::format("there is no option {}{}", excerpt(given),
+                     meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
 
 const CLI::App* OptionParser::named_command() const {

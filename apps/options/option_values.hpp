@@ -15,12 +15,14 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/excerpt.hpp"
+
 namespace lockstep {
 
-/// `text` for a message, in quotes if it is empty or contains blanks.
+/// An excerpt of `text` for a message, in quotes if it is empty or contains blanks.
 inline std::string shown(const std::string& text) {
   const bool plain = !text.empty() && text.find_first_of(" \t\n") == std::string::npos;
-  return plain ? text : fmt::format("'{}'", text);
+  return plain ? excerpt(text) : fmt::format("'{}'", excerpt(text));
 }
 
 /// All of `text` as a number, at least `smallest`.
@@ -38,14 +40,14 @@ inline std::int64_t parse_count(const std::string& option, const std::string& te
                                 std::int64_t largest = std::numeric_limits<std::int64_t>::max()) {
   const std::string expected = fmt::format("a whole number from {} to {}", smallest, largest);
   const auto value = parse_number<std::int64_t>(option, text, smallest, expected.c_str());
-  if (value > largest) throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
+  if (value > largest) throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), expected)};
   return value;
 }
 
 /// A value that exceeds a float would become infinite in an f32 model.
 inline double require_float(const std::string& option, const std::string& text, double value) {
   if (value > std::numeric_limits<float>::max())
-    throw ConfigError{fmt::format("{} {}: expected a number below 3.4e38", option, text)};
+    throw ConfigError{fmt::format("{} {}: expected a number below 3.4e38", option, shown(text))};
   return value;
 }
 
@@ -65,19 +67,21 @@ inline double parse_not_negative(const std::string& option, const std::string& t
 inline double parse_fraction(const std::string& option, const std::string& text) {
   constexpr const char* expected = "a number from 0 to below 1";
   const auto value = parse_number<double>(option, text, 0, expected);
-  if (!(value < 1)) throw ConfigError{fmt::format("{} {}: expected {}", option, text, expected)};
+  if (!(value < 1)) throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), expected)};
   return value;
 }
 
 /// Sizes of layers, such as 512,512.
 inline std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text) {
   std::vector<std::int64_t> sizes;
+  // Of several, says which list the wrong one is in.
+  const std::string where = text.find(',') == text.npos ? option : fmt::format("{} {}:", option, shown(text));
   for (std::size_t first = 0; first <= text.size();) {
     const std::size_t comma = std::min(text.find(',', first), text.size());
-    sizes.push_back(parse_number<std::int64_t>(fmt::format("{} {}:", option, text), text.substr(first, comma - first),
-                                               1, "sizes from 1, separated by commas, such as 512,512"));
+    sizes.push_back(parse_number<std::int64_t>(where, text.substr(first, comma - first), 1,
+                                               "sizes from 1, separated by commas, such as 512,512"));
     if (sizes.back() > 1 << 20)
-      throw ConfigError{fmt::format("{} {}: expected at most {} a layer", option, text, 1 << 20)};
+      throw ConfigError{fmt::format("{} {}: expected at most {} a layer", option, shown(text), 1 << 20)};
     first = comma + 1;
   }
   return sizes;

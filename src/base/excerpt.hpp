@@ -1,19 +1,16 @@
 // What of a foreign text goes into a message.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace lockstep {
 
-/// `text`, cut short.
-inline std::string excerpt(std::string_view text) {
-  constexpr std::size_t longest = 200;
-  if (text.size() <= longest) return std::string{text};
-  std::size_t end = longest;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // not inside a character of UTF-8
-  return std::string{text.substr(0, end)} + "…";
-}
+/// `text` on one line: control characters, line breaks among them, and bytes that are no UTF-8 become `\x1b`. Of more
+/// than 200 characters, the first of these and "…".
+std::string excerpt(std::string_view text);
+
+/// The same of a text that differs from `other`. If it is longer, begins with "…" shortly before the first difference.
+std::string excerpt_from_difference(std::string_view text, std::string_view other);
 
 }  // namespace lockstep

@@ -9,6 +9,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/excerpt.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -115,10 +117,7 @@ void parse_foreign_members(std::string_view text, const JsonMember& member, cons
 }
 
 std::string shown(const OrderedJson& value) {
-  constexpr std::size_t longest = 60;
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);
-  if (text.size() > longest) text.replace(longest, std::string::npos, "...");
-  return text;
+  return excerpt(value.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace));
 }
 
 }  // namespace lockstep

@@ -26,7 +26,7 @@ OrderedJson parse_foreign_json(std::string_view text, const JsonLimits& limits =
 using JsonMember = std::function<void(const std::string& key, const OrderedJson& value)>;
 void parse_foreign_members(std::string_view text, const JsonMember& member, const JsonLimits& limits = {});
 
-/// `value` as JSON for a message: on one line, in ASCII, cut short.
+/// `value` as JSON for a message: on one line and in ASCII, as `excerpt` has it.
 std::string shown(const OrderedJson& value);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/excerpt.hpp"
 #include "base/open_line.hpp"
 
 namespace lockstep::log {
@@ -66,7 +67,7 @@ Level parse_level(std::string_view name) {
   if (name == "warning") return Level::warning;
   if (name == "error") return Level::error;
   if (name == "off") return Level::off;
-  throw ConfigError{fmt::format("log level '{}': expected trace, debug, info, warning, error or off", name)};
+  throw ConfigError{fmt::format("log level '{}': expected trace, debug, info, warning, error or off", excerpt(name))};
 }
 
 void debug(std::string_view line) {

@@ -1,13 +1,11 @@
-#include <cstddef>
-
 #include <fmt/format.h>
 
 #include <lockstep/base/printable.hpp>
 
-namespace lockstep {
-namespace {
+#include "base/character.hpp"
 
-/// The bytes of the character that `text` begins with; 0 unless they are UTF-8 and no control character.
+namespace lockstep {
+
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);
@@ -24,14 +22,16 @@ std::size_t character_bytes(std::string_view text) {
   return code >= least[size] && (code < 0xd800 || code > 0xdfff) && code <= 0x10ffff ? size : 0;
 }
 
-}  // namespace
+std::string escaped(char byte) {
+  return fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+}
 
 std::string printable(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
     const std::size_t size = character_bytes(text);
     if (size == 0)
-      shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+      shown += escaped(text.front());
     else
       shown += text.substr(0, size);
     text.remove_prefix(size == 0 ? 1 : size);

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/device_binding.hpp>
 
+#include "base/excerpt.hpp"
 #include "cluster/counted.hpp"
 #include "cluster/spec_json.hpp"
 
@@ -89,7 +90,7 @@ int different_gpus(const std::vector<VisibleGpus>& visible) {
 
 /// "GPU:2" or "GPU-5d0b".
 std::string text_of(const ChosenGpu& gpu) {
-  return gpu.uuid.empty() ? fmt::format("GPU:{}", gpu.number) : "GPU-" + gpu.uuid;
+  return gpu.uuid.empty() ? fmt::format("GPU:{}", gpu.number) : "GPU-" + excerpt(gpu.uuid);
 }
 
 /// The place of a chosen GPU among those that a rank sees.

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/device_list.hpp>
 
+#include "base/excerpt.hpp"
 #include "cluster/counted.hpp"
 #include "cluster/spec_json.hpp"
 
@@ -159,8 +160,8 @@ std::vector<ChosenGpu> DeviceList::gpus_of(const std::vector<int>& ranks_of_node
   const std::vector<Task> tasks = ranks.spec().tasks();
   for (const Listed& each : devices_)
     if (std::ranges::find(tasks, *each.task) == tasks.end())
-      throw ConfigError{fmt::format("{}: {} is no task of this job, which has {}", source_, to_string(*each.task),
-                                    counted(static_cast<int>(tasks.size()), "task"))};
+      throw ConfigError{fmt::format("{}: {} is no task of this job, which has {}", source_,
+                                    excerpt(to_string(*each.task)), counted(static_cast<int>(tasks.size()), "task"))};
   for (const Task& task : tasks)
     require_as_many(std::ranges::count(devices_, task, [](const Listed& each) { return *each.task; }), to_string(task),
                     ranks.spec().replicas_per_task());

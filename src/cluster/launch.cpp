@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/excerpt.hpp"
+
 namespace lockstep {
 
 std::string launch_warning(const ReadVariable& variable) {
@@ -20,7 +22,7 @@ std::string launch_warning(const ReadVariable& variable) {
       "SLURM_NTASKS is {}, but this process is a job of 1 rank, because MPI's launcher did not start it; expected "
       "mpirun "
       "or srun --mpi=pmix",
-      tasks);
+      excerpt(tasks));
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/cluster/rank_map.hpp>
 
+#include "base/excerpt.hpp"
 #include "cluster/counted.hpp"
 
 namespace lockstep {
@@ -114,10 +115,10 @@ void RankMap::require_tasks_where_named(std::span<const std::string> host_of_ran
     if (runs_where_named(rank, host_of_rank) ||
         std::ranges::none_of(host_of_rank, [&](const std::string& host) { return same_node(named, host); }))
       continue;
-    throw ConfigError{
-        fmt::format("{}: {} is named to be on {}, but mpirun started it on {}; expected a hostfile in the "
-                    "order of the spec",
-                    spec_.source(), to_string(task_of(rank)), named, host_of_rank[static_cast<std::size_t>(rank)])};
+    throw ConfigError{fmt::format(
+        "{}: {} is named to be on {}, but mpirun started it on {}; expected a hostfile in the "
+        "order of the spec",
+        spec_.source(), to_string(task_of(rank)), excerpt(named), host_of_rank[static_cast<std::size_t>(rank)])};
   }
 }
 
@@ -130,8 +131,8 @@ std::string RankMap::doubt_about_nodes(std::span<const std::string> host_of_rank
         return fmt::format(
             "{}: {} is named to be on {}, but runs on {}, the node of {}; expected a hostfile in the "
             "order of the spec, unless {} is another name of that node",
-            spec_.source(), to_string(task_of(rank)), named_node(rank), host, to_string(task_of(other)),
-            named_node(rank));
+            spec_.source(), to_string(task_of(rank)), excerpt(named_node(rank)), host, to_string(task_of(other)),
+            excerpt(named_node(rank)));
   }
   return {};
 }

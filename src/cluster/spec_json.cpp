@@ -8,12 +8,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/excerpt.hpp"
+
 namespace lockstep::spec_json {
 namespace {
 
 constexpr int deepest = 100;
 
 constexpr std::string_view expected_shape = R"(expected an object like {"cluster": {"worker": ["host:2222"]}})";
+
+/// On one line, in ASCII.
+std::string text_of(const Json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
 
 /// Follows the parser through the text: knows the key it is at, and the first key that an object repeats.
 class KeyWatch {
@@ -38,7 +45,7 @@ class KeyWatch {
     std::vector<std::string> keys;
     for (const Level& object : objects_) {
       // Keys appear in messages: escaped as in JSON, without the quotes.
-      const std::string quoted = shown(object.current);
+      const std::string quoted = text_of(object.current);
       keys.push_back(quoted.substr(1, quoted.size() - 2));
     }
     return fmt::format("{}", fmt::join(keys, "."));
@@ -65,17 +72,11 @@ std::string place_of(std::string_view text, std::size_t offset) {
 }  // namespace
 
 ConfigError error_at(std::string_view source, std::string_view key, std::string_view what) {
-  return ConfigError{fmt::format("{}: key \"{}\": {}", source, key, what)};
+  return ConfigError{fmt::format("{}: key \"{}\": {}", source, excerpt(key), what)};
 }
 
 std::string shown(const Json& value) {
-  constexpr std::size_t longest = 60;
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-  if (text.size() > longest) {
-    text.replace(longest, std::string::npos, "...");
-    if (value.is_string()) text += '"';
-  }
-  return text;
+  return excerpt(text_of(value));
 }
 
 Json parse_object(std::string_view text, std::string_view source) {

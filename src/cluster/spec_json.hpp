@@ -16,10 +16,10 @@ using Json = nlohmann::json;
 /// is not an object, or contains an object with a repeated key (the library would silently keep the last).
 Json parse_object(std::string_view text, std::string_view source);
 
-/// `value` as JSON on one line, with control characters escaped, truncated if long.
+/// `value` as JSON on one line and in ASCII, as `excerpt` has it.
 std::string shown(const Json& value);
 
-/// "SOURCE: key "KEY": WHAT".
+/// "SOURCE: key "KEY": WHAT", with `excerpt` of the key.
 ConfigError error_at(std::string_view source, std::string_view key, std::string_view what);
 
 }  // namespace lockstep::spec_json

@@ -9,12 +9,12 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/excerpt.hpp"
 #include "input/csv_header.hpp"
 #include "input/csv_labels.hpp"
 #include "input/csv_reader.hpp"
 #include "input/csv_rows.hpp"
 #include "input/labelled_sets.hpp"
-#include "input/one_line.hpp"
 #include "input/schema_names.hpp"
 #include "input/selected_rows.hpp"
 
@@ -41,8 +41,8 @@ CsvFile read_records(CsvReader& reader, const CsvColumns& columns, CsvLabels* la
   std::vector<std::string> fields;
   std::vector<double> numbers(static_cast<std::size_t>(columns.width()));
   const auto fail = [&](std::size_t place, std::string_view expected) {
-    reader.fail(fmt::format("column \"{}\" is \"{}\"; expected {}", one_line(columns.names[place]),
-                            one_line(fields[place]), expected));
+    reader.fail(fmt::format("column \"{}\" is \"{}\"; expected {}", excerpt(columns.names[place]),
+                            excerpt(fields[place]), expected));
   };
   while (reader.next()) {
     split_record(reader, fields);

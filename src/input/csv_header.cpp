@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "input/one_line.hpp"
+#include "base/excerpt.hpp"
 #include "input/schema_names.hpp"
 
 namespace lockstep {
@@ -21,7 +21,7 @@ void require_unlike_names(const CsvReader& reader, const std::vector<std::string
   const std::optional<Twins> twins = find_twins(names);
   if (!twins) return;
   if (twins->first == twins->second)
-    reader.fail(fmt::format("has several columns \"{}\"; expected one", one_line(twins->first)));
+    reader.fail(fmt::format("has several columns \"{}\"; expected one", excerpt(twins->first)));
   reader.fail(fmt::format("has the columns {}, which differ only in blanks; expected names that differ",
                           quoted({twins->first, twins->second})));
 }
@@ -103,7 +103,7 @@ void require_label_column(const CsvReader& reader, const CsvColumns& columns, co
     reader.fail(
         fmt::format("has no column \"{}\" among its columns {}; expected one with the class of each row "
                     "(--label-column)",
-                    one_line(label), quoted(columns.names)));
+                    excerpt(label), quoted(columns.names)));
 }
 
 }  // namespace lockstep

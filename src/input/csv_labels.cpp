@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/excerpt.hpp"
 #include "input/labelled_sets.hpp"
-#include "input/one_line.hpp"
 #include "input/schema_names.hpp"
 
 namespace lockstep {
@@ -55,8 +55,7 @@ CsvLabels CsvLabels::open(std::string column, std::optional<std::int64_t> count)
 
 void CsvLabels::fail(const CsvReader& reader, std::int64_t line, const std::string& field,
                      const std::string& expected) const {
-  reader.fail_at(line,
-                 fmt::format("column \"{}\" is \"{}\"; expected {}", one_line(column_), one_line(field), expected));
+  reader.fail_at(line, fmt::format("column \"{}\" is \"{}\"; expected {}", excerpt(column_), excerpt(field), expected));
 }
 
 std::int32_t CsvLabels::class_of(const CsvReader& reader, const std::string& field) const {
@@ -97,7 +96,7 @@ std::vector<std::int32_t> CsvLabels::finish(const CsvReader& reader) {
   std::vector<std::int32_t> classes = numbers ? numbers_of_codes(reader) : names_of_codes(reader);
   if (std::ranges::count(classes, classes.front()) == std::ssize(classes))
     reader.file().fail(fmt::format("column \"{}\" is \"{}\" in every row; expected two classes or more",
-                                   one_line(column_), one_line(classes_[static_cast<std::size_t>(classes.front())])));
+                                   excerpt(column_), excerpt(classes_[static_cast<std::size_t>(classes.front())])));
   for (std::int32_t& code : codes_) code = classes[static_cast<std::size_t>(code)];
   return std::exchange(codes_, {});
 }
@@ -126,13 +125,13 @@ std::vector<std::int32_t> CsvLabels::names_of_codes(const CsvReader& reader) {
     numbers[static_cast<std::size_t>(code)] = static_cast<std::int32_t>(classes_.size()) - 1;
   }
   if (count_ && *count_ != std::ssize(classes_))
-    reader.file().fail(fmt::format("column \"{}\" has {} classes, {}; expected {}{}", one_line(column_),
-                                   classes_.size(), quoted(classes_), *count_, origin_));
+    reader.file().fail(fmt::format("column \"{}\" has {} classes, {}; expected {}{}", excerpt(column_), classes_.size(),
+                                   quoted(classes_), *count_, origin_));
   if (const std::optional<Twins> twins = find_twins(classes_))
     reader.file().fail(
         fmt::format("column \"{}\" has the classes {}, which differ only in blanks; expected names that "
                     "differ",
-                    one_line(column_), quoted({twins->first, twins->second})));
+                    excerpt(column_), quoted({twins->first, twins->second})));
   return numbers;
 }
 

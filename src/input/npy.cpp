@@ -11,6 +11,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/excerpt.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/schema_names.hpp"
 
@@ -43,7 +44,7 @@ void require_channels_last(const FileBytes& file, const Shape& shape) {
   file.fail(
       fmt::format("its shape is {}, with channels first; expected [n, rows, columns, channels], such as "
                   "numpy.transpose(x, (0, 2, 3, 1))",
-                  to_string(shape)));
+                  excerpt(to_string(shape))));
 }
 
 DataSchema::Numbers numbers_of(const RowFormat& format) {
@@ -61,7 +62,7 @@ RowFormat format_of(const FileBytes& file, const NpyHeader& header) {
   require_channels_last(file, header.shape);
   if (header.shape.size() < 2 || header.shape.size() > 4)
     file.fail(fmt::format("its shape is {}; expected [n, numbers], [n, rows, columns] or [n, rows, columns, channels]",
-                          to_string(header.shape)));
+                          excerpt(to_string(header.shape))));
   return {.element = element->second, .order = header.order, .width = numbers_in(sample_of(header))};
 }
 
@@ -96,7 +97,7 @@ std::vector<std::int32_t> read_labels(const fs::path& path, std::int64_t count, 
   if (header.kind == 'f') file.fail(fmt::format("has labels of type {}; expected integers", header.type()));
   const bool column = header.shape.size() == 2 && header.shape[1] == 1;  // as Keras has them
   if (header.shape.size() != 1 && !column)
-    file.fail(fmt::format("its shape is {}; expected [n], a label for each sample", to_string(header.shape)));
+    file.fail(fmt::format("its shape is {}; expected [n], a label for each sample", excerpt(to_string(header.shape))));
   if (header.shape[0] != count)
     file.fail(fmt::format("holds {} labels, but {} holds {} samples; expected as many", header.shape[0],
                           samples.string(), count));
@@ -131,7 +132,7 @@ struct NpyPart {
 void require_same_samples(const NpyPart& train, const NpyPart& test) {
   const Shape sample = sample_of(train.header);
   if (sample_of(test.header) == sample && test.header.type() == train.header.type()) return;
-  test.file.fail(fmt::format("is {}, {}; expected samples {} of {}, as in {}", to_string(test.header.shape),
+  test.file.fail(fmt::format("is {}, {}; expected samples {} of {}, as in {}", excerpt(to_string(test.header.shape)),
                              test.header.type(), to_string(sample), train.header.type(), train.file.path().string()));
 }
 

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "base/excerpt.hpp"
 #include "input/npy.hpp"
-#include "input/one_line.hpp"
 
 namespace lockstep {
 namespace {
@@ -111,7 +111,7 @@ class HeaderText {
   void set_type(NpyHeader& header, std::string_view type) const {
     const auto refuse = [&](std::string_view why) {
       file_.fail(fmt::format("has elements of type '{}'{}; expected numbers of type u1 to u8, i1 to i8, f4 or f8",
-                             one_line(type), why));
+                             excerpt(type), why));
     };
     if (type.ends_with('O')) refuse(", Python objects");
     if (type.size() != 3 || "<>|="sv.find(type[0]) == std::string_view::npos) refuse("");
@@ -131,10 +131,11 @@ class HeaderText {
 void require_size(const FileBytes& file, const NpyHeader& header) {
   std::uint64_t bytes = static_cast<std::uint64_t>(header.bytes);
   for (const std::int64_t extent : header.shape) {
-    if (extent == 0) file.fail(fmt::format("its shape is {}; expected 1 or more of each", to_string(header.shape)));
+    if (extent == 0)
+      file.fail(fmt::format("its shape is {}; expected 1 or more of each", excerpt(to_string(header.shape))));
     if (static_cast<std::uint64_t>(extent) > most_bytes / bytes)
-      file.fail(
-          fmt::format("its shape is {}, of {}; expected at most 2^40 bytes", to_string(header.shape), header.type()));
+      file.fail(fmt::format("its shape is {}, of {}; expected at most 2^40 bytes", excerpt(to_string(header.shape)),
+                            header.type()));
     bytes *= static_cast<std::uint64_t>(extent);
   }
 }

@@ -9,8 +9,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/schema.hpp>
 
+#include "base/excerpt.hpp"
 #include "input/labelled_sets.hpp"
-#include "input/one_line.hpp"
 #include "input/schema_names.hpp"
 
 namespace lockstep {
@@ -39,7 +39,7 @@ std::string text_of(const std::pair<std::string_view, Value> (&choices)[n], Valu
 }
 
 [[noreturn]] void refuse(std::string_view key, std::string_view expected) {
-  throw Error{fmt::format("key \"{}\": expected {}", key, expected)};
+  throw Error{fmt::format("key \"{}\": expected {}", excerpt(key), expected)};
 }
 
 std::string text_at(const Json& json, const char* key) {
@@ -52,7 +52,7 @@ template <class Value, std::size_t n>
 Value choice_at(const Json& json, const char* key, const std::pair<std::string_view, Value> (&choices)[n]) {
   const std::string text = text_at(json, key);
   const auto* const found = std::ranges::find(choices, text, &std::pair<std::string_view, Value>::first);
-  if (found == std::end(choices)) refuse(key, fmt::format("another value than \"{}\"", one_line(text)));
+  if (found == std::end(choices)) refuse(key, fmt::format("another value than \"{}\"", excerpt(text)));
   return found->second;
 }
 
@@ -107,11 +107,11 @@ void read_sample(const Json& json, DataSchema& schema) {
 DataSchema schema_from(const Json& json) {
   if (!json.is_object()) throw Error{"expected an object"};
   for (const auto& [key, unused] : json.items())
-    if (std::ranges::find(keys, key) == keys.end()) refuse(one_line(key), "none of this name");
+    if (std::ranges::find(keys, key) == keys.end()) refuse(key, "none of this name");
   DataSchema schema{.kind = text_at(json, "kind")};
   const bool is_text = std::ranges::find(kinds_of_text, schema.kind) != kinds_of_text.end();
   if (!is_text && std::ranges::find(kinds_of_samples, schema.kind) == kinds_of_samples.end())
-    refuse("kind", fmt::format("another value than \"{}\"", one_line(schema.kind)));
+    refuse("kind", fmt::format("another value than \"{}\"", excerpt(schema.kind)));
   if (!is_text) read_sample(json, schema);
   if (schema.kind == "CSV" && schema.columns.empty()) refuse("columns", "names");
   if (schema.kind == "tokens") schema.vocabulary = whole_number(json.value("vocabulary", Json{}), "vocabulary", 65536);

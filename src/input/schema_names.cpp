@@ -9,7 +9,7 @@
 
 #include <lockstep/base/printable.hpp>
 
-#include "input/one_line.hpp"
+#include "base/excerpt.hpp"
 
 namespace lockstep {
 
@@ -43,7 +43,7 @@ std::string quoted(const std::vector<std::string>& names) {
   std::vector<std::string> shown;
   std::size_t characters = 0;
   for (const std::string& name : names) {
-    std::string next = fmt::format("\"{}\"", one_line(name));
+    std::string next = fmt::format("\"{}\"", excerpt(name));
     characters += next.size();
     if (shown.size() == most || (characters > most_characters && !shown.empty())) {
       shown.emplace_back("…");

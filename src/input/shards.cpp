@@ -8,6 +8,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/shards.hpp>
 
+#include "base/excerpt.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -45,7 +47,8 @@ ShardRequest parse_shards(std::string_view text) {
   const char* const end = text.data() + text.size();
   const auto [parsed, error] = std::from_chars(text.data(), end, count);
   if (error != std::errc{} || parsed != end || count < 1)
-    throw ConfigError{fmt::format("--shards is '{}'; expected a power of two up to {}, or 'ranks'", text, max_shards)};
+    throw ConfigError{
+        fmt::format("--shards is '{}'; expected a power of two up to {}, or 'ranks'", excerpt(text), max_shards)};
   return {ShardRequest::Kind::count, count};
 }
 

@@ -3,6 +3,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "base/excerpt.hpp"
 #include "ops/backends.hpp"
 
 namespace lockstep::ops {
@@ -12,7 +13,8 @@ KernelChoice parse_kernel_choice(std::string_view name) {
   if (name == "reference") return KernelChoice::reference;
   if (name == "onednn") return KernelChoice::onednn;
   if (name == "cuda") return KernelChoice::cuda;
-  throw ConfigError{fmt::format("there are no kernels called '{}': expected auto, reference, onednn or cuda", name)};
+  throw ConfigError{
+      fmt::format("there are no kernels called '{}': expected auto, reference, onednn or cuda", excerpt(name))};
 }
 
 std::unique_ptr<Kernels> make_kernels(KernelChoice choice, Threads threads, Stream& stream) {

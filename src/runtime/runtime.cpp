@@ -14,6 +14,7 @@
 #include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
+#include "base/excerpt.hpp"
 #include "base/open_line.hpp"
 #include "cluster/launch.hpp"
 #include "control/kept_signals.hpp"
@@ -214,7 +215,7 @@ void Runtime::Impl::compare_options() {
       if (all[rank] != all[0])
         throw ConfigError{fmt::format(
             "replica {} was started with other options than replica 0: '{}' there, '{}' here; expected the same", rank,
-            all[rank], all[0])};
+            excerpt_from_difference(all[rank], all[0]), excerpt_from_difference(all[0], all[rank]))};
   });
 }
 

@@ -9,6 +9,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/excerpt.hpp"
+
 namespace lockstep {
 
 std::vector<std::string> frozen_by(std::span<const std::string> patterns, std::span<const Variable> variables) {
@@ -20,15 +22,15 @@ std::vector<std::string> frozen_by(std::span<const std::string> patterns, std::s
   };
   for (const std::string& pattern : patterns)
     if (std::ranges::none_of(names, [&](const std::string& name) { return matches(pattern, name); }))
-      throw ConfigError{fmt::format("--freeze {}: matches no variable; expected a pattern for some of {}", pattern,
-                                    fmt::join(names, ", "))};
+      throw ConfigError{fmt::format("--freeze {}: matches no variable; expected a pattern for some of {}",
+                                    excerpt(pattern), excerpt(fmt::format("{}", fmt::join(names, ", "))))};
   std::vector<std::string> frozen;
   for (const std::string& name : names)
     if (std::ranges::any_of(patterns, [&](const std::string& pattern) { return matches(pattern, name); }))
       frozen.push_back(name);
   if (frozen.size() == names.size())
     throw ConfigError{fmt::format("--freeze {}: freezes every variable; expected one or more that are trained",
-                                  fmt::join(patterns, " --freeze "))};
+                                  excerpt(fmt::format("{}", fmt::join(patterns, " --freeze "))))};
   return frozen;
 }
 

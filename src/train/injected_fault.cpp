@@ -21,6 +21,8 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "base/excerpt.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -96,8 +98,8 @@ std::string_view name_of(InjectedFault::Kind kind) {
 InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
   const auto malformed = [&](std::string_view what) {
     return ConfigError{fmt::format(
-        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 0", text,
-        what, names_of_kinds(), ranks)};
+        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 0",
+        excerpt(text), what, names_of_kinds(), ranks)};
   };
   const auto first = text.find(':');
   const auto second = first == text.npos ? first : text.find(':', first + 1);

@@ -16,6 +16,8 @@
 #include <lockstep/base/printable.hpp>
 #include <lockstep/base/shape.hpp>
 
+#include "base/excerpt.hpp"
+
 using namespace lockstep;
 
 TEST_CASE("every error stands for its exit code") {
@@ -116,6 +118,25 @@ TEST_CASE("a digest is xxHash64 of the bytes, however they came") {
   CHECK(to_hex(digest_of("")) == "ef46db3751d8e999");  // the published value for no input and seed 0
   CHECK(Digest{}.update("lock").update("").update("step").value() == digest_of("lockstep"));
   CHECK(digest_of("lockstep") != digest_of("lockstop"));
+}
+
+TEST_CASE("an excerpt has at most 200 characters, on one line, and ends or begins with dots where it is cut") {
+  const std::string euros = [] {
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "€";
+    return text;
+  }();
+  CHECK(excerpt(euros) == euros);
+  CHECK(excerpt(euros + "x") == euros + "…");
+  CHECK(excerpt("a\tb\nz\x1b\xe2\x82") == "a\\x09b\\x0az\\x1b\\xe2\\x82");
+  CHECK(excerpt(std::string(51, '\n')) == excerpt(std::string(50, '\n')) + "…");  // each is four characters
+  CHECK(excerpt("").empty());
+
+  CHECK(excerpt_from_difference("one", "two") == "one");
+  const std::string same(300, '.');
+  CHECK(excerpt_from_difference(same + "one", same + "two") == "…" + std::string(40, '.') + "one");
+  CHECK(excerpt_from_difference(same, same + "x") == "…" + std::string(40, '.'));
+  CHECK(excerpt_from_difference(euros + "one", euros + "two").starts_with("…€€"));
 }
 
 TEST_CASE("log levels are known by name") {

@@ -112,7 +112,7 @@ const std::vector<BadSpec> bad_specs{
     {R"({"cluster": {"worker": ["[]:1"]}})", {"got \"[]:1\""}},
     {R"({"cluster": {"worker": ["a\nb:1"]}})", {R"(got "a\nb:1")"}},
     {R"({"cluster": {"worker": ["a\u0000b:1"]}})", {R"(got "a\u0000b:1")"}},
-    {R"({"cluster": {"worker": [")" + std::string(5000, 'x') + R"("]}})", {"xxx...\""}},
+    {R"({"cluster": {"worker": [")" + std::string(5000, 'x') + R"("]}})", {"xxx…"}},
     // Replicas per task.
     {R"({"cluster": {"worker": ["a:1"]}, "replicas_per_task": 0})",
      {"key \"replicas_per_task\": expected a positive integer, got 0"}},

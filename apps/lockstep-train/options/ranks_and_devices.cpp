@@ -32,7 +32,7 @@ void set_compression(CommandLine& line, const std::string& option, const std::st
 std::chrono::duration<double> parse_timeout(const std::string& option, const std::string& text) {
   const std::chrono::duration<double> timeout{parse_positive(option, text)};
   if (timeout > std::chrono::hours{24 * 365})
-    throw ConfigError{fmt::format("{} {}: expected at most a year (31536000)", option, text)};
+    throw ConfigError{fmt::format("{} {}: expected at most a year (31536000)", option, shown(text))};
   return timeout;
 }
 
