@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include <lockstep/base/digest.hpp>
-#include <lockstep/control/tag.hpp>
+
+#include "base/excerpt.hpp"
 
 namespace lockstep {
 namespace {
@@ -20,12 +21,6 @@ using Json = nlohmann::ordered_json;
 std::string this_host() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-/// What a file says, for a message: the file may be anybody's.
-std::string quoted(const std::string& text) {
-  constexpr std::size_t most = 200;
-  return one_line(text.substr(0, most));
 }
 
 }  // namespace
@@ -56,7 +51,7 @@ std::optional<LockHolder> parse_holder(std::string_view text) {
 
 std::string describe(const std::optional<LockHolder>& holder) {
   if (!holder) return "another process";
-  return fmt::format("process {} on host {} since {}", holder->process, quoted(holder->host), quoted(holder->since));
+  return fmt::format("process {} on host {} since {}", holder->process, excerpt(holder->host), excerpt(holder->since));
 }
 
 }  // namespace lockstep

@@ -12,6 +12,8 @@
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/layer_norm.hpp>
 
+#include "base/foreign_json.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -104,10 +106,7 @@ class DescriptionReader {
   }
 
   [[noreturn]] void fail(const char* name, std::string_view expected) const {
-    constexpr std::size_t longest = 60;
-    throw Error{fmt::format("\"{}\": {:.{}}; {}", name,
-                            field(name).dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace), longest,
-                            expected)};
+    throw Error{fmt::format("\"{}\": {}; {}", name, shown(field(name)), expected)};
   }
 
  private:

@@ -13,6 +13,7 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/weights.hpp>
 
+#include "base/excerpt.hpp"
 #include "train/training_setup.hpp"
 
 namespace lockstep {
@@ -24,10 +25,10 @@ constexpr const char* data_key = "lockstep.data";
 /// An option as the user writes it, with its value.
 template <class Value>
 std::string written(const char* option, const Value& value) {
-  return fmt::format("{} {}", option, value);
+  return fmt::format("{} {}", option, excerpt(fmt::format("{}", value)));
 }
 std::string written(const char* option, const std::vector<std::int64_t>& sizes) {
-  return fmt::format("{} {}", option, fmt::join(sizes, ","));
+  return fmt::format("{} {}", option, excerpt(fmt::format("{}", fmt::join(sizes, ","))));
 }
 std::string written(const char* option, ModelKind kind) {
   return fmt::format("{} {}", option, name_of(kind));
@@ -178,7 +179,7 @@ void warn_of_columns(const WeightsMetadata& described, const std::filesystem::pa
   if (!there || there->columns.empty() || data.columns.empty() || there->columns == data.columns) return;
   const auto different = std::ranges::mismatch(there->columns, data.columns);
   const auto name_at = [](const std::vector<std::string>& columns, auto at) {
-    return at == columns.end() ? std::string{"none"} : fmt::format("\"{}\"", one_line(*at));
+    return at == columns.end() ? std::string{"none"} : fmt::format("\"{}\"", excerpt(*at));
   };
   const auto number = different.in1 - there->columns.begin() + 1;
   log::warning(fmt::format("the weights in {} are of other columns than these data: input {} was {}, and is {}",
