@@ -1,6 +1,7 @@
 // CIFAR-10 and CIFAR-100 in their binary versions: records of one or two labels, and the red, green and blue plane of
 // an image of 32 x 32. Source of the format: https://www.cs.toronto.edu/~kriz/cifar.html
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -45,8 +46,9 @@ struct Reader {
 void Reader::append(const fs::path& path, StoredRows& rows, std::vector<std::int32_t>& labels) {
   FileBytes file{path};
   const std::uint64_t record = static_cast<std::uint64_t>(version.label_bytes + pixel_bytes);
-  const std::uint64_t bytes = file.packed() ? count_bytes(path, memory.left_bytes) : file.most_bytes();
-  if (file.packed() && bytes > memory.left_bytes) memory.refuse_packed(file);
+  std::optional<std::vector<std::uint8_t>> unpacked;
+  if (file.packed() && !(unpacked = read_all(file, memory.left_bytes))) memory.refuse_packed(file);
+  const std::uint64_t bytes = unpacked ? unpacked->size() : file.most_bytes();
   const std::string records = fmt::format("records of {} bytes ({} and {} pixels of {} channels)", record,
                                           version.label_bytes == 1 ? "a label" : "two labels", side * side, channels);
   if (bytes == 0) file.fail(fmt::format("is empty; expected {}", records));
@@ -64,7 +66,10 @@ void Reader::append(const fs::path& path, StoredRows& rows, std::vector<std::int
       labels.push_back(label);
     }
   };
-  rows.append(file, {.header_bytes = 0, .bytes = bytes, .text = records}, memory, inspect);
+  if (unpacked)
+    rows.append(file, *std::move(unpacked), memory, inspect);
+  else
+    rows.append(file, {.header_bytes = 0, .bytes = bytes, .text = records}, memory, inspect);
 }
 
 LabelledRows Reader::read(const fs::path& folder, std::span<const std::string_view> names) {

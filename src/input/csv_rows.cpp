@@ -2,31 +2,67 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 
+#include "input/file_identity.hpp"
+
 namespace lockstep {
 
 void CsvRows::push(const CsvReader& reader, const std::vector<double>& numbers, DataMemory& memory) {
   ++count_;
-  begins_.push_back(reader.offset());
+  pushed_begins_.push_back(reader.offset());
   if (!keeps_) return;
   if (memory.take(numbers.size() * sizeof(double))) {
-    numbers_.insert(numbers_.end(), numbers.begin(), numbers.end());
+    pushed_.insert(pushed_.end(), numbers.begin(), numbers.end());
     return;
   }
   if (reader.file().packed()) memory.refuse_packed(reader.file());
   keeps_ = false;
-  memory.left_bytes += numbers_.size() * sizeof(double);
-  numbers_ = {};
+  memory.left_bytes += pushed_.size() * sizeof(double);
+  pushed_ = {};
   file_ = reader.file().duplicate();
 }
 
 void CsvRows::finish(const CsvReader& reader) {
-  begins_.push_back(reader.end());
-  if (keeps_) begins_ = {};
+  pushed_begins_.push_back(reader.end());
+  if (keeps_)
+    numbers_ = std::exchange(pushed_, {});
+  else
+    begins_ = std::exchange(pushed_begins_, {});
+  pushed_begins_ = {};
+}
+
+CsvRows::CsvRows(const nlohmann::json& saved, const BlockReader& block)
+    : path_{saved.at("path").get<std::string>()},
+      columns_{
+          saved.at("names").get<std::vector<std::string>>(), saved.at("inputs").get<std::vector<std::size_t>>(), {}},
+      count_{saved.at("count").get<std::int64_t>()},
+      keeps_{saved.contains("numbers")} {
+  if (keeps_) {
+    numbers_ = block.array<double>(saved.at("numbers"));
+    return;
+  }
+  begins_ = block.array<std::uint64_t>(saved.at("begins"));
+  file_ = open_again(path_, saved.at("file").get<FileIdentity>());
+}
+
+nlohmann::json CsvRows::save(BlockWriter& block) const {
+  nlohmann::json saved{{"kind", kind},
+                       {"path", path_.string()},
+                       {"names", columns_.names},
+                       {"inputs", columns_.inputs},
+                       {"count", count_}};
+  if (keeps_) {
+    saved["numbers"] = block.add(numbers_);
+  } else {
+    saved["begins"] = block.add(begins_);
+    saved["file"] = identity_of(file_, path_);
+  }
+  return saved;
 }
 
 std::vector<double> CsvRows::read_record(std::int64_t row) const {

@@ -15,7 +15,11 @@ namespace lockstep {
 
 class CsvRows final : public NumberRows {
  public:
+  static constexpr const char* kind = "csv";
+
   CsvRows(std::filesystem::path path, CsvColumns columns) : path_{std::move(path)}, columns_{std::move(columns)} {}
+  /// As they were saved.
+  CsvRows(const nlohmann::json& saved, const BlockReader& block);
 
   /// Takes the record that `reader` has read, which holds `numbers`.
   void push(const CsvReader& reader, const std::vector<double>& numbers, DataMemory& memory);
@@ -27,6 +31,7 @@ class CsvRows final : public NumberRows {
   std::int64_t width() const override { return columns_.width(); }
   void read(std::int64_t row, std::span<float> to) const override { copy(row, to); }
   void read(std::int64_t row, std::span<double> to) const override { copy(row, to); }
+  nlohmann::json save(BlockWriter& block) const override;
 
  private:
   template <class Real>
@@ -37,9 +42,11 @@ class CsvRows final : public NumberRows {
   CsvColumns columns_;
   std::int64_t count_ = 0;
   bool keeps_ = true;
-  std::vector<double> numbers_;
-  std::vector<std::uint64_t> begins_;  ///< of the records, and the end of the last
-  Descriptor file_{};                  ///< if the numbers are not kept
+  std::vector<double> pushed_;  ///< until all are there
+  std::vector<std::uint64_t> pushed_begins_;
+  FixedArray<double> numbers_;
+  FixedArray<std::uint64_t> begins_;  ///< of the records, and the end of the last
+  Descriptor file_{};                 ///< if the numbers are not kept
 };
 
 /// The numbers of a sample. Calls `wrong(place)` for the first field that is none.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <iterator>
 #include <limits>
 #include <new>
@@ -129,29 +130,46 @@ void FileBytes::fail(const std::string& what) const {
   fail_file(path_, what);
 }
 
-std::uint64_t count_bytes(const std::filesystem::path& path, std::uint64_t limit) {
-  FileBytes file{path};
-  if (!file.packed()) return std::min(file.most_bytes(), limit + 1);
-  std::vector<std::uint8_t> piece(buffer_bytes);
+namespace {
+
+std::optional<std::vector<std::uint8_t>> read_all_plain(FileBytes& file, std::uint64_t limit) {
+  const std::uint64_t count = file.most_bytes();
+  if (count > limit) return std::nullopt;
+  std::vector<std::uint8_t> bytes = file.room_for(count);
+  bytes.resize(count);
+  std::uint8_t next;
+  if (file.read(bytes) < count || file.read({&next, 1}) != 0) file.fail("changed while it was read");
+  return bytes;
+}
+
+/// Its size is known at its end.
+std::optional<std::vector<std::uint8_t>> read_all_packed(FileBytes& file, std::uint64_t limit) {
+  constexpr std::size_t piece_size = 1 << 20;
+  std::deque<std::vector<std::uint8_t>> pieces;
   std::uint64_t count = 0;
-  for (std::size_t found = piece.size(); found == piece.size() && count <= limit; count += found)
-    found = file.read(piece);
-  return std::min(count, limit + 1);
+  do {
+    std::vector<std::uint8_t>& piece = pieces.emplace_back(piece_size);
+    piece.resize(file.read(piece));
+    count += piece.size();
+    if (count > limit) return std::nullopt;
+  } while (pieces.back().size() == piece_size);
+  std::vector<std::uint8_t> bytes = file.room_for(count);
+  for (; !pieces.empty(); pieces.pop_front()) bytes.insert(bytes.end(), pieces.front().begin(), pieces.front().end());
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::uint8_t>> read_all(FileBytes& file, std::uint64_t limit) {
+  return file.packed() ? read_all_packed(file, limit) : read_all_plain(file, limit);
 }
 
 std::vector<std::uint8_t> read_whole_file(const std::filesystem::path& path, std::uint64_t limit,
                                           std::string_view expected) {
-  const std::uint64_t count = count_bytes(path, limit);
   FileBytes file{path};
-  if (count > limit)
-    throw ConfigError{fmt::format("{}: holds more than {} bytes{}; expected {}", path.string(), limit,
-                                  file.packed() ? " when unpacked" : "", expected)};
-  std::vector<std::uint8_t> bytes = file.room_for(count);
-  bytes.resize(count);
-  std::uint8_t next;
-  if (file.read(bytes) < count || file.read({&next, 1}) != 0)
-    throw ConfigError{fmt::format("{}: changed while it was read", path.string())};
-  return bytes;
+  if (std::optional<std::vector<std::uint8_t>> bytes = read_all(file, limit)) return *std::move(bytes);
+  file.fail(
+      fmt::format("holds more than {} bytes{}; expected {}", limit, file.packed() ? " when unpacked" : "", expected));
 }
 
 }  // namespace lockstep

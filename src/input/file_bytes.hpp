@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,11 +68,13 @@ class FileBytes {
   bool ended_ = false;
 };
 
-/// How many bytes come from a file, or `limit` + 1 if they are more.
-std::uint64_t count_bytes(const std::filesystem::path& path, std::uint64_t limit);
+/// All bytes that come from `file`, of which none has been read; nothing if they are more than `limit`. ConfigError as
+/// read, and if the file becomes longer or shorter meanwhile. Memory is taken for what is there: up to 1 MiB more while
+/// packed data is unpacked, and twice as much for a moment afterwards.
+std::optional<std::vector<std::uint8_t>> read_all(FileBytes& file, std::uint64_t limit);
 
 /// All bytes of a file of at most `limit` bytes, unpacked. ConfigError where it holds more; `expected` says of what
-/// there may be so many. Packed data is unpacked twice, so that memory is taken for what is there and for no more.
+/// there may be so many.
 std::vector<std::uint8_t> read_whole_file(const std::filesystem::path& path, std::uint64_t limit,
                                           std::string_view expected);
 

@@ -207,7 +207,7 @@ LabelledRows load_part(const IdxFiles& files, IdxFile& images, const LabelRule& 
                [&](std::int64_t, std::span<const std::uint8_t> pixels) { digest.update(std::as_bytes(pixels)); });
   require_labels(rule, files.labels, labels.bytes);
   digest.update(std::as_bytes(std::span{labels.bytes}));
-  return {std::move(rows), {labels.bytes.begin(), labels.bytes.end()}};
+  return {std::move(rows), std::vector<std::int32_t>{labels.bytes.begin(), labels.bytes.end()}};
 }
 
 }  // namespace

@@ -171,17 +171,20 @@ bool holds_records(const fs::path& file) {
   }
 }
 
-/// "23 rows of 1 number to train on and 2 to test, 3 classes".
-std::string text_of(const LabelledSets& sets) {
-  const DataSchema& schema = sets.schema;
-  const std::string tested = sets.train.rows
-                                 ? fmt::format("{} {} to train on and {} to test", sets.train.rows->count(),
-                                               samples_text(schema.sample), sets.test.rows->count())
-                                 : fmt::format("{} {} to test", sets.test.rows->count(), samples_text(schema.sample));
-  const bool in_memory = sets.test.rows->in_memory() && (!sets.train.rows || sets.train.rows->in_memory());
-  return fmt::format("{}: {}, {} classes{}{}", schema.kind, tested, schema.classes.size(),
-                     are_number_names(schema.classes) ? "" : fmt::format(" ({})", quoted(schema.classes)),
-                     in_memory ? "" : ", read from the files batch by batch (--data-memory)");
+/// "CSV: 23 rows of 1 number to train on and 2 to test, 3 classes".
+std::string text_of(const LabelledParts& data) {
+  const auto count = [](const LabelledRows& rows) { return rows.rows ? rows.rows->count() : 0; };
+  const auto in_memory = [](const LabelledRows& rows) { return !rows.rows || rows.rows->in_memory(); };
+  const DataSchema& schema = data.schema;
+  const std::string samples = samples_text(schema.sample);
+  const std::string parts = !data.test.rows    ? fmt::format("{} {}", count(data.train), samples)
+                            : !data.train.rows ? fmt::format("{} {} to test", count(data.test), samples)
+                                               : fmt::format("{} {} to train on and {} to test", count(data.train),
+                                                             samples, count(data.test));
+  return fmt::format(
+      "{}: {}, {} classes{}{}", schema.kind, parts, schema.classes.size(),
+      are_number_names(schema.classes) ? "" : fmt::format(" ({})", quoted(schema.classes)),
+      in_memory(data.train) && in_memory(data.test) ? "" : ", read from the files batch by batch (--data-memory)");
 }
 
 std::unique_ptr<const SampleSource> samples_of(LabelledRows rows, DType dtype) {
@@ -200,20 +203,12 @@ void require_options(const LabelledOptions& options) {
 
 }  // namespace
 
-LabelledData load_labelled_data(const fs::path& path, const LabelledOptions& options) {
+LabelledSets load_labelled_sets(const fs::path& path, const LabelledOptions& options) {
   require_options(options);
-  LabelledSets sets = recognise(path, options)(path, options);
-  std::string text = text_of(sets);
-  return {.text = std::move(text),
-          .sample = sets.schema.sample,
-          .classes = std::ssize(sets.schema.classes),
-          .train = samples_of(std::move(sets.train), options.dtype),
-          .test = samples_of(std::move(sets.test), options.dtype),
-          .digest = sets.digest.value(),
-          .schema = std::move(sets.schema)};
+  return recognise(path, options)(path, options);
 }
 
-LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& options) {
+LabelledSets load_unlabelled_sets(const fs::path& file, const LabelledOptions& options) {
   require_options(options);
   constexpr std::string_view expected =
       "an IDX file of images, an .npy array, or CSV with a header, plain or packed (gzip)";
@@ -225,13 +220,30 @@ LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& o
                         : has_csv_name(file)   ? load_csv_rows(file, options)
                                                : load_idx_rows(file, options);
   if (!options.schema) rows.schema.classes = number_names(options.classes.value_or(10));
-  return {.text = fmt::format("{} {}", rows.rows->count(), samples_text(rows.schema.sample)),
-          .sample = rows.schema.sample,
-          .classes = std::ssize(rows.schema.classes),
-          .train = samples_of({std::move(rows.rows), {}}, options.dtype),
-          .test = nullptr,
-          .digest = rows.digest.value(),
-          .schema = std::move(rows.schema)};
+  return {.schema = std::move(rows.schema), .train = {std::move(rows.rows), {}}, .digest = std::move(rows.digest)};
+}
+
+LabelledData labelled_data_of(LabelledParts parts, DType dtype) {
+  std::string text = text_of(parts);
+  return {.text = std::move(text),
+          .sample = parts.schema.sample,
+          .classes = std::ssize(parts.schema.classes),
+          .train = samples_of(std::move(parts.train), dtype),
+          .test = samples_of(std::move(parts.test), dtype),
+          .digest = parts.digest,
+          .schema = std::move(parts.schema)};
+}
+
+LabelledParts parts_of(LabelledSets sets) {
+  return {std::move(sets.schema), std::move(sets.train), std::move(sets.test), sets.digest.value()};
+}
+
+LabelledData load_labelled_data(const fs::path& path, const LabelledOptions& options) {
+  return labelled_data_of(parts_of(load_labelled_sets(path, options)), options.dtype);
+}
+
+LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& options) {
+  return labelled_data_of(parts_of(load_unlabelled_sets(file, options)), options.dtype);
 }
 
 bool is_folder_of_images(const fs::path& folder) {

@@ -15,6 +15,7 @@
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/schema.hpp>
 
+#include "input/fixed_array.hpp"
 #include "input/number_rows.hpp"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ namespace lockstep {
 /// Rows, and a label for each of them.
 struct LabelledRows {
   std::shared_ptr<const NumberRows> rows = {};  ///< null where they are not read
-  std::vector<std::int32_t> labels = {};
+  FixedArray<std::int32_t> labels = {};
 };
 
 struct LabelledSets {
@@ -79,6 +80,19 @@ LabelledSets load_cifar_10(const std::filesystem::path& folder, const LabelledOp
 LabelledSets load_cifar_100(const std::filesystem::path& folder, const LabelledOptions& options);
 LabelledSets load_npy_sets(const std::filesystem::path& folder, const LabelledOptions& options);
 LabelledSets load_csv_sets(const std::filesystem::path& folder_or_file, const LabelledOptions& options);
+
+/// Recognises what `path` names, or an unlabelled `file`, and reads it. Those without labels are the training set.
+LabelledSets load_labelled_sets(const std::filesystem::path& path, const LabelledOptions& options);
+LabelledSets load_unlabelled_sets(const std::filesystem::path& file, const LabelledOptions& options);
+
+/// What has been read, or taken over.
+struct LabelledParts {
+  DataSchema schema = {};
+  LabelledRows train = {}, test = {};
+  std::uint64_t digest = 0;
+};
+LabelledParts parts_of(LabelledSets sets);
+LabelledData labelled_data_of(LabelledParts parts, DType dtype);
 
 /// Rows without labels, in one file.
 struct UnlabelledRows {

@@ -13,6 +13,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "input/file_identity.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -100,27 +102,32 @@ std::int64_t RowFormat::bytes() const {
 }
 
 void StoredRows::append(FileBytes& file, const AnnouncedContent& content, DataMemory& memory, const Inspect& inspect) {
+  if (memory.take(content.bytes)) return keep(file, read_content(file, content), inspect);
+  if (file.packed()) memory.refuse_packed(file);
   const std::int64_t row_bytes = format_.bytes();
-  const auto rows = static_cast<std::int64_t>(content.bytes) / row_bytes;
-  Piece piece{.end = count() + rows, .path = file.path(), .offset = content.header_bytes};
-  const bool keeps = memory.take(content.bytes);
-  if (keeps) {
-    piece.memory = read_content(file, content);
-    require_finite(file, 0, piece.memory);
-    inspect(0, piece.memory);
-  } else {
-    if (file.packed()) memory.refuse_packed(file);
-    std::int64_t first = 0;
-    read_content(file, content,
-                 static_cast<std::uint64_t>(std::max<std::int64_t>(1, piece_bytes / row_bytes) * row_bytes),
-                 [&](std::span<const std::uint8_t> bytes) {
-                   require_finite(file, first, bytes);
-                   inspect(first, bytes);
-                   first += std::ssize(bytes) / row_bytes;
-                 });
-    piece.file = file.duplicate();
-  }
-  pieces_.push_back(std::move(piece));
+  std::int64_t first = 0;
+  read_content(file, content,
+               static_cast<std::uint64_t>(std::max<std::int64_t>(1, piece_bytes / row_bytes) * row_bytes),
+               [&](std::span<const std::uint8_t> bytes) {
+                 require_finite(file, first, bytes);
+                 inspect(first, bytes);
+                 first += std::ssize(bytes) / row_bytes;
+               });
+  pieces_.push_back(
+      {.end = count() + first, .path = file.path(), .file = file.duplicate(), .offset = content.header_bytes});
+}
+
+void StoredRows::append(const FileBytes& file, std::vector<std::uint8_t> content, DataMemory& memory,
+                        const Inspect& inspect) {
+  (void)memory.take(content.size());
+  keep(file, std::move(content), inspect);
+}
+
+void StoredRows::keep(const FileBytes& file, std::vector<std::uint8_t> content, const Inspect& inspect) {
+  require_finite(file, 0, content);
+  inspect(0, content);
+  const std::int64_t rows = std::ssize(content) / format_.bytes();
+  pieces_.push_back({.end = count() + rows, .memory = std::move(content), .path = file.path()});
 }
 
 bool StoredRows::in_memory() const {
@@ -152,6 +159,33 @@ void StoredRows::decode(std::int64_t row, std::span<Real> to) const {
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(format_.bytes()));
   read_again(piece->file, piece->path, piece->offset + offset, bytes);
   decode_row(format_, bytes.data(), to);
+}
+
+StoredRows::StoredRows(const nlohmann::json& saved, const BlockReader& block)
+    : format_{saved.at("format").get<RowFormat>()}, dtype_{saved.at("dtype").get<DType>()} {
+  for (const nlohmann::json& piece : saved.at("pieces")) {
+    Piece& made = pieces_.emplace_back();
+    made.end = piece.at("end").get<std::int64_t>();
+    made.path = piece.at("path").get<std::string>();
+    if (piece.contains("memory"))
+      made.memory = block.array<std::uint8_t>(piece.at("memory"));
+    else
+      made.file = open_again(made.path, piece.at("file").get<FileIdentity>());
+    made.offset = piece.at("offset").get<std::uint64_t>();
+  }
+}
+
+nlohmann::json StoredRows::save(BlockWriter& block) const {
+  nlohmann::json saved{{"kind", "stored"}, {"format", format_}, {"dtype", dtype_}};
+  for (const Piece& piece : pieces_) {
+    nlohmann::json& added = saved["pieces"].emplace_back();
+    added = {{"end", piece.end}, {"path", piece.path.string()}, {"offset", piece.offset}};
+    if (piece.file.get() < 0)
+      added["memory"] = block.add(piece.memory);
+    else
+      added["file"] = identity_of(piece.file, piece.path);
+  }
+  return saved;
 }
 
 void StoredRows::read(std::int64_t row, std::span<float> to) const {

@@ -12,7 +12,9 @@
 #include <lockstep/base/dtype.hpp>
 
 #include "base/descriptor.hpp"
+#include "input/data_block.hpp"
 #include "input/file_content.hpp"
+#include "input/fixed_array.hpp"
 
 namespace lockstep {
 
@@ -33,6 +35,9 @@ class NumberRows {
   /// read, or that has changed.
   virtual void read(std::int64_t row, std::span<float> to) const = 0;
   virtual void read(std::int64_t row, std::span<double> to) const = 0;
+
+  /// What other rows like these are made of: for save_rows.
+  virtual nlohmann::json save(BlockWriter& block) const = 0;
 };
 
 /// The memory that is left for the rows of a data set (--data-memory).
@@ -61,6 +66,7 @@ struct RowFormat {
   std::int64_t prefix_bytes = 0;  ///< before the numbers
 
   std::int64_t bytes() const;
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(RowFormat, element, order, width, planes, prefix_bytes)
 };
 
 /// Rows from files, of one format.
@@ -68,6 +74,8 @@ class StoredRows final : public NumberRows {
  public:
   /// The numbers must be finite in `dtype`.
   StoredRows(const RowFormat& format, DType dtype) : format_{format}, dtype_{dtype} {}
+  /// As they were saved.
+  StoredRows(const nlohmann::json& saved, const BlockReader& block);
 
   /// Is shown the stored bytes of whole rows, of which the first is row `first` of the file.
   using Inspect = std::function<void(std::int64_t first, std::span<const std::uint8_t> rows)>;
@@ -77,22 +85,28 @@ class StoredRows final : public NumberRows {
   /// a packed file that does not fit.
   void append(FileBytes& file, const AnnouncedContent& content, DataMemory& memory, const Inspect& inspect);
 
+  /// Appends the rows of `content`, which is all that `file` holds and fits into `memory`.
+  void append(const FileBytes& file, std::vector<std::uint8_t> content, DataMemory& memory, const Inspect& inspect);
+
   std::int64_t count() const override { return pieces_.empty() ? 0 : pieces_.back().end; }
   std::int64_t width() const override { return format_.width; }
   bool in_memory() const override;
   void read(std::int64_t row, std::span<float> to) const override;
   void read(std::int64_t row, std::span<double> to) const override;
+  nlohmann::json save(BlockWriter& block) const override;
 
  private:
   /// The rows of one file.
   struct Piece {
     std::int64_t end = 0;  ///< the number of rows up to and with this piece
-    std::vector<std::uint8_t> memory = {};
+    FixedArray<std::uint8_t> memory = {};
     std::filesystem::path path = {};
     Descriptor file{};  ///< none if the rows are in memory
     std::uint64_t offset = 0;
   };
 
+  /// `content` is of the piece that follows.
+  void keep(const FileBytes& file, std::vector<std::uint8_t> content, const Inspect& inspect);
   template <class Real>
   void decode(std::int64_t row, std::span<Real> to) const;
   void require_finite(const FileBytes& file, std::int64_t first, std::span<const std::uint8_t> rows) const;

@@ -10,6 +10,7 @@
 #include <lockstep/input/schema.hpp>
 
 #include "input/number_rows.hpp"
+#include "input/saved_rows.hpp"
 
 namespace lockstep {
 
@@ -24,20 +25,25 @@ SplitRows split_rows(std::int64_t count, DataSchema::Split split, double test_fr
 /// Some of the rows of others.
 class SelectedRows final : public NumberRows {
  public:
-  SelectedRows(std::shared_ptr<const NumberRows> rows, std::vector<std::int64_t> selected)
+  static constexpr const char* kind = "selected";
+
+  SelectedRows(std::shared_ptr<const NumberRows> rows, FixedArray<std::int64_t> selected)
       : rows_{std::move(rows)}, selected_{std::move(selected)} {}
 
-  std::int64_t count() const override { return std::ssize(selected_); }
+  std::int64_t count() const override { return static_cast<std::int64_t>(selected_.size()); }
   std::int64_t width() const override { return rows_->width(); }
   bool in_memory() const override { return rows_->in_memory(); }
   void read(std::int64_t row, std::span<float> to) const override { rows_->read(of(row), to); }
   void read(std::int64_t row, std::span<double> to) const override { rows_->read(of(row), to); }
+  nlohmann::json save(BlockWriter& block) const override {
+    return {{"kind", kind}, {"of", save_rows(rows_, block)}, {"selected", block.add(selected_)}};
+  }
 
  private:
   std::int64_t of(std::int64_t row) const { return selected_[static_cast<std::size_t>(row)]; }
 
   std::shared_ptr<const NumberRows> rows_;
-  std::vector<std::int64_t> selected_;
+  FixedArray<std::int64_t> selected_;
 };
 
 }  // namespace lockstep

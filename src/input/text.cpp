@@ -13,12 +13,12 @@
 #include <lockstep/input/range.hpp>
 #include <lockstep/input/text.hpp>
 
-#include "base/descriptor.hpp"
 #include "input/failure.hpp"
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/number_rows.hpp"
+#include "input/text_file.hpp"
 #include "input/token_file.hpp"
 #include "input/token_pieces.hpp"
 
@@ -31,51 +31,6 @@ constexpr std::uint64_t largest_text = std::uint64_t{2} << 30;
 constexpr std::int64_t largest_vocabulary = 1 << 16;
 constexpr std::int64_t parts = 10;  // one of which is the test part, unless files are
 constexpr std::size_t tokens_at_once = 1 << 16;
-
-/// ConfigError for files that would train, and teach nothing.
-void require_text(const fs::path& path, std::span<const std::uint8_t> first) {
-  if (const std::string_view archive = archive_name(first.first(std::min<std::size_t>(first.size(), 512)));
-      !archive.empty())
-    fail_file(path, fmt::format("is {}, not a text; expected a text file, plain or packed (gzip)", archive));
-  if (begins_token_file(first))
-    fail_file(path, "is a file of tokens; expected --vocabulary N, where every token is below N");
-}
-
-/// The bytes of a file that stays where it is.
-class BytesOnDisk final : public TokenSequence {
- public:
-  BytesOnDisk(Descriptor file, fs::path path, std::uint64_t bytes)
-      : file_{std::move(file)}, path_{std::move(path)}, count_{static_cast<std::int64_t>(bytes)} {}
-
-  std::int64_t count() const override { return count_; }
-  bool are_bytes() const override { return true; }
-  void read(std::int64_t first, std::span<std::int32_t> to) const override {
-    require_tokens(first, std::ssize(to), count_);
-    std::vector<std::uint8_t> bytes(to.size());
-    read_again(file_, path_, static_cast<std::uint64_t>(first), bytes);
-    std::ranges::copy(bytes, to.begin());
-  }
-
- private:
-  Descriptor file_;
-  fs::path path_;
-  std::int64_t count_;
-};
-
-std::shared_ptr<const TokenSequence> read_text(const fs::path& path, DataMemory& memory) {
-  FileBytes file{path};
-  const std::uint64_t bytes = count_bytes(path, memory.left_bytes);
-  if (memory.take(bytes)) {
-    std::vector<std::uint8_t> text = read_whole_file(path, bytes, "a file that does not change");
-    require_text(path, text);
-    return tokens_of_text(std::move(text));
-  }
-  if (file.packed()) memory.refuse_packed(file);
-  std::vector<std::uint8_t> first(512);
-  first.resize(file.read(first));
-  require_text(path, first);
-  return std::make_shared<BytesOnDisk>(file.duplicate(), path, file.most_bytes());
-}
 
 void require_there(const fs::path& path) {
   std::error_code error;
@@ -96,17 +51,17 @@ bool is_for_test(const fs::path& file) {
   return false;
 }
 
-struct TextFiles {
+struct FoundFiles {
   std::vector<fs::path> train;
   std::vector<fs::path> test;  ///< if empty, a part of the others is
 };
 
 /// The file, or the files of the folder.
-TextFiles find_files(const fs::path& path) {
+FoundFiles find_files(const fs::path& path) {
   require_there(path);
   std::error_code error;
   if (!fs::is_directory(path, error)) return {{path}, {}};
-  TextFiles files;
+  FoundFiles files;
   for (fs::directory_iterator entry{path, error}, end; !error && entry != end; entry.increment(error)) {
     const fs::path& file = entry->path();
     if (!file.filename().string().starts_with('.')) (is_for_test(file) ? files.test : files.train).push_back(file);
@@ -120,24 +75,12 @@ TextFiles find_files(const fs::path& path) {
   return files;
 }
 
-/// Reads files of one kind.
-class TokenReader {
- public:
-  explicit TokenReader(const TextOptions& options) : vocabulary_{options.vocabulary}, memory_{options.memory_bytes} {}
-
-  std::shared_ptr<const TokenPieces> read(const std::vector<fs::path>& files) {
-    auto pieces = std::make_shared<TokenPieces>();
-    for (const fs::path& file : files) {
-      const auto tokens = vocabulary_ ? open_token_file(file, *vocabulary_) : read_text(file, memory_);
-      pieces->append(tokens, {0, tokens->count()});
-    }
-    return pieces;
-  }
-
- private:
-  std::optional<std::int64_t> vocabulary_;
-  DataMemory memory_;
-};
+/// All tokens of some files.
+std::shared_ptr<const TokenPieces> joined(const std::vector<TextFile>& files) {
+  auto pieces = std::make_shared<TokenPieces>();
+  for (const TextFile& file : files) pieces->append(file.tokens, {0, file.tokens->count()});
+  return pieces;
+}
 
 /// The options, with the vocabulary of the schema. ConfigError if they contradict it.
 TextOptions by_schema(const fs::path& path, TextOptions options) {
@@ -200,29 +143,43 @@ void update(Digest& digest, const TextSet& set) {
 
 }  // namespace
 
-TextData load_text_data(const fs::path& path, const TextOptions& given) {
-  const TextOptions options = by_schema(path, given);
+TextFiles read_text_files(const fs::path& path, const TextOptions& given) {
+  TextFiles read{.path = path, .options = by_schema(path, given)};
+  const TextOptions& options = read.options;
   if (options.context < 1)
     throw InvalidArgument{fmt::format("a context of {} tokens; expected 1 or more", options.context)};
   if (options.vocabulary && (*options.vocabulary < 1 || *options.vocabulary > largest_vocabulary))
     throw InvalidArgument{fmt::format("a vocabulary of {}; expected 1 to {}, as tokens have 16 bits",
                                       *options.vocabulary, largest_vocabulary)};
-  const TextFiles files = find_files(path);
-  TokenReader reader{options};
-  const auto train = reader.read(files.train), test = reader.read(files.test);
+  const FoundFiles found = find_files(path);
+  DataMemory memory{options.memory_bytes};
+  for (const fs::path& file : found.train) read.train.push_back(TextFile::read(file, options.vocabulary, memory));
+  for (const fs::path& file : found.test) read.test.push_back(TextFile::read(file, options.vocabulary, memory));
+  return read;
+}
+
+TextData text_data_of(const TextFiles& files) {
+  const TextOptions& options = files.options;
+  const auto train = joined(files.train), test = joined(files.test);
   const std::int64_t count = train->count();
   DataSchema schema{.kind = options.vocabulary ? "tokens" : "text", .vocabulary = options.vocabulary};
   if (!files.test.empty()) {
-    require_enough(path, count, test->count(), options);
+    require_enough(files.path, count, test->count(), options);
     return {{train, options.context}, {test, options.context}, std::move(schema)};
   }
   schema.split = DataSchema::Split::last;
   schema.test_fraction = 1.0 / parts;
-  require_enough_for_two(path, count, options);
+  require_enough_for_two(files.path, count, options);
   const std::int64_t boundary = count - count / parts;
   return {{train->slice({0, boundary}), options.context},
           {train->slice({boundary, count}), options.context},
           std::move(schema)};
+}
+
+TextData load_text_data(const fs::path& path, const TextOptions& options) {
+  TextData data = text_data_of(read_text_files(path, options));
+  if (data.schema.vocabulary) (void)digest(data);  // checks each token
+  return data;
 }
 
 std::vector<std::string> load_text_lines(const fs::path& path) {

@@ -30,7 +30,6 @@ constexpr std::size_t header_numbers = 256;
 constexpr std::size_t header_bytes = header_numbers * sizeof(std::int32_t);
 constexpr std::int32_t token_magic = 20240520;
 constexpr std::int32_t version = 1;  // of 16-bit tokens
-constexpr std::size_t checked_at_once = 1 << 16;
 
 std::span<std::uint8_t> bytes_of(std::span<Token> tokens) {
   return {reinterpret_cast<std::uint8_t*>(tokens.data()), tokens.size_bytes()};
@@ -57,7 +56,7 @@ class TokensOnDisk final : public TokenSequence {
     require_tokens(first, std::ssize(to), count_);
     std::vector<Token> tokens(to.size());
     read_again(file_, path_, header_bytes + static_cast<std::uint64_t>(first) * sizeof(Token), bytes_of(tokens));
-    require_below(vocabulary_, tokens, path_, first);  // the file may have been written to since it was checked
+    require_below(vocabulary_, tokens, path_, first);
     std::ranges::copy(tokens, to.begin());
   }
 
@@ -94,15 +93,6 @@ std::int64_t read_header(FileBytes& file) {
   return tokens;
 }
 
-void check_tokens(FileBytes& file, std::int64_t count, std::int64_t vocabulary) {
-  std::vector<Token> some(checked_at_once);
-  for (std::int64_t first = 0; first < count; first += std::ssize(some)) {
-    some.resize(static_cast<std::size_t>(std::min<std::int64_t>(count - first, checked_at_once)));
-    if (file.read(bytes_of(some)) < some.size() * sizeof(Token)) file.fail("changed while it was read");
-    require_below(vocabulary, some, file.path(), first);
-  }
-}
-
 }  // namespace
 
 bool begins_token_file(std::span<const std::uint8_t> first) {
@@ -112,8 +102,12 @@ bool begins_token_file(std::span<const std::uint8_t> first) {
 std::shared_ptr<const TokenSequence> open_token_file(const std::filesystem::path& path, std::int64_t vocabulary) {
   FileBytes file{path};
   const std::int64_t count = read_header(file);
-  check_tokens(file, count, vocabulary);
-  return std::make_shared<TokensOnDisk>(file.duplicate(), path, count, vocabulary);
+  return tokens_in_file(file.duplicate(), path, count, vocabulary);
+}
+
+std::shared_ptr<const TokenSequence> tokens_in_file(Descriptor file, const std::filesystem::path& path,
+                                                    std::int64_t count, std::int64_t vocabulary) {
+  return std::make_shared<TokensOnDisk>(std::move(file), path, count, vocabulary);
 }
 
 }  // namespace lockstep

@@ -8,14 +8,20 @@
 
 #include <lockstep/input/tokens.hpp>
 
+#include "base/descriptor.hpp"
+
 namespace lockstep {
 
 /// Whether `first`, the first bytes of a file, begin a file of tokens. Four bytes tell.
 bool begins_token_file(std::span<const std::uint8_t> first);
 
-/// The tokens of a file, which stay there: it is read once to check it, and again where tokens are wanted. ConfigError,
-/// which names the file, if it cannot be read, is no such file, is not as long as its header says, or holds a token
-/// that is not below `vocabulary`.
+/// The tokens of a file, which stay there: they are checked whenever they are read. ConfigError, which names the file,
+/// if it cannot be read, is no such file, or is not as long as its header says; and from a read of a token that is not
+/// below `vocabulary`.
 std::shared_ptr<const TokenSequence> open_token_file(const std::filesystem::path& path, std::int64_t vocabulary);
+
+/// The same of `file`, whose header another process has read.
+std::shared_ptr<const TokenSequence> tokens_in_file(Descriptor file, const std::filesystem::path& path,
+                                                    std::int64_t count, std::int64_t vocabulary);
 
 }  // namespace lockstep

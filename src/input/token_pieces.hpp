@@ -9,10 +9,15 @@
 #include <lockstep/input/range.hpp>
 #include <lockstep/input/tokens.hpp>
 
+#include "input/fixed_array.hpp"
+
 namespace lockstep {
 
 /// InvalidArgument unless there are `wanted` tokens from `first` on in a sequence of `count`.
 void require_tokens(std::int64_t first, std::int64_t wanted, std::int64_t count);
+
+/// As tokens_of_text.
+std::shared_ptr<const TokenSequence> tokens_of_bytes(FixedArray<std::uint8_t> bytes);
 
 class TokenPieces final : public TokenSequence {
  public:

@@ -11,9 +11,9 @@ namespace {
 template <class Number>
 class TokensInMemory final : public TokenSequence {
  public:
-  explicit TokensInMemory(std::vector<Number> tokens) : tokens_{std::move(tokens)} {}
+  explicit TokensInMemory(FixedArray<Number> tokens) : tokens_{std::move(tokens)} {}
 
-  std::int64_t count() const override { return std::ssize(tokens_); }
+  std::int64_t count() const override { return static_cast<std::int64_t>(tokens_.size()); }
   bool are_bytes() const override { return sizeof(Number) == 1; }
   void read(std::int64_t first, std::span<std::int32_t> to) const override {
     require_tokens(first, std::ssize(to), count());
@@ -21,10 +21,14 @@ class TokensInMemory final : public TokenSequence {
   }
 
  private:
-  std::vector<Number> tokens_;
+  FixedArray<Number> tokens_;
 };
 
 }  // namespace
+
+std::shared_ptr<const TokenSequence> tokens_of_bytes(FixedArray<std::uint8_t> bytes) {
+  return std::make_shared<TokensInMemory<std::uint8_t>>(std::move(bytes));
+}
 
 std::shared_ptr<const TokenSequence> tokens_of_text(std::vector<std::uint8_t> bytes) {
   return std::make_shared<TokensInMemory<std::uint8_t>>(std::move(bytes));

@@ -59,10 +59,10 @@ struct DataRequest {
   std::optional<SavedModel> saved = {};
 };
 
-/// LOCAL. Reads the data, or what is to be predicted. ConfigError if they, or the options of the model, are wrong. All
-/// defaults in `options` that do not come from the data must be filled in, and `options` must outlive the result.
-/// load_image_task fills in the number of classes, if it is empty. If it is not, the files of the parts that are not
-/// asked for may be missing.
+/// COLL in a run. Reads the data, or what is to be predicted. ConfigError if they, or the options of the model, are
+/// wrong. All defaults in `options` that do not come from the data must be filled in, and `options` must outlive the
+/// result. load_image_task fills in the number of classes, if it is empty. If it is not, the files of the parts that
+/// are not asked for may be missing.
 std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options, const DataRequest& request = {});
 std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options, const DataRequest& request = {});
 

@@ -16,6 +16,7 @@
 #include <lockstep/nn/generate.hpp>
 #include <lockstep/nn/gpt.hpp>
 
+#include "train/loaded_data.hpp"
 #include "train/task.hpp"
 
 namespace lockstep {
@@ -45,21 +46,26 @@ const TrainingOptions& checked(const TrainingOptions& options) {
 class TextTask final : public TrainingTask {
  public:
   TextTask(const TrainingOptions& options, const DataRequest& request) : options_{checked(options)} {
-    if (options.predict.empty())
-      data_ = load_text_data(options.data, {.context = *options.context,
-                                            .vocabulary = options.vocabulary,
-                                            .memory_bytes = options.data_memory_bytes,
-                                            .schema = request.saved ? request.saved->data : std::nullopt});
-    else
-      lines_ = load_text_lines(options.predict);
+    if (!options.predict.empty()) {
+      lines_ = load_text_lines_once(options.predict);
+      return;
+    }
+    DigestedText loaded =
+        load_text_data_once(options.data, {.context = *options.context,
+                                           .vocabulary = options.vocabulary,
+                                           .memory_bytes = options.data_memory_bytes,
+                                           .schema = request.saved ? request.saved->data : std::nullopt});
+    data_ = std::move(loaded.data);
+    digest_ = loaded.digest;
   }
 
   TrainingSamples samples() const override { return {train_, test_}; }
   std::uint64_t data_digest() const override {
+    if (options_.predict.empty()) return digest_;
     Digest all;
     all.update(fmt::format("{}", digest(data_)));
     for (const std::string& line : lines_) all.update(line).update("\n");
-    return options_.predict.empty() ? digest(data_) : all.value();
+    return all.value();
   }
   ModelDescription description() const override {
     const nn::GptOptions model = gpt();
@@ -99,6 +105,7 @@ class TextTask final : public TrainingTask {
 
   const TrainingOptions& options_;
   TextData data_;
+  std::uint64_t digest_ = 0;        ///< of these
   std::vector<std::string> lines_;  ///< to predict
   TextSamples train_{data_.train}, test_{data_.test};
   std::optional<nn::Gpt> model_;

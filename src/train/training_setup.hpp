@@ -28,7 +28,7 @@ TrainingOptions with_defaults(TrainingOptions options);
 /// COLL. Runs `work` on every rank before the first step; messages call this "the setup".
 void run_setup(Strategy& strategy, const std::function<void()>& work, Here here = Here::current());
 
-/// LOCAL, in a run: what it throws on one rank alone then fails on all. Fills in the options that the data decide.
+/// COLL, in a run: what it throws on one rank alone then fails on all. Fills in the options that the data decide.
 /// `options` must outlive the result.
 TrainingSetup set_up(Strategy& strategy, TrainingOptions& options, const DataRequest& request);
 

@@ -178,7 +178,7 @@ TEST_CASE("a packed text, or an archive, that is larger than the memory allowed 
   CHECK(refused(counting(1000)) == "not refused");
 }
 
-TEST_CASE("packed content is counted before memory is taken for it") {
+TEST_CASE("packed content is read up to the limit") {
   // In three pieces, of which the last goes beyond the limit.
   const std::string piece = test::packed(std::string(100'000, 'x'));
   const TextFile file{piece + piece + piece};

@@ -60,7 +60,7 @@ OptionGroup data_and_model_options() {
            .models = {ModelKind::mlp}},
           {.name = "--data-memory",
            .value_name = "SIZE",
-           .help = "Memory for the samples on each rank, such as 64K, 1M or 1G: files beyond it are read batch by "
+           .help = "Memory for the samples on each node, such as 64K, 1M or 1G: files beyond it are read batch by "
                    "batch; token files always are (default 1G)",
            .set = set(&TrainingOptions::data_memory_bytes, parse_memory)},
           {.name = "--augment",

@@ -34,6 +34,9 @@ class ReplicaGroup {
   /// The number of ranks on this rank's node.
   int ranks_of_node() const;
 
+  /// Equal on ranks of one node.
+  int node() const { return node_of_rank_[static_cast<std::size_t>(rank())]; }
+
   /// LOCAL, at most once, before the first strategy is made. Adds the plane for GPU memory: the same ranks in the same
   /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU.
   void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data);

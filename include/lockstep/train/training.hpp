@@ -137,9 +137,10 @@ struct TrainingResult {
 /// Whether GPUs have all the kernels that `model` needs. The CPU has them for every model.
 bool has_gpu_kernels(ModelKind model);
 
-/// COLL, blocking. Loads the data, makes the model and trains it, with progress on the chief's stderr if it is shown.
-/// `device` goes into the result. A training that is resumed from a checkpoint (CheckpointManager) ends in the bytes of
-/// one that never stopped, on any number of ranks that `fit` names, and so does its file of metrics, except times.
+/// COLL, blocking. Loads the data, once a node, makes the model and trains it, with progress on the chief's stderr if
+/// it is shown. `device` goes into the result. A training that is resumed from a checkpoint (CheckpointManager) ends in
+/// the bytes of one that never stopped, on any number of ranks that `fit` names, and so does its file of metrics,
+/// except times.
 ///
 /// Weights describe their model and its data, if this function saved them. Options of the model that are empty are then
 /// those of the checkpoint that is resumed, or of the initial weights, and the columns of a table are found by their

@@ -1,0 +1,121 @@
+#include "input/shared_data.hpp"
+
+#include <memory>
+#include <utility>
+
+#include "input/labelled_sets.hpp"
+#include "input/saved_rows.hpp"
+#include "input/text_file.hpp"
+
+namespace lockstep {
+namespace {
+
+using BlockJson = nlohmann::json;
+
+BlockJson saved_part(const LabelledRows& part, BlockWriter& block) {
+  if (!part.rows) return nullptr;
+  const std::size_t number = save_rows(part.rows, block);
+  return {{"rows", number}, {"labels", block.add(part.labels)}};
+}
+
+LabelledRows restored_part(const BlockJson& saved, const std::vector<std::shared_ptr<const NumberRows>>& rows,
+                           const BlockReader& block) {
+  if (saved.is_null()) return {};
+  return {rows.at(saved.at("rows").get<std::size_t>()), block.array<std::int32_t>(saved.at("labels"))};
+}
+
+BlockWriter block_of(LabelledParts parts) {
+  BlockWriter block;
+  block.header["schema"] = to_json(parts.schema);
+  block.header["digest"] = parts.digest;
+  block.header["train"] = saved_part(parts.train, block);
+  block.header["test"] = saved_part(parts.test, block);
+  return block;
+}
+
+BlockJson saved_files(const std::vector<TextFile>& files, BlockWriter& block) {
+  BlockJson saved = BlockJson::array();
+  for (const TextFile& file : files) saved.push_back(file.save(block));
+  return saved;
+}
+
+std::vector<TextFile> restored_files(const BlockJson& saved, const BlockReader& block) {
+  std::vector<TextFile> files;
+  for (const BlockJson& file : saved) files.push_back(TextFile::restore(file, block));
+  return files;
+}
+
+}  // namespace
+
+BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledOptions& options) {
+  return block_of(parts_of(load_labelled_sets(path, options)));
+}
+
+BlockWriter read_unlabelled_block(const std::filesystem::path& file, const LabelledOptions& options) {
+  return block_of(parts_of(load_unlabelled_sets(file, options)));
+}
+
+LabelledData labelled_data_of(const BlockReader& block, DType dtype) {
+  const BlockJson& header = block.header();
+  const std::vector<std::shared_ptr<const NumberRows>> rows = restore_rows(block);
+  return labelled_data_of({.schema = parse_schema(header.at("schema").get<std::string>(), "shared data"),
+                           .train = restored_part(header.at("train"), rows, block),
+                           .test = restored_part(header.at("test"), rows, block),
+                           .digest = header.at("digest").get<std::uint64_t>()},
+                          dtype);
+}
+
+DigestedText load_digested_text(const std::filesystem::path& path, const TextOptions& options) {
+  DigestedText text{.data = text_data_of(read_text_files(path, options))};
+  text.digest = digest(text.data);
+  return text;
+}
+
+BlockWriter read_text_block(const std::filesystem::path& path, const TextOptions& options) {
+  const TextFiles files = read_text_files(path, options);
+  BlockWriter block;
+  block.header = {{"path", path.string()},
+                  {"context", files.options.context},
+                  {"vocabulary", files.options.vocabulary.value_or(0)},
+                  {"digest", digest(text_data_of(files))},
+                  {"train", saved_files(files.train, block)},
+                  {"test", saved_files(files.test, block)}};
+  return block;
+}
+
+DigestedText digested_text_of(const BlockReader& block) {
+  const BlockJson& header = block.header();
+  TextFiles files{.path = header.at("path").get<std::string>(),
+                  .options = {.context = header.at("context").get<std::int64_t>()}};
+  if (const auto vocabulary = header.at("vocabulary").get<std::int64_t>(); vocabulary > 0)
+    files.options.vocabulary = vocabulary;
+  files.train = restored_files(header.at("train"), block);
+  files.test = restored_files(header.at("test"), block);
+  return {text_data_of(files), header.at("digest").get<std::uint64_t>()};
+}
+
+BlockWriter read_lines_block(const std::filesystem::path& path) {
+  BlockWriter block;
+  std::vector<char> text;
+  std::vector<std::uint64_t> ends;
+  for (const std::string& line : load_text_lines(path)) {
+    text.insert(text.end(), line.begin(), line.end());
+    ends.push_back(text.size());
+  }
+  block.header["text"] = block.add(FixedArray<char>{std::move(text)});
+  block.header["ends"] = block.add(FixedArray<std::uint64_t>{std::move(ends)});
+  return block;
+}
+
+std::vector<std::string> text_lines_of(const BlockReader& block) {
+  const auto text = block.array<char>(block.header().at("text"));
+  std::vector<std::string> lines;
+  std::uint64_t begin = 0;
+  for (const std::uint64_t end : block.array<std::uint64_t>(block.header().at("ends"))) {
+    lines.emplace_back(text.data() + begin, end - begin);
+    begin = end;
+  }
+  return lines;
+}
+
+}  // namespace lockstep

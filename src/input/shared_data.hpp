@@ -1,0 +1,39 @@
+// Data that one process of a node reads for all: what it reads becomes a block of memory, of which the others, and it
+// too, make the same as the loading functions return.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <lockstep/input/labelled_data.hpp>
+#include <lockstep/input/text.hpp>
+
+#include "input/data_block.hpp"
+
+namespace lockstep {
+
+/// As load_labelled_data and load_unlabelled_data.
+BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledOptions& options);
+BlockWriter read_unlabelled_block(const std::filesystem::path& file, const LabelledOptions& options);
+
+/// ConfigError if a file that stays on disk is not there any more, or is another.
+LabelledData labelled_data_of(const BlockReader& block, DType dtype);
+
+/// As load_text_data, with the digest of the data: what stays on disk is read once, to be checked and digested.
+struct DigestedText {
+  TextData data = {};
+  std::uint64_t digest = 0;
+};
+DigestedText load_digested_text(const std::filesystem::path& path, const TextOptions& options);
+
+/// The same.
+BlockWriter read_text_block(const std::filesystem::path& path, const TextOptions& options);
+DigestedText digested_text_of(const BlockReader& block);
+
+/// As load_text_lines.
+BlockWriter read_lines_block(const std::filesystem::path& path);
+std::vector<std::string> text_lines_of(const BlockReader& block);
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// One file of a text, or of tokens: read, or taken over from a process that has read it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/input/text.hpp>
+#include <lockstep/input/tokens.hpp>
+
+#include "input/data_block.hpp"
+#include "input/file_identity.hpp"
+#include "input/number_rows.hpp"
+
+namespace lockstep {
+
+struct TextFile {
+  std::filesystem::path path;
+  std::shared_ptr<const TokenSequence> tokens;
+  FixedArray<std::uint8_t> memory = {};         ///< the bytes, if they are in memory
+  std::optional<FileIdentity> identity = {};    ///< of a file that stays on disk
+  std::optional<std::int64_t> vocabulary = {};  ///< of a file of tokens
+
+  /// Opens a file of tokens below `vocabulary`, each of which is checked when it is read. Without a vocabulary, reads a
+  /// file of bytes, unless it does not fit into `memory`. ConfigError as load_text_data.
+  static TextFile read(const std::filesystem::path& path, std::optional<std::int64_t> vocabulary, DataMemory& memory);
+
+  /// As it was saved. ConfigError if it stays on disk and is not there any more, or is another.
+  static TextFile restore(const nlohmann::json& saved, const BlockReader& block);
+
+  nlohmann::json save(BlockWriter& block) const;
+};
+
+/// What load_text_data reads, and how it makes a training and a test set of that.
+struct TextFiles {
+  std::filesystem::path path;
+  TextOptions options;  ///< with the vocabulary of the schema
+  std::vector<TextFile> train = {};
+  std::vector<TextFile> test = {};  ///< if empty, a part of the others is
+};
+TextFiles read_text_files(const std::filesystem::path& path, const TextOptions& options);
+TextData text_data_of(const TextFiles& files);
+
+/// ConfigError for files that would train, and teach nothing. `first` holds all bytes, or 512 of them.
+void require_text(const std::filesystem::path& path, std::span<const std::uint8_t> first);
+
+}  // namespace lockstep

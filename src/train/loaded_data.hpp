@@ -1,0 +1,23 @@
+// The data of a training, which one rank of each node reads (node_data.hpp).
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <lockstep/input/labelled_data.hpp>
+#include <lockstep/input/text.hpp>
+
+#include "input/shared_data.hpp"
+
+namespace lockstep {
+
+/// COLL in a run, LOCAL without ranks. As load_labelled_data and load_unlabelled_data.
+LabelledData load_labelled_data_once(const std::filesystem::path& path, const LabelledOptions& options);
+LabelledData load_unlabelled_data_once(const std::filesystem::path& file, const LabelledOptions& options);
+
+/// The same, as load_digested_text and load_text_lines.
+DigestedText load_text_data_once(const std::filesystem::path& path, const TextOptions& options);
+std::vector<std::string> load_text_lines_once(const std::filesystem::path& path);
+
+}  // namespace lockstep

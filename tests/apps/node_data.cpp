@@ -1,0 +1,110 @@
+// Data are read once on each node, however many ranks train there: by simulated ranks, whose reads this process counts.
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/simulated_training.hpp"
+#include "support/labelled_files.hpp"
+#include "support/quiet_log.hpp"
+#include "support/token_file.hpp"
+#include "unit/gzip.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// The bytes that this process has read so far, from wherever the system had them.
+std::uint64_t bytes_read() {
+  std::ifstream counters{"/proc/self/io"};
+  std::string name;
+  std::uint64_t read = 0;
+  counters >> name >> read;
+  REQUIRE(name == "rchar:");
+  return read;
+}
+
+/// The bytes that a training of four ranks reads.
+std::uint64_t read_by_training(const Arguments& arguments, int ranks_per_node) {
+  const CommandLine line = parse(arguments);
+  const std::uint64_t before = bytes_read();
+  sim::run({.ranks = 4, .ranks_per_node = ranks_per_node, .report = [](std::string_view) {}},
+           [&](Strategy& strategy, int) { (void)run_training(strategy, "cpu", line.training); });
+  return bytes_read() - before;
+}
+
+void check_read_once(const Arguments& arguments, std::uint64_t bytes) {
+  for (const int nodes : {1, 2}) {
+    const std::uint64_t read = read_by_training(arguments, 4 / nodes);
+    INFO(arguments[1] << " on " << nodes << " nodes: " << read << " bytes read of " << bytes);
+    CHECK(read >= nodes * bytes);
+    CHECK(static_cast<double>(read) <= 1.05 * static_cast<double>(nodes * bytes));
+  }
+}
+
+const Arguments short_mlp{"--hidden", "1", "--global-batch", "4", "--steps", "1", "--eval-samples", "4", "--quiet"};
+
+const Arguments short_gpt{"--model", "gpt", "--layers",       "1", "--embed",        "4",
+                          "--heads", "1",   "--context",      "4", "--global-batch", "4",
+                          "--steps", "1",   "--eval-samples", "4", "--quiet"};
+
+/// Of `count` images of one byte.
+void write_images(const TemporaryDirectory& folder, const std::string& part, int count) {
+  const std::string extent = std::to_string(count) + ", 1000", labels = std::to_string(count) + ",";
+  folder.write("x_" + part + ".npy", npy(npy_header("|u1", extent), std::string(1000 * count, part.front())));
+  folder.write("y_" + part + ".npy", npy(npy_header("|u1", labels), std::string(count, '\1')));
+}
+
+}  // namespace
+
+TEST_CASE("samples are read once a node, in memory and on disk") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  write_images(folder, "train", 8000);
+  write_images(folder, "test", 4);
+  const Arguments run = Arguments{"--data", folder.path()} + short_mlp;
+  check_read_once(run, 8'000'000);
+  check_read_once(run + Arguments{"--data-memory", "1K"}, 8'000'000);
+}
+
+TEST_CASE("a text is read once a node, plain, packed and on disk") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  std::string text;
+  while (text.size() < 4'000'000) text += std::to_string(text.size()) + " ";
+  const Arguments run = Arguments{"--data", folder.write("text", text)} + short_gpt;
+  check_read_once(run, text.size());
+  check_read_once(run + Arguments{"--data-memory", "1K"}, text.size());
+  const std::string packed = test::packed(text);
+  check_read_once(Arguments{"--data", folder.write("packed", packed)} + short_gpt, packed.size());
+}
+
+TEST_CASE("tokens are read once a node") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::string file = folder.write("tokens", token_file(std::vector<std::uint16_t>(2'000'000, 7)));
+  check_read_once(Arguments{"--data", file, "--vocabulary", "8"} + short_gpt, 4'001'024);
+}
+
+TEST_CASE("ranks of a node that are given different data are refused") {
+  const QuietLog quiet;
+  const TemporaryDirectory one, other;
+  for (const TemporaryDirectory* const folder : {&one, &other}) {
+    write_images(*folder, "train", 8);
+    write_images(*folder, "test", 4);
+  }
+  const auto train = [&] {
+    sim::run({.ranks = 3, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
+      const CommandLine line = parse(Arguments{"--data", (rank == 1 ? one : other).path()} + short_mlp);
+      (void)run_training(strategy, "cpu", line.training);
+    });
+  };
+  CHECK_NOTHROW(train());
+  write_images(one, "test", 5);
+  CHECK_THROWS_AS(train(), MismatchError);
+}
