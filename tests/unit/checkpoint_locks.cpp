@@ -163,10 +163,7 @@ TEST_CASE("a process that waits for another begins when that ends") {
   options.patience = 20s;
   CapturedStderr captured;
   std::atomic<bool> began{false};
-  std::jthread waiting{[&] {
-    const ExclusiveUse use{options};
-    began = true;
-  }};
+  std::jthread waiting{[&] { began = !is_held(options); }};
   REQUIRE(eventually([&] { return captured.text().find("run1: waits for process") != std::string::npos; }));
   CHECK_FALSE(began);
   other.kill();
