@@ -152,7 +152,7 @@ TEST_CASE("a file that says nothing of its holder is no obstacle") {
   for (const char* text : {"", "no JSON", "[]", R"({"host":1})", R"({"host":"a","process":"b"})"})
     CHECK(describe(parse_holder(text)) == "another process");
   CHECK(describe(parse_holder(line_about({.host = "a\nb", .process = 7, .since = "now", .key = "k"}))) ==
-        "process 7 on host a b since now");
+        R"(process 7 on host a\x0ab since now)");
 }
 
 TEST_CASE("a process that waits for another begins when that ends") {
