@@ -1,5 +1,7 @@
 #include "apps/lockstep-bench/command_line.hpp"
 
+#include <limits>
+
 #include <fmt/format.h>
 
 #include <lockstep/cluster/device_binding.hpp>
@@ -56,6 +58,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   AllReduceOptions all_reduce;
   MergeCallOptions merge_call;
   StepOptions step;
+  InputOptions input;
   WatchdogOptions watchdog;
   OptionParser parser{
       "lockstep-bench",
@@ -140,6 +143,24 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       [&](const std::string& option, const std::string& text) { step.checkpoints = parse_file_name(option, text); });
   add_common(parser, step, line.json);
 
+  parser.command(InputOptions::name,
+                 "Bytes of data that a node reads, and the time until the first step of a training is done");
+  parser.option(
+      "--data", "PATH", "Data as lockstep-train takes them (required)",
+      [&](const std::string& option, const std::string& text) { input.data = parse_file_name(option, text); });
+  parser.option("--model", "mlp|convnet|gpt", "Model that takes them; a small one is trained (default mlp)",
+                [&](const std::string& option, const std::string& text) {
+                  input.model = parse_choice<ModelKind>(
+                      option, text,
+                      {{"mlp", ModelKind::mlp}, {"convnet", ModelKind::convnet}, {"gpt", ModelKind::gpt}});
+                });
+  parser.option("--data-memory", "SIZE", "As for lockstep-train (default 1G)",
+                [&](const std::string& option, const std::string& text) {
+                  input.memory_bytes =
+                      static_cast<std::uint64_t>(parse_bytes(option, text, std::numeric_limits<std::int64_t>::max()));
+                });
+  add_json(parser, line.json);
+
   parser.command(WatchdogOptions::name, "Cost of being watched: a change of phase, and the watchdog's thread");
   parser.option("--seconds", "N",
                 fmt::format("How long to measure the thread's CPU time (default {})", watchdog.seconds),
@@ -150,6 +171,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   line.answer = parser.parse(argc, argv);
   if (line.answer) return line;
+  if (parser.chosen() == InputOptions::name && input.data.empty())
+    throw ConfigError{"--data is missing: expected data as lockstep-train takes them"};
   if (parser.chosen() == AllReduceOptions::name) {
     require_sizes(all_reduce);
     line.benchmark = all_reduce;
@@ -158,6 +181,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.benchmark = merge_call;
     else if (parser.chosen() == StepOptions::name)
       line.benchmark = step;
+    else if (parser.chosen() == InputOptions::name)
+      line.benchmark = input;
     else
       line.benchmark = watchdog;
     line.runtime.device = "cpu";  // agreements are the host's, and a GPU still works on a step when the host goes on

@@ -229,6 +229,20 @@ TEST_CASE("the price of being watched is measured on every rank, against a bare 
   CHECK(row["cpu"] < 10);
 }
 
+TEST_CASE("the bytes that a node reads are counted, and the time to the first step is measured") {
+  const char* const data = std::getenv("LOCKSTEP_SMALL_DATA");
+  REQUIRE(data);
+  const Benched benched = bench(GENERATE(1, 3), {"input", "--data", data});
+  REQUIRE(benched.json["rows"].size() == 1);
+  const Json& row = benched.json["rows"][0];
+  INFO(row.dump());
+  CHECK(row["data"] > 100'000);
+  CHECK(row["ratio"].get<double>() == Approx(row["read"].get<double>() / row["data"].get<double>()));
+  CHECK(row["ratio"] > 0.9);  // a file beside the data says what they are
+  CHECK(row["ratio"] < 1.5);  // and programs read more than data
+  CHECK(row["first_step"] > 0);
+}
+
 TEST_CASE("without --json a benchmark writes its table only") {
   const Outcome outcome = run_bench(2, {"merge-call", "--merges", "1", "--iterations", "1"});
   CHECK(outcome.exit_code == 0);
@@ -237,7 +251,8 @@ TEST_CASE("without --json a benchmark writes its table only") {
 }
 
 TEST_CASE("a command line that is wrong is refused in one line, wherever that is found out") {
-  check_refused(refuse(2, {}), {"no command was given: expected all-reduce or merge-call or step or watchdog"});
+  check_refused(refuse(2, {}),
+                {"no command was given: expected all-reduce or merge-call or step or input or watchdog"});
   check_refused(refuse(2, {"step", "--shards", "6"}),
                 {"--shards is 6, which does not fit a job of 2 ranks", "expected"});
 }
@@ -341,7 +356,7 @@ TEST_CASE("help lists the commands, and the options of a command, once for the j
   const Outcome whole = run_bench(ranks, {"--help"});
   CHECK(whole.exit_code == 0);
   CHECK(whole.err.empty());
-  for (const char* command : {"all-reduce", "merge-call", "step", "watchdog"})
+  for (const char* command : {"all-reduce", "merge-call", "step", "input", "watchdog"})
     CHECK(lines_starting_with(whole.out, std::string{"  "} + command + " ").size() == 1);
 
   const Outcome one = run_bench(ranks, {"all-reduce", "--help"});

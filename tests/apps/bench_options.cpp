@@ -34,11 +34,15 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
   const std::string iterations = "expected a whole number from 1 to 1000000";
   const std::string bytes = "expected a whole number from 1 to 4294967296, such as 65536, 64K, 1M or 1G";
   const std::vector<std::pair<Arguments, std::vector<std::string>>> rows{
-      {{}, {"no command was given: expected all-reduce or merge-call or step or watchdog", "lockstep-bench --help"}},
-      {{"all-scatter"}, {"there is no command 'all-scatter': expected all-reduce or merge-call or step or watchdog"}},
+      {{},
+       {"no command was given: expected all-reduce or merge-call or step or input or watchdog",
+        "lockstep-bench --help"}},
+      {{"all-scatter"},
+       {"there is no command 'all-scatter': expected all-reduce or merge-call or step or input or watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' comes before the command: expected lockstep-bench all-reduce and its options"}},
+      {{"input"}, {"--data is missing: expected data as lockstep-train takes them"}},
       {{"all-reduce", "merge-call"}, {"'merge-call' belongs to no option"}},
       {{"merge-call", "--min-bytes", "8"}, {"there is no option --min-bytes; lockstep-bench merge-call --help"}},
       {{"all-reduce", "--merges", "8"}, {"there is no option --merges; lockstep-bench all-reduce --help"}},
@@ -99,7 +103,7 @@ TEST_CASE("sizes have units, which are powers of 1024") {
 }
 
 TEST_CASE("the help fits 80 columns") {
-  for (const char* command : {"", "all-reduce", "merge-call", "step", "watchdog"}) {
+  for (const char* command : {"", "all-reduce", "merge-call", "step", "input", "watchdog"}) {
     const char* const argv[] = {"lockstep-bench", command, "--help"};
     const char* const alone[] = {"lockstep-bench", "--help"};
     const auto line =
