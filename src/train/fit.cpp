@@ -240,7 +240,7 @@ std::int64_t Fit::evaluations_from(std::int64_t step) const {
 }
 
 /// Without the sign of a NaN, which means nothing.
-std::string shown(double value) {
+std::string four_digits(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.4g}", value);
 }
 
@@ -251,7 +251,7 @@ void Fit::judge_loss(double loss, const std::string& whose) {
   const std::string line = fmt::format(
       "the training has diverged: {} is {}, with learning rate {} and gradient norm {}; a lower "
       "learning rate, a warm-up or a clipped norm may help",
-      whose, shown(loss), optimizer_.learning_rate(), shown(optimizer_.gradient_norm()));
+      whose, four_digits(loss), optimizer_.learning_rate(), four_digits(optimizer_.gradient_norm()));
   if (options_.on_divergence == OnDivergence::stop)
     strategy_.group().meeting().fail(std::make_exception_ptr(DivergenceError{line}));
   if (rank_ == 0) log::warning(line);

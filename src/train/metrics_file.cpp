@@ -50,7 +50,7 @@ std::int64_t step_of(const std::string& line) {
     if (!metrics.contains(key)) throw Error{fmt::format("has no \"{}\"", key)};
     const OrderedJson& value = metrics[key];
     if (key == std::string_view{"kind"} ? !value.is_string() : !value.is_number_integer())
-      throw Error{fmt::format("has \"{}\": {}", key, lockstep::shown(value))};
+      throw Error{fmt::format("has \"{}\": {}", key, shown(value))};
   }
   return metrics["step"];
 }
