@@ -11,7 +11,7 @@
 #include <lockstep/input/tokens.hpp>
 
 #include "base/descriptor.hpp"
-#include "input/number_rows.hpp"
+#include "input/stored_file.hpp"
 #include "input/token_pieces.hpp"
 
 namespace lockstep {

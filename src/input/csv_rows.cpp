@@ -8,8 +8,6 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "input/file_identity.hpp"
-
 namespace lockstep {
 
 void CsvRows::push(const CsvReader& reader, const std::vector<double>& numbers, DataMemory& memory) {
@@ -24,15 +22,16 @@ void CsvRows::push(const CsvReader& reader, const std::vector<double>& numbers, 
   keeps_ = false;
   memory.left_bytes += pushed_.size() * sizeof(double);
   pushed_ = {};
-  file_ = reader.file().duplicate();
 }
 
 void CsvRows::finish(const CsvReader& reader) {
   pushed_begins_.push_back(reader.end());
-  if (keeps_)
+  if (keeps_) {
     numbers_ = std::exchange(pushed_, {});
-  else
+  } else {
     begins_ = std::exchange(pushed_begins_, {});
+    file_ = StoredFile::of(reader.file());
+  }
   pushed_begins_ = {};
 }
 
@@ -47,7 +46,7 @@ CsvRows::CsvRows(const nlohmann::json& saved, const BlockReader& block)
     return;
   }
   begins_ = block.array<std::uint64_t>(saved.at("begins"));
-  file_ = open_again(path_, saved.at("file").get<FileIdentity>());
+  file_ = StoredFile::restore(saved.at("file"), block);
 }
 
 nlohmann::json CsvRows::save(BlockWriter& block) const {
@@ -60,7 +59,7 @@ nlohmann::json CsvRows::save(BlockWriter& block) const {
     saved["numbers"] = block.add(numbers_);
   } else {
     saved["begins"] = block.add(begins_);
-    saved["file"] = identity_of(file_, path_);
+    saved["file"] = file_->save(block);
   }
   return saved;
 }
@@ -68,7 +67,7 @@ nlohmann::json CsvRows::save(BlockWriter& block) const {
 std::vector<double> CsvRows::read_record(std::int64_t row) const {
   const std::uint64_t begin = begins_[static_cast<std::size_t>(row)], end = begins_[static_cast<std::size_t>(row) + 1];
   std::vector<std::uint8_t> bytes(end - begin);
-  read_again(file_, path_, begin, bytes);
+  file_->read(begin, bytes);
   std::string_view record{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   while (record.ends_with('\n') || record.ends_with('\r')) record.remove_suffix(1);
   const auto changed = [&] {

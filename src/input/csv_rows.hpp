@@ -45,8 +45,8 @@ class CsvRows final : public NumberRows {
   std::vector<double> pushed_;  ///< until all are there
   std::vector<std::uint64_t> pushed_begins_;
   FixedArray<double> numbers_;
-  FixedArray<std::uint64_t> begins_;  ///< of the records, and the end of the last
-  Descriptor file_{};                 ///< if the numbers are not kept
+  FixedArray<std::uint64_t> begins_;             ///< of the records, and the end of the last
+  std::shared_ptr<const StoredFile> file_ = {};  ///< if the numbers are not kept
 };
 
 /// The numbers of a sample. Calls `wrong(place)` for the first field that is none.

@@ -40,6 +40,26 @@ std::vector<std::byte> BlockWriter::front() const {
   return front;
 }
 
+// In braces, the header would become a list of itself.
+BlockWriter::BlockWriter(const BlockReader& block)
+    : header(block.header_), parts_{{block.owner_, block.parts_}}, part_bytes_{block.parts_.size()} {}
+
+std::vector<std::byte> BlockWriter::copy() const {
+  std::vector<std::byte> all = front();
+  for (const Part& part : parts_) all.insert(all.end(), part.bytes.begin(), part.bytes.end());
+  return all;
+}
+
+BlockReader BlockWriter::in_process() const {
+  const std::vector<std::byte> all = copy();
+  struct alignas(cache_line_bytes) Line {
+    std::byte bytes[cache_line_bytes];
+  };
+  const auto memory = std::make_shared<std::vector<Line>>(aligned(all.size(), sizeof(Line)) / sizeof(Line));
+  std::memcpy(memory->data(), all.data(), all.size());
+  return {memory, {reinterpret_cast<const std::byte*>(memory->data()), all.size()}};
+}
+
 std::size_t BlockWriter::bytes() const {
   return front().size() + part_bytes_;
 }

@@ -18,6 +18,10 @@ namespace lockstep {
 /// Collects what a block is made of: a header, and arrays that the header places.
 class BlockWriter {
  public:
+  BlockWriter() = default;
+  /// The same block again.
+  explicit BlockWriter(const class BlockReader& block);
+
   nlohmann::json header = nlohmann::json::object();
   std::unordered_map<const void*, std::size_t> numbers = {};  ///< of objects that are in the header already
 
@@ -28,6 +32,10 @@ class BlockWriter {
   }
 
   std::size_t bytes() const;
+
+  /// A copy of all of it, as bytes, or to be read in this process.
+  std::vector<std::byte> copy() const;
+  class BlockReader in_process() const;
 
   /// Gives all of it away in order, in pieces that lie one after the other and add up to `bytes()`. Lets go of each
   /// array after `take` has had it. Call it once.
@@ -61,6 +69,7 @@ class BlockReader {
   }
 
  private:
+  friend class BlockWriter;
   std::span<const std::byte> part(const nlohmann::json& place) const;
 
   std::shared_ptr<const void> owner_;

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
 #include "base/file_type.hpp"
@@ -21,7 +22,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t buffer_bytes = 64 << 10;
 constexpr std::uint8_t gzip_magic[] = {0x1f, 0x8b};
 constexpr int largest_window_gzip_only = 15 + 16;  // what zlib calls windowBits
 // Deflate's best: two bits for 258 bytes.
@@ -29,7 +29,7 @@ constexpr std::uint64_t most_unpacked_per_byte = 1032;
 
 }  // namespace
 
-FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(buffer_bytes) {
+FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(chunk_bytes) {
   std::error_code error;
   // Opening a pipe could block forever.
   if (!std::filesystem::is_regular_file(path, error))
@@ -76,6 +76,8 @@ void FileBytes::refill() {
   stream_.next_in = buffer_.data();
   stream_.avail_in = static_cast<uInt>(std::fread(buffer_.data(), 1, buffer_.size(), file_.get()));
   if (std::ferror(file_.get())) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+  if (!packed_ && stream_.avail_in > 0)
+    chunk_digests_.push_back(digest_of(std::as_bytes(std::span{buffer_}.first(stream_.avail_in))));
 }
 
 std::size_t FileBytes::read_plain(std::span<std::uint8_t> to) {

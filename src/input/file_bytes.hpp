@@ -32,6 +32,11 @@ class FileBytes {
 
   bool packed() const { return packed_; }
 
+  /// A digest of each chunk of an unpacked file that has been read so far, in the order of the file. All chunks are of
+  /// `chunk_bytes`, but for the last one of the file.
+  const std::vector<std::uint64_t>& chunk_digests() const { return chunk_digests_; }
+  static constexpr std::size_t chunk_bytes = std::size_t{64} << 10;
+
   const std::filesystem::path& path() const { return path_; }
 
   /// Another descriptor of the open file, to read parts of it again. ConfigError if the process may have no more.
@@ -62,7 +67,8 @@ class FileBytes {
   std::filesystem::path path_;
   std::uint64_t file_size_ = 0;
   std::unique_ptr<std::FILE, Close> file_;
-  std::vector<std::uint8_t> buffer_;
+  std::vector<std::uint8_t> buffer_;  // a chunk of the file at a time
+  std::vector<std::uint64_t> chunk_digests_;
   z_stream stream_{};  // its input is the unread part of buffer_, packed or not
   bool packed_ = false;
   bool ended_ = false;

@@ -208,6 +208,16 @@ LabelledSets load_labelled_sets(const fs::path& path, const LabelledOptions& opt
   return recognise(path, options)(path, options);
 }
 
+std::vector<fs::path> data_files(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return {path};
+  std::vector<fs::path> files{path / "batches.meta.txt", path / "fine_label_names.txt"};
+  for (const FolderKind& kind : folder_kinds())
+    for (const std::string_view name : kind.files)
+      files.insert(files.end(), {path / name, path / fmt::format("{}.gz", name)});
+  return files;
+}
+
 LabelledSets load_unlabelled_sets(const fs::path& file, const LabelledOptions& options) {
   require_options(options);
   constexpr std::string_view expected =

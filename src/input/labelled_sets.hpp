@@ -85,6 +85,9 @@ LabelledSets load_csv_sets(const std::filesystem::path& folder_or_file, const La
 LabelledSets load_labelled_sets(const std::filesystem::path& path, const LabelledOptions& options);
 LabelledSets load_unlabelled_sets(const std::filesystem::path& file, const LabelledOptions& options);
 
+/// The files that load_labelled_sets would read at `path`, and those that it would read if they were there.
+std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
+
 /// What has been read, or taken over.
 struct LabelledParts {
   DataSchema schema = {};

@@ -2,18 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
-
-#include "input/file_identity.hpp"
 
 namespace lockstep {
 namespace {
@@ -83,20 +78,6 @@ void DataMemory::refuse_packed(const FileBytes& file) const {
                   left_bytes));
 }
 
-void read_again(const Descriptor& file, const std::filesystem::path& path, std::uint64_t offset,
-                std::span<std::uint8_t> to) {
-  while (!to.empty()) {
-    const ::ssize_t found = ::pread(file.get(), to.data(), to.size(), static_cast<::off_t>(offset));
-    if (found < 0 && errno == EINTR) continue;
-    if (found < 0) throw ConfigError{fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno))};
-    if (found == 0)
-      throw ConfigError{
-          fmt::format("{}: has become shorter while it was in use: expected a byte at {}", path.string(), offset)};
-    to = to.subspan(static_cast<std::size_t>(found));
-    offset += static_cast<std::uint64_t>(found);
-  }
-}
-
 std::int64_t RowFormat::bytes() const {
   return prefix_bytes + width * element_bytes(element);
 }
@@ -114,7 +95,7 @@ void StoredRows::append(FileBytes& file, const AnnouncedContent& content, DataMe
                  first += std::ssize(bytes) / row_bytes;
                });
   pieces_.push_back(
-      {.end = count() + first, .path = file.path(), .file = file.duplicate(), .offset = content.header_bytes});
+      {.end = count() + first, .path = file.path(), .file = StoredFile::of(file), .offset = content.header_bytes});
 }
 
 void StoredRows::append(const FileBytes& file, std::vector<std::uint8_t> content, DataMemory& memory,
@@ -131,7 +112,7 @@ void StoredRows::keep(const FileBytes& file, std::vector<std::uint8_t> content, 
 }
 
 bool StoredRows::in_memory() const {
-  return std::ranges::all_of(pieces_, [](const Piece& piece) { return piece.file.get() < 0; });
+  return std::ranges::all_of(pieces_, [](const Piece& piece) { return !piece.file; });
 }
 
 void StoredRows::require_finite(const FileBytes& file, std::int64_t first, std::span<const std::uint8_t> rows) const {
@@ -155,9 +136,9 @@ void StoredRows::decode(std::int64_t row, std::span<Real> to) const {
   const auto piece = std::ranges::upper_bound(pieces_, row, {}, &Piece::end);
   const std::int64_t begin = piece == pieces_.begin() ? 0 : std::prev(piece)->end;
   const auto offset = static_cast<std::size_t>((row - begin) * format_.bytes());
-  if (piece->file.get() < 0) return decode_row(format_, piece->memory.data() + offset, to);
+  if (!piece->file) return decode_row(format_, piece->memory.data() + offset, to);
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(format_.bytes()));
-  read_again(piece->file, piece->path, piece->offset + offset, bytes);
+  piece->file->read(piece->offset + offset, bytes);
   decode_row(format_, bytes.data(), to);
 }
 
@@ -170,7 +151,7 @@ StoredRows::StoredRows(const nlohmann::json& saved, const BlockReader& block)
     if (piece.contains("memory"))
       made.memory = block.array<std::uint8_t>(piece.at("memory"));
     else
-      made.file = open_again(made.path, piece.at("file").get<FileIdentity>());
+      made.file = StoredFile::restore(piece.at("file"), block);
     made.offset = piece.at("offset").get<std::uint64_t>();
   }
 }
@@ -180,10 +161,10 @@ nlohmann::json StoredRows::save(BlockWriter& block) const {
   for (const Piece& piece : pieces_) {
     nlohmann::json& added = saved["pieces"].emplace_back();
     added = {{"end", piece.end}, {"path", piece.path.string()}, {"offset", piece.offset}};
-    if (piece.file.get() < 0)
-      added["memory"] = block.add(piece.memory);
+    if (piece.file)
+      added["file"] = piece.file->save(block);
     else
-      added["file"] = identity_of(piece.file, piece.path);
+      added["memory"] = block.add(piece.memory);
   }
   return saved;
 }

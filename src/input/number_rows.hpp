@@ -5,16 +5,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <lockstep/base/dtype.hpp>
 
-#include "base/descriptor.hpp"
 #include "input/data_block.hpp"
 #include "input/file_content.hpp"
 #include "input/fixed_array.hpp"
+#include "input/stored_file.hpp"
 
 namespace lockstep {
 
@@ -50,10 +51,6 @@ struct DataMemory {
   /// ConfigError for a packed file that does not fit: its rows cannot be read one by one.
   [[noreturn]] void refuse_packed(const FileBytes& file) const;
 };
-
-/// Reads `to.size()` bytes at `offset`. ConfigError, which names `path`, if they are not there any more.
-void read_again(const Descriptor& file, const std::filesystem::path& path, std::uint64_t offset,
-                std::span<std::uint8_t> to);
 
 /// How a row is stored.
 struct RowFormat {
@@ -101,7 +98,7 @@ class StoredRows final : public NumberRows {
     std::int64_t end = 0;  ///< the number of rows up to and with this piece
     FixedArray<std::uint8_t> memory = {};
     std::filesystem::path path = {};
-    Descriptor file{};  ///< none if the rows are in memory
+    std::shared_ptr<const StoredFile> file = {};  ///< null if the rows are in memory
     std::uint64_t offset = 0;
   };
 

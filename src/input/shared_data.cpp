@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "input/data_index.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/saved_rows.hpp"
 #include "input/text_file.hpp"
@@ -24,7 +25,7 @@ LabelledRows restored_part(const BlockJson& saved, const std::vector<std::shared
   return {rows.at(saved.at("rows").get<std::size_t>()), block.array<std::int32_t>(saved.at("labels"))};
 }
 
-BlockWriter block_of(LabelledParts parts) {
+BlockWriter block_of(const LabelledParts& parts) {
   BlockWriter block;
   block.header["schema"] = to_json(parts.schema);
   block.header["digest"] = parts.digest;
@@ -47,8 +48,21 @@ std::vector<TextFile> restored_files(const BlockJson& saved, const BlockReader& 
 
 }  // namespace
 
+LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledOptions& options,
+                                const std::function<void(const BlockWriter&)>& with_block) {
+  const BlockJson files = identities_of(data_files(path));
+  LabelledParts parts = parts_of(load_labelled_sets(path, options));
+  BlockWriter block = block_of(parts);
+  set_files(block, files);
+  with_block(block);
+  return labelled_data_of(std::move(parts), options.dtype);
+}
+
 BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledOptions& options) {
-  return block_of(parts_of(load_labelled_sets(path, options)));
+  const BlockJson files = identities_of(data_files(path));
+  BlockWriter block = block_of(parts_of(load_labelled_sets(path, options)));
+  set_files(block, files);
+  return block;
 }
 
 BlockWriter read_unlabelled_block(const std::filesystem::path& file, const LabelledOptions& options) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "input/data_block.hpp"
 
 namespace lockstep {
+
+/// As load_labelled_data. `with_block` sees the block that others could make the same data of.
+LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledOptions& options,
+                                const std::function<void(const BlockWriter&)>& with_block);
 
 /// As load_labelled_data and load_unlabelled_data.
 BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledOptions& options);

@@ -16,6 +16,7 @@
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/mlp.hpp>
 
+#include "train/index_file.hpp"
 #include "train/loaded_data.hpp"
 #include "train/task.hpp"
 
@@ -47,8 +48,9 @@ LabelledOptions reading_options(const TrainingOptions& options, const DataReques
 
 LabelledData load(TrainingOptions& options, const DataRequest& request) {
   const LabelledOptions reading = reading_options(options, request);
-  LabelledData data = options.predict.empty() ? load_labelled_data_once(options.data, reading)
-                                              : load_unlabelled_data_once(options.predict, reading);
+  LabelledData data = options.predict.empty()
+                          ? load_labelled_data_once(options.data, reading, index_folder(options.checkpoints))
+                          : load_unlabelled_data_once(options.predict, reading);
   options.classes = data.classes;
   return data;
 }

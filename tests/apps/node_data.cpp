@@ -91,6 +91,23 @@ TEST_CASE("tokens are read once a node") {
   check_read_once(Arguments{"--data", file, "--vocabulary", "8"} + short_gpt, 4'001'024);
 }
 
+TEST_CASE("a training that goes on reads no more of its data than it needs") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  write_images(folder, "train", 8000);
+  write_images(folder, "test", 4);
+  const Arguments run = Arguments{"--data",           folder.path(),         "--data-memory",      "1K",
+                                  "--checkpoint-dir", folder.path() / "run", "--checkpoint-every", "1"} +
+                        short_mlp;
+  const std::uint64_t first = read_by_training(run, 4);
+  CHECK(first >= 8'000'000);
+  const std::uint64_t next = read_by_training(run + Arguments{"--resume", "auto"}, 4);
+  CHECK(next < first / 4);
+  // Not if anything speaks against it.
+  write_images(folder, "train", 8000);
+  CHECK(read_by_training(run + Arguments{"--resume", "auto"}, 4) >= 8'000'000);
+}
+
 TEST_CASE("ranks of a node that are given different data are refused") {
   const QuietLog quiet;
   const TemporaryDirectory one, other;
