@@ -30,14 +30,15 @@ using namespace lockstep::test;
 
 namespace {
 
-/// Characters of one byte and of two in turn, so that a cut at a fixed byte would be in the middle of one.
+/// Characters of one byte and of two in turn, so that a cut at a fixed byte would be in the middle of one. Names of
+/// files have none of them.
 std::string many(std::string_view pair, int pairs = 500) {
   std::string text;
   for (int i = 0; i < pairs; ++i) text += pair;
   return text;
 }
 
-const std::string text = "\x1b[2J\x9b" + many("Qé"), in_json = R"(\u001b[2J)" + many("Qé");
+const std::string text = "\x1b[2J\x9b" + many("~é"), in_json = R"(\u001b[2J)" + many("~é");
 
 /// Something that reads foreign text, and refuses it.
 struct Reader {
@@ -136,7 +137,7 @@ TEST_CASE("messages quote at most 200 characters of foreign text, and show what 
     INFO(reader.what << ": " << told);
     CHECK(printable(told) == told);
     CHECK(told.find('\n') == told.npos);
-    const auto quoted = std::ranges::count(told, 'Q');
+    const auto quoted = std::ranges::count(told, '~');
     CHECK((quoted > 20 && quoted <= 100));
     CHECK(told.find("…") != told.npos);
   }
@@ -146,6 +147,6 @@ TEST_CASE("a shape from a file is quoted as other text is") {
   const std::string told =
       refusal_by([] { read_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (" + many("3, ") + "), }"); });
   INFO(told);
-  const auto quoted = std::ranges::count(told, '3');
+  const auto quoted = std::ranges::count(std::string_view{told}.substr(told.find('[')), '3');
   CHECK((quoted > 20 && quoted <= 67));
 }
