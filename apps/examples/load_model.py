@@ -5,7 +5,7 @@
 
 WEIGHTS is a file of --export, or a checkpoint. FILE is what --predict takes: an IDX file, an .npy array or a CSV file,
 plain or packed (gzip), or for a gpt a text. Prints a JSON line for each sample, or for each line of the text: the
-probability of each class, the number that the model predicts, or the probability of each byte that may come next.
+probability of each class, the number that a regression predicts, or the probability of each byte that may come next.
 
 Needs NumPy and PyTorch, and nothing of lockstep: apps/README.md describes the file. Computes in f64, whatever the
 weights are."""
@@ -147,7 +147,7 @@ def read_bytes(path: pathlib.Path) -> bytes:
 
 
 def read_samples(path: pathlib.Path, weights: Weights) -> Tensor:
-    """The samples of a file, [samples, ...]. Bytes become numbers from 0 to 1, others stay."""
+    """The samples of a file, [samples, ...]. Bytes become numbers from 0 to 1, and columns are scaled as in the training."""
     content = read_bytes(path)
     if content.startswith(b"\x93NUMPY"):
         samples = np.load(io.BytesIO(content))
@@ -157,11 +157,16 @@ def read_samples(path: pathlib.Path, weights: Weights) -> Tensor:
     else:
         rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig")), skipinitialspace=True)
         samples = np.array([[float(row[column]) for column in weights.data["columns"]] for row in rows])
+        if "means" in weights.data:
+            samples = (samples - weights.data["means"]) / weights.data["deviations"]
     return torch.from_numpy(samples / 255 if samples.dtype == np.uint8 else samples.astype(np.float64))
 
 
 def predictions(path: pathlib.Path, weights: Weights) -> list[dict[str, Any]]:
     model = load_model(weights)
+    if weights.data.get("task") == "regression":
+        unit, mean = weights.data.get("label_deviation", 1), weights.data.get("label_mean", 0)
+        return [{"value": output * unit + mean} for output in model(read_samples(path, weights))[:, 0].tolist()]
     if weights.model["kind"] != "gpt":
         return [{"probabilities": row.tolist()} for row in model(read_samples(path, weights)).softmax(-1)]
     lines = []

@@ -14,29 +14,24 @@
 #include "input/csv_labels.hpp"
 #include "input/csv_reader.hpp"
 #include "input/csv_rows.hpp"
+#include "input/failure.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/schema_names.hpp"
 #include "input/selected_rows.hpp"
+#include "input/standard_scale.hpp"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 using Split = DataSchema::Split;
-
-bool is_finite(double number, DType dtype) {
-  return dtype == DType::f64 ? std::isfinite(number) : std::isfinite(static_cast<float>(number));
-}
-
-struct CsvFile {
-  std::shared_ptr<CsvRows> rows;
-  std::vector<std::int32_t> labels;  ///< none where they are not read
-};
+using Task = DataSchema::Task;
+using Scaling = DataSchema::Scaling;
 
 /// Reads the records after the header, and their labels if `labels` are given.
-CsvFile read_records(CsvReader& reader, const CsvColumns& columns, CsvLabels* labels, DType dtype, DataMemory& memory,
-                     Digest& digest) {
-  CsvFile file{std::make_shared<CsvRows>(reader.file().path(), columns), {}};
+LabelledRows read_records(CsvReader& reader, const CsvColumns& columns, CsvLabels* labels, DType dtype,
+                          DataMemory& memory, Digest& digest) {
+  const auto rows = std::make_shared<CsvRows>(reader.file().path(), columns);
   digest.update(fmt::format("{} columns:", columns.width()));
   std::vector<std::string> fields;
   std::vector<double> numbers(static_cast<std::size_t>(columns.width()));
@@ -51,21 +46,24 @@ CsvFile read_records(CsvReader& reader, const CsvColumns& columns, CsvLabels* la
     parse_numbers(columns, fields, numbers, [&](std::size_t place) { fail(place, "a number"); });
     const auto wrong = std::ranges::find_if(numbers, [&](double number) { return !is_finite(number, dtype); });
     if (wrong != numbers.end())
-      fail(columns.inputs[static_cast<std::size_t>(wrong - numbers.begin())],
-           dtype == DType::f64 ? "a finite number" : "a finite number of 32 bits");
+      fail(columns.inputs[static_cast<std::size_t>(wrong - numbers.begin())], finite_number_text(dtype));
     digest.update(std::as_bytes(std::span{numbers}));
-    file.rows->push(reader, numbers, memory);
+    rows->push(reader, numbers, memory);
     if (labels) labels->push(reader, fields[*columns.label]);
   }
-  file.rows->finish(reader);
-  if (file.rows->count() == 0) reader.file().fail("holds no rows after its header; expected 1 or more");
+  rows->finish(reader);
+  if (rows->count() == 0) reader.file().fail("holds no rows after its header; expected 1 or more");
+  LabelledRows file{.rows = rows};
   if (labels) file.labels = labels->finish(reader);
-  digest.update(std::as_bytes(std::span{file.labels}));
+  if (labels) file.numbers = labels->finish_numbers();
+  digest.update(std::as_bytes(std::span{file.labels.begin(), file.labels.end()}))
+      .update(std::as_bytes(std::span{file.numbers.begin(), file.numbers.end()}));
   return file;
 }
 
 /// The classes of the schema, or those that the file tells.
 CsvLabels labels_for(const LabelledOptions& options, const std::string& column) {
+  if (task_of(options) == Task::regression) return CsvLabels::numbers(column, options.dtype);
   if (!options.schema) return CsvLabels::open(column, options.classes);
   return CsvLabels::known(column, options.schema->classes, model_has(*options.schema));
 }
@@ -84,6 +82,7 @@ DataSchema csv_schema(const CsvColumns& columns, std::string label, const Labell
   schema.sample = {columns.width()};
   schema.columns = columns.input_names();
   schema.label_column = std::move(label);
+  schema.task = task_of(options);
   return schema;
 }
 
@@ -93,10 +92,36 @@ void add_class_names(const DataSchema& schema, Digest& digest) {
   for (const std::string& name : schema.classes) digest.update(fmt::format("class {}:{}", name.size(), name));
 }
 
-LabelledRows selected(const CsvFile& file, std::vector<std::int64_t> rows) {
-  std::vector<std::int32_t> labels;
-  for (const std::int64_t row : rows) labels.push_back(file.labels[static_cast<std::size_t>(row)]);
-  return {std::make_shared<SelectedRows>(file.rows, std::move(rows)), std::move(labels)};
+template <class Label>
+FixedArray<Label> selected(const FixedArray<Label>& labels, const std::vector<std::int64_t>& rows) {
+  std::vector<Label> found;
+  for (const std::int64_t row : rows)
+    if (!labels.empty()) found.push_back(labels[static_cast<std::size_t>(row)]);
+  return found;
+}
+
+LabelledRows selected(const LabelledRows& file, std::vector<std::int64_t> rows) {
+  LabelledRows found{.labels = selected(file.labels, rows), .numbers = selected(file.numbers, rows)};
+  found.rows = std::make_shared<SelectedRows>(file.rows, std::move(rows));
+  return found;
+}
+
+/// Finds out about a training set how it is scaled. ConfigError, which begins with `path`, if it cannot be, or if there
+/// is nothing to regress on.
+void find_scales(const fs::path& path, const LabelledRows& train, const LabelledOptions& options, DataSchema& schema) {
+  const std::span<const double> numbers{train.numbers.begin(), train.numbers.end()};
+  if (!numbers.empty() && std::ranges::adjacent_find(numbers, std::ranges::not_equal_to{}) == numbers.end())
+    fail_file(path, fmt::format("column \"{}\" is {} in every row to train on; expected two numbers or more",
+                                excerpt(schema.label_column), numbers.front()));
+  if (options.scaling == Scaling::none) return;
+  schema.scales = standard_scales(*train.rows, schema.columns, path);
+  if (options.task == Task::regression) schema.label_scale = standard_scale(numbers, schema.label_column, path);
+}
+
+/// What is not in the rows: the same numbers, used in another way, are other data.
+void add_task(const DataSchema& schema, Digest& digest) {
+  if (schema.task == Task::regression) digest.update("regression");
+  if (!schema.scales.empty()) digest.update("standard scale").update(std::as_bytes(std::span{schema.scales}));
 }
 
 /// How one file is split: as the schema says, or else as the options do.
@@ -104,6 +129,14 @@ void set_split(const LabelledOptions& options, DataSchema& schema) {
   if (schema.split != Split::files) return;
   schema.split = options.split;
   schema.test_fraction = options.test_fraction;
+}
+
+/// ConfigError if nothing says how columns are to be scaled.
+void require_known_scales(const fs::path& path, const LabelledOptions& options) {
+  if (!options.schema && options.scaling == Scaling::standard)
+    fail_file(path,
+              "does not tell how columns were scaled in the training; expected its training set, or a model that "
+              "says it, instead of --scale standard");
 }
 
 LabelledSets load_file(const fs::path& path, const LabelledOptions& options) {
@@ -115,27 +148,28 @@ LabelledSets load_file(const fs::path& path, const LabelledOptions& options) {
   require_as_trained(path, options, {csv.columns.width()}, DataSchema::Numbers::floats);
   CsvLabels labels = labels_for(options, wanted.label);
   DataMemory memory{options.memory_bytes};
-  const CsvFile file = read_records(csv.reader, csv.columns, &labels, options.dtype, memory, sets.digest);
+  const LabelledRows file = read_records(csv.reader, csv.columns, &labels, options.dtype, memory, sets.digest);
   sets.schema.classes = labels.classes();
   SplitRows rows = split_rows(file.rows->count(), sets.schema.split, sets.schema.test_fraction);
   const std::size_t tested = rows.test.size();
-  if (tested == 0 || (rows.train.empty() && trains(options)))
+  const bool finds_scales = !options.schema && options.scaling == Scaling::standard;
+  if (tested == 0 || (rows.train.empty() && (trains(options) || finds_scales)))
     csv.reader.file().fail(fmt::format(
         "holds {} rows, of which {} are for the test; expected 1 or more to train on and to test (--test-fraction {})",
         file.rows->count(), tested, sets.schema.test_fraction));
   sets.digest.update(fmt::format("{} tested{}", tested, sets.schema.split == Split::hash ? " by hash" : ""));
   add_class_names(sets.schema, sets.digest);
+  LabelledRows train = selected(file, std::move(rows.train));
+  if (!options.schema) find_scales(path, train, options, sets.schema);
+  add_task(sets.schema, sets.digest);
   sets.test = selected(file, std::move(rows.test));
-  if (trains(options)) sets.train = selected(file, std::move(rows.train));
+  if (trains(options)) sets.train = std::move(train);
   return sets;
-}
-
-LabelledRows whole(CsvFile file) {
-  return {std::move(file.rows), std::move(file.labels)};
 }
 
 LabelledSets load_test_file(const fs::path& path, const LabelledOptions& options) {
   require_known_classes(path, options);
+  require_known_scales(path, options);
   const WantedColumns wanted = WantedColumns::of(options);
   OpenCsv csv{path, wanted};
   require_label_column(csv.reader, csv.columns, wanted.label);
@@ -143,9 +177,10 @@ LabelledSets load_test_file(const fs::path& path, const LabelledOptions& options
   require_as_trained(path, options, {csv.columns.width()}, DataSchema::Numbers::floats);
   CsvLabels labels = labels_for(options, wanted.label);
   DataMemory memory{options.memory_bytes};
-  sets.test = whole(read_records(csv.reader, csv.columns, &labels, options.dtype, memory, sets.digest));
+  sets.test = read_records(csv.reader, csv.columns, &labels, options.dtype, memory, sets.digest);
   sets.schema.classes = labels.classes();
   add_class_names(sets.schema, sets.digest);
+  add_task(sets.schema, sets.digest);
   return sets;
 }
 
@@ -161,14 +196,16 @@ LabelledSets load_files(const fs::path& train, const fs::path& test, const Label
   require_as_trained(train, options, {train_csv.columns.width()}, DataSchema::Numbers::floats);
   CsvLabels labels = labels_for(options, wanted.label);
   DataMemory memory{options.memory_bytes};
-  sets.train = whole(read_records(train_csv.reader, train_csv.columns, &labels, options.dtype, memory, sets.digest));
+  sets.train = read_records(train_csv.reader, train_csv.columns, &labels, options.dtype, memory, sets.digest);
   sets.schema.classes = labels.classes();
-  if (!options.schema)
+  if (!options.schema) find_scales(train, sets.train, options, sets.schema);
+  if (!options.schema && options.task == Task::classes)
     labels = CsvLabels::known(
         wanted.label, labels.classes(),
         options.classes ? fmt::format(" (--classes {})", *options.classes) : fmt::format(", as in {}", train.string()));
-  sets.test = whole(read_records(test_csv.reader, test_csv.columns, &labels, options.dtype, memory, sets.digest));
+  sets.test = read_records(test_csv.reader, test_csv.columns, &labels, options.dtype, memory, sets.digest);
   add_class_names(sets.schema, sets.digest);
+  add_task(sets.schema, sets.digest);
   return sets;
 }
 
@@ -185,12 +222,14 @@ LabelledSets load_csv_sets(const fs::path& path, const LabelledOptions& options)
 }
 
 UnlabelledRows load_csv_rows(const fs::path& path, const LabelledOptions& options) {
+  require_known_scales(path, options);
   const WantedColumns wanted = WantedColumns::of(options);
   OpenCsv csv{path, wanted};
   require_as_trained(path, options, {csv.columns.width()}, DataSchema::Numbers::floats);
   DataMemory memory{options.memory_bytes};
   UnlabelledRows rows{.schema = csv_schema(csv.columns, wanted.label, options)};
   rows.rows = read_records(csv.reader, csv.columns, nullptr, options.dtype, memory, rows.digest).rows;
+  add_task(rows.schema, rows.digest);
   return rows;
 }
 

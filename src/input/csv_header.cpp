@@ -101,7 +101,7 @@ CsvColumns read_header(CsvReader& reader, const WantedColumns& wanted) {
 void require_label_column(const CsvReader& reader, const CsvColumns& columns, const std::string& label) {
   if (!columns.label)
     reader.fail(
-        fmt::format("has no column \"{}\" among its columns {}; expected one with the class of each row "
+        fmt::format("has no column \"{}\" among its columns {}; expected one with the label of each row "
                     "(--label-column)",
                     excerpt(label), quoted(columns.names)));
 }

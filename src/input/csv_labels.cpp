@@ -53,6 +53,12 @@ CsvLabels CsvLabels::open(std::string column, std::optional<std::int64_t> count)
   return {std::move(column), {}, count, count ? fmt::format(" (--classes {})", *count) : ""};
 }
 
+CsvLabels CsvLabels::numbers(std::string column, DType dtype) {
+  CsvLabels labels{std::move(column), {}, std::nullopt, ""};
+  labels.number_type_ = dtype;
+  return labels;
+}
+
 void CsvLabels::fail(const CsvReader& reader, std::int64_t line, const std::string& field,
                      const std::string& expected) const {
   reader.fail_at(line, fmt::format("column \"{}\" is \"{}\"; expected {}", excerpt(column_), excerpt(field), expected));
@@ -79,7 +85,19 @@ std::int32_t CsvLabels::next_code(const CsvReader& reader, const std::string& fi
   return static_cast<std::int32_t>(seen_.size());
 }
 
+double CsvLabels::number_of(const CsvReader& reader, const std::string& field) const {
+  double number;
+  if (!parse_field(field, number)) fail(reader, reader.line(), field, "a number");
+  if (!is_finite(number, *number_type_))
+    fail(reader, reader.line(), field, std::string{finite_number_text(*number_type_)});
+  return number;
+}
+
 void CsvLabels::push(const CsvReader& reader, const std::string& field) {
+  if (number_type_) {
+    numbers_.push_back(number_of(reader, field));
+    return;
+  }
   if (const auto found = seen_.find(field); found != seen_.end()) {
     codes_.push_back(found->second.code);
     return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -119,6 +120,14 @@ bool parse_field(std::string_view field, double& number) {
 
 bool parse_field(std::string_view field, std::int64_t& number) {
   return parse(field, number);
+}
+
+bool is_finite(double number, DType dtype) {
+  return dtype == DType::f64 ? std::isfinite(number) : std::isfinite(static_cast<float>(number));
+}
+
+std::string_view finite_number_text(DType dtype) {
+  return dtype == DType::f64 ? "a finite number" : "a finite number of 32 bits";
 }
 
 }  // namespace lockstep

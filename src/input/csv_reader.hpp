@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/dtype.hpp>
+
 #include "input/file_bytes.hpp"
 
 namespace lockstep {
@@ -57,5 +59,9 @@ bool split_fields(std::string_view record, std::vector<std::string>& fields);
 /// All of `field` as a number; false if it is none.
 bool parse_field(std::string_view field, double& number);
 bool parse_field(std::string_view field, std::int64_t& number);
+
+/// Whether a number is finite in `dtype`, f32 or f64; and such a number in words: "a finite number of 32 bits".
+bool is_finite(double number, DType dtype);
+std::string_view finite_number_text(DType dtype);
 
 }  // namespace lockstep

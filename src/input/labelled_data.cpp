@@ -10,13 +10,13 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/labelled_data.hpp>
 
-#include "input/batch_checks.hpp"
 #include "input/csv_header.hpp"
 #include "input/csv_reader.hpp"
 #include "input/failure.hpp"
 #include "input/file_kind.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/npy.hpp"
+#include "input/row_samples.hpp"
 #include "input/schema_names.hpp"
 #include "input/token_file.hpp"
 
@@ -24,55 +24,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Rows as samples.
-class RowSamples final : public SampleSource {
- public:
-  RowSamples(LabelledRows rows, DType dtype) : rows_{std::move(rows)}, dtype_{dtype} {}
-
-  std::int64_t count() const override { return rows_.rows->count(); }
-  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
-    return lockstep::make_batch(capacity, rows_.rows->width(), dtype_, stream);
-  }
-  void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override;
-
- private:
-  template <class Real>
-  void fill_inputs(std::span<const std::int64_t> sample_indices, std::span<Real> inputs) const;
-
-  LabelledRows rows_;
-  DType dtype_;
-};
-
-template <class Real>
-void RowSamples::fill_inputs(std::span<const std::int64_t> sample_indices, std::span<Real> inputs) const {
-  const auto width = static_cast<std::size_t>(rows_.rows->width());
-  for (const std::int64_t sample : sample_indices) {
-    rows_.rows->read(sample, inputs.first(width));
-    inputs = inputs.subspan(width);
-  }
-  std::ranges::fill(inputs, Real{0});
-}
-
-void RowSamples::fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const {
-  const Shape& shape = batch.inputs.shape();
-  if (shape.size() != 2 || shape[1] != rows_.rows->width() || batch.inputs.dtype() != dtype_ ||
-      batch.labels.shape() != Shape{shape[0]})
-    throw InvalidArgument{fmt::format("a batch of inputs {} and labels {} is not for rows of {} numbers",
-                                      describe(batch.inputs.view()), describe(batch.labels.view()),
-                                      rows_.rows->width())};
-  require_samples(sample_indices, count(), shape[0]);
-  if (dtype_ == DType::f64)
-    fill_inputs(sample_indices, batch.inputs.view().elements<double>());
-  else
-    fill_inputs(sample_indices, batch.inputs.view().elements<float>());
-  const auto labels = batch.labels.view().elements<std::int32_t>();
-  const auto end = std::ranges::transform(sample_indices, labels.begin(), [&](std::int64_t sample) {
-                     return rows_.labels.empty() ? 0 : rows_.labels[static_cast<std::size_t>(sample)];
-                   }).out;
-  std::fill(end, labels.end(), 0);
-  batch.samples = std::ssize(sample_indices);
-}
 
 using Load = LabelledSets (*)(const fs::path&, const LabelledOptions&);
 
@@ -171,6 +122,14 @@ bool holds_records(const fs::path& file) {
   }
 }
 
+/// "3 classes", with their names if they have some, or "a regression of "price"".
+std::string labels_text(const DataSchema& schema) {
+  if (schema.task == DataSchema::Task::regression)
+    return fmt::format("a regression of {}", quoted({schema.label_column}));
+  return fmt::format("{} classes{}", schema.classes.size(),
+                     are_number_names(schema.classes) ? "" : fmt::format(" ({})", quoted(schema.classes)));
+}
+
 /// "CSV: 23 rows of 1 number to train on and 2 to test, 3 classes".
 std::string text_of(const LabelledParts& data) {
   const auto count = [](const LabelledRows& rows) { return rows.rows ? rows.rows->count() : 0; };
@@ -182,13 +141,22 @@ std::string text_of(const LabelledParts& data) {
                                                : fmt::format("{} {} to train on and {} to test", count(data.train),
                                                              samples, count(data.test));
   return fmt::format(
-      "{}: {}, {} classes{}{}", schema.kind, parts, schema.classes.size(),
-      are_number_names(schema.classes) ? "" : fmt::format(" ({})", quoted(schema.classes)),
+      "{}: {}, {}{}{}", schema.kind, parts, labels_text(schema),
+      schema.scales.empty() ? "" : ", scaled by the means and deviations of the training set",
       in_memory(data.train) && in_memory(data.test) ? "" : ", read from the files batch by batch (--data-memory)");
 }
 
-std::unique_ptr<const SampleSource> samples_of(LabelledRows rows, DType dtype) {
-  return rows.rows ? std::make_unique<RowSamples>(std::move(rows), dtype) : nullptr;
+/// Of options that only CSV takes, the one that `options` or their schema ask for; empty if there is none.
+std::string option_of_csv(const LabelledOptions& options) {
+  if (task_of(options) == DataSchema::Task::regression) return "--task regression";
+  return scaling_of(options) == DataSchema::Scaling::standard ? "--scale standard" : "";
+}
+
+void require_csv(const fs::path& path, const LabelledOptions& options) {
+  const std::string option = option_of_csv(options);
+  if (option.empty()) return;
+  fail_file(path, fmt::format("is no CSV; expected CSV, with names of columns, for {}{}", option,
+                              options.schema ? ", with which the model was trained" : ""));
 }
 
 void require_options(const LabelledOptions& options) {
@@ -196,6 +164,8 @@ void require_options(const LabelledOptions& options) {
     throw ConfigError{fmt::format("--classes is {}; expected 1 to {}", *options.classes, most_classes)};
   if (!(options.test_fraction > 0 && options.test_fraction < 1))
     throw ConfigError{fmt::format("--test-fraction is {}; expected a number between 0 and 1", options.test_fraction)};
+  if (options.classes && task_of(options) == DataSchema::Task::regression)
+    throw ConfigError{fmt::format("--classes is {}; a regression has none", *options.classes)};
   if (options.schema && options.classes && *options.classes != std::ssize(options.schema->classes))
     throw ConfigError{
         fmt::format("--classes is {}; the model has {}", *options.classes, options.schema->classes.size())};
@@ -205,7 +175,9 @@ void require_options(const LabelledOptions& options) {
 
 LabelledSets load_labelled_sets(const fs::path& path, const LabelledOptions& options) {
   require_options(options);
-  return recognise(path, options)(path, options);
+  const Load load = recognise(path, options);
+  if (load != load_csv_sets) require_csv(path, options);
+  return load(path, options);
 }
 
 std::vector<fs::path> data_files(const fs::path& path) {
@@ -226,11 +198,13 @@ LabelledSets load_unlabelled_sets(const fs::path& file, const LabelledOptions& o
   if (!fs::exists(file, error) && !error) fail_file(file, fmt::format("does not exist; expected {}", expected));
   std::vector<std::uint8_t> first(512);
   first.resize(FileBytes{file}.read(first));
+  if (begins_npy_file(first) || !has_csv_name(file)) require_csv(file, options);
   UnlabelledRows rows = begins_npy_file(first) ? load_npy_rows(file, options)
                         : has_csv_name(file)   ? load_csv_rows(file, options)
                                                : load_idx_rows(file, options);
-  if (!options.schema) rows.schema.classes = number_names(options.classes.value_or(10));
-  return {.schema = std::move(rows.schema), .train = {std::move(rows.rows), {}}, .digest = std::move(rows.digest)};
+  if (!options.schema && rows.schema.task == DataSchema::Task::classes)
+    rows.schema.classes = number_names(options.classes.value_or(10));
+  return {.schema = std::move(rows.schema), .train = {.rows = std::move(rows.rows)}, .digest = std::move(rows.digest)};
 }
 
 LabelledData labelled_data_of(LabelledParts parts, DType dtype) {
@@ -238,8 +212,8 @@ LabelledData labelled_data_of(LabelledParts parts, DType dtype) {
   return {.text = std::move(text),
           .sample = parts.schema.sample,
           .classes = std::ssize(parts.schema.classes),
-          .train = samples_of(std::move(parts.train), dtype),
-          .test = samples_of(std::move(parts.test), dtype),
+          .train = samples_of(std::move(parts.train), parts.schema, dtype),
+          .test = samples_of(std::move(parts.test), parts.schema, dtype),
           .digest = parts.digest,
           .schema = std::move(parts.schema)};
 }

@@ -48,12 +48,21 @@ bool trains(const LabelledOptions& options) {
   return options.parts == LabelledOptions::Parts::train_and_test;
 }
 
+DataSchema::Task task_of(const LabelledOptions& options) {
+  return options.schema ? options.schema->task : options.task;
+}
+
+DataSchema::Scaling scaling_of(const LabelledOptions& options) {
+  if (!options.schema) return options.scaling;
+  return options.schema->scales.empty() ? DataSchema::Scaling::none : DataSchema::Scaling::standard;
+}
+
 std::string model_has(const DataSchema& schema) {
   return fmt::format(", as the model has {} classes", schema.classes.size());
 }
 
 void require_known_classes(const std::filesystem::path& test, const LabelledOptions& options) {
-  if (!options.schema && !options.classes)
+  if (!options.schema && !options.classes && options.task == DataSchema::Task::classes)
     fail_file(test, "does not tell how many classes there are; expected their number (--classes)");
 }
 

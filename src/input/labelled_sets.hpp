@@ -24,6 +24,7 @@ namespace lockstep {
 struct LabelledRows {
   std::shared_ptr<const NumberRows> rows = {};  ///< null where they are not read
   FixedArray<std::int32_t> labels = {};
+  FixedArray<double> numbers = {};  ///< in a regression, instead, as they are in the file
 };
 
 struct LabelledSets {
@@ -43,6 +44,10 @@ std::string samples_text(const Shape& sample);
 
 /// Whether the training set is read too.
 bool trains(const LabelledOptions& options);
+
+/// The task and the scaling: those of the schema, or else of the options.
+DataSchema::Task task_of(const LabelledOptions& options);
+DataSchema::Scaling scaling_of(const LabelledOptions& options);
 
 /// ", as the model has 10 classes".
 std::string model_has(const DataSchema& schema);

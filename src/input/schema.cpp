@@ -25,11 +25,14 @@ constexpr std::int64_t most_numbers = std::int64_t{1} << 40;
 
 constexpr std::array kinds_of_samples{"IDX", "CIFAR-10", "CIFAR-100", "arrays of NumPy", "CSV"};
 constexpr std::array kinds_of_text{"text", "tokens"};
-constexpr std::array keys{"kind",    "sample",     "numbers", "columns",      "label_column",
-                          "classes", "vocabulary", "split",   "test_fraction"};
+constexpr std::array keys{"kind",    "sample",     "numbers",    "columns",      "label_column",
+                          "task",    "means",      "deviations", "label_mean",   "label_deviation",
+                          "classes", "vocabulary", "split",      "test_fraction"};
 
 constexpr std::pair<std::string_view, DataSchema::Numbers> number_kinds[] = {{"bytes", DataSchema::Numbers::bytes},
                                                                              {"floats", DataSchema::Numbers::floats}};
+constexpr std::pair<std::string_view, DataSchema::Task> tasks[] = {{"classes", DataSchema::Task::classes},
+                                                                   {"regression", DataSchema::Task::regression}};
 constexpr std::pair<std::string_view, DataSchema::Split> split_kinds[] = {
     {"files", DataSchema::Split::files}, {"hash", DataSchema::Split::hash}, {"last", DataSchema::Split::last}};
 
@@ -92,16 +95,53 @@ std::vector<std::string> classes_from(const Json& value) {
   return names_from(value, "classes");
 }
 
-void read_sample(const Json& json, DataSchema& schema) {
-  schema.sample = sample_from(json.value("sample", Json{}));
-  schema.numbers = choice_at(json, "numbers", number_kinds);
-  schema.classes = classes_from(json.value("classes", Json{}));
+double number_from(const Json& value, const char* key) {
+  if (!value.is_number() || !std::isfinite(value.get<double>())) refuse(key, "finite numbers");
+  return value.get<double>();
+}
+
+DataSchema::Scale scale_from(const Json& mean, const char* mean_key, const Json& deviation, const char* deviation_key) {
+  const DataSchema::Scale scale{number_from(mean, mean_key), number_from(deviation, deviation_key)};
+  if (scale.deviation <= 0) refuse(deviation_key, "numbers above 0");
+  return scale;
+}
+
+/// The task, and how columns are scaled: of CSV alone.
+void read_task(const Json& json, DataSchema& schema) {
+  for (const char* const key : {"task", "means", "deviations", "label_mean", "label_deviation"})
+    if (schema.kind != "CSV" && json.contains(key)) refuse(key, "none but for CSV");
+  if (json.contains("task")) schema.task = choice_at(json, "task", tasks);
+  const bool regresses = schema.task == DataSchema::Task::regression;
+  if (regresses && json.contains("classes")) refuse("classes", "none for a regression");
+  const bool scales = json.contains("means");
+  for (const char* const key : {"label_mean", "label_deviation"})
+    if (json.contains(key) != (scales && regresses)) refuse(key, "it for a regression with means, and for no other");
+  if (json.contains("deviations") != scales) refuse("deviations", "both means and deviations, or none");
+  if (!scales) return;
+  const Json &means = json["means"], &deviations = json["deviations"];
+  for (const char* const key : {"means", "deviations"})
+    if (!json[key].is_array() || json[key].size() != schema.columns.size()) refuse(key, "a number for each column");
+  for (std::size_t column = 0; column < means.size(); ++column)
+    schema.scales.push_back(scale_from(means[column], "means", deviations[column], "deviations"));
+  if (regresses)
+    schema.label_scale = scale_from(json["label_mean"], "label_mean", json["label_deviation"], "label_deviation");
+}
+
+void read_columns(const Json& json, DataSchema& schema) {
   if (json.contains("label_column")) schema.label_column = text_at(json, "label_column");
   if (!json.contains("columns")) return;
   schema.columns = names_from(json["columns"], "columns");
   if (schema.sample != Shape{std::ssize(schema.columns)}) refuse("columns", "as many names as a sample has numbers");
   if (std::ranges::count(schema.columns, schema.label_column) > 0)
     refuse("label_column", "another column than those of the numbers");
+}
+
+void read_sample(const Json& json, DataSchema& schema) {
+  schema.sample = sample_from(json.value("sample", Json{}));
+  schema.numbers = choice_at(json, "numbers", number_kinds);
+  read_columns(json, schema);
+  read_task(json, schema);
+  if (schema.task == DataSchema::Task::classes) schema.classes = classes_from(json.value("classes", Json{}));
 }
 
 DataSchema schema_from(const Json& json) {
@@ -133,6 +173,16 @@ Json parse_shallow(std::string_view text) {
   });
 }
 
+void add_scales(Json& json, const DataSchema& schema) {
+  for (const DataSchema::Scale& scale : schema.scales) {
+    json["means"].push_back(scale.mean);
+    json["deviations"].push_back(scale.deviation);
+  }
+  if (schema.task != DataSchema::Task::regression) return;
+  json["label_mean"] = schema.label_scale.mean;
+  json["label_deviation"] = schema.label_scale.deviation;
+}
+
 }  // namespace
 
 std::string to_json(const DataSchema& schema) {
@@ -140,13 +190,16 @@ std::string to_json(const DataSchema& schema) {
   if (!schema.sample.empty()) {
     json["sample"] = schema.sample;
     json["numbers"] = text_of(number_kinds, schema.numbers);
-    if (are_number_names(schema.classes))
+    if (schema.task == DataSchema::Task::regression)
+      json["task"] = text_of(tasks, schema.task);
+    else if (are_number_names(schema.classes))
       json["classes"] = schema.classes.size();
     else
       json["classes"] = schema.classes;
   }
   if (!schema.columns.empty()) json["columns"] = schema.columns;
   if (!schema.label_column.empty()) json["label_column"] = schema.label_column;
+  if (!schema.scales.empty()) add_scales(json, schema);
   if (schema.vocabulary) json["vocabulary"] = *schema.vocabulary;
   json["split"] = text_of(split_kinds, schema.split);
   if (schema.split != DataSchema::Split::files) json["test_fraction"] = schema.test_fraction;

@@ -16,13 +16,15 @@ using BlockJson = nlohmann::json;
 BlockJson saved_part(const LabelledRows& part, BlockWriter& block) {
   if (!part.rows) return nullptr;
   const std::size_t number = save_rows(part.rows, block);
-  return {{"rows", number}, {"labels", block.add(part.labels)}};
+  return {{"rows", number}, {"labels", block.add(part.labels)}, {"numbers", block.add(part.numbers)}};
 }
 
 LabelledRows restored_part(const BlockJson& saved, const std::vector<std::shared_ptr<const NumberRows>>& rows,
                            const BlockReader& block) {
   if (saved.is_null()) return {};
-  return {rows.at(saved.at("rows").get<std::size_t>()), block.array<std::int32_t>(saved.at("labels"))};
+  return {.rows = rows.at(saved.at("rows").get<std::size_t>()),
+          .labels = block.array<std::int32_t>(saved.at("labels")),
+          .numbers = block.array<double>(saved.at("numbers"))};
 }
 
 BlockWriter block_of(const LabelledParts& parts) {

@@ -250,8 +250,9 @@ void Fit::judge_loss(double loss, const std::string& whose) {
   diverged_ = true;
   const std::string line = fmt::format(
       "the training has diverged: {} is {}, with learning rate {} and gradient norm {}; a lower "
-      "learning rate, a warm-up or a clipped norm may help",
-      whose, four_digits(loss), optimizer_.learning_rate(), four_digits(optimizer_.gradient_norm()));
+      "learning rate, a warm-up or a clipped norm may help{}",
+      whose, four_digits(loss), optimizer_.learning_rate(), four_digits(optimizer_.gradient_norm()),
+      options_.divergence_hint ? options_.divergence_hint() : "");
   if (options_.on_divergence == OnDivergence::stop)
     strategy_.group().meeting().fail(std::make_exception_ptr(DivergenceError{line}));
   if (rank_ == 0) log::warning(line);

@@ -18,6 +18,7 @@
 
 #include "train/index_file.hpp"
 #include "train/loaded_data.hpp"
+#include "train/scale_hint.hpp"
 #include "train/task.hpp"
 
 namespace lockstep {
@@ -32,11 +33,16 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
 }
 
 LabelledOptions reading_options(const TrainingOptions& options, const DataRequest& request) {
-  // A test set alone does not always tell how many classes there are.
-  const auto parts = options.classes ? request.parts : LabelledOptions::Parts::train_and_test;
+  const bool has_schema = request.saved && request.saved->data;
+  // A test set alone does not always tell how many classes there are, and never how columns are scaled.
+  const bool known = (options.classes || options.task == DataSchema::Task::regression) &&
+                     (has_schema || options.scaling == DataSchema::Scaling::none);
+  const auto parts = known ? request.parts : LabelledOptions::Parts::train_and_test;
   LabelledOptions reading{.classes = options.classes,
                           .dtype = *options.dtype,
                           .label_column = *options.label_column,
+                          .task = *options.task,
+                          .scaling = *options.scaling,
                           .memory_bytes = options.data_memory_bytes,
                           .test_fraction = *options.test_fraction,
                           .parts = parts};
@@ -51,7 +57,7 @@ LabelledData load(TrainingOptions& options, const DataRequest& request) {
   LabelledData data = options.predict.empty()
                           ? load_labelled_data_once(options.data, reading, index_folder(options.checkpoints))
                           : load_unlabelled_data_once(options.predict, reading);
-  options.classes = data.classes;
+  if (options.task == DataSchema::Task::classes) options.classes = data.classes;
   return data;
 }
 
@@ -76,8 +82,9 @@ class ImageTask final : public TrainingTask {
             .dtype = *options_.dtype,
             .precision = *options_.precision,
             .sample = data_.sample,
-            .outputs = data_.classes,
+            .outputs = outputs(),
             .hidden = *options_.hidden,
+            .loss = loss(),
             .batch_norm = *options_.batch_norm,
             .dropout = *options_.dropout};
   }
@@ -90,21 +97,29 @@ class ImageTask final : public TrainingTask {
       keep(std::make_unique<nn::Mlp>(strategy, mlp(), std::move(kernels), Here::current()));
     return *model_;
   }
+  std::string divergence_hint() const override {
+    return data_.schema.scales.empty() ? scale_hint(train(), data_.schema.columns) : "";
+  }
   std::string write_sample() override { return {}; }
   std::unique_ptr<Predictor> make_predictor(Stream& stream) override {
+    if (regresses()) return make_number_predictor(logits_, train(), data_.schema.label_scale, stream);
     return make_class_predictor(logits_, train(), {data_.schema.classes, options_.top}, stream);
   }
 
  private:
   /// Whoever reads the test set alone trains on nothing.
   const SampleSource& train() const { return data_.train ? *data_.train : *data_.test; }
+  bool regresses() const { return data_.schema.task == DataSchema::Task::regression; }
+  std::int64_t outputs() const { return regresses() ? 1 : data_.classes; }
+  nn::Loss loss() const { return regresses() ? nn::Loss::squared_error : nn::Loss::cross_entropy; }
   nn::MlpOptions mlp() const {
     return {.inputs = element_count(data_.sample),
             .hidden = *options_.hidden,
-            .classes = data_.classes,
+            .classes = outputs(),
             .dtype = *options_.dtype,
             .seed = options_.seed,
-            .precision = *options_.precision};
+            .precision = *options_.precision,
+            .loss = loss()};
   }
   nn::ConvnetOptions convnet() const {
     return {.height = data_.sample[0],
@@ -149,7 +164,7 @@ void ImageTask::require_images(std::string_view option, std::string_view expecte
 void ImageTask::require_mlp_fits(const Room& room) const {
   std::vector<std::int64_t> sizes = *options_.hidden;
   sizes.insert(sizes.begin(), element_count(data_.sample));
-  sizes.push_back(data_.classes);
+  sizes.push_back(outputs());
   require_memory(options_, {.weights = weights_between(sizes)}, room,
                  fmt::format("--hidden {}", fmt::join(*options_.hidden, ",")), "smaller layers");
 }

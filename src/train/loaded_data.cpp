@@ -26,7 +26,8 @@ std::string key_of(std::string_view kind, const fs::path& path, const LabelledOp
                                          options.memory_bytes, static_cast<int>(options.parts));
   const std::string split = fmt::format("{} {}", static_cast<int>(options.split), options.test_fraction);
   if (!options.schema)
-    return fmt::format("{} {} {} {}", common, options.classes.value_or(0), options.label_column, split);
+    return fmt::format("{} {} {} {} {} {}", common, options.classes.value_or(0), options.label_column, split,
+                       static_cast<int>(options.task), static_cast<int>(options.scaling));
   const DataSchema& schema = *options.schema;
   return fmt::format("{} {} {} {}", common, to_json(schema), schema.label_column.empty() ? options.label_column : "",
                      schema.split == DataSchema::Split::files ? split : "");

@@ -46,24 +46,61 @@ std::vector<Prediction::Class> named(std::span<const double> row, const std::vec
   return classes;
 }
 
-class ClassPredictor final : public Predictor {
+/// What a model says of samples that it takes batch by batch.
+class SamplePredictor : public Predictor {
  public:
-  ClassPredictor(Logits logits, const SampleSource& samples, NamedClasses classes, Stream& stream)
-      : logits_{std::move(logits)},
-        source_{samples},
-        classes_{std::move(classes)},
-        batches_{samples, samples_at_once, {}, {0, 1}, stream} {}
-
   std::int64_t count() const override { return source_.count(); }
   std::int64_t at_once() const override { return samples_at_once; }
+
+ protected:
+  SamplePredictor(Logits outputs, const SampleSource& samples, Stream& stream)
+      : outputs_{std::move(outputs)}, source_{samples}, batches_{samples, samples_at_once, {}, {0, 1}, stream} {}
+
+  /// The outputs of the model, sample after sample.
+  std::vector<double> outputs_of(const Range& samples) {
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t i = samples.first; i < samples.last; ++i) numbers.push_back(i);
+    return outputs_(batches_.load_all(numbers).group.batches.front());
+  }
+
+ private:
+  Logits outputs_;
+  const SampleSource& source_;
+  RankShards batches_;
+};
+
+class NumberPredictor final : public SamplePredictor {
+ public:
+  NumberPredictor(Logits outputs, const SampleSource& samples, DataSchema::Scale scale, Stream& stream)
+      : SamplePredictor{std::move(outputs), samples, stream}, scale_{scale} {}
+
+  std::int64_t numbers() const override { return 1; }
+
+  void predict(const Range& samples, std::span<double> rows) override {
+    std::ranges::transform(outputs_of(samples), rows.begin(),
+                           [&](double output) { return output * scale_.deviation + scale_.mean; });
+  }
+
+  Prediction read(std::int64_t index, std::span<const double> row) const override {
+    return {.index = index, .value = row.front()};
+  }
+
+ private:
+  DataSchema::Scale scale_;
+};
+
+class ClassPredictor final : public SamplePredictor {
+ public:
+  ClassPredictor(Logits logits, const SampleSource& samples, NamedClasses classes, Stream& stream)
+      : SamplePredictor{std::move(logits), samples, stream}, classes_{std::move(classes)} {}
+
   std::int64_t numbers() const override { return 2 * classes_.top.value_or(1); }
 
   void predict(const Range& samples, std::span<double> rows) override {
-    std::vector<std::int64_t> numbers;
-    for (std::int64_t i = samples.first; i < samples.last; ++i) numbers.push_back(i);
-    const std::vector<double> logits = logits_(batches_.load_all(numbers).group.batches.front());
-    const std::size_t classes = logits.size() / numbers.size(), length = rows.size() / numbers.size();
-    for (std::size_t i = 0; i < numbers.size(); ++i)
+    const std::vector<double> logits = outputs_of(samples);
+    const auto count = static_cast<std::size_t>(samples.size());
+    const std::size_t classes = logits.size() / count, length = rows.size() / count;
+    for (std::size_t i = 0; i < count; ++i)
       name_classes(std::span{logits}.subspan(i * classes, classes), rows.subspan(i * length, length));
   }
 
@@ -75,10 +112,7 @@ class ClassPredictor final : public Predictor {
   }
 
  private:
-  Logits logits_;
-  const SampleSource& source_;
   NamedClasses classes_;
-  RankShards batches_;
 };
 
 class TextPredictor final : public Predictor {
@@ -127,6 +161,11 @@ class TextPredictor final : public Predictor {
 std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSource& samples, NamedClasses classes,
                                                 Stream& stream) {
   return std::make_unique<ClassPredictor>(std::move(logits), samples, std::move(classes), stream);
+}
+
+std::unique_ptr<Predictor> make_number_predictor(Logits outputs, const SampleSource& samples, DataSchema::Scale scale,
+                                                 Stream& stream) {
+  return std::make_unique<NumberPredictor>(std::move(outputs), samples, scale, stream);
 }
 
 std::unique_ptr<Predictor> make_text_predictor(nn::Gpt& model, const std::vector<std::string>& lines,

@@ -11,6 +11,7 @@
 
 #include <lockstep/input/range.hpp>
 #include <lockstep/input/sample_source.hpp>
+#include <lockstep/input/schema.hpp>
 #include <lockstep/nn/gpt.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/train/training.hpp>
@@ -49,6 +50,11 @@ struct NamedClasses {
 /// The class of each sample. `samples` and the stream must outlive the result.
 std::unique_ptr<Predictor> make_class_predictor(Logits logits, const SampleSource& samples, NamedClasses classes,
                                                 Stream& stream);
+
+/// The number that a model predicts for each sample: its only output, of the labels' scale. `samples` and the stream
+/// must outlive the result.
+std::unique_ptr<Predictor> make_number_predictor(Logits outputs, const SampleSource& samples, DataSchema::Scale scale,
+                                                 Stream& stream);
 
 /// What a model of text writes after a line.
 struct WrittenText {

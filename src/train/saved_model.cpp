@@ -39,6 +39,12 @@ std::string written(const char* option, DType dtype) {
 std::string written(const char* option, nn::Precision precision) {
   return fmt::format("{} {}", option, precision == nn::Precision::bf16 ? "bf16" : "full");
 }
+std::string written(const char* option, DataSchema::Task task) {
+  return fmt::format("{} {}", option, task == DataSchema::Task::regression ? "regression" : "classes");
+}
+std::string written(const char* option, DataSchema::Scaling scaling) {
+  return fmt::format("{} {}", option, scaling == DataSchema::Scaling::standard ? "standard" : "none");
+}
 std::string written(const char*, nn::BatchNormKind kind) {
   switch (kind) {
     case nn::BatchNormKind::none: return "no batch norm";
@@ -56,6 +62,13 @@ class Completion {
   template <class Value>
   void take(const char* option, std::optional<Value>& given, const Value& there) const {
     if (role_ == SavedModel::Role::initial && given) return;  // where the variables differ, the weights do not match
+    take_as_it_is(option, given, there);
+  }
+
+  /// Refuses a contradiction for initial weights too: where their variables fit data that are used in another way, they
+  /// compute nonsense.
+  template <class Value>
+  void take_as_it_is(const char* option, std::optional<Value>& given, const Value& there) const {
     if (given && *given != there)
       throw ConfigError{fmt::format("{}: contradicts {}, which has {}; expected the same, or no such option",
                                     written(option, *given), from_, written(option, there))};
@@ -74,6 +87,10 @@ class Completion {
   std::string from_;
 };
 
+DataSchema::Task task_of(const ModelDescription& model) {
+  return model.loss == nn::Loss::squared_error ? DataSchema::Task::regression : DataSchema::Task::classes;
+}
+
 void take_model(const Completion& completion, const ModelDescription& model, TrainingOptions& options) {
   completion.take("--model", options.model, model.kind);
   if (options.model != model.kind) return;
@@ -83,7 +100,8 @@ void take_model(const Completion& completion, const ModelDescription& model, Tra
   switch (model.kind) {
     case ModelKind::mlp:
       completion.take("--hidden", options.hidden, model.hidden);
-      completion.take("--classes", options.classes, model.outputs);
+      completion.take_as_it_is("--task", options.task, task_of(model));
+      if (options.task == DataSchema::Task::classes) completion.take("--classes", options.classes, model.outputs);
       return;
     case ModelKind::convnet:
       completion.take("--batch-norm", options.batch_norm, model.batch_norm);
@@ -104,6 +122,9 @@ void take_data(const Completion& completion, const DataSchema& data, TrainingOpt
   if (!data.label_column.empty()) completion.take("--label-column", options.label_column, data.label_column);
   if (data.split == DataSchema::Split::hash)
     completion.take("--test-fraction", options.test_fraction, data.test_fraction);
+  if (!data.columns.empty())
+    completion.take_as_it_is("--scale", options.scaling,
+                             data.scales.empty() ? DataSchema::Scaling::none : DataSchema::Scaling::standard);
 }
 
 /// What a run reads of weights before it has a model.
@@ -187,6 +208,16 @@ void warn_of_columns(const WeightsMetadata& described, const std::filesystem::pa
                            name_at(data.columns, different.in2)));
 }
 
+namespace {
+
+void require_options_of_task(const TrainingOptions& options) {
+  if (options.task != DataSchema::Task::regression) return;
+  for (const auto& [option, given] : {std::pair{"--classes", options.classes}, std::pair{"--top", options.top}})
+    if (given) throw ConfigError{fmt::format("{}: expected only with --task classes", option)};
+}
+
+}  // namespace
+
 void require_options_of(ModelKind model, const TrainingOptions& options) {
   const auto refuse = [](const char* option, const auto& given, std::string_view models) {
     if (given) throw ConfigError{fmt::format("{}: expected only with --model {}", option, models)};
@@ -194,6 +225,8 @@ void require_options_of(ModelKind model, const TrainingOptions& options) {
   if (model != ModelKind::mlp) {
     refuse("--label-column", options.label_column, "mlp");
     refuse("--test-fraction", options.test_fraction, "mlp");
+    refuse("--task", options.task, "mlp");
+    refuse("--scale", options.scaling, "mlp");
     refuse("--hidden", options.hidden, "mlp");
   }
   if (model != ModelKind::convnet) {
@@ -204,6 +237,7 @@ void require_options_of(ModelKind model, const TrainingOptions& options) {
     refuse("--classes", options.classes, "mlp or convnet");
     return;
   }
+  require_options_of_task(options);
   refuse("--layers", options.layers, "gpt");
   refuse("--heads", options.heads, "gpt");
   refuse("--embed", options.embed, "gpt");

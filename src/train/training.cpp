@@ -90,7 +90,8 @@ FitOptions fit_options_of(const TrainingOptions& options, const TrainingSetup& s
           .evaluate_every = options.evaluate_every,
           .evaluation_samples = options.evaluation_samples,
           .attest_every = options.attest_every,
-          .on_divergence = options.on_divergence};
+          .on_divergence = options.on_divergence,
+          .divergence_hint = [task = setup.task.get()] { return task->divergence_hint(); }};
 }
 
 /// Of a training without checkpoints, the manager serves to resume one.

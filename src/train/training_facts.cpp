@@ -20,7 +20,9 @@ std::string text_of(nn::BatchNormKind kind) {
 std::string model_text(const TrainingOptions& options) {
   switch (*options.model) {
     case ModelKind::mlp:
-      return fmt::format("mlp of {} hidden units for {} classes", fmt::join(*options.hidden, ","), *options.classes);
+      return fmt::format(
+          "mlp of {} hidden units for {}", fmt::join(*options.hidden, ","),
+          options.task == DataSchema::Task::regression ? "a number" : fmt::format("{} classes", *options.classes));
     case ModelKind::convnet:
       return fmt::format("convnet for {} classes{}", *options.classes, text_of(*options.batch_norm));
     case ModelKind::gpt:

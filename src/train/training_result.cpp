@@ -75,6 +75,8 @@ std::string to_json(const Prediction& prediction) {
   nlohmann::ordered_json json{{"index", prediction.index}};
   if (prediction.text) {
     json["text"] = printable(*prediction.text);
+  } else if (prediction.value) {
+    json["value"] = *prediction.value;
   } else {
     add_class(json, prediction.likeliest);
   }

@@ -50,6 +50,8 @@ TrainingOptions with_defaults(TrainingOptions options) {
   fill(options.precision, nn::Precision::full);
   fill(options.label_column, "label");
   fill(options.test_fraction, 0.1);
+  fill(options.task, DataSchema::Task::classes);
+  fill(options.scaling, DataSchema::Scaling::none);
   fill(options.hidden, {512, 512});
   fill(options.batch_norm, nn::BatchNormKind::none);
   fill(options.dropout, 0);

@@ -335,6 +335,7 @@ bool read_schema(std::string_view input) {
     const DataSchema schema = parse_schema(input, "FILE");
     require(std::ssize(schema.classes) <= most_classes, "there are not too many classes");
     require(schema.columns.empty() || schema.sample == Shape{std::ssize(schema.columns)}, "a number has a column");
+    require(schema.scales.empty() || schema.scales.size() == schema.columns.size(), "a column has a scale");
     require(parse_schema(to_json(schema), "FILE") == schema, "what is written means the same");
   });
 }

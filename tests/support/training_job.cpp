@@ -90,9 +90,10 @@ void check_same(const Trained& one, const Trained& other) {
   CHECK(other.digest() == one.digest());
   CHECK(without_times(other.metrics) == without_times(one.metrics));
   CHECK(other.written == one.written);
-  for (const char* key : {"shards", "steps", "samples", "train_loss", "eval_loss", "eval_accuracy"}) {
+  for (const char* key : {"shards", "steps", "samples", "train_loss", "eval_loss", "eval_accuracy", "eval_r2",
+                          "eval_mean_absolute_error"}) {
     INFO(key);
-    CHECK(other.result[key] == one.result[key]);
+    CHECK(other.result.value(key, Json{}) == one.result.value(key, Json{}));
   }
 }
 

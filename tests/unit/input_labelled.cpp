@@ -378,7 +378,7 @@ TEST_CASE("a CSV file that is wrong is refused with its line") {
   CHECK(refused(good + "1,\"2\"3\n") == "FOLDER/x.csv:22: a quoted field is followed by something other than a comma");
   CHECK(
       refused("a,b\n1,2\n") ==
-      "FOLDER/x.csv:1: has no column \"label\" among its columns \"a\", \"b\"; expected one with the class of each row "
+      "FOLDER/x.csv:1: has no column \"label\" among its columns \"a\", \"b\"; expected one with the label of each row "
       "(--label-column)");
   CHECK(refused("label;b\n1;2\n") == "FOLDER/x.csv:1: its columns are separated by ';'; expected commas");
   CHECK(refused("label\n1\n") == "FOLDER/x.csv:1: has no column besides the label; expected one or more of numbers");

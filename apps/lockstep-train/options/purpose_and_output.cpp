@@ -15,7 +15,8 @@ OptionGroup purpose_options() {
           {.name = "--predict",
            .value_name = "FILE",
            .help = "Print a JSON line for each sample of FILE, by the weights of --resume or --init-from: the class of "
-                   "each image or row in an IDX, .npy or CSV file; for gpt, what it writes after each line of a text. "
+                   "each image or row in an IDX, .npy or CSV file, or its value by a regression; for gpt, what it "
+                   "writes after each line of a text. "
                    "Needs no --data",
            .set = set(&TrainingOptions::predict, parse_file_name)},
           {.name = "--top",

@@ -26,6 +26,12 @@ struct LabelledOptions {
   std::optional<std::int64_t> classes = {};
   DType dtype = DType::f32;            ///< f32 or f64, the type of a batch's inputs
   std::string label_column = "label";  ///< of CSV files
+  /// Of CSV files, the only kind that has others. The labels of a regression are finite numbers; a training set must
+  /// have several. Batches hold them in the type of the inputs.
+  DataSchema::Task task = DataSchema::Task::classes;
+  /// Of the columns of CSV files and, in a regression, of the labels. Means and deviations are those of the training
+  /// set, computed in double, row by row in their order; a column of which all numbers are equal has a deviation of 1.
+  DataSchema::Scaling scaling = DataSchema::Scaling::none;
   /// Files are kept in memory, one after the other, as long as they fit into so many bytes. Samples of the others are
   /// read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin, are in
   /// memory in any case.
@@ -34,8 +40,8 @@ struct LabelledOptions {
   DataSchema::Split split = DataSchema::Split::hash;
   double test_fraction = 0.1;
   Parts parts = Parts::train_and_test;
-  /// What a model was trained on. If set, data must match it, except in kind: it decides classes, the label column and
-  /// the split of one file, and columns are found by their names, in any order.
+  /// What a model was trained on. If set, data must match it, except in kind: it decides classes, the label column, the
+  /// task, means and deviations, and the split of one file, and columns are found by their names, in any order.
   std::optional<DataSchema> schema = {};
 };
 
@@ -44,7 +50,7 @@ struct LabelledData {
   /// The shape of a sample, which a batch holds as one row: [rows, columns] or [rows, columns, channels] of images, and
   /// otherwise [numbers].
   Shape sample;
-  std::int64_t classes = 0;
+  std::int64_t classes = 0;                   ///< 0 in a regression
   std::unique_ptr<const SampleSource> train;  ///< null if the test set alone is read
   std::unique_ptr<const SampleSource> test;   ///< null for data without labels
   std::uint64_t digest = 0;  ///< of sizes, numbers and labels: equal on ranks that loaded the same data
@@ -74,7 +80,7 @@ LabelledData load_labelled_data(const std::filesystem::path& path, const Labelle
 
 /// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header, in
 /// which a column of labels is passed over. Every label in its batches is 0. Without `classes` and `schema`, there are
-/// 10 classes. ConfigError as above.
+/// 10 classes. ConfigError as above, and for columns to scale without a schema.
 LabelledData load_unlabelled_data(const std::filesystem::path& file, const LabelledOptions& options);
 
 /// Whether a folder contains images or arrays that load_labelled_data recognises by file names and sizes.

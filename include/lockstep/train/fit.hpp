@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +46,8 @@ struct FitOptions {
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every;
   OnDivergence on_divergence = OnDivergence::stop;
+  /// LOCAL. What else may help, at the end of the line about a divergence. If empty, nothing.
+  std::function<std::string()> divergence_hint = {};
   /// Names of variables that no step updates, as if they were not trainable: neither a gradient nor weight decay
   /// changes them, and they have no share in the gradient's norm. Moving averages change as ever.
   std::vector<std::string> frozen = {};

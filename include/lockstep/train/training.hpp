@@ -9,6 +9,7 @@
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/input/augmentation.hpp>
+#include <lockstep/input/schema.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/batch_norm.hpp>
 #include <lockstep/nn/precision.hpp>
@@ -59,6 +60,8 @@ struct TrainingOptions {
   std::optional<std::int64_t> classes = {};              ///< not for text; as LabelledOptions has it
   std::optional<std::string> label_column = {};          ///< not for text, as LabelledOptions has it: "label"
   std::optional<double> test_fraction = {};              ///< of a single CSV file, as LabelledOptions has it: 0.1
+  std::optional<DataSchema::Task> task = {};             ///< mlp only, as LabelledOptions has it: classes
+  std::optional<DataSchema::Scaling> scaling = {};       ///< mlp only, as LabelledOptions has it: none
   std::optional<std::vector<std::int64_t>> hidden = {};  ///< mlp only: {512, 512}
   std::optional<nn::BatchNormKind> batch_norm = {};      ///< convnet only: none
   std::optional<double> dropout = {};                    ///< convnet only: 0
@@ -188,6 +191,7 @@ struct Prediction {
   Class likeliest = {};                  ///< the lowest number of several
   std::vector<Class> top = {};           ///< TrainingOptions::top classes, the likeliest first
   std::optional<std::string> text = {};  ///< the bytes that a model of text writes instead
+  std::optional<double> value = {};      ///< the number that a regression predicts instead, in the label's own unit
 };
 
 /// COLL, blocking. Restores the weights that `options` name, and predicts each sample of TrainingOptions::predict. The
@@ -209,8 +213,9 @@ std::string to_json(const TrainingResult& result);
 /// "weights_digest"}` on one line, with "bits_per_byte" as above, and without "steps" if they are not known.
 std::string to_json(const EvaluationResult& result);
 
-/// `{"index","class","label","probability"}` on one line, or `{"index","text"}` with the text as `printable` shows it;
-/// with "top", an array of classes as in the former, if it was asked for. The class of a byte is its number.
+/// `{"index","class","label","probability"}` on one line, `{"index","value"}` for a regression, or `{"index","text"}`
+/// with the text as `printable` shows it; with "top", an array of classes as in the former, if it was asked for. The
+/// class of a byte is its number.
 std::string to_json(const Prediction& prediction);
 
 }  // namespace lockstep
