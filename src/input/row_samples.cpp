@@ -81,7 +81,7 @@ Real RowSamples::number_of(std::int64_t sample) const {
   return scaled<Real>(rows_.numbers[static_cast<std::size_t>(sample)], schema_.label_scale, schema_.label_column);
 }
 
-/// The label of each sample, and zeroes behind the last.
+/// The label of each sample, and zeroes after the last.
 template <class Label, class LabelOf>
 void fill_labels_by(std::span<const std::int64_t> sample_indices, const TensorView& to, LabelOf&& label_of) {
   const auto labels = to.elements<Label>();
