@@ -179,6 +179,9 @@ std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOpt
   std::filesystem::path from = first_place(options);
   std::optional<WeightsMetadata> metadata = from.empty() ? std::nullopt : read_weights_metadata(strategy, from);
   const bool begins_anew = !metadata && parts == RestoredParts::all;
+  // Before data are read in another way than the training reads them.
+  if (!from.empty() && !metadata && (options.resume.from == Resume::From::path || parts == RestoredParts::weights))
+    throw CheckpointError{fmt::format("checkpoint {}: there is none", from.string())};
   if (const auto& [file, match] = options.initial_weights; !metadata && !file.empty()) {
     from = file;
     if (match == InitialWeights::Match::all) metadata = read_weights_metadata(strategy, from);

@@ -106,6 +106,8 @@ TEST_CASE("an evaluation alone finds what the training found, on any number of r
   CHECK_THROWS_AS(train_simulated(2, model + Arguments{"--eval-only", "--resume", "auto", "--checkpoint-dir",
                                                        folder.path() / "nothing"}),
                   CheckpointError);
+  CHECK_THROWS_WITH(train_simulated(1, {"--data", "/none", "--quiet", "--resume", checkpoints / "step-9"}),
+                    "checkpoint " + (checkpoints / "step-9").string() + ": there is none");
 }
 
 TEST_CASE("a gpt is evaluated on the same text, in bits, and writes the sample that it wrote after its training") {
