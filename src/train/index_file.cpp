@@ -17,6 +17,7 @@
 
 #include "checkpoint/file.hpp"
 #include "input/data_index.hpp"
+#include "input/shared_data.hpp"
 
 namespace lockstep {
 namespace {
@@ -54,7 +55,10 @@ std::optional<BlockWriter> IndexFile::read(const std::string& key) const {
     std::vector<std::byte> bytes(file.size());
     file.read(0, bytes);
     std::optional<BlockWriter> block = block_of_index(std::move(bytes), key);
-    if (block) log::info(fmt::format("data: known by {}; what is read of them is checked then", path_.string()));
+    if (!block) return std::nullopt;
+    // Throws where another version has laid it out in another way.
+    (void)labelled_data_of(block->in_process(), DType::f32);
+    log::info(fmt::format("data: known by {}; what is read of them is checked then", path_.string()));
     return block;
   } catch (const std::exception& error) {
     log::debug(fmt::format("no index of data: {}", error.what()));

@@ -1,5 +1,6 @@
 // Data are read once on each node, however many ranks train there: by simulated ranks, whose reads this process counts.
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -104,6 +105,10 @@ TEST_CASE("a training that goes on reads no more of its data than it needs") {
   const std::uint64_t next = read_by_training(run + Arguments{"--resume", "auto"}, 4);
   CHECK(next < first / 4);
   // Not if anything speaks against it.
+  for (const auto& entry : std::filesystem::directory_iterator{folder.path() / "run"})
+    if (entry.path().extension() == ".index") std::ofstream{entry.path()} << "damaged";
+  CHECK(read_by_training(run + Arguments{"--resume", "auto"}, 4) >= 8'000'000);
+  CHECK(read_by_training(run + Arguments{"--resume", "auto"}, 4) < first / 4);
   write_images(folder, "train", 8000);
   CHECK(read_by_training(run + Arguments{"--resume", "auto"}, 4) >= 8'000'000);
 }
