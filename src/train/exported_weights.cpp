@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,6 +15,24 @@
 #include "base/file_type.hpp"
 
 namespace lockstep {
+namespace {
+
+/// What this run reads or writes besides, by its option; null if the path is another.
+const char* other_use(const std::filesystem::path& path, const TrainingOptions& options) {
+  std::error_code ignored;
+  for (const auto& [option, used] :
+       {std::pair{"--data", options.data}, {"--predict", options.predict}, {"--metrics", options.metrics}})
+    if (!used.empty() && (std::filesystem::equivalent(path, used, ignored) || path == used)) return option;
+  return nullptr;
+}
+
+/// Whether it is a link to what a process has open, such as /dev/stdout.
+bool names_descriptor(const std::filesystem::path& path) {
+  std::error_code none;
+  return std::filesystem::read_symlink(path, none).string().starts_with("/proc/");
+}
+
+}  // namespace
 
 void require_exportable(const TrainingOptions& options) {
   const std::filesystem::path& path = options.exported_weights;
@@ -21,6 +40,9 @@ void require_exportable(const TrainingOptions& options) {
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   // What is there is replaced, and a device or a pipe would be gone.
   std::string wrong = why_not_regular(path);
+  if (names_descriptor(path)) wrong = "is what a process has open, not a file";
+  if (const char* const option = other_use(path, options); wrong.empty() && option)
+    wrong = fmt::format("is the file of {} too", option);
   if (wrong.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) wrong = std::generic_category().message(errno);
   if (!wrong.empty())
     throw ConfigError{fmt::format("--export {}: {}; expected a file that can be written", path.string(), wrong)};

@@ -122,9 +122,12 @@ void take_data(const Completion& completion, const DataSchema& data, TrainingOpt
   if (!data.label_column.empty()) completion.take("--label-column", options.label_column, data.label_column);
   if (data.split == DataSchema::Split::hash)
     completion.take("--test-fraction", options.test_fraction, data.test_fraction);
-  if (!data.columns.empty())
-    completion.take_as_it_is("--scale", options.scaling,
-                             data.scales.empty() ? DataSchema::Scaling::none : DataSchema::Scaling::standard);
+  if (data.columns.empty()) return;
+  // Labels are read by the schema's names of classes.
+  if (data.task == DataSchema::Task::classes)
+    completion.take_as_it_is("--classes", options.classes, static_cast<std::int64_t>(data.classes.size()));
+  completion.take_as_it_is("--scale", options.scaling,
+                           data.scales.empty() ? DataSchema::Scaling::none : DataSchema::Scaling::standard);
 }
 
 /// What a run reads of weights before it has a model.
@@ -169,7 +172,11 @@ namespace {
 std::optional<SavedModel> initial(SavedModel saved, const TrainingOptions& options) {
   saved.role = SavedModel::Role::initial;
   if (saved.data && saved.data->columns.empty()) saved.data.reset();
-  if (saved.data) saved.data->label_column = options.label_column.value_or(saved.data->label_column);
+  if (saved.data) {
+    saved.data->label_column = options.label_column.value_or(saved.data->label_column);
+    if (saved.data->split == DataSchema::Split::hash)
+      saved.data->test_fraction = options.test_fraction.value_or(saved.data->test_fraction);
+  }
   return saved.model ? std::optional{std::move(saved)} : std::nullopt;
 }
 
@@ -199,7 +206,12 @@ std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOpt
 }
 
 void warn_of_columns(const WeightsMetadata& described, const std::filesystem::path& from, const DataSchema& data) {
-  const std::optional<DataSchema> there = saved_in(described, from).data;
+  std::optional<DataSchema> there;
+  try {
+    there = saved_in(described, from).data;
+  } catch (const CheckpointError& error) {
+    log::warning(error.what());  // the weights may be good all the same
+  }
   if (!there || there->columns.empty() || data.columns.empty() || there->columns == data.columns) return;
   const auto different = std::ranges::mismatch(there->columns, data.columns);
   const auto name_at = [](const std::vector<std::string>& columns, auto at) {
@@ -252,7 +264,8 @@ TrainingOptions complete_by(const std::optional<SavedModel>& saved, TrainingOpti
   if (saved) {
     const Completion completion{*saved};
     if (saved->model) take_model(completion, *saved->model, options);
-    if (saved->data) take_data(completion, *saved->data, options);
+    const bool same_kind = !saved->model || options.model == saved->model->kind;
+    if (saved->data && same_kind) take_data(completion, *saved->data, options);
   }
   require_options_of(options.model.value_or(ModelKind::mlp), options);
   return with_defaults(options);

@@ -17,14 +17,16 @@ namespace {
 
 constexpr double most = 1000;
 constexpr std::int64_t samples_read_at_once = 1024;
+// Soon read, so that no rank is late for the message.
+constexpr std::int64_t most_samples = 64 * samples_read_at_once;
 
 /// The largest absolute value of each column.
 std::vector<double> largest_values(const SampleSource& samples, std::size_t columns) {
   std::vector<double> largest(columns);
   SampleBatch batch = samples.make_batch(samples_read_at_once, host_stream());
-  for (std::int64_t first = 0; first < samples.count(); first += samples_read_at_once) {
-    std::vector<std::int64_t> numbers(
-        static_cast<std::size_t>(std::min(samples_read_at_once, samples.count() - first)));
+  const std::int64_t count = std::min(samples.count(), most_samples);
+  for (std::int64_t first = 0; first < count; first += samples_read_at_once) {
+    std::vector<std::int64_t> numbers(static_cast<std::size_t>(std::min(samples_read_at_once, count - first)));
     std::iota(numbers.begin(), numbers.end(), first);
     samples.fill(numbers, batch);
     const std::vector<double> inputs = nn::to_doubles(batch.inputs.view());

@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-/// LOCAL, blocking: reads all samples. "; the columns "a" (up to 2e+06) and "b" (up to 0.5) differ by more than 1000:
+/// LOCAL, blocking: reads the first 65536 samples. "; the columns "a" (up to 2e+06) and "b" (up to 0.5) differ by more
+/// than 1000:
 /// --scale standard may help", with the columns of the largest and the smallest numbers, and up to which absolute value
 /// they go; columns of zeros do not count. Empty if they differ less, if there are no `columns`, and if samples can no
 /// longer be read. A column of `samples` is a number of their inputs, of f32 or f64.

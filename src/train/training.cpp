@@ -176,13 +176,20 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     optimizer->prepare(strategy, model.variables());
     checkpoints.emplace(strategy, checkpoint_options(options, fit_options, *setup.task, *setup.kernels));
     fit_options.start = resume(*checkpoints, options, rank == 0);
+    if (fit_options.start.steps > fit_options.steps)
+      throw ConfigError{
+          fmt::format("the run has {} steps, of which {} are made; expected as many or more (--steps, "
+                      "--epochs)",
+                      fit_options.steps, fit_options.start.steps)};
   }
   if (!options.initial_weights.file.empty() && fit_options.start.steps == 0) {
     const WeightsMetadata described = initialize_weights(strategy, options);
     if (rank == 0) warn_of_columns(described, options.initial_weights.file, setup.task->schema());
   }
   run_setup(strategy, [&] {
-    if (rank == 0) observer = std::make_unique<ChiefObserver>(options, fit_options.start.steps);
+    if (rank != 0) return;
+    const auto alone = strategy.group().meeting().working_alone();  // another job may be ending with the metrics
+    observer = std::make_unique<ChiefObserver>(options, fit_options.start.steps);
   });
   std::optional<CheckpointObserver> with_checkpoints;
   if (!options.checkpoints.empty())

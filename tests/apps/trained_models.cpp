@@ -158,6 +158,22 @@ TEST_CASE("a training begins with the weights of a checkpoint or a file, on any 
   CHECK(train_simulated(4, three + resumed).digest() == train_simulated(1, three).digest());
 }
 
+TEST_CASE("weights are not exported over a file that the run reads or writes, nor over an open one") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::string data = folder.write("data.csv", "a,label\n1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n7,0\n8,1\n9,0\n"),
+                    link = folder.path() / "link", metrics = folder.path() / "metrics";
+  std::filesystem::create_symlink("/proc/self/fd/1", link);
+  const auto refused = [&](const std::string& file, const std::string& why) {
+    CHECK_THROWS_WITH(
+        train_simulated(1, {"--data", data, "--metrics", metrics, "--steps", "1", "--quiet", "--export", file}),
+        "--export " + file + ": " + why + "; expected a file that can be written");
+  };
+  refused(data, "is the file of --data too");
+  refused(metrics, "is the file of --metrics too");
+  refused(link, "is what a process has open, not a file");
+}
+
 TEST_CASE("initial weights of another model are refused, and --partial takes what matches") {
   const QuietLog quiet;
   const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
