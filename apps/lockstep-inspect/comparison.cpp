@@ -85,20 +85,18 @@ Difference difference_of(const TensorView& one, const TensorView& other) {
 int print_facts(std::string& text, const std::vector<Fact>& first, const std::vector<Fact>& second) {
   const auto value_in = [](const auto& facts, const std::string& name) {
     const auto found = std::ranges::find(facts, name, &Fact::first);
-    const std::string value = found == facts.end() ? "none" : found->second;
-    constexpr std::size_t most = 60;
-    return std::pair{value, value.size() <= most ? value : value.substr(0, most) + "…"};
+    return found == facts.end() ? std::string{"none"} : found->second;
   };
   auto all = first;
   for (const auto& fact : second)
     if (std::ranges::find(first, fact.first, &Fact::first) == first.end()) all.push_back(fact);
   int differing = 0;
   for (const auto& [name, unused] : all) {
-    const auto [whole, shown] = value_in(first, name);
-    const auto [other_whole, other_shown] = value_in(second, name);
-    if (whole == other_whole) continue;
+    const std::string value = value_in(first, name), other = value_in(second, name);
+    if (value == other) continue;
     ++differing;
-    fmt::format_to(std::back_inserter(text), "  {}: {} | {}\n", excerpt(name), shown, other_shown);
+    fmt::format_to(std::back_inserter(text), "  {}: {} | {}\n", excerpt(name), excerpt_from_difference(value, other),
+                   excerpt_from_difference(other, value));
   }
   return differing;
 }

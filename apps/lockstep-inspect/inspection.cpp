@@ -34,8 +34,8 @@ void print_facts(std::string& text, const std::vector<Fact>& facts) {
   for (const auto& [name, value] : facts)
     fmt::format_to(std::back_inserter(text), "  {:{}}  {}\n", excerpt(name), width,
                    value.size() <= longest_value
-                       ? value
-                       : fmt::format("{}… ({} bytes)", value.substr(0, longest_value), value.size()));
+                       ? excerpt(value)
+                       : fmt::format("{}… ({} bytes)", excerpt(value.substr(0, longest_value)), value.size()));
 }
 
 void print_manifest(std::string& text, const Manifest& manifest) {

@@ -21,6 +21,8 @@
 #include "apps/lockstep-run/supervision.hpp"
 #include "apps/options/standard_output.hpp"
 #include "base/descriptor.hpp"
+#include "base/host_name.hpp"
+#include "checkpoint/folder_lock.hpp"
 
 namespace {
 
@@ -35,9 +37,6 @@ constexpr std::chrono::milliseconds first_repeat = 500ms;
 constexpr auto until_killed = 5s;
 // A job that ends sooner, without a checkpoint, has achieved nothing.
 constexpr auto worth_a_restart = 60s;
-
-// A training that finds it waits for one that is ending (patience_with_other_jobs).
-constexpr const char* supervised_variable = "LOCKSTEP_SUPERVISED";
 
 void say(const std::string& line) {
   const std::string text = "lockstep-run: " + line + "\n";
@@ -70,12 +69,6 @@ class Signals {
   Descriptor descriptor_;
 };
 
-std::string this_host() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 class Run {
  public:
   explicit Run(const CommandLine& line)
@@ -86,7 +79,7 @@ class Run {
                       .min_ranks = line.min_ranks,
                       .max_restarts = line.max_restarts,
                       .hosts = line.hosts,
-                      .this_host = this_host(),
+                      .this_host = host_name(),
                       .fits = [this](int ranks) { return fits(ranks); }}} {}
 
   /// The exit code.

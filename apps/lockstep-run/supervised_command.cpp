@@ -6,6 +6,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-train/command_line.hpp"
+#include "train/shared_shards.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -60,12 +61,7 @@ bool SupervisedCommand::fits(int ranks, int first_ranks, const SeenCheckpoints& 
   if (ranks == first_ranks) return true;
   if (fixes_ranks()) return false;
   const auto count = shards(first_ranks, seen);
-  if (!count) return true;
-  try {
-    return resolve_shards({ShardRequest::Kind::count, *count}, ranks).shards == *count;
-  } catch (const ConfigError&) {
-    return false;
-  }
+  return !count || can_share(*count, ranks);
 }
 
 std::vector<std::string> SupervisedCommand::again(int ranks, int first_ranks, const SeenCheckpoints& seen) const {

@@ -35,7 +35,7 @@ std::string excerpt_from_difference(std::string_view text, std::string_view othe
   const std::ptrdiff_t difference = std::ranges::mismatch(text, other).in1 - text.begin();
   if (text.size() <= most_characters || difference <= before) return excerpt(text);
   std::string_view rest = text.substr(static_cast<std::size_t>(difference - before));
-  while (is_inside_character(rest.front())) rest.remove_prefix(1);
+  while (!rest.empty() && is_inside_character(rest.front())) rest.remove_prefix(1);
   return "…" + excerpt(rest);
 }
 

@@ -47,7 +47,8 @@ ExclusiveUse::ExclusiveUse(Options options) : options_{std::move(options)} {
 void ExclusiveUse::require() {
   require_not_lost();
   if (lease_ && !lease_->renew()) require_not_lost();
-  if (lease_ || is_open_on(file_.get(), options_.file.c_str())) return;
+  const auto holds = [&](const Descriptor& file) { return is_open_on(file.get(), options_.file.c_str()); };
+  if (lease_ || holds(file_) || holds(successor_)) return;
   std::error_code told_by_open;
   std::filesystem::create_directories(options_.file.parent_path(), told_by_open);
   if (lock() == FileLocking::held) refuse();

@@ -30,7 +30,7 @@ UsedFolders& used_folders() {
 }  // namespace
 
 std::chrono::milliseconds patience_with_other_jobs() {
-  return std::chrono::seconds{std::getenv("LOCKSTEP_SUPERVISED") ? 30 : 0};
+  return std::chrono::seconds{std::getenv(supervised_variable) ? 30 : 0};
 }
 
 std::shared_ptr<ExclusiveUse> hold_folder(const std::filesystem::path& folder, const std::string& name) {

@@ -1,6 +1,5 @@
 #include "checkpoint/lock_holder.hpp"
 
-#include <array>
 #include <chrono>
 #include <random>
 
@@ -12,16 +11,12 @@
 #include <lockstep/base/digest.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/host_name.hpp"
 
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string this_host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 }  // namespace
 
@@ -29,7 +24,7 @@ LockHolder LockHolder::self() {
   std::random_device random;
   const std::uint64_t key = (std::uint64_t{random()} << 32) | random();
   const auto now = std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
-  return {.host = this_host(),
+  return {.host = host_name(),
           .process = ::getpid(),
           .since = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(now))),
           .key = to_hex(key)};

@@ -10,16 +10,17 @@
 #include <lockstep/input/schema.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/foreign_json.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/schema_names.hpp"
 
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = OrderedJson;
 
 constexpr std::size_t longest_schema = 64 << 20;
-constexpr int deepest_schema = 2;  // lists in an object
+constexpr JsonLimits shape_of_schema{.levels = 2};  // lists in an object
 constexpr std::size_t most_extents = 3;
 constexpr std::int64_t most_numbers = std::int64_t{1} << 40;
 
@@ -164,15 +165,6 @@ DataSchema schema_from(const Json& json) {
   return schema;
 }
 
-Json parse_shallow(std::string_view text) {
-  if (text.size() > longest_schema) throw Error{fmt::format("expected at most {} bytes", longest_schema)};
-  return Json::parse(text, [](int depth, Json::parse_event_t event, Json&) {
-    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (opens && depth >= deepest_schema) throw Error{"expected lists in one object, and nothing in them but values"};
-    return true;
-  });
-}
-
 void add_scales(Json& json, const DataSchema& schema) {
   for (const DataSchema::Scale& scale : schema.scales) {
     json["means"].push_back(scale.mean);
@@ -211,11 +203,10 @@ DataSchema parse_schema(std::string_view text, std::string_view source) {
     throw Error{fmt::format("{}: is no schema of data that this version of lockstep can read: {}", source, why)};
   };
   try {
-    return schema_from(parse_shallow(text));
+    if (text.size() > longest_schema) throw Error{fmt::format("has more than {} bytes", longest_schema)};
+    return schema_from(parse_foreign_json(text, shape_of_schema));
   } catch (const Error& error) {
     fail(error.what());
-  } catch (const Json::exception&) {
-    fail("it is not valid JSON");
   }
   return {};
 }

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
@@ -100,12 +99,6 @@ Node find_node() {
           "found by that node's ranks only, and a host that cannot be reached by nobody");
   }
   return node;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
-  return name;
 }
 
 }  // namespace lockstep

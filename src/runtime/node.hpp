@@ -24,7 +24,4 @@ struct Node {
 /// ranks. If heartbeats are needed but do not get through, rank 0 logs it.
 Node find_node();
 
-/// This operating-system host's name.
-std::string host_name();
-
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include <lockstep/runtime/runtime.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/host_name.hpp"
 #include "base/open_line.hpp"
 #include "cluster/launch.hpp"
 #include "control/kept_signals.hpp"

@@ -38,8 +38,10 @@ std::optional<RegressionReport> regression_of(const Sums& all, double unit) {
   const double count = all.of[Sums::predicted];
   if (count == 0) return std::nullopt;
   const double spread = all.of[Sums::squares] - all.of[Sums::labels] * all.of[Sums::labels] / count;
+  // Less than this is what rounding leaves of equal labels.
+  const double rounding = count * std::numeric_limits<double>::epsilon() * all.of[Sums::squares];
   return RegressionReport{
-      .r_squared = spread > 0 ? 1 - all.of[Sums::loss] / spread : std::numeric_limits<double>::quiet_NaN(),
+      .r_squared = spread > rounding ? 1 - all.of[Sums::loss] / spread : std::numeric_limits<double>::quiet_NaN(),
       .mean_absolute_error = all.of[Sums::absolute] / count * unit};
 }
 

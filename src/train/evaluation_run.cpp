@@ -12,6 +12,7 @@
 
 #include "train/evaluation_pass.hpp"
 #include "train/exported_weights.hpp"
+#include "train/index_file.hpp"
 #include "train/restored_weights.hpp"
 #include "train/training_setup.hpp"
 
@@ -47,7 +48,9 @@ FitOptions fit_options_of(const TrainingSetup& setup) {
 }  // namespace
 
 EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, const TrainingOptions& given) {
+  // Not in the folder of checkpoints, where a training may be at work.
   const DataRequest request{.parts = LabelledOptions::Parts::test,
+                            .index_folder = index_folder({}),
                             .saved = find_saved_model(strategy, given, RestoredParts::weights)};
   TrainingOptions options = complete_by(request.saved, given);
   options.optimizer = OptimizerKind::sgd;  // which needs the least memory

@@ -17,12 +17,16 @@
 namespace lockstep {
 namespace {
 
-/// What this run reads or writes besides, by its option; null if the path is another.
+/// What this run reads or writes besides, by its option; null if the path is another, or a new one in a folder of data.
 const char* other_use(const std::filesystem::path& path, const TrainingOptions& options) {
-  std::error_code ignored;
-  for (const auto& [option, used] :
-       {std::pair{"--data", options.data}, {"--predict", options.predict}, {"--metrics", options.metrics}})
-    if (!used.empty() && (std::filesystem::equivalent(path, used, ignored) || path == used)) return option;
+  std::error_code none;
+  const auto is_at = [&](const std::filesystem::path& used) { return std::filesystem::equivalent(path, used, none); };
+  const auto is_in = [&](const std::filesystem::path& used) {
+    return std::filesystem::exists(path, none) &&
+           std::filesystem::equivalent(path.has_parent_path() ? path.parent_path() : ".", used, none);
+  };
+  for (const auto& [option, used] : {std::pair{"--data", options.data}, {"--metrics", options.metrics}})
+    if (!used.empty() && (path == used || is_at(used) || is_in(used))) return option;
   return nullptr;
 }
 
@@ -42,7 +46,7 @@ void require_exportable(const TrainingOptions& options) {
   std::string wrong = why_not_regular(path);
   if (names_descriptor(path)) wrong = "is what a process has open, not a file";
   if (const char* const option = other_use(path, options); wrong.empty() && option)
-    wrong = fmt::format("is the file of {} too", option);
+    wrong = fmt::format("is a file of {} too", option);
   if (wrong.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) wrong = std::generic_category().message(errno);
   if (!wrong.empty())
     throw ConfigError{fmt::format("--export {}: {}; expected a file that can be written", path.string(), wrong)};

@@ -1,13 +1,10 @@
 #include "train/held_checkpoints.hpp"
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,11 +12,11 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/shards.hpp>
 
 #include "base/file_type.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/folder_lock.hpp"
+#include "train/shared_shards.hpp"
 #include "train/training_setup.hpp"
 
 namespace lockstep {
@@ -52,32 +49,14 @@ void require_no_folder_as_link(const fs::path& folder) {
 
 /// The manifest of the checkpoint to resume. Nothing if there is none, or one that cannot be read, which is told later.
 std::optional<std::pair<fs::path, Manifest>> manifest_to_resume(const TrainingOptions& options) {
-  std::vector<fs::path> candidates;
-  if (options.resume.from == Resume::From::path) candidates = {options.resume.path};
+  const auto read = [](const fs::path& each) { return std::pair{each, read_checkpoint(each)}; };
   try {
-    if (options.resume.from == Resume::From::newest) candidates = checkpoints_in(options.checkpoints);
-    for (const fs::path& each : candidates) return std::pair{each, read_checkpoint(each)};
+    if (options.resume.from == Resume::From::newest)
+      return read_newest(options.checkpoints, read, [](const CheckpointError&) {});
+    return read(options.resume.path);
   } catch (const CheckpointError&) {
   }
   return std::nullopt;
-}
-
-std::optional<int> shards_in(const Manifest& manifest) {
-  const auto fact = std::ranges::find(manifest.training, "shards", &TrainingFacts::value_type::first);
-  if (fact == manifest.training.end()) return std::nullopt;
-  int shards = 0;
-  const char* const end = fact->second.data() + fact->second.size();
-  const auto [parsed, error] = std::from_chars(fact->second.data(), end, shards);
-  return error == std::errc{} && parsed == end && shards > 0 && shards <= max_shards ? std::optional{shards}
-                                                                                     : std::nullopt;
-}
-
-bool fit(int shards, int ranks) {
-  try {
-    return resolve_shards({ShardRequest::Kind::count, shards}, ranks).shards == shards;
-  } catch (const ConfigError&) {
-    return false;
-  }
 }
 
 }  // namespace
@@ -107,14 +86,11 @@ void require_ranks_that_can_resume(Strategy& strategy, const TrainingOptions& op
   run_setup(strategy, [&] {
     if (strategy.group().rank() != 0) return;
     const auto found = manifest_to_resume(options);
-    const auto shards = found ? shards_in(found->second) : std::nullopt;
-    if (!shards || fit(*shards, ranks)) return;
-    std::vector<int> numbers;
-    for (int number = 1; number <= *shards; ++number)
-      if (fit(*shards, number)) numbers.push_back(number);
+    const auto shards = found ? shards_in(found->second.training) : std::nullopt;
+    if (!shards || can_share(*shards, ranks)) return;
     throw CheckpointError{
         fmt::format("checkpoint {}: is of a training with {} shards, which {} ranks cannot share; expected {} ranks",
-                    found->first.string(), *shards, ranks, fmt::join(numbers, ", "))};
+                    found->first.string(), *shards, ranks, fmt::join(ranks_that_can_share(*shards), ", "))};
   });
 }
 

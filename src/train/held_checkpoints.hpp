@@ -15,7 +15,8 @@ namespace lockstep {
 /// hours.
 std::shared_ptr<ExclusiveUse> hold_checkpoints(Strategy& strategy, const TrainingOptions& options);
 
-/// COLL. CheckpointError, which says how many ranks can go on from the checkpoint to resume, if these cannot.
+/// COLL. CheckpointError if this number of ranks cannot share the shards of the checkpoint to resume; the message lists
+/// the numbers that can.
 void require_ranks_that_can_resume(Strategy& strategy, const TrainingOptions& options);
 
 }  // namespace lockstep

@@ -16,7 +16,6 @@
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/mlp.hpp>
 
-#include "train/index_file.hpp"
 #include "train/loaded_data.hpp"
 #include "train/scale_hint.hpp"
 #include "train/task.hpp"
@@ -54,9 +53,8 @@ LabelledOptions reading_options(const TrainingOptions& options, const DataReques
 
 LabelledData load(TrainingOptions& options, const DataRequest& request) {
   const LabelledOptions reading = reading_options(options, request);
-  LabelledData data = options.predict.empty()
-                          ? load_labelled_data_once(options.data, reading, index_folder(options.checkpoints))
-                          : load_unlabelled_data_once(options.predict, reading);
+  LabelledData data = options.predict.empty() ? load_labelled_data_once(options.data, reading, request.index_folder)
+                                              : load_unlabelled_data_once(options.predict, reading);
   if (options.task == DataSchema::Task::classes) options.classes = data.classes;
   return data;
 }

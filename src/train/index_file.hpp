@@ -20,8 +20,9 @@ class IndexFile {
   /// `subject` says what is read, as far as all indices of one file have it in common.
   IndexFile(const std::filesystem::path& folder, std::string_view subject);
 
-  /// The block of data that are as they were; nothing if there is no index of such, or it cannot be read.
-  std::optional<BlockWriter> read(const std::string& key) const;
+  /// The block in the index, if that was made with `key` and its files have not changed. Nothing if there is no such
+  /// index, or it cannot be read.
+  std::optional<BlockReader> read(const std::string& key) const;
 
   /// Keeps the block for each of `keys`, which say how it was read, if it is worth that. A folder that cannot be
   /// written costs the next process a reading of the data.

@@ -51,15 +51,14 @@ LabelledData load_labelled_data_once(const fs::path& path, const LabelledOptions
     index.write(block, {key, key_of("labelled", path, with_schema)});
   };
   const auto read = [&] {
-    if (std::optional<BlockWriter> known = index.read(key)) return *std::move(known);
+    if (const std::optional<BlockReader> known = index.read(key)) return BlockWriter{*known};
     BlockWriter made = read_labelled_block(path, options);
     write(made);
     return made;
   };
   if (const std::optional<BlockReader> block = read_once_a_node(key, read))
     return labelled_data_of(*block, options.dtype);
-  if (const std::optional<BlockWriter> known = index.read(key))
-    return labelled_data_of(known->in_process(), options.dtype);
+  if (const std::optional<BlockReader> known = index.read(key)) return labelled_data_of(*known, options.dtype);
   return load_labelled_data(path, options, write);
 }
 

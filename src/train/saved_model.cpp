@@ -157,7 +157,7 @@ SavedModel saved_in(const WeightsMetadata& metadata, const std::filesystem::path
           .model = parse_part(metadata, model_key, from,
                               [](const std::string& text) { return parse_model_description(text); }),
           .data = parse_part(metadata, data_key, from,
-                             [](const std::string& text) { return parse_schema(text, "is no schema"); })};
+                             [](const std::string& text) { return parse_schema(text, "value"); })};
 }
 
 }  // namespace
@@ -168,7 +168,7 @@ WeightsMetadata metadata_of(const ModelDescription& model, const DataSchema& dat
 
 namespace {
 
-/// Of data, a new training takes the order of columns. Weights for others do not match.
+/// A new training reads a table by the schema of its initial weights, and other data by its own options.
 std::optional<SavedModel> initial(SavedModel saved, const TrainingOptions& options) {
   saved.role = SavedModel::Role::initial;
   if (saved.data && saved.data->columns.empty()) saved.data.reset();
@@ -234,30 +234,33 @@ void require_options_of_task(const TrainingOptions& options) {
 }  // namespace
 
 void require_options_of(ModelKind model, const TrainingOptions& options) {
-  const auto refuse = [](const char* option, const auto& given, std::string_view models) {
+  const auto refuse = [](const char* option, bool given, std::string_view models) {
     if (given) throw ConfigError{fmt::format("{}: expected only with --model {}", option, models)};
   };
   if (model != ModelKind::mlp) {
-    refuse("--label-column", options.label_column, "mlp");
-    refuse("--test-fraction", options.test_fraction, "mlp");
-    refuse("--task", options.task, "mlp");
-    refuse("--scale", options.scaling, "mlp");
-    refuse("--hidden", options.hidden, "mlp");
+    refuse("--label-column", options.label_column.has_value(), "mlp");
+    refuse("--test-fraction", options.test_fraction.has_value(), "mlp");
+    refuse("--task", options.task.has_value(), "mlp");
+    refuse("--scale", options.scaling.has_value(), "mlp");
+    refuse("--hidden", options.hidden.has_value(), "mlp");
   }
   if (model != ModelKind::convnet) {
-    refuse("--batch-norm", options.batch_norm, "convnet");
-    refuse("--dropout", options.dropout, "convnet");
+    const bool whole = options.batch_norm == nn::BatchNormKind::whole_batch;
+    refuse(whole ? "--sync-batch-norm" : "--batch-norm", options.batch_norm.has_value(), "convnet");
+    refuse("--dropout", options.dropout.has_value(), "convnet");
   }
   if (model == ModelKind::gpt) {
-    refuse("--classes", options.classes, "mlp or convnet");
+    refuse("--classes", options.classes.has_value(), "mlp or convnet");
+    refuse("--augment", options.augmentation != Augmentation{}, "mlp or convnet");
     return;
   }
   require_options_of_task(options);
-  refuse("--layers", options.layers, "gpt");
-  refuse("--heads", options.heads, "gpt");
-  refuse("--embed", options.embed, "gpt");
-  refuse("--context", options.context, "gpt");
-  refuse("--vocabulary", options.vocabulary, "gpt");
+  refuse("--layers", options.layers.has_value(), "gpt");
+  refuse("--heads", options.heads.has_value(), "gpt");
+  refuse("--embed", options.embed.has_value(), "gpt");
+  refuse("--context", options.context.has_value(), "gpt");
+  refuse("--vocabulary", options.vocabulary.has_value(), "gpt");
+  refuse("--sample", options.sample > 0, "gpt");
 }
 
 TrainingOptions complete_by(const std::optional<SavedModel>& saved, TrainingOptions options) {

@@ -16,6 +16,7 @@
 #include "train/exported_weights.hpp"
 #include "train/frozen_variables.hpp"
 #include "train/held_checkpoints.hpp"
+#include "train/index_file.hpp"
 #include "train/injected_fault.hpp"
 #include "train/optimizer_choice.hpp"
 #include "train/restored_weights.hpp"
@@ -148,7 +149,8 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
 
   const std::shared_ptr<ExclusiveUse> use = hold_checkpoints(strategy, given);
   require_ranks_that_can_resume(strategy, given);
-  const DataRequest request{.saved = find_saved_model(strategy, given, RestoredParts::all)};
+  const DataRequest request{.index_folder = index_folder(given.checkpoints),
+                            .saved = find_saved_model(strategy, given, RestoredParts::all)};
   TrainingOptions options = complete_by(request.saved, given);
   // Whatever may fail on one rank alone runs inside a run, so that it fails on all.
   TrainingSetup setup;
@@ -178,9 +180,8 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
     fit_options.start = resume(*checkpoints, options, rank == 0);
     if (fit_options.start.steps > fit_options.steps)
       throw ConfigError{
-          fmt::format("the run has {} steps, of which {} are made; expected as many or more (--steps, "
-                      "--epochs)",
-                      fit_options.steps, fit_options.start.steps)};
+          fmt::format("the run has {} step{}, of which {} are made; expected as many or more (--steps, --epochs)",
+                      fit_options.steps, fit_options.steps == 1 ? "" : "s", fit_options.start.steps)};
   }
   if (!options.initial_weights.file.empty() && fit_options.start.steps == 0) {
     const WeightsMetadata described = initialize_weights(strategy, options);

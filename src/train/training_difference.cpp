@@ -9,9 +9,9 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/log.hpp>
-#include <lockstep/input/shards.hpp>
 
 #include "checkpoint/manifest.hpp"
+#include "train/shared_shards.hpp"
 
 namespace lockstep {
 namespace {
@@ -88,15 +88,11 @@ std::string helpful_overrides(TrainingFacts there, const TrainingFacts& here) {
   return difference(there, here).empty() ? options : "";
 }
 
-/// ", on 1, 2, 4 or 8 ranks".
-std::string ranks_for(const std::string& shards) {
-  std::vector<std::string> ranks;
-  for (int count = 1; count <= max_shards; count *= 2) {
-    ranks.push_back(std::to_string(count));
-    if (ranks.back() == shards)
-      return fmt::format(", on {}{}", fmt::join(ranks, ", "), count == 1 ? " rank" : " ranks");
-  }
-  return fmt::format(", on {} ranks", shards);
+/// ", on 1, 2, 4, 8 ranks".
+std::string ranks_for(const TrainingFacts& facts) {
+  const std::optional<int> shards = shards_in(facts);
+  if (!shards) return {};
+  return fmt::format(", on {} {}", fmt::join(ranks_that_can_share(*shards), ", "), *shards == 1 ? "rank" : "ranks");
 }
 
 }  // namespace
@@ -113,7 +109,7 @@ std::string training_difference(const TrainingFacts& there, const TrainingFacts&
   const std::string shards = value_in(theirs, "shards").value_or("none");
   const bool of_shards =
       differs == difference({{"shards", shards}}, {{"shards", value_in(here, "shards").value_or("none")}});
-  return of_shards ? fmt::format("{}; expected --shards {}{}", differs, shards, ranks_for(shards)) : differs;
+  return of_shards ? fmt::format("{}; expected --shards {}{}", differs, shards, ranks_for(theirs)) : differs;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 // The words of lockstep-train: its help, and what it says of options that are refused. What a job makes of it is in
 // bad_options.cpp.
+#include <algorithm>
+#include <map>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -7,8 +9,10 @@
 
 #include <catch2/catch.hpp>
 
+#include "apps/lockstep-train/options/option_table.hpp"
 #include "apps/simulated_training.hpp"
 #include "support/quiet_log.hpp"
+#include "train/saved_model.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -159,6 +163,33 @@ TEST_CASE("an option of one model is refused with another") {
           {{"--model", "gpt", "--batch-norm"}, {"--batch-norm: expected only with --model convnet"}},
       },
       {"--data", small_data()});
+}
+
+TEST_CASE("weights of a model refuse the options of others as its name does") {
+  const std::map<std::string, std::string> values{
+      {"--classes", "3"},   {"--label-column", "x"},   {"--test-fraction", "0.5"}, {"--task", "classes"},
+      {"--scale", "none"},  {"--augment", "flip"},     {"--hidden", "5"},          {"--batch-norm", ""},
+      {"--dropout", "0.5"}, {"--sync-batch-norm", ""}, {"--layers", "2"},          {"--heads", "2"},
+      {"--embed", "8"},     {"--context", "8"},        {"--vocabulary", "9"},      {"--sample", "4"}};
+  int of_models = 0;
+  for (const OptionGroup& group : option_table())
+    for (const OptionRow& row : group.rows) {
+      if (row.models.empty()) continue;
+      ++of_models;
+      INFO(row.name);
+      const std::string value = values.at(row.name);
+      const Arguments given = value.empty() ? Arguments{row.name} : Arguments{row.name, value};
+      for (const auto& [name, model] : model_names()) {
+        // As a line reads that leaves the model to the weights.
+        const TrainingOptions options = parse(Arguments{"--data", "x", "--resume", "y"} + given).training;
+        const std::string named = refusal_of(1, Arguments{"--data", "x", "--model", name} + given);
+        if (std::ranges::find(row.models, model) == row.models.end())
+          CHECK_THROWS_WITH(require_options_of(model, options), named);
+        else
+          CHECK_NOTHROW(require_options_of(model, options));
+      }
+    }
+  CHECK(of_models == std::ssize(values));
 }
 
 TEST_CASE("sizes of a gpt that are none, or do not fit, are refused by their options") {

@@ -186,7 +186,7 @@ TEST_CASE("a training goes on from a checkpoint of its own alone, and begins ane
     CHECK_THROWS_WITH(train_simulated(2, unnamed + Arguments{option, value} + from), Catch::Contains(told));
   CHECK_THROWS_AS(train_simulated(2, run + Arguments{"--steps", "1"} + from), ConfigError);
   CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--steps", "1"} + from),
-                    "the run has 1 steps, of which 2 are made; expected as many or more (--steps, --epochs)");
+                    "the run has 1 step, of which 2 are made; expected as many or more (--steps, --epochs)");
   CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--checkpoint-dir", images.path() + "/t10k-labels-idx1-ubyte"}),
                     Catch::Contains("expected a folder that can be written"));
 }

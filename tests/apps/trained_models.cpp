@@ -164,14 +164,16 @@ TEST_CASE("weights are not exported over a file that the run reads or writes, no
   const std::string data = folder.write("data.csv", "a,label\n1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n7,0\n8,1\n9,0\n"),
                     link = folder.path() / "link", metrics = folder.path() / "metrics";
   std::filesystem::create_symlink("/proc/self/fd/1", link);
-  const auto refused = [&](const std::string& file, const std::string& why) {
+  const ImageFiles images{{.train = 9, .test = 3, .rows = 2, .columns = 2}};
+  const auto refused = [&](const std::string& file, const std::string& why, const std::string& from) {
     CHECK_THROWS_WITH(
-        train_simulated(1, {"--data", data, "--metrics", metrics, "--steps", "1", "--quiet", "--export", file}),
+        train_simulated(1, {"--data", from, "--metrics", metrics, "--steps", "1", "--quiet", "--export", file}),
         "--export " + file + ": " + why + "; expected a file that can be written");
   };
-  refused(data, "is the file of --data too");
-  refused(metrics, "is the file of --metrics too");
-  refused(link, "is what a process has open, not a file");
+  refused(data, "is a file of --data too", data);
+  refused(images.path() + "/" + test_labels, "is a file of --data too", images.path());
+  refused(metrics, "is a file of --metrics too", data);
+  refused(link, "is what a process has open, not a file", data);
 }
 
 TEST_CASE("initial weights of another model are refused, and --partial takes what matches") {

@@ -189,7 +189,8 @@ TEST_CASE("a schema keeps means and deviations to the last bit, and hostile ones
   CHECK(refused("0.30000000000000004", "null") == "key \"means\": expected finite numbers");
   CHECK(refused("\"deviations\":[5e-324", "\"deviations\":[0") == "key \"deviations\": expected numbers above 0");
   CHECK(refused("\"deviations\":[5e-324", "\"deviations\":[-1") == "key \"deviations\": expected numbers above 0");
-  CHECK(refused("\"deviations\"", "\"split\"") == "key \"deviations\": expected both means and deviations, or none");
+  CHECK(refused("\"deviations\"", "\"vocabulary\"") ==
+        "key \"deviations\": expected both means and deviations, or none");
   CHECK_THAT(refused("\"label_deviation\":1.7976931348623157e+308,", ""), Contains("key \"label_deviation\""));
   CHECK_THAT(refused("\"regression\"", "\"clusters\""), Contains("key \"task\": expected another value"));
   CHECK_THAT(refused("\"task\":\"regression\"", "\"classes\":2"), Contains("key \"label_mean\""));

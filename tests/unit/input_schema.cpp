@@ -61,11 +61,12 @@ TEST_CASE("a schema that cannot be used is refused in one line with its key") {
     return refusal(text);
   };
   CHECK(with("split", "\"hash\"") == "not refused");
-  CHECK(refusal("") == "it is not valid JSON");
+  CHECK(refusal("") == "is no JSON from byte 1 on");
   CHECK(refusal("[]") == "expected an object");
   CHECK(refusal("{}") == "key \"kind\": expected a text");
   CHECK(refusal("{\"kind\":\"text\",\"split\":\"files\",\"scale\":[]}") == "key \"scale\": expected none of this name");
-  const std::string nested = "expected lists in one object, and nothing in them but values";
+  CHECK(refusal(R"({"kind":"text","kind":"tokens"})") == "has the key \"kind\" twice in one object");
+  const std::string nested = "is nested more than 2 levels deep";
   CHECK(refusal(std::string(1'000'000, '[')) == nested);
   CHECK(with("sample", "[[2]]") == nested);
   CHECK(with("kind", "\"JPEG\"") == "key \"kind\": expected another value than \"JPEG\"");
@@ -79,11 +80,11 @@ TEST_CASE("a schema that cannot be used is refused in one line with its key") {
   CHECK(with("columns", "[\"a\",\"a \"]") == "key \"columns\": expected names that differ");
   CHECK(with("columns", "[\"a\",\"label\"]") ==
         "key \"label_column\": expected another column than those of the numbers");
-  CHECK(with("columns", "[\"a\",\"\xff\"]") == "it is not valid JSON");
+  CHECK(with("columns", "[\"a\",\"\xff\"]") == "is no JSON from byte 90 on");
   CHECK(with("classes", "[1,2]") == "key \"classes\": expected names");
   CHECK(with("classes", "1e99") == "key \"classes\": expected a whole number from 1 to 65536");
   CHECK(with("classes", "65537") == "key \"classes\": expected a whole number from 1 to 65536");
   CHECK(with("split", "\"first\"") == "key \"split\": expected another value than \"first\"");
   CHECK(with("test_fraction", "1") == "key \"test_fraction\": expected a number between 0 and 1");
-  CHECK(with("test_fraction", "1e999") == "it is not valid JSON");
+  CHECK(with("test_fraction", "1e999") == "is no JSON from byte 169 on");
 }

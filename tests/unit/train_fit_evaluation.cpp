@@ -1,4 +1,5 @@
 // What a fit evaluates, when, and in which pieces.
+#include <cmath>
 #include <cstdint>
 #include <numbers>
 #include <numeric>
@@ -15,9 +16,11 @@ using namespace lockstep::test;
 
 namespace {
 
-/// Six samples: the number i, with the label 3 i + 1 in units of 2.
+/// Six samples: the number i, with the label slope * i + offset in units of 2.
 class Labelled final : public SampleSource {
  public:
+  Labelled(double slope, double offset) : slope_{slope}, offset_{offset} {}
+
   std::int64_t count() const override { return 6; }
   double label_unit() const override { return 2; }
   SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
@@ -30,10 +33,13 @@ class Labelled final : public SampleSource {
     std::ranges::fill(inputs, 0);
     for (std::size_t row = 0; row < sample_indices.size(); ++row) {
       inputs[row] = static_cast<double>(sample_indices[row]);
-      labels[row] = 3 * inputs[row] + 1;
+      labels[row] = slope_ * inputs[row] + offset_;
     }
     batch.samples = std::ssize(sample_indices);
   }
+
+ private:
+  double slope_, offset_;
 };
 
 }  // namespace
@@ -48,7 +54,7 @@ TEST_CASE("an evaluation of numbers has R squared and the mean absolute error in
   model.variables()[0].assign(Tensor::from({2.0}, {1, 1}));
   model.variables()[1].assign(Tensor::from({4.0}, {1}));
   Sgd still{{.learning_rate = 1e-300}};
-  const Labelled samples;
+  const Labelled samples{3, 1};
   Losses nobody;
   const EvaluationReport report =
       fit(strategy, model, still, {samples, samples}, {.global_batch = 6, .steps = 1, .shards = 4}, nobody)
@@ -57,6 +63,13 @@ TEST_CASE("an evaluation of numbers has R squared and the mean absolute error in
   CHECK(report.loss == Approx(19. / 6).epsilon(1e-14));
   CHECK(report.regression->r_squared == Approx(1 - 19 / 157.5).epsilon(1e-14));
   CHECK(report.regression->mean_absolute_error == Approx(2 * 9. / 6).epsilon(1e-14));
+
+  // Sums of these squares leave a rest that is no spread.
+  for (const double label : {0.1, 5000.1}) {
+    const Labelled equal{0, label};
+    CHECK(std::isnan(fit(strategy, model, still, {equal, equal}, {.global_batch = 6, .steps = 1, .shards = 4}, nobody)
+                         .last_evaluation.regression->r_squared));
+  }
 }
 
 TEST_CASE("an evaluation of a text is by the label, with bits per byte; one of images has none of these") {

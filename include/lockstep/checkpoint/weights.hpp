@@ -21,10 +21,10 @@ void save_weights(Strategy& strategy, const std::filesystem::path& path, const W
                   Here here = Here::current());
 
 /// COLL, blocking, in cross-replica context or the default one. The metadata of a file of weights, of a checkpoint, or
-/// of the newest checkpoint with a readable manifest in a folder of them; nothing if none of these is at `path`. No
-/// variable need exist, so a program can build its model by what they say. Only the chief reads. MismatchError if ranks
-/// name different paths. CheckpointError on the chief if what is at `path` cannot be read, and PeerError with the same
-/// words on the others.
+/// of the newest one in a folder of them whose manifest can be read and whose files have the sizes that it gives;
+/// nothing if none of these is at `path`. No variable need exist, so a program can build its model by what they say.
+/// Only the chief reads. MismatchError if ranks name different paths. CheckpointError on the chief if what is at `path`
+/// cannot be read, and PeerError with the same words on the others.
 std::optional<WeightsMetadata> read_weights_metadata(Strategy& strategy, const std::filesystem::path& path,
                                                      Here here = Here::current());
 

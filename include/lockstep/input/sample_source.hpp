@@ -28,7 +28,7 @@ class SampleSource {
   /// Whether labels are the bytes of a text, so that a mean loss gives bits per byte.
   virtual bool labels_are_bytes() const { return false; }
 
-  /// How much of the data's own unit a label of 1 stands for, where labels are numbers that were scaled.
+  /// What a label of 1 is in the data's own unit, if labels are scaled numbers.
   virtual double label_unit() const { return 1; }
 
   /// An empty batch for up to `capacity` samples, on the host, in memory that `stream` copies from best.

@@ -40,7 +40,8 @@ struct EvaluationProgress {
 /// How well numbers were predicted.
 struct RegressionReport {
   /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if all is right, 0 if
-  /// the mean would do as well. NaN if all labels are equal.
+  /// the mean would do as well. NaN if all labels are equal, or differ by less than rounding lets sums of
+  /// their squares tell.
   double r_squared = 0;
   double mean_absolute_error = 0;  ///< in the unit of the labels in the data
 };
