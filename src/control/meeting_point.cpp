@@ -125,6 +125,7 @@ Tag MeetingPoint::next_tag(TagKind kind, int strategy, const Here& here, std::st
   require_not_apart("an agreement", here);
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   make_open_sum();
+  settle_();
   Tag tag = make_tag(kind, strategy);
   tag.set_site(here);
   require_not_covered(tag);
@@ -179,6 +180,7 @@ void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>&
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   if (covered_) std::rethrow_exception(exception);  // it leaves the computation, whose end announces it
   make_open_sum();
+  settle_();
   ++sequence_;
   Tag tag = make_tag(TagKind::error, 0);
   // Left out of the comparison: two ranks that fail have both failed, wherever they are.
@@ -223,7 +225,7 @@ void MeetingPoint::Covered::require_no_agreement() const {
 }
 
 void MeetingPoint::enter_sum(const Tag& sum) {
-  ++waits_;
+  number_of_sum_ = ++waits_;
   sum_ = &sum;
   if (phases_) phases_->enter_meeting(waits_, sum);
 }
@@ -245,6 +247,21 @@ void MeetingPoint::make_open_sum() {
   } const leave{*this};
   enter_sum(tag);
   sum();
+}
+
+MeetingPoint::LaterWait MeetingPoint::count_later_wait() {
+  return {++waits_, sum_ ? *sum_ : last_};
+}
+
+void MeetingPoint::wait_for_device(const LaterWait* others) {
+  // Who works alone has said so, and is not waited for meanwhile.
+  if (!phases_ || phases_->phase() == Phase::alone) return;
+  others ? phases_->enter_meeting(others->number, others->tag) : phases_->enter(Phase::device);
+}
+
+void MeetingPoint::leave_device() {
+  if (!phases_ || phases_->phase() == Phase::alone) return;
+  sum_ ? phases_->enter_meeting(number_of_sum_, *sum_) : phases_->enter(Phase::computing);
 }
 
 MeetingPoint::Alone::Alone(PhaseTable* phases) : phases_{phases} {

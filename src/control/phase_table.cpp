@@ -89,6 +89,10 @@ void PhaseTable::enter(Phase phase) {
   row_at(row_).phase.store(static_cast<std::uint32_t>(phase), std::memory_order_release);
 }
 
+Phase PhaseTable::phase() const {
+  return static_cast<Phase>(row_at(row_).phase.load(std::memory_order_relaxed));
+}
+
 void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag) {
   row_at(row_).set_meeting(meeting, tag);
   enter(Phase::meeting);
@@ -156,6 +160,22 @@ bool PhaseTable::claim_report() {
   return header().report_claimed.compare_exchange_strong(unclaimed, 1);
 }
 
+namespace {
+
+std::string_view name_of_work(Phase phase) {
+  switch (phase) {
+    case Phase::alone: return "working alone";
+    case Phase::device: return "waiting for its GPU";
+    case Phase::absent:
+    case Phase::computing:
+    case Phase::meeting:
+    case Phase::leaving: break;
+  }
+  return "computing";
+}
+
+}  // namespace
+
 std::string place_of(const PhaseTable::Snapshot& row) {
   const Position& position = row.position;
   const std::string run = name_of_run(position.kind, position.step);
@@ -163,7 +183,7 @@ std::string place_of(const PhaseTable::Snapshot& row) {
   if (meets && row.last.kind == TagKind::close) return fmt::format("at the end of {}, waiting for the others", run);
   const std::string where = describe(position.where, position.kind, position.step);
   if (meets) return fmt::format("{}, waiting at {}", where, describe(row.last));
-  const std::string doing = row.phase == Phase::alone ? "working alone" : "computing";
+  const std::string_view doing = name_of_work(row.phase);
   if (row.meeting > position.since && is_call(row.last.kind))
     return fmt::format("{}, {} after {}", where, doing, describe(row.last));
   const std::string_view site{position.site, ::strnlen(position.site, sizeof position.site)};

@@ -22,6 +22,7 @@ enum class Phase : std::uint32_t {
   meeting,    ///< waiting for the others in an agreement
   alone,      ///< doing work that only this rank does and the others wait for (a checkpoint, an evaluation)
   leaving,    ///< ending; its process may go
+  device,     ///< on its own, waiting for the work of its own GPU
 };
 
 /// One row for each rank, including those of other nodes. The row of a rank of which nothing is known is absent. Every
@@ -53,6 +54,10 @@ class PhaseTable {
   void enter(Phase phase);
   void enter_meeting(std::uint64_t meeting, const Tag& tag);
   void leave_meeting() { enter(Phase::computing); }
+
+  /// That of this process.
+  Phase phase() const;
+
   void move_to(const Position& position);
   void beat();
 

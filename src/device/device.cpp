@@ -5,6 +5,7 @@
 #include <lockstep/device/device.hpp>
 
 #include "device/cuda.hpp"
+#include "device/host_wait.hpp"
 
 namespace lockstep {
 
@@ -14,6 +15,10 @@ const char* name_of(DeviceKind kind) {
     case DeviceKind::cuda: return "cuda";
   }
   return "?";
+}
+
+void Event::synchronize() {
+  detail::wait_on_host([this] { return done(); });
 }
 
 void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes) {

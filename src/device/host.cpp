@@ -25,7 +25,6 @@ Buffer allocate(std::size_t bytes) {
 class HostEvent final : public Event {
  public:
   bool done() const override { return true; }
-  void synchronize() override {}
 };
 
 class HostStream final : public Stream {

@@ -207,8 +207,8 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
 
 /// Lets the ranks compute what they have agreed on. If that fails here, takes part in the sums that the others wait
 /// for.
-void Optimizer::compute_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions,
-                                 MeetingPoint::Covered& covered) {
+void Optimizer::compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group,
+                                 CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
   StepSums& sums = *request.sums;
   Stream& stream = plan.store().stream();
   const std::vector<GradientBucket> buckets = plan.buckets(reductions.packing());
@@ -226,11 +226,13 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Cross
   } catch (...) {
     failure = std::current_exception();
     sums = {};
-    declared.make_the_rest();
+    group.see_through([&] { declared.make_the_rest(); });
   }
-  declared.finish();
   // The host's plane and a GPU's never move tensors at the same time.
-  stream.synchronize();
+  group.see_through([&] {
+    declared.finish();
+    stream.synchronize();
+  });
   std::int64_t failures = failure ? 1 : 0;
   covered.wait_in([&] { all_reduce(sums, failures, request.statistics, reductions); });
   if (failure) std::rethrow_exception(failure);
@@ -278,7 +280,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
     return context.declared_step(
         batch,
         [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
-          compute_and_step(plan, request, reductions, covered);
+          compute_and_step(plan, request, context.strategy().group(), reductions, covered);
         },
         here);
   context.declared_merge(

@@ -33,6 +33,9 @@ class JobEnd {
   /// no failure or ignored it, are told wherever they are.
   void leave() noexcept;
 
+  /// Whether this rank has known of a failure.
+  bool has_failed() const { return said_; }
+
   /// Ends the job because of something that only this rank knows. Does not return.
   [[noreturn]] void alone(const std::string& what, ExitCode cause);
 
@@ -57,7 +60,7 @@ class JobEnd {
   MeetingPoint& meeting_;
   std::string name_;
   PhaseTable* phases_ = nullptr;
-  bool said_ = false;  ///< by replica 0; other ranks leave it to that one
+  bool said_ = false;  ///< the failure: by replica 0, to which other ranks leave it
   pid_t process_ = ::getpid();
   std::thread::id thread_ = std::this_thread::get_id();  ///< the only one that meets other ranks
   std::terminate_handler previous_;

@@ -128,6 +128,8 @@ struct Runtime::Impl {
 
   ~Impl() {
     end.leave();
+    // Instead of ending NCCL together: a GPU that has failed does not come, and the others would wait for it.
+    if (end.has_failed()) group->abort();
     watchdog.reset();
     meeting().set_phases(nullptr);
     end.set_phases(nullptr);
@@ -336,7 +338,7 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   if (group->size() == 1) {
     // A rank alone has nobody to talk to: NCCL would take seconds to start, for nothing.
     auto data = make_local_communicator(*compute);
-    group->add_device_plane(std::move(compute), std::move(data));
+    group->add_device_plane(std::move(compute), std::move(data), options.stall_timeout);
     return;
   }
   NcclOptions nccl;
@@ -347,7 +349,7 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   };
   together("starting NCCL", [&] {
     auto data = make_nccl_communicator(group->host_plane(), *device, *compute, std::move(nccl));
-    group->add_device_plane(std::move(compute), std::move(data));
+    group->add_device_plane(std::move(compute), std::move(data), options.stall_timeout);
   });
 }
 

@@ -9,62 +9,85 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/strategy/replica_group.hpp>
 
+#include "strategy/device_waits.hpp"
+
 namespace lockstep {
 namespace {
 
-/// Reductions whose failure ends the job, inside what the program has put around them.
+bool is_on_gpu(const TensorView& tensor) {
+  return tensor.device() == DeviceKind::cuda;
+}
+bool is_on_gpu(const Tensor& tensor) {
+  return tensor.device() == DeviceKind::cuda;
+}
+bool is_on_gpu(const IndexedSlices& slices) {
+  return is_on_gpu(slices.values);
+}
+
+/// Reductions whose failure ends the job, inside what the program has put around them. Those on a GPU are known to who
+/// waits for it.
 class GuardedOps final : public CrossDeviceOps {
  public:
-  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, AroundCollective around, ReplicaGroup::EndJob end_job)
-      : ops_{std::move(ops)}, around_{std::move(around)}, end_job_{std::move(end_job)} {}
+  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, AroundCollective around, ReplicaGroup::EndJob end_job,
+             detail::DeviceWaits* gpu)
+      : ops_{std::move(ops)}, around_{std::move(around)}, end_job_{std::move(end_job)}, gpu_{gpu} {}
 
   std::string_view name() const override { return ops_->name(); }
   const Packing& packing() const override { return ops_->packing(); }
   Work start(const TensorView& message) override {
-    return guarded([this, message] { return ops_->start(message); });
+    return guarded(waits_for(std::span{&message, 1}), [this, message] { return ops_->start(message); });
   }
   Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
-    return guarded(
-        [this, op, all = std::vector(tensors.begin(), tensors.end())] { return ops_->start_all_reduce(op, all); });
+    return guarded(waits_for(tensors), [this, op, all = std::vector(tensors.begin(), tensors.end())] {
+      return ops_->start_all_reduce(op, all);
+    });
   }
   SharedAllocation allocate_shared(std::size_t bytes) override { return ops_->allocate_shared(bytes); }
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
-    guard([&] { ops_->all_reduce(op, tensors); });
+    guard(waits_for(tensors), [&] { ops_->all_reduce(op, tensors); });
   }
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
-    guard([&] { ops_->reduce_to_one(op, tensors, root); });
+    guard(waits_for(tensors), [&] { ops_->reduce_to_one(op, tensors, root); });
   }
   void broadcast(std::span<const TensorView> tensors, int root) override {
-    guard([&] { ops_->broadcast(tensors, root); });
+    guard(waits_for(tensors), [&] { ops_->broadcast(tensors, root); });
   }
   void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override {
-    guard([&] { ops_->all_reduce(op, slices); });
+    guard(waits_for(slices), [&] { ops_->all_reduce(op, slices); });
   }
   void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) override {
-    guard([&] { ops_->reduce_to_one(op, slices, root); });
+    guard(waits_for(slices), [&] { ops_->reduce_to_one(op, slices, root); });
   }
   void broadcast(std::span<IndexedSlices> slices, int root) override {
-    guard([&] { ops_->broadcast(slices, root); });
+    guard(waits_for(slices), [&] { ops_->broadcast(slices, root); });
   }
   void all_gather(std::span<Tensor> tensors) override {
-    guard([&] { ops_->all_gather(tensors); });
+    guard(waits_for(tensors), [&] { ops_->all_gather(tensors); });
   }
 
  private:
+  /// Null for operands on the host.
+  template <class T>
+  detail::DeviceWaits* waits_for(std::span<T> operands) const {
+    return gpu_ && std::ranges::any_of(operands, [](const T& each) { return is_on_gpu(each); }) ? gpu_ : nullptr;
+  }
+
   /// What `start` starts.
   template <class Start>
-  Work guarded(Start start) {
+  Work guarded(detail::DeviceWaits* gpu, Start start) {
     // What the program measures begins with the start and ends with the wait.
-    if (around_) return Work::later([this, start] { guard([&] { start().wait(); }); });
+    if (around_) return Work::later([this, gpu, start] { guard(gpu, [&] { start().wait(); }); });
     std::optional<Work> started;
-    guard([&] { started = start(); });
-    return Work::later([this, work = std::make_shared<Work>(*std::move(started))] { guard([&] { work->wait(); }); });
+    guard(gpu, [&] { started = start(); });
+    return Work::later(
+        [this, gpu, work = std::make_shared<Work>(*std::move(started))] { guard(gpu, [&] { work->wait(); }); });
   }
 
   template <class Collective>
-  void guard(Collective&& collective) {
+  void guard(detail::DeviceWaits* gpu, Collective&& collective) {
+    const auto known = [&] { gpu ? gpu->enqueue_collective(collective) : collective(); };
     try {
-      around_ ? around_(collective) : collective();
+      around_ ? around_(known) : known();
     } catch (...) {
       end_job_(std::current_exception());
     }
@@ -73,6 +96,7 @@ class GuardedOps final : public CrossDeviceOps {
   std::unique_ptr<CrossDeviceOps> ops_;
   AroundCollective around_;
   ReplicaGroup::EndJob end_job_;
+  detail::DeviceWaits* gpu_;
 };
 
 // std::terminate with the exception in flight, so that the handler can say what it was.
@@ -98,10 +122,27 @@ int ReplicaGroup::ranks_of_node() const {
   return static_cast<int>(std::ranges::count(node_of_rank_, node_of_rank_[static_cast<std::size_t>(rank())]));
 }
 
-void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data) {
+void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
+                                    std::chrono::duration<double> stall_timeout) {
   compute_ = std::move(compute);
   device_data_ = std::move(data);
   to_abort_ = device_data_.get();
+  device_waits_ =
+      std::make_unique<detail::DeviceWaits>(meeting_, *compute_, device_name(), stall_timeout,
+                                            [this](std::exception_ptr exception) { end_job(std::move(exception)); });
+}
+
+void ReplicaGroup::end_job(std::exception_ptr exception) {
+  failed_ = true;
+  end_job_(std::move(exception));
+}
+
+void ReplicaGroup::see_through(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (...) {
+    end_job(std::current_exception());
+  }
 }
 
 std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOptions& options) {
@@ -110,10 +151,9 @@ std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOpt
     ops = make_ops_by_device(std::move(ops), make_cross_device_ops(*device_data_, options, node_of_rank_));
   // A rank alone reduces nothing, and every process has such a group for the default strategy.
   if (rank() == 0 && size() > 1) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
-  return std::make_unique<GuardedOps>(std::move(ops), options.around, [this](std::exception_ptr exception) {
-    failed_ = true;
-    end_job_(std::move(exception));
-  });
+  return std::make_unique<GuardedOps>(
+      std::move(ops), options.around, [this](std::exception_ptr exception) { end_job(std::move(exception)); },
+      size() > 1 ? device_waits_.get() : nullptr);
 }
 
 void ReplicaGroup::abort() noexcept {

@@ -31,14 +31,14 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 }
 
 /// On the host. A module's flags are of a type of their own, and travel as bytes.
-at::Tensor in_variable_type(const at::Tensor& value) {
-  const at::Tensor plain = value.detach().to(at::kCPU).contiguous();
+at::Tensor in_variable_type(const at::Tensor& value, TorchDevice& device) {
+  const at::Tensor plain = device.on_host(value.detach()).contiguous();
   return plain.scalar_type() == at::kBool ? plain.view(at::kByte) : plain;
 }
 
-bool has_nonzero(const at::Tensor& gradient) {
+bool has_nonzero(const at::Tensor& gradient, TorchDevice& device) {
   if (gradient.is_sparse() || !gradient.is_contiguous()) return true;
-  if (!gradient.device().is_cpu()) return gradient.count_nonzero().item<std::int64_t>() > 0;
+  if (!gradient.device().is_cpu()) return device.number<std::int64_t>(gradient.count_nonzero()) > 0;
   const auto bytes = bytes_of(gradient);
   return !bytes.empty() &&
          (bytes[0] != std::byte{} || std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) != 0);
@@ -92,7 +92,7 @@ MirroredVariable create(Strategy& strategy, const DataParallelOptions& options, 
                         const at::Tensor& value, bool trainable, const Here& here) {
   return strategy.create_variable(
       {.name = options.name.empty() ? name : options.name + "." + name, .trainable = trainable},
-      [&] { return Tensor::copy_of(view_of(in_variable_type(value))); }, here);
+      [&] { return Tensor::copy_of(view_of(in_variable_type(value, *make_torch_device(strategy.stream())))); }, here);
 }
 
 /// Moves `tensor` to `there`, which has the same elements.
@@ -218,7 +218,7 @@ std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
     }
   }
   if (!flags.empty()) {  // a GPU is waited for once
-    const at::Tensor all = at::stack(flags).to(at::kCPU);
+    const at::Tensor all = device->on_host(at::stack(flags));
     changed.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
   }
   return changed;
@@ -286,7 +286,7 @@ void ReplicatedModule::Impl::begin() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& gradient = parameters[i].tensor.mutable_grad();
     if (!gradient.defined()) continue;
-    if (has_nonzero(gradient)) earlier.emplace_back(i, gradient.clone());
+    if (has_nonzero(gradient, *device)) earlier.emplace_back(i, gradient.clone());
     // Autograd then hands its own tensor over instead of adding to this one.
     gradient.reset();
   }
@@ -357,13 +357,13 @@ void ReplicatedModule::Impl::zero_grad() {
 bool ReplicatedModule::Impl::was_zeroed() const {
   if (!accumulated->version) return false;
   const at::Tensor& gradient = parameters[accumulated->witness].tensor.grad();
-  return !gradient.defined() || (gradient._version() != *accumulated->version && !has_nonzero(gradient));
+  return !gradient.defined() || (gradient._version() != *accumulated->version && !has_nonzero(gradient, *device));
 }
 
 void ReplicatedModule::Impl::note_accumulated(const at::Tensor& loss_sum, std::int64_t samples) {
   if (!accumulated) accumulated.emplace();
   accumulated->samples += samples;
-  if (samples > 0) accumulated->loss += loss_sum.item<double>();
+  if (samples > 0) accumulated->loss += device->number<double>(loss_sum);
   const auto witness = std::ranges::find(has, 1);
   if (witness == has.end()) return;
   accumulated->witness = static_cast<std::size_t>(witness - has.begin());

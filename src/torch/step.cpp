@@ -23,8 +23,8 @@ TensorView numbers(Reals& values) {
   return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::f64};
 }
 
-double value_of(const at::Tensor& loss_sum, std::int64_t samples) {
-  return samples > 0 ? loss_sum.item<double>() : 0;
+double value_of(const at::Tensor& loss_sum, std::int64_t samples, TorchDevice& device) {
+  return samples > 0 ? device.number<double>(loss_sum) : 0;
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
     // Without samples, or if nothing before a layer has a gradient, autograd does not come there.
     on_the_way.make_the_rest();
     samples_[static_cast<std::size_t>(rank_)] = before.samples + samples;
-    loss_ = before.loss + value_of(loss_sum, samples);
+    loss_ = before.loss + value_of(loss_sum, samples, *module_.device);
     for (const std::size_t parameter : module_.trained) {
       if (sent[parameter]) continue;
       if (!module_.has[parameter]) fill_zero(module_.store.gradient(module_.parameters[parameter].variable), stream_);
@@ -134,7 +134,7 @@ void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& comput
     for (FixedOrderAccumulator& each : gradients) each.push();
 
     const auto own_reals = reals.next().elements<double>();
-    own_reals[0] = value_of(loss.loss_sum, loss.samples);
+    own_reals[0] = value_of(loss.loss_sum, loss.samples, *module_.device);
     weigh_buffers(loss.samples, own_reals.data() + 1);
     reals.push();
     const bool is_first = loss.samples > 0 && samples_[static_cast<std::size_t>(rank_)] == 0;
@@ -184,6 +184,7 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
                   CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
   const std::vector<GradientBucket> buckets = module_.pieces.buckets(reductions.packing());
+  ReplicaGroup& group = context_.strategy().group();
   DeclaredSums sums{reductions, on_the_way, stream_, buckets, &covered};
   module_.device->stream_follows();
   try {
@@ -192,12 +193,16 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
   } catch (...) {
     failure_ = std::current_exception();
     failures_ = 1;
-    module_.device->stream_follows();  // a part of the gradients may be on its way
-    sums.make_the_rest();
+    group.see_through([&] {
+      module_.device->stream_follows();  // a part of the gradients may be on its way
+      sums.make_the_rest();
+    });
   }
-  sums.finish();
   // The host's plane and a GPU's never move tensors at the same time. So torch need not wait for the stream later.
-  stream_.synchronize();
+  group.see_through([&] {
+    sums.finish();
+    stream_.synchronize();
+  });
   std::ranges::copy(module_.has, has_.begin());
   covered.wait_in([&] { all_reduce_totals(reductions); });
   if (failures_ > 0) return;
@@ -223,7 +228,7 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
 
 void Step::weigh_buffers(std::int64_t samples, double* to) const {
   if (module_.reals == 0) return;
-  const at::Tensor weighed = module_.real_elements().mul(static_cast<double>(samples)).to(at::kCPU);
+  const at::Tensor weighed = module_.device->on_host(module_.real_elements().mul(static_cast<double>(samples)));
   std::ranges::copy(view_of(weighed).elements<double>(), to);
 }
 
@@ -235,7 +240,7 @@ at::Tensor Step::changed_integers() const {
     if (changed_[i] > 0 && !buffer.is_real())
       parts.push_back((noted_[i].defined() ? noted_[i] : buffer.tensor).flatten().to(at::kLong));
   }
-  return parts.empty() ? at::empty({0}, at::kLong) : at::cat(parts).to(at::kCPU);
+  return parts.empty() ? at::empty({0}, at::kLong) : module_.device->on_host(at::cat(parts));
 }
 
 /// All ranks know which buffers have changed on any of them, and how many samples each has.

@@ -188,6 +188,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   const auto others = all_but_channels(x);
   const std::int64_t channels = x.size(1);
   if (shared) has_shared = true;
+  const auto device = make_torch_device(shared ? replica->strategy().stream() : host_stream());
   double count = 0;
   at::Tensor mean, variance;
   {
@@ -198,13 +199,12 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
     const at::Tensor own =
         at::full({1}, static_cast<double>(x.numel() / std::max<std::int64_t>(channels, 1)), wide.options());
     const at::Tensor sums = all_ranks(at::cat({wide.sum(others), own}));
-    count = sums[channels].item<double>();
+    count = device->number<double>(sums[channels]);
     mean = sums.slice(0, 0, channels) / std::max(count, 1.0);
     variance = all_ranks((wide - along(mean, wide)).square().sum(others)) / std::max(count, 1.0);
     if (running_mean.defined() && count > 0) {
       num_batches_tracked.add_(1);
-      const double share =
-          options.momentum() ? *options.momentum() : 1 / static_cast<double>(num_batches_tracked.item<std::int64_t>());
+      const double share = options.momentum() ? *options.momentum() : 1 / device->number<double>(num_batches_tracked);
       running_mean.mul_(1 - share).add_(mean.to(running_mean.scalar_type()), share);
       const double unbiased = count / std::max(count - 1, 1.0);
       running_var.mul_(1 - share).add_((variance * unbiased).to(running_var.scalar_type()), share);

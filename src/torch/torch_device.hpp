@@ -15,6 +15,8 @@ namespace lockstep::libtorch {
 /// that of the strategy's stream without blocking the host. On the CPU there is nothing to order.
 class TorchDevice {
  public:
+  /// `stream` must outlive it.
+  explicit TorchDevice(Stream& stream) : stream_{stream} {}
   virtual ~TorchDevice() = default;
 
   /// Where torch has the memory of the strategy's stream.
@@ -25,6 +27,22 @@ class TorchDevice {
 
   /// Work that torch enqueues from here on starts after the work on the strategy's stream.
   virtual void torch_follows() = 0;
+
+  /// A copy of `tensor` on the host, or `tensor` itself if it is there. Blocks the host until torch has computed it. In
+  /// place of torch's own ways to read a GPU: those wait without a limit, and nobody sees for what.
+  at::Tensor on_host(const at::Tensor& tensor);
+
+  /// The only element of `tensor`, likewise.
+  template <class T>
+  T number(const at::Tensor& tensor) {
+    return on_host(tensor).item<T>();
+  }
+
+ protected:
+  Stream& stream() const { return stream_; }
+
+ private:
+  Stream& stream_;
 };
 
 /// For the device of `stream`, which must outlive the result. InvalidArgument for a GPU if the bridge

@@ -152,6 +152,41 @@ TEST_CASE("a bit that is flipped in a GPU's memory is found there") {
   CHECK_THAT(lines.front(), Catch::EndsWith(") differs from the others in variable 'dense_1/weight'"));
 }
 
+TEST_CASE(
+    "a GPU that fails or hangs is that rank's failure, in whichever of its operations, and the job ends with it") {
+  const OnSimulatedGpu gpu;
+  const TemporaryDirectory folder;
+  const auto train_with = [&](const std::string& fault) {
+    const Arguments arguments{"--steps",      "2", "--hidden",       "4", "--shards", "2",   "--global-batch", "8",
+                              "--eval-every", "1", "--attest-every", "1", "--device", "cuda"};
+    const Arguments files{"--allow-shared-gpu",  "--checkpoint-every", "1", "--checkpoint-dir",
+                          folder.path() / fault, "--stall-timeout",    "2"};
+    return run_job(2, Arguments{"--data", small_data()} + arguments + files,
+                   {.environment = {{"LOCKSTEP_SIMULATED_GPU_FAULT", fault}}});
+  };
+  const Outcome whole = train_with("fail:1:0");
+  REQUIRE(whole.exit_code == 0);
+  const std::string count = "simulated GPU: ";
+  const int operations = std::stoi(whole.err.substr(whole.err.find(count) + count.size()));
+  REQUIRE(operations > 100);
+
+  const char* const more = std::getenv("LOCKSTEP_DEVICE_FAULTS");
+  const auto check_faults = [&](const std::string& kind, int faults, int exit_code, const std::string& says) {
+    for (int i = 0; i < faults; ++i) {
+      const std::string fault = kind + ":1:" + std::to_string(1 + i * (operations - 20) / faults);
+      const Outcome outcome = train_with(fault);
+      INFO(fault << " of " << operations << ": " << outcome.err);
+      CHECK(outcome.exit_code == exit_code);
+      const auto lines = lines_starting_with(outcome.err, "lockstep:");
+      REQUIRE(lines.size() == 1);
+      CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 1 (") && Catch::Contains(says));
+    }
+  };
+  check_faults("fail", more ? std::stoi(more) : 6, 4, ") failed: work enqueued earlier on the simulated GPU failed");
+  // Who waits for it may say that it is late before it has given up itself.
+  check_faults("hang", more ? std::stoi(more) / 4 : 2, 5, " 2 s");
+}
+
 TEST_CASE("where one rank finds no GPU, auto is the CPU for all of them, and they are warned once", "[D-30][E-15]") {
   const OnSimulatedGpu gpu;
   const CommandOptions hidden_from_rank_1{.environment = {{"LOCKSTEP_SIMULATED_GPUS", "3,0,3"}}};

@@ -106,7 +106,6 @@ class FakeEvent final : public Event {
   FakeEvent(std::string what, int looks_until_done) : name{std::move(what)}, looks_{looks_until_done} {}
 
   bool done() const override { return looks_ == 0 || --looks_ == 0; }
-  void synchronize() override {}
 
   std::string name;
 

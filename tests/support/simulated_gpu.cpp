@@ -33,6 +33,7 @@
 #include <lockstep/ops/kernels.hpp>
 
 #include "device/cuda.hpp"
+#include "device/host_wait.hpp"
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "reduce/cuda/arithmetic.hpp"
@@ -49,14 +50,79 @@ std::recursive_mutex& gpu() {
 }
 using Locked = std::lock_guard<std::recursive_mutex>;
 
+/// What becomes of this process's GPU, as LOCKSTEP_SIMULATED_GPU_FAULT has it.
+class Fate {
+ public:
+  Fate() {
+    const char* const text = std::getenv("LOCKSTEP_SIMULATED_GPU_FAULT");
+    if (!text) return;
+    std::istringstream parts{text};
+    std::string kind, rank, count;
+    std::getline(parts, kind, ':');
+    std::getline(parts, rank, ':');
+    std::getline(parts, count);
+    if (log::rank() != std::stoi(rank)) return;
+    fails_ = kind == "fail";
+    last_ = std::stoull(count);
+    counts_ = last_ == 0;
+  }
+  Fate(const Fate&) = delete;
+  ~Fate() {
+    if (counts_) std::fprintf(stderr, "simulated GPU: %llu operations\n", static_cast<unsigned long long>(done_));
+  }
+
+  /// Called before each operation; false if the GPU does not come to its end.
+  bool may_go_on() {
+    if (is_over_) return false;
+    ++done_;
+    is_over_ = last_ > 0 && done_ >= last_;
+    return !is_over_;
+  }
+
+  /// Whether the GPU does nothing any more.
+  bool is_over() const { return is_over_; }
+
+  /// What every call answers once work has failed.
+  void check() const {
+    if (is_over_ && fails_) throw DeviceError{"work enqueued earlier on the simulated GPU failed"};
+  }
+
+ private:
+  bool fails_ = false;
+  bool counts_ = false;
+  std::uint64_t last_ = 0;
+  std::uint64_t done_ = 0;
+  bool is_over_ = false;
+};
+
+/// The ranks are known when the first work is.
+Fate& fate() {
+  static Fate fate;
+  return fate;
+}
+
+void check() {
+  const Locked lock{gpu()};
+  fate().check();
+}
+
 /// Work in order, none of it done before somebody asks.
 class Queue {
  public:
   using Position = std::size_t;
 
-  ~Queue() { run_until(end()); }
+  /// An operation; false as long as it waits for another queue.
+  using Work = std::function<bool()>;
 
-  void push(std::function<void()> work) {
+  ~Queue() {
+    try {
+      while (!run_towards(end()) && !fate().is_over()) {
+      }
+    } catch (const DeviceError&) {  // as a GPU that has failed: nothing is done any more
+    }
+  }
+
+  void push(Work work) {
     const Locked lock{gpu()};
     waiting_.push_back(std::move(work));
   }
@@ -66,23 +132,31 @@ class Queue {
     const Locked lock{gpu()};
     return done_ + waiting_.size();
   }
-  bool reached(Position position) const {
-    const Locked lock{gpu()};
-    return done_ >= position;
-  }
 
-  void run_until(Position position) {
+  /// Does a few operations of those up to `position`. Whether that is reached.
+  bool run_towards(Position position) {
     const Locked lock{gpu()};
-    while (done_ < position) {
-      const auto work = std::move(waiting_.front());
+    fate().check();
+    for (int operations = 16; done_ < position; --operations) {
+      if (operations == 0 || fate().is_over()) return false;
+      if (!has_begun_ && !fate().may_go_on()) {
+        fate().check();
+        return false;
+      }
+      has_begun_ = true;
+      if (!waiting_.front()()) return false;
+      has_begun_ = false;
+      // What it holds may push more when it goes.
+      const Work done = std::move(waiting_.front());
       waiting_.pop_front();
       ++done_;
-      work();
     }
+    return true;
   }
 
  private:
-  std::deque<std::function<void()>> waiting_;
+  std::deque<Work> waiting_;
+  bool has_begun_ = false;  ///< the first of them, which waits
   Position done_ = 0;
 };
 
@@ -93,9 +167,13 @@ std::vector<std::weak_ptr<Queue>>& queues() {
 }
 
 void run_everything() {
-  const Locked lock{gpu()};
-  for (const auto& each : queues())
-    if (const auto queue = each.lock()) queue->run_until(queue->end());
+  detail::wait_on_host([] {
+    const Locked lock{gpu()};
+    return std::ranges::all_of(queues(), [](const auto& each) {
+      const auto queue = each.lock();
+      return !queue || queue->run_towards(queue->end());
+    });
+  });
 }
 
 /// A pinned piece of the host's memory.
@@ -139,11 +217,11 @@ class SimulatedEvent final : public Event {
   SimulatedEvent(std::shared_ptr<Queue> queue, Queue::Position position)
       : queue_{std::move(queue)}, position_{position} {}
 
-  bool done() const override { return queue_->reached(position_); }
-  void synchronize() override { queue_->run_until(position_); }
+  /// Each look lets the GPU do a little.
+  bool done() const override { return queue_->run_towards(position_); }
 
-  std::function<void()> as_work() const {
-    return [queue = queue_, position = position_] { queue->run_until(position); };
+  Queue::Work as_work() const {
+    return [queue = queue_, position = position_] { return queue->run_towards(position); };
   }
 
  private:
@@ -158,13 +236,21 @@ class SimulatedStream final : public Stream {
     queues().push_back(queue_);
   }
 
-  void push(std::function<void()> work) { queue_->push(std::move(work)); }
+  template <class Work>
+  void push(Work work) {
+    check();
+    queue_->push([work = std::move(work)] {
+      work();
+      return true;
+    });
+  }
 
   DeviceKind kind() const override { return DeviceKind::cuda; }
 
   Buffer allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, 0, DeviceKind::cuda, nullptr};
     const Locked lock{gpu()};
+    fate().check();
     auto memory = std::make_shared<Buffer>(allocate_host(bytes));
     std::memset(memory->data(), 0xa5, bytes);  // uninitialised memory is not zero
     device_memory()[memory->data()] = bytes;
@@ -173,6 +259,7 @@ class SimulatedStream final : public Stream {
               queue->push([memory] {
                 std::memset(memory->data(), 0x5a, memory->bytes());
                 device_memory().erase(memory->data());
+                return true;
               });
             }};
   }
@@ -186,7 +273,7 @@ class SimulatedStream final : public Stream {
               const Locked lock{gpu()};
               const auto piece = pinned().find(memory->data());
               if (piece == pinned().end()) return;
-              if (*piece->second.copies > 0) {
+              if (*piece->second.copies > 0 && !fate().is_over()) {
                 std::fputs("simulated GPU: pinned memory was released before its copies were done\n", stderr);
                 std::abort();
               }
@@ -196,7 +283,36 @@ class SimulatedStream final : public Stream {
 
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
-    const Locked lock{gpu()};
+    {
+      const Locked lock{gpu()};
+      enqueue_copy(to, from, bytes);
+      if (is_on_device(to) || is_pinned(to)) return;
+    }
+    synchronize();
+  }
+
+  void fill_zero(void* to, std::size_t bytes) override {
+    if (bytes) push([=] { std::memset(to, 0, bytes); });
+  }
+  std::unique_ptr<Event> record() override {
+    check();
+    return std::make_unique<SimulatedEvent>(queue_, queue_->end());
+  }
+  void wait(const Event& event) override {
+    check();
+    if (const auto* const recorded = dynamic_cast<const SimulatedEvent*>(&event)) queue_->push(recorded->as_work());
+  }
+  void synchronize() override {
+    detail::wait_on_host([queue = queue_, end = queue_->end()] { return queue->run_towards(end); });
+  }
+  std::unique_ptr<Stream> make_sibling() override { return std::make_unique<SimulatedStream>(); }
+  bool is_capturing() const override { return capturing_; }
+
+  void begin_capture() { capturing_ = true; }
+  void end_capture() { capturing_ = false; }
+
+ private:
+  void enqueue_copy(void* to, const void* from, std::size_t bytes) {
     if (is_on_device(from) || is_pinned(from)) {
       const Pinned* const piece = pinned_at(is_pinned(from) ? from : to);
       const auto copies = piece ? piece->copies : std::make_shared<int>(0);
@@ -209,24 +325,8 @@ class SimulatedStream final : public Stream {
       const auto* const begin = static_cast<const std::byte*>(from);
       push([to, kept = std::vector<std::byte>{begin, begin + bytes}] { std::memcpy(to, kept.data(), kept.size()); });
     }
-    if (!is_on_device(to) && !is_pinned(to)) synchronize();
   }
 
-  void fill_zero(void* to, std::size_t bytes) override {
-    if (bytes) push([=] { std::memset(to, 0, bytes); });
-  }
-  std::unique_ptr<Event> record() override { return std::make_unique<SimulatedEvent>(queue_, queue_->end()); }
-  void wait(const Event& event) override {
-    if (const auto* const recorded = dynamic_cast<const SimulatedEvent*>(&event)) push(recorded->as_work());
-  }
-  void synchronize() override { queue_->run_until(queue_->end()); }
-  std::unique_ptr<Stream> make_sibling() override { return std::make_unique<SimulatedStream>(); }
-  bool is_capturing() const override { return capturing_; }
-
-  void begin_capture() { capturing_ = true; }
-  void end_capture() { capturing_ = false; }
-
- private:
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   bool capturing_ = false;
 };

@@ -7,14 +7,11 @@ namespace {
 
 class SimulatedTorchGpu final : public TorchDevice {
  public:
-  explicit SimulatedTorchGpu(Stream& stream) : stream_{stream} {}
+  using TorchDevice::TorchDevice;
 
   at::Device device() const override { return at::kCPU; }
   void stream_follows() override {}
-  void torch_follows() override { stream_.synchronize(); }
-
- private:
-  Stream& stream_;
+  void torch_follows() override { stream().synchronize(); }
 };
 
 }  // namespace

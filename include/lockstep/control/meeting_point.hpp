@@ -130,6 +130,25 @@ class MeetingPoint {
   /// COLL, blocking. Makes the sum that is open on this rank, if any. A rank that does not come in time is late for it.
   void make_open_sum();
 
+  /// A wait for the others that comes after what has begun it, as that for a collective which a GPU makes by itself.
+  struct LaterWait {
+    std::uint64_t number = 0;
+    Tag tag;
+  };
+
+  /// LOCAL, on every rank at the same point. Counts such a wait, in the sum that this rank is in, or else in what the
+  /// last agreement has covered.
+  LaterWait count_later_wait();
+
+  /// LOCAL. Shows that this rank waits for its own GPU: for its own work if `others` is null, or else for the other
+  /// ranks, of which one that does not come in time is late. Until `leave_device`.
+  void wait_for_device(const LaterWait* others);
+  void leave_device();
+
+  /// LOCAL. `settle` is called before each agreement, and must not throw. It waits until no GPU waits for this rank's
+  /// any more: a rank that waits here could not say that its GPU hangs.
+  void set_settle(std::function<void()> settle) { settle_ = std::move(settle); }
+
   /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters. `here` is where the program
   /// called run, if that is known.
   void enter_run(const std::optional<Here>& here = {});
@@ -256,7 +275,9 @@ class MeetingPoint {
   Tag last_;
   Covered* covered_ = nullptr;
   const Tag* sum_ = nullptr;
+  std::uint64_t number_of_sum_ = 0;
   std::function<void()> open_;
+  std::function<void()> settle_ = [] {};
   Position position_;
   std::optional<std::pair<std::uint64_t, RunKind>> named_;  ///< by the program
   std::optional<Here> site_;                                ///< that `position_` names

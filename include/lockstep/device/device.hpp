@@ -64,7 +64,7 @@ class Event {
   virtual bool done() const = 0;
 
   /// Blocks the host until the work before the event is done. DeviceError if it failed.
-  virtual void synchronize() = 0;
+  void synchronize();
 };
 
 /// An ordered queue of work on one device, and the memory that this work uses. On the host, every operation is done

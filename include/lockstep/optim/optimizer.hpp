@@ -24,6 +24,8 @@
 
 namespace lockstep {
 
+class ReplicaGroup;
+
 namespace detail {
 struct Call;
 struct RowSums;
@@ -281,7 +283,7 @@ class Optimizer {
   void apply(ReplicaContext& context, const Request& request, const Here& here);
   void reduce_and_step(const Plan& plan, const Request& request, std::vector<IndexedSlices>& slices,
                        CrossDeviceOps& reductions);
-  void compute_and_step(const Plan& plan, const Request& request, CrossDeviceOps& reductions,
+  void compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group, CrossDeviceOps& reductions,
                         MeetingPoint::Covered& covered);
   void prepare_slots(const FlatRange& range, int rank) const;
   void step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -14,6 +15,10 @@
 #include <lockstep/reduce/cross_device_ops.hpp>
 
 namespace lockstep {
+
+namespace detail {
+class DeviceWaits;
+}
 
 /// One per process (one per simulated rank). Owns both planes; must outlive every strategy made on it.
 class ReplicaGroup {
@@ -38,8 +43,10 @@ class ReplicaGroup {
   int node() const { return node_of_rank_[static_cast<std::size_t>(rank())]; }
 
   /// LOCAL, at most once, before the first strategy is made. Adds the plane for GPU memory: the same ranks in the same
-  /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU.
-  void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data);
+  /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU, and every wait of
+  /// the host for it has a limit: a GPU that does not end its work for `stall_timeout` ends the job with a StallError.
+  void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
+                        std::chrono::duration<double> stall_timeout = std::chrono::seconds{60});
 
   /// LOCAL, before the first strategy is made. One name for each replica; without it, all are "/device:CPU:0".
   void set_device_names(std::vector<std::string> names) { device_names_ = std::move(names); }
@@ -68,6 +75,10 @@ class ReplicaGroup {
   /// The stream for this rank's work: that of its GPU, else the host's.
   Stream& stream() { return compute_ ? *compute_ : host_stream(); }
 
+  /// LOCAL. Calls `body`, in which this rank does what the others wait for. If it fails, that ends the job: the others
+  /// cannot be told.
+  void see_through(const std::function<void()>& body);
+
   /// LOCAL. Whether a data collective has failed on this rank, which then cannot meet the others any more.
   bool has_failed() const { return failed_; }
 
@@ -78,6 +89,8 @@ class ReplicaGroup {
   int next_strategy() { return strategies_++; }
 
  private:
+  void end_job(std::exception_ptr exception);
+
   std::unique_ptr<Communicator> data_;
   std::vector<std::string> device_names_;
   MeetingPoint meeting_;
@@ -85,6 +98,7 @@ class ReplicaGroup {
   std::vector<int> node_of_rank_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Communicator> device_data_;
+  std::unique_ptr<detail::DeviceWaits> device_waits_;  ///< null without a device plane
   std::atomic<Communicator*> to_abort_ = nullptr;
   std::atomic<bool> failed_ = false;
   int strategies_ = 0;

@@ -15,6 +15,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "device/host_wait.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -68,11 +70,34 @@ void require_all(Communicator& host, const Report& mine) {
   if (const auto failure = verdict(host, mine)) throw CommError{*failure};
 }
 
+/// Waits for the GPU while the first all-reduce is under way. CommError if that fails, NcclTimeout if it takes too
+/// long.
+class WarmUpWait final : public detail::HostWait {
+ public:
+  WarmUpWait(NcclHandle& handle, int rank, Patience& patience) : handle_{handle}, rank_{rank}, patience_{patience} {}
+
+  void until(const std::function<bool()>& done) override {
+    while (!done()) {
+      handle_.check("the end of the warm-up");
+      if (patience_.is_over())
+        throw NcclTimeout{
+            fmt::format("the first all-reduce was not done on rank {} after {:g} s", rank_, patience_.limit().count())};
+      patience_.pause();
+    }
+  }
+
+ private:
+  NcclHandle& handle_;
+  int rank_;
+  Patience& patience_;
+};
+
 /// All-reduces one number whose sum is known, in `memory`. The first collective makes NCCL connect the ranks, so a
 /// fault on the path between them shows here and not in the first training step.
 void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank, int size, Patience& patience) {
   const std::int32_t mine = rank + 1;
   const std::int32_t expected = size * (size + 1) / 2;
+  const WarmUpWait wait{handle, rank, patience};
   stream.copy(memory.data(), &mine, sizeof mine);
   handle.call(
       "the warm-up",
@@ -81,14 +106,7 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
                         api.all_reduce(memory.data(), memory.data(), 1, ncclInt32, ncclSum, comm, stream)};
       },
       patience);
-  const std::unique_ptr<Event> end = stream.record();
-  while (!end->done()) {
-    handle.check("the end of the warm-up");
-    if (patience.is_over())
-      throw NcclTimeout{
-          fmt::format("the first all-reduce was not done on rank {} after {:g} s", rank, patience.limit().count())};
-    patience.pause();
-  }
+  stream.record()->synchronize();
   // Only now, because the host would wait for all that comes before the copy.
   std::int32_t sum = 0;
   stream.copy(&sum, memory.data(), sizeof sum);

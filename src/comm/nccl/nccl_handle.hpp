@@ -11,7 +11,8 @@
 #include <lockstep/base/error.hpp>
 
 #include "comm/nccl/nccl_api.hpp"
-#include "comm/nccl/waiting.hpp"
+#include "comm/nccl/ticker.hpp"
+#include "device/poll_clock.hpp"
 
 namespace lockstep {
 

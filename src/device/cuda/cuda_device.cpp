@@ -13,12 +13,24 @@
 
 #include "device/cuda.hpp"
 #include "device/cuda/native.hpp"
+#include "device/host_wait.hpp"
 
 namespace lockstep {
 namespace {
 
 using detail::check_cuda;
 using detail::warn_cuda;
+
+/// What a query says.
+bool is_done(cudaError_t result, const char* call) {
+  if (result == cudaErrorNotReady) {
+    // Not a failure, but CUDA would report it to the next caller that asks for the last error.
+    (void)cudaGetLastError();
+    return false;
+  }
+  check_cuda(result, call);
+  return true;
+}
 
 /// A CUDA stream, owned once. The Stream shares it with the memory that is released through it.
 class StreamHandle {
@@ -55,17 +67,7 @@ class CudaEvent final : public Event {
   CudaEvent& operator=(const CudaEvent&) = delete;
   ~CudaEvent() override { warn_cuda(cudaEventDestroy(event_), "cudaEventDestroy"); }
 
-  bool done() const override {
-    const cudaError_t result = cudaEventQuery(event_);
-    if (result == cudaErrorNotReady) {
-      (void)cudaGetLastError();  // not a failure, but CUDA would report it to the next caller that asks for the last
-                                 // error
-      return false;
-    }
-    check_cuda(result, "cudaEventQuery");
-    return true;
-  }
-  void synchronize() override { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  bool done() const override { return is_done(cudaEventQuery(event_), "cudaEventQuery"); }
 
   cudaEvent_t get() const { return event_; }
 
@@ -128,7 +130,7 @@ class CudaStream final : public Stream {
 
   void synchronize() override {
     handle_->bind();
-    check_cuda(cudaStreamSynchronize(handle_->get()), "cudaStreamSynchronize");
+    detail::wait_on_host([this] { return is_done(cudaStreamQuery(handle_->get()), "cudaStreamQuery"); });
   }
 
   std::unique_ptr<Stream> make_sibling() override { return std::make_unique<CudaStream>(device_); }
@@ -180,15 +182,6 @@ cudaStream_t detail::native(Stream& stream) {
   const auto* const own = dynamic_cast<const CudaStream*>(&stream);
   if (!own) throw InvalidArgument{"a stream of the cpu has no handle of CUDA's"};
   return own->native();
-}
-
-void detail::synchronize_cuda_device() {
-  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-}
-
-void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
-  synchronize_cuda_device();
-  check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
 }
 
 int detail::cuda_device_index() {

@@ -32,24 +32,23 @@ void order(cudaStream_t earlier, cudaStream_t later) {
 
 class Gpu final : public TorchDevice {
  public:
-  explicit Gpu(Stream& stream) : stream_{stream}, index_(lockstep::detail::cuda_device_index()) {}
+  explicit Gpu(Stream& stream) : TorchDevice{stream}, index_(lockstep::detail::cuda_device_index()) {}
 
   at::Device device() const override { return {at::kCUDA, static_cast<at::DeviceIndex>(index_)}; }
 
   // The strategy's first: it makes the GPU the thread's, which may be one of autograd's.
   void stream_follows() override {
-    const cudaStream_t ours = lockstep::detail::native(stream_);
+    const cudaStream_t ours = lockstep::detail::native(stream());
     order(of_torch(), ours);
   }
   void torch_follows() override {
-    const cudaStream_t ours = lockstep::detail::native(stream_);
+    const cudaStream_t ours = lockstep::detail::native(stream());
     order(ours, of_torch());
   }
 
  private:
   cudaStream_t of_torch() const { return c10::cuda::getCurrentCUDAStream(device().index()).stream(); }
 
-  Stream& stream_;
   int index_;
 };
 

@@ -1,4 +1,4 @@
-// Time, as loops that poll NCCL see it. Tests provide their own, which passes when they say so.
+// Time, as loops that poll a device see it. Tests provide their own, which passes when they say so.
 #pragma once
 
 #include <chrono>
@@ -35,23 +35,8 @@ class Patience {
   Seconds limit_;
 };
 
-/// The beat of a thread that checks something periodically.
-class Ticker {
- public:
-  virtual ~Ticker() = default;
-
-  /// Blocks until the next beat. False, without a beat, after `stop`.
-  virtual bool wait() = 0;
-
-  /// From any thread. No more beats from here on.
-  virtual void stop() = 0;
-};
-
-/// The machine's own clock. At first it pauses without sleeping: NCCL enqueues a collective on a thread of its own,
-/// which takes microseconds, and an extra millisecond in each would matter. After a millisecond it sleeps a millisecond
-/// at a time.
+/// The machine's own clock. A pause does not sleep in the first two milliseconds: what GPUs do takes microseconds.
+/// Later it sleeps for a fiftieth of the time so far, and for a millisecond at most.
 std::shared_ptr<PollClock> make_poll_clock();
-
-std::shared_ptr<Ticker> make_ticker(Seconds beat);
 
 }  // namespace lockstep

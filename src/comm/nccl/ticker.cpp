@@ -1,24 +1,10 @@
-#include "comm/nccl/waiting.hpp"
+#include "comm/nccl/ticker.hpp"
 
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 
 namespace lockstep {
 namespace {
-
-class RealPollClock final : public PollClock {
- public:
-  Seconds now() override { return std::chrono::steady_clock::now().time_since_epoch(); }
-
-  void pause(Seconds so_far) override {
-    if (so_far < std::chrono::milliseconds{1}) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    }
-  }
-};
 
 class RealTicker final : public Ticker {
  public:
@@ -43,10 +29,6 @@ class RealTicker final : public Ticker {
 };
 
 }  // namespace
-
-std::shared_ptr<PollClock> make_poll_clock() {
-  return std::make_shared<RealPollClock>();
-}
 
 std::shared_ptr<Ticker> make_ticker(Seconds beat) {
   return std::make_shared<RealTicker>(beat);

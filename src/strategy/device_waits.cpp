@@ -1,0 +1,154 @@
+#include "strategy/device_waits.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep::detail {
+namespace {
+
+// At most so much counts between two looks: in a longer time the process was stopped, or had no processor.
+constexpr Seconds longest_look{0.05};
+
+// How much longer than the limit the others have to find out who is late.
+constexpr Seconds for_the_watchdogs{2};
+
+/// How long a loop has waited.
+class Time {
+ public:
+  explicit Time(PollClock& clock) : clock_{clock} {}
+
+  void begin_again() { waited_ = Seconds{0}; }
+
+  /// Lets some pass. Returns how much has passed since the beginning.
+  Seconds pass() {
+    clock_.pause(clock_.now() - start_);
+    const Seconds now = clock_.now();
+    waited_ += std::min(now - std::exchange(looked_, now), longest_look);
+    return waited_;
+  }
+
+ private:
+  PollClock& clock_;
+  Seconds start_ = clock_.now();
+  Seconds looked_ = start_;
+  Seconds waited_{0};
+};
+
+/// Shows what the rank does in the phase table, from the first wait on to the end of its own life.
+class Shown {
+ public:
+  explicit Shown(MeetingPoint& meeting) : meeting_{meeting} {}
+  Shown(const Shown&) = delete;
+  ~Shown() {
+    if (shows_) meeting_.leave_device();
+  }
+
+  void show(const MeetingPoint::LaterWait* others) {
+    shows_ = true;
+    meeting_.wait_for_device(others);
+  }
+
+ private:
+  MeetingPoint& meeting_;
+  bool shows_ = false;
+};
+
+}  // namespace
+
+DeviceWaits::DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, Seconds limit, EndJob end_job,
+                         std::shared_ptr<PollClock> clock)
+    : meeting_{meeting},
+      compute_{compute},
+      name_{std::move(name)},
+      limit_{limit},
+      end_job_{std::move(end_job)},
+      clock_{std::move(clock)} {
+  meeting_.set_settle([this] { settle(); });
+}
+
+DeviceWaits::~DeviceWaits() {
+  meeting_.set_settle([] {});
+}
+
+void DeviceWaits::enqueue_collective(const std::function<void()>& enqueue) {
+  advance();
+  const MeetingPoint::LaterWait wait = meeting_.count_later_wait();
+  auto reached = compute_.record();
+  // NCCL may wait for the others' hosts here, to connect the ranks.
+  {
+    Shown shown{meeting_};
+    shown.show(&wait);
+    enqueue();
+  }
+  collectives_.push_back({std::move(reached), compute_.record(), wait});
+}
+
+void DeviceWaits::settle() {
+  if (collectives_.empty()) return;
+  try {
+    until([this] { return collectives_.empty(); });
+  } catch (...) {
+    end_job_(std::current_exception());
+  }
+}
+
+/// Forgets what has happened.
+void DeviceWaits::advance() {
+  while (!collectives_.empty()) {
+    Collective& first = collectives_.front();
+    if (first.reached && first.reached->done()) first.reached.reset();
+    if (first.reached || !first.passed->done()) return;
+    collectives_.pop_front();
+  }
+}
+
+/// The collective in which the GPU waits for the others; null if it has work of its own.
+const MeetingPoint::LaterWait* DeviceWaits::others() const {
+  return collectives_.empty() || collectives_.front().reached ? nullptr : &collectives_.front().wait;
+}
+
+void DeviceWaits::until(const std::function<bool()>& done) {
+  if (std::this_thread::get_id() == thread_) return poll(done);
+  // Only one thread meets the others. What the other threads wait for is the device's own work.
+  Time time{*clock_};
+  while (!done())
+    if (time.pass() > limit_) give_up(own_work());
+}
+
+/// On the thread that meets the others.
+void DeviceWaits::poll(const std::function<bool()>& done) {
+  Shown shown{meeting_};
+  Time time{*clock_};
+  std::optional<std::uint64_t> in;
+  while (true) {
+    advance();
+    if (done()) return;
+    const MeetingPoint::LaterWait* const others = this->others();
+    if (const std::uint64_t number = others ? others->number : 0; number != in) {
+      in = number;
+      time.begin_again();
+      shown.show(others);
+    }
+    if (time.pass() <= limit_ + (others ? for_the_watchdogs : Seconds{0})) continue;
+    give_up(fmt::format("{}; it was {}", others ? collective(others->tag) : own_work(), meeting_.place()));
+  }
+}
+
+std::string DeviceWaits::own_work() const {
+  return fmt::format("its work on {} has not ended for {:g} s", name_, limit_.count());
+}
+
+std::string DeviceWaits::collective(const Tag& tag) const {
+  return fmt::format("{} has not ended on {} for {:g} s, and no rank is late for it", describe(tag), name_,
+                     limit_.count());
+}
+
+void DeviceWaits::give_up(std::string what) {
+  end_job_(std::make_exception_ptr(StallError{std::move(what)}));
+}
+
+}  // namespace lockstep::detail

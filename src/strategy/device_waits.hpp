@@ -1,0 +1,69 @@
+// How a rank waits for its GPU, so that a GPU that hangs or fails is told from one that waits for those of the others.
+#pragma once
+
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <lockstep/control/meeting_point.hpp>
+#include <lockstep/device/device.hpp>
+
+#include "device/host_wait.hpp"
+#include "device/poll_clock.hpp"
+
+namespace lockstep::detail {
+
+/// A GPU meets the others in collectives that it makes by itself, in the order in which the host has enqueued them. For
+/// each there are two events on the compute stream: the GPU has come to it, and the GPU is through. A host that waits
+/// looks for the first one that has not happened. Is that the first of its two, then the GPU works for this rank alone,
+/// and after the limit this rank has stalled. Is it the second, the GPU waits for the others: the phase table says so,
+/// and the watchdogs find the rank that is late; if none does, the collective itself has stalled.
+class DeviceWaits final : public HostWait {
+ public:
+  /// Called when this rank cannot meet the others any more, with what it says last. Must not return.
+  using EndJob = std::function<void(std::exception_ptr)>;
+
+  /// `name` is that of the device. For the thread that makes it and its runs; others may wait for the device as well.
+  /// `meeting`, `compute` and `clock` must outlive it.
+  DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, Seconds limit, EndJob end_job,
+              std::shared_ptr<PollClock> clock = make_poll_clock());
+  ~DeviceWaits() override;
+
+  /// COLL. Calls `enqueue`, which enqueues a collective of the GPUs, or makes the compute stream wait for one. Rethrows
+  /// what it throws.
+  void enqueue_collective(const std::function<void()>& enqueue);
+
+  /// LOCAL, blocking. Waits for the collectives so far. If the GPU fails meanwhile, the job ends: the others wait for
+  /// it in one of them.
+  void settle();
+
+  void until(const std::function<bool()>& done) override;
+
+ private:
+  struct Collective {
+    std::unique_ptr<Event> reached;  ///< null once it has happened
+    std::unique_ptr<Event> passed;
+    MeetingPoint::LaterWait wait;
+  };
+
+  void advance();
+  const MeetingPoint::LaterWait* others() const;
+  void poll(const std::function<bool()>& done);
+  std::string own_work() const;
+  std::string collective(const Tag& tag) const;
+  void give_up(std::string what);
+
+  MeetingPoint& meeting_;
+  Stream& compute_;
+  std::string name_;
+  Seconds limit_;
+  EndJob end_job_;
+  std::shared_ptr<PollClock> clock_;
+  std::deque<Collective> collectives_;  ///< that the GPU is not through, as far as is known
+  std::thread::id thread_ = std::this_thread::get_id();
+};
+
+}  // namespace lockstep::detail

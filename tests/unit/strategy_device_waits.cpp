@@ -1,0 +1,216 @@
+// How the host waits for its GPU: on a stream whose events happen when a test says so, in time that passes with each
+// look.
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "strategy/device_waits.hpp"
+#include "support/child_process.hpp"
+#include "support/forwarding_stream.hpp"
+#include "support/phase_rows.hpp"
+#include "support/scripted_channel.hpp"
+
+using namespace lockstep;
+using detail::DeviceWaits;
+
+namespace {
+
+/// Each pause takes `step`.
+class SteppedClock final : public PollClock {
+ public:
+  Seconds now() override { return now_; }
+  void pause(Seconds) override {
+    now_ += step;
+    ++pauses;
+    at_pause();
+  }
+
+  Seconds step{0.04};
+  int pauses = 0;
+  std::function<void()> at_pause = [] {};
+
+ private:
+  Seconds now_{1000};
+};
+
+/// Work that is done up to the event number `done`, in the order in which events were recorded.
+class SteppedStream final : public test::ForwardingStream {
+ public:
+  class Happened final : public Event {
+   public:
+    Happened(const SteppedStream& stream, int number) : stream_{stream}, number_{number} {}
+    bool done() const override {
+      if (stream_.fails) throw DeviceError{"the GPU is broken"};
+      return number_ <= stream_.done;
+    }
+
+   private:
+    const SteppedStream& stream_;
+    int number_;
+  };
+
+  std::unique_ptr<Event> record() override { return std::make_unique<Happened>(*this, ++recorded); }
+
+  int recorded = 0;
+  int done = 0;
+  bool fails = false;
+};
+
+/// What ends the job, in the place of its end.
+struct Ended : std::exception {
+  explicit Ended(std::string what) : text{std::move(what)} {}
+  const char* what() const noexcept override { return text.c_str(); }
+  std::string text;
+};
+
+struct Rank {
+  test::Table table;
+  test::Script script;
+  MeetingPoint meeting{
+      std::make_unique<test::ScriptedChannel>(script), {"replica 0", "replica 1", "replica 2"}, &table.rows};
+  SteppedStream stream;
+  std::shared_ptr<SteppedClock> clock = std::make_shared<SteppedClock>();
+  ExitCode code = ExitCode::done;
+  DeviceWaits waits{meeting,
+                    stream,
+                    "gpu",
+                    Seconds{2},
+                    [this](const std::exception_ptr& exception) {
+                      code = exit_code_of(exception);
+                      throw Ended{message_of(exception)};
+                    },
+                    clock};
+
+  PhaseTable::Snapshot row() const { return table.rows.read(0); }
+
+  /// Waits for an event that is recorded now.
+  void wait() { stream.record()->synchronize(); }
+
+  void agree(int line) { meeting.agree(TagKind::merge, 0, Here::current(), std::to_string(line)); }
+};
+
+constexpr int looks_in_limit = 50;  // 2 s of 0.04 s
+
+}  // namespace
+
+TEST_CASE("a GPU that does not end its own work ends the job after the limit, and is shown meanwhile") {
+  Rank rank;
+  std::vector<Phase> seen;
+  rank.clock->at_pause = [&] { seen.push_back(rank.row().phase); };
+  CHECK_THROWS_WITH(rank.wait(), "its work on gpu has not ended for 2 s; it was before the first step, computing");
+  CHECK(rank.code == ExitCode::stall);
+  CHECK(rank.clock->pauses == looks_in_limit + 1);
+  CHECK(seen == std::vector(seen.size(), Phase::device));
+  CHECK(rank.row().phase == Phase::computing);
+  CHECK_THAT(describe(PhaseTable::Snapshot{.phase = Phase::device}), Catch::EndsWith("waiting for its GPU"));
+
+  rank.clock->at_pause = [&] { rank.stream.done = rank.stream.recorded; };
+  CHECK_NOTHROW(rank.wait());
+}
+
+TEST_CASE("time in which the process was stopped is not the GPU's") {
+  Rank rank;
+  rank.clock->step = Seconds{100};
+  rank.clock->at_pause = [&] {
+    if (rank.clock->pauses == looks_in_limit / 2) rank.stream.done = 1;
+  };
+  CHECK_NOTHROW(rank.wait());
+}
+
+TEST_CASE("a GPU that waits for the others is in a meeting, whose number every rank counts alike") {
+  Rank rank;
+  rank.agree(1);
+  const std::uint64_t before = rank.meeting.waits();
+  bool enqueued = false;
+  rank.waits.enqueue_collective([&] {
+    enqueued = true;
+    // The others' hosts may not have come yet.
+    CHECK(rank.row().phase == Phase::meeting);
+    CHECK(rank.row().meeting == before + 1);
+  });
+  CHECK(enqueued);
+  CHECK(rank.row().phase == Phase::computing);
+  rank.waits.enqueue_collective([] {});
+
+  // The events: 1 and 3 when the GPU has come to the collectives, 2 and 4 when it is through; 5 is what is waited for.
+  std::vector<std::string> seen;
+  rank.clock->at_pause = [&] {
+    const PhaseTable::Snapshot row = rank.row();
+    seen.push_back(row.phase == Phase::device ? "own" : "in " + std::to_string(row.meeting - before));
+    ++rank.stream.done;
+  };
+  rank.wait();
+  CHECK(seen == std::vector<std::string>{"own", "in 1", "own", "in 2", "own"});
+  CHECK(rank.row().last.kind == TagKind::merge);
+  rank.agree(2);
+  CHECK(rank.row().meeting == before + 3);
+}
+
+TEST_CASE("a collective that no rank is late for, and that does not end, ends the job later than a late rank would") {
+  Rank rank;
+  rank.agree(1);
+  rank.waits.enqueue_collective([] {});
+  rank.stream.done = 1;
+  CHECK_THROWS_WITH(rank.wait(),
+                    Catch::StartsWith("merge_call #1 (strategy_device_waits.cpp:") &&
+                        Catch::Contains(") has not ended on gpu for 2 s, and no rank is late for it; it was "));
+  CHECK(rank.code == ExitCode::stall);
+  CHECK(rank.clock->pauses == 2 * looks_in_limit + 1);  // 2 s more for the watchdogs
+}
+
+TEST_CASE("an agreement comes after the collectives that were enqueued before it") {
+  Rank rank;
+  rank.agree(1);
+  rank.waits.enqueue_collective([] {});
+  rank.clock->at_pause = [&] { ++rank.stream.done; };
+  rank.script.during_max = [&] { CHECK(rank.stream.done == 2); };
+  rank.agree(2);
+  CHECK(rank.clock->pauses == 2);
+  CHECK_THROWS_WITH(rank.meeting.fail(std::make_exception_ptr(InvalidArgument{"of the program"})), "of the program");
+
+  // A rank whose GPU fails in one cannot say so in an agreement, to which the others do not come.
+  rank.waits.enqueue_collective([] {});
+  const std::size_t calls = rank.script.calls.size();
+  rank.stream.fails = true;
+  const bool announces = GENERATE(false, true);
+  if (announces) {
+    CHECK_THROWS_AS(rank.meeting.fail(std::make_exception_ptr(InvalidArgument{"of the program"})), Ended);
+  } else {
+    CHECK_THROWS_AS(rank.agree(3), Ended);
+  }
+  CHECK(rank.script.calls.size() == calls);
+  CHECK(rank.row().phase == Phase::computing);
+}
+
+TEST_CASE("work that fails is an exception of who waits, and work that one rank does alone stays announced") {
+  Rank rank;
+  rank.clock->at_pause = [&] { rank.stream.fails = true; };
+  {
+    const auto alone = rank.meeting.working_alone();
+    CHECK_THROWS_WITH(rank.wait(), "the GPU is broken");
+    CHECK(rank.row().phase == Phase::alone);
+  }
+  CHECK(rank.code == ExitCode::done);
+}
+
+TEST_CASE("a thread beside the program's has the same limit, and shows nothing") {
+  Rank rank;
+  std::string said;
+  std::vector<Phase> seen;
+  rank.clock->at_pause = [&] { seen.push_back(rank.row().phase); };
+  std::thread{[&] {
+    try {
+      rank.wait();
+    } catch (const Ended& ended) {
+      said = ended.text;
+    }
+  }}.join();
+  CHECK(said == "its work on gpu has not ended for 2 s");
+  CHECK(seen == std::vector(looks_in_limit + 1, Phase::computing));
+}
