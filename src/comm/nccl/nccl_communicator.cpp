@@ -221,7 +221,9 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
                                                      NcclOptions options) {
-  return make_nccl_communicator(host, device, compute, std::move(options), real_nccl_tools());
+  NcclTools tools = real_nccl_tools();
+  tools.limits.enqueue = options.init_timeout + Seconds{2};
+  return make_nccl_communicator(host, device, compute, std::move(options), tools);
 }
 
 }  // namespace lockstep
