@@ -61,7 +61,8 @@ class Fate {
     std::getline(parts, kind, ':');
     std::getline(parts, rank, ':');
     std::getline(parts, count);
-    if (log::rank() != std::stoi(rank)) return;
+    const char* const launched = std::getenv("OMPI_COMM_WORLD_RANK");  // before MPI has started
+    if (std::stoi(rank) != (launched ? std::stoi(launched) : 0)) return;
     fails_ = kind == "fail";
     last_ = std::stoull(count);
     counts_ = last_ == 0;
@@ -95,7 +96,6 @@ class Fate {
   bool is_over_ = false;
 };
 
-/// The ranks are known when the first work is.
 Fate& fate() {
   static Fate fate;
   return fate;
