@@ -22,6 +22,7 @@
 #include "control/report_claim.hpp"
 #include "control/stop_signal.hpp"
 #include "control/watchdog.hpp"
+#include "runtime/foreign_launch.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/mpi_session.hpp"
@@ -92,6 +93,10 @@ struct StopSignal {
   }
 };
 
+struct OwnLauncher {
+  OwnLauncher() { refuse_foreign_launch(); }
+};
+
 std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
   return kind_of(binding.kind) == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
 }
@@ -105,6 +110,7 @@ struct Runtime::Impl {
   StopSignal stop_signal;  ///< before MPI, whose start takes time
   KeptSignals signals;     ///< held through all watches, which take turns
   MpiSession session;
+  OwnLauncher own_launcher;
   std::unique_ptr<Device> device;  ///< bound later; the group, which uses it, is destroyed first
   std::unique_ptr<ReplicaGroup> group;
   JobEnd end;

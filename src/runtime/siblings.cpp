@@ -104,6 +104,27 @@ SiblingView look_at_siblings() {
   return view;
 }
 
+bool has_sibling_with(const std::string& variable) {
+  const pid_t parent = ::getppid();
+  return std::ranges::any_of(candidates(parent), [&](pid_t process) {
+    const auto status = status_of(process);
+    if (!status || status->parent != parent) return false;
+    const auto variables = environment_of(process);
+    return std::ranges::find(variables, variable) != variables.end();
+  });
+}
+
+std::vector<std::string> names_of_ancestors() {
+  std::vector<std::string> names;
+  for (pid_t process = ::getppid(); process > 0;) {
+    const auto status = status_of(process);
+    if (!status) break;
+    names.push_back(status->name);
+    process = status->parent;
+  }
+  return names;
+}
+
 std::set<int> ranks_if_all_are_here() {
   std::set<int> ranks;
   const int count = ranks_on_this_node();

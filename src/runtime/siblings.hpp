@@ -1,9 +1,10 @@
-// The other ranks that the same launcher started on this node, as the system shows them. For the start and end of a
+// The launcher and the other ranks that it started on this node, as the system shows them. For the start and end of a
 // job, when there is no phase table.
 #pragma once
 
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -25,6 +26,12 @@ struct SiblingView {
 };
 
 SiblingView look_at_siblings();
+
+/// Whether a process that the same parent started has this in its environment: "NAME=value".
+bool has_sibling_with(const std::string& variable);
+
+/// The names of this process's parent, of the parent's parent, and so on, as far as they are visible.
+std::vector<std::string> names_of_ancestors();
 
 /// The job's ranks if all of them are on this node; empty if some are elsewhere or the launcher does not say.
 std::set<int> ranks_if_all_are_here();

@@ -186,3 +186,29 @@ TEST_CASE("a rank that may open too few files says so, once for the job") {
                                  " files (ulimit -n); expected at least 64, which MPI needs");
   }
 }
+
+TEST_CASE("processes that a launcher of another MPI started end with one line and exit code 2") {
+  // What MPICH's mpiexec makes of two processes, here as children of a shell.
+  const std::string two =
+      "for rank in 0 1; do PMI_RANK=$rank PMI_SIZE=2 \"$LOCKSTEP_EXITS\" fine 0 & pids=\"$pids $!\"; done;"
+      "for pid in $pids; do wait $pid; echo $?; done";
+  const auto in_shell = [](const std::string& text, Environment changes) {
+    changes.insert(mpi_environment().begin(), mpi_environment().end());
+    return run_command({"sh", "-c", text}, {.environment = changes, .timeout = std::chrono::seconds{20}});
+  };
+  const Outcome apart = in_shell(two, {});
+  CHECK(apart.out == "2\n2\n");
+  CHECK_THAT(reason(apart), Catch::StartsWith("lockstep: error: mpiexec of MPICH, or another PMI launcher, started 2 "
+                                              "processes as one job, but this program's MPI, "));
+  CHECK(apart.err == reason(apart) + "\n");
+
+  const Outcome by_srun = in_shell("exec \"$LOCKSTEP_EXITS\" fine 0", {{"SLURM_STEP_NUM_TASKS", "4"}});
+  CHECK(by_srun.exit_code == 2);
+  CHECK_THAT(reason(by_srun), Catch::StartsWith("lockstep: error: srun started 4 processes "));
+
+  // A healthy job in the shell of others.
+  const Outcome inside = in_shell("exec mpirun -n 1 \"$LOCKSTEP_EXITS\" fine 0",
+                                  {{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}});
+  INFO(inside.err);
+  CHECK(inside.exit_code == 0);
+}

@@ -52,7 +52,8 @@ struct RuntimeOptions {
 ///
 /// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
 /// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
-/// from `argc` and `argv`.
+/// from `argc` and `argv`. If another MPI's launcher started the processes, so that each would be a job of one rank,
+/// the constructor ends them all with one line and ExitCode::user_input.
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.

@@ -1,0 +1,66 @@
+#include "runtime/foreign_launch.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "base/open_line.hpp"
+#include "cluster/launch.hpp"
+#include "comm/mpi/mpi_handle.hpp"
+#include "runtime/mpi_session.hpp"
+#include "runtime/siblings.hpp"
+
+namespace lockstep {
+namespace {
+
+std::optional<LauncherKind> nearest_launcher() {
+  for (const std::string& name : names_of_ancestors())
+    if (const auto kind = launcher_of_name(name)) return kind;
+  return std::nullopt;
+}
+
+/// Many launchers end a job as soon as one of its processes has failed, and only one of them prints the line. Those
+/// cannot talk to each other: so the others stay until that one has ended, or would have had time to.
+void let_first_speak(const std::string& variable_of_first) {
+  constexpr std::chrono::seconds patience{3};
+  const auto start = std::chrono::steady_clock::now();
+  bool seen = false;
+  while (std::chrono::steady_clock::now() - start < patience) {
+    const bool is_here = has_sibling_with(variable_of_first);
+    if (seen && !is_here) return;
+    seen = is_here;
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
+}
+
+}  // namespace
+
+void refuse_foreign_launch() {
+  int ranks = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
+  const auto launch =
+      find_foreign_launch([](const char* name) { return std::getenv(name); }, nearest_launcher(), ranks);
+  if (!launch) return;
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(library.data(), &length), "MPI_Get_library_version");
+  if (launch->is_first) {
+    const std::string_view text{library.data(), static_cast<std::size_t>(length)};
+    print_last_line(fmt::format("lockstep: error: {}", describe_foreign_launch(*launch, ranks, text)));
+  } else {
+    let_first_speak(launch->variable_of_first);
+  }
+  MpiSession::finalize();
+  std::_Exit(static_cast<int>(ExitCode::user_input));
+}
+
+}  // namespace lockstep
