@@ -127,6 +127,21 @@ std::vector<int> find_all_chosen(const NodePlace& place) {
   return indices;
 }
 
+/// What is wrong where ranks that need a GPU see none.
+std::string describe_missing_gpus(const NodePlace& place) {
+  const std::size_t ranks = place.visible.size();
+  const auto without = std::ranges::count_if(place.visible, &VisibleGpus::empty);
+  const auto first = std::ranges::find_if(place.visible, &VisibleGpus::empty) - place.visible.begin();
+  const std::string why = place.why_none.empty() ? "" : place.why_none[static_cast<std::size_t>(first)];
+  const bool all = static_cast<std::size_t>(without) == ranks;
+  return fmt::format("{}: {} no GPU that can be used{}{}; expected one for each rank, or --device cpu",
+                     place.chosen.empty() ? "--device cuda" : "--devices",
+                     all ? "this node has"
+                         : fmt::format("of {} on this node, {} see{}", counted(static_cast<int>(ranks), "rank"),
+                                       without, without == 1 ? "s" : ""),
+                     why.empty() ? "" : ": ", why);
+}
+
 /// bind_device for every rank of the node.
 std::vector<DeviceBinding> bind_all(const NodePlace& place) {
   const std::size_t ranks = place.visible.size();
@@ -136,14 +151,7 @@ std::vector<DeviceBinding> bind_all(const NodePlace& place) {
   if (place.requested == DeviceRequest::cpu) return on_cpu;
   if (std::ranges::any_of(place.visible, &VisibleGpus::empty)) {
     if (place.requested == DeviceRequest::automatic) return on_cpu;
-    const auto without = std::ranges::count_if(place.visible, &VisibleGpus::empty);
-    const bool all = static_cast<std::size_t>(without) == ranks;
-    throw ConfigError{
-        fmt::format("{}: {} no GPU that can be used; expected one for each rank, or --device cpu",
-                    place.chosen.empty() ? "--device cuda" : "--devices",
-                    all ? "this node has"
-                        : fmt::format("of {} on this node, {} see{}", counted(static_cast<int>(ranks), "rank"), without,
-                                      without == 1 ? "s" : ""))};
+    throw ConfigError{describe_missing_gpus(place)};
   }
   std::optional<std::vector<int>> indices = place.chosen.empty() ? one_gpu_each(place.visible) : find_all_chosen(place);
   if (!indices && !place.allow_shared_gpu)

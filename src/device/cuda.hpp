@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace lockstep::detail {
 
@@ -13,5 +14,8 @@ std::uint64_t cuda_memory_bytes();
 
 /// The index of the GPU that this process has bound. DeviceError if it has bound none.
 int cuda_device_index();
+
+/// Why cuda_device_count() is 0, in a few words. Empty if it is not.
+std::string why_no_cuda_device();
 
 }  // namespace lockstep::detail

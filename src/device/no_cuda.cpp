@@ -34,4 +34,8 @@ int detail::cuda_device_index() {
   throw DeviceError{"this build has no GPU backend"};
 }
 
+std::string detail::why_no_cuda_device() {
+  return "this build has no GPU backend";
+}
+
 }  // namespace lockstep

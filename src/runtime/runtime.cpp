@@ -22,6 +22,7 @@
 #include "control/report_claim.hpp"
 #include "control/stop_signal.hpp"
 #include "control/watchdog.hpp"
+#include "device/cuda.hpp"
 #include "runtime/foreign_launch.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
@@ -163,7 +164,8 @@ struct Runtime::Impl {
   void compare_options();
   void read_cluster();
   void bind();
-  DeviceRequest settle(DeviceRequest requested, std::span<const VisibleGpus> gpus);
+  DeviceRequest settle(DeviceRequest requested, std::span<const VisibleGpus> gpus,
+                       std::span<const std::string> why_none);
   void add_device_plane(const NodePlace& place);
 };
 
@@ -293,9 +295,15 @@ void Runtime::Impl::bind() {
   });
   std::vector<VisibleGpus> gpus;
   for (const std::string& each : gather_texts(channel(), own)) gpus.push_back(parse_uuids(each));
-  place.requested = settle(place.requested, gpus);
+  std::vector<std::string> why_none(gpus.size());
+  if (place.requested != DeviceRequest::cpu && std::ranges::any_of(gpus, &VisibleGpus::empty))
+    why_none = gather_texts(channel(), detail::why_no_cuda_device());
+  place.requested = settle(place.requested, gpus, why_none);
   place.rank_in_node = node.place;
-  for (const int rank : node.ranks) place.visible.push_back(gpus[static_cast<std::size_t>(rank)]);
+  for (const int rank : node.ranks) {
+    place.visible.push_back(gpus[static_cast<std::size_t>(rank)]);
+    place.why_none.push_back(why_none[static_cast<std::size_t>(rank)]);
+  }
   place.allow_shared_gpu = options.allow_shared_gpu;
   DeviceBinding binding;
   together("binding the device", [&] {
@@ -318,7 +326,8 @@ void Runtime::Impl::bind() {
 }
 
 /// Chooses one kind of device for all ranks from what each of them found. The result is the same on every rank.
-DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const VisibleGpus> gpus) {
+DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const VisibleGpus> gpus,
+                                    std::span<const std::string> why_none) {
   std::vector<int> counts;
   for (const VisibleGpus& each : gpus) counts.push_back(static_cast<int>(each.size()));
   const bool some = std::ranges::any_of(counts, [](int count) { return count > 0; });
@@ -328,11 +337,11 @@ DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const Vis
   if (needs_cpu) {
     log::warning(fmt::format("{}: all ranks run on the CPU, though there are GPUs", options.needs_cpu));
   } else if (!some) {
-    log::info("no GPU was found: running on the CPU");
+    log::info(fmt::format("no GPU was found: running on the CPU ({})", why_none.front()));
   } else {
-    const auto without = std::ranges::find(counts, 0);
-    log::warning(fmt::format("{} finds no GPU, though others do: all ranks run on the CPU",
-                             names[static_cast<std::size_t>(without - counts.begin())]));
+    const auto without = static_cast<std::size_t>(std::ranges::find(counts, 0) - counts.begin());
+    log::warning(fmt::format("{} finds no GPU, though others do: all ranks run on the CPU ({})", names[without],
+                             why_none[without]));
   }
   return settled;
 }

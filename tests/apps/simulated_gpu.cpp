@@ -196,9 +196,11 @@ TEST_CASE("where one rank finds no GPU, auto is the CPU for all of them, and the
   const auto warned = [&] { return lines_starting_with(outcome.err, "[rank 0] warning"); };
   CHECK(warned().size() == 1);
   CHECK_THAT(outcome.err, Catch::Contains("replica 1 (worker:1, host ") &&
-                              Catch::Contains(") finds no GPU, though others do: all ranks run on the CPU"));
+                              Catch::Contains(") finds no GPU, though others do: all ranks run on the CPU "
+                                              "(LOCKSTEP_SIMULATED_GPUS names none)"));
   check_refused(run_refused(3, short_run() + Arguments{"--device", "cuda"}, hidden_from_rank_1),
-                {"--device cuda: of 3 ranks on this node, 1 sees no GPU that can be used"});
+                {"--device cuda: of 3 ranks on this node, 1 sees no GPU that can be used: LOCKSTEP_SIMULATED_GPUS "
+                 "names none; expected"});
 }
 
 TEST_CASE("the GPUs of a node that no rank uses are logged once", "[E-16]") {

@@ -1,4 +1,5 @@
 // The GPU's kernels as a whole: their name, what they refuse, and who may call them.
+#include <cstdlib>
 #include <functional>
 #include <thread>
 
@@ -38,6 +39,11 @@ TEST_CASE("the fingerprint names the GPU, cuBLASLt and CUDA, and stays the same"
   CHECK_THAT(fingerprint, Catch::Contains(", compute capability ") && Catch::Contains(" multiprocessors, cuBLASLt ") &&
                               Catch::Contains(", CUDA ") && Catch::Contains(", driver for CUDA "));
   CHECK(ops::make_kernels(KernelChoice::cuda, {}, gpu().stream)->fingerprint() == fingerprint);
+  // This one is a number that nothing here is computed with.
+  ::setenv("CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT", "50", 1);
+  CHECK(ops::make_kernels(KernelChoice::cuda, {}, gpu().stream)->fingerprint() ==
+        fingerprint + ", CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT=50");
+  ::unsetenv("CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT");
 }
 
 TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's kernels a GPU's") {

@@ -482,6 +482,10 @@ int cuda_device_count() {
   return static_cast<int>(cuda_device_uuids().size());
 }
 
+std::string detail::why_no_cuda_device() {
+  return cuda_device_count() > 0 ? "" : "LOCKSTEP_SIMULATED_GPUS names none";
+}
+
 int detail::cuda_device_index() {
   return bound_index;
 }

@@ -442,6 +442,11 @@ TEST_CASE("without GPUs auto takes the CPU and cuda is refused", "[D-1][D-33][D-
     CHECK_THROWS_WITH(
         bind_device({.requested = DeviceRequest::cuda, .rank_in_node = rank, .visible = {{"a"}, {}, {"b"}}}),
         Catch::StartsWith("--device cuda: of 3 ranks on this node, 1 sees no GPU"));
+  CHECK_THROWS_WITH(
+      bind_device(
+          {.requested = DeviceRequest::cuda, .visible = {{"a"}, {}, {}}, .why_none = {"", "of this", "of that"}}),
+      "--device cuda: of 3 ranks on this node, 2 see no GPU that can be used: of this; expected one for "
+      "each rank, or --device cpu");
 }
 
 TEST_CASE("the CPU is taken when asked for, however many GPUs and ranks there are") {

@@ -1,5 +1,7 @@
 // What becomes of CUDA's answers. The definitions below come before those of the runtime library, so that calls answer
 // what a test says: there is no GPU and no driver.
+#include "device/cuda.hpp"
+
 #include <cstring>
 #include <map>
 #include <string>
@@ -70,6 +72,10 @@ cudaError_t cudaSetDevice(int) {
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 2;
   return answer("cudaGetDeviceCount");
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 12020;
+  return answer("cudaDriverGetVersion");
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   for (int i = 0; i < 16; ++i) properties->uuid.bytes[i] = static_cast<char>(device == 0 ? i : 0xf0 + i);
@@ -232,6 +238,9 @@ TEST_CASE("a GPU is known by its UUID, and has as much memory as CUDA says") {
   CHECK(cuda_device_uuids() ==
         std::vector<std::string>{"000102030405060708090a0b0c0d0e0f", "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"});
   CHECK(memory_bytes(DeviceKind::cuda) == std::uint64_t{80} << 30);
+  CHECK(detail::why_no_cuda_device().empty());
   cuda.answers["cudaGetDeviceCount"] = cudaErrorInsufficientDriver;
   CHECK(cuda_device_uuids().empty());
+  CHECK_THAT(detail::why_no_cuda_device(), Catch::StartsWith("the NVIDIA driver is too old: it supports CUDA 12.2, "));
+  CHECK(cuda.last == cudaSuccess);
 }

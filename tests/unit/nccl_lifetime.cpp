@@ -230,19 +230,19 @@ TEST_CASE("processes that share a GPU are hosts of their own on one machine") {
   const std::vector<EnvironmentVariable> expected{
       {"NCCL_HOSTID", "lockstep-00000000000000c3"},
       {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
-      {"NCCL_SOCKET_IFNAME", "lo"},
-      {"NCCL_IB_DISABLE", "1"},
       {"NCCL_MNNVL_ENABLE", "0"},
       {"NCCL_NVLS_ENABLE", "0"},
-      {"NCCL_MAX_CTAS", "2"},
+      {"NCCL_SOCKET_IFNAME", "lo", Setting::unless_set},
+      {"NCCL_IB_DISABLE", "1", Setting::unless_set},
+      {"NCCL_MAX_CTAS", "2", Setting::unless_set},
   };
   CHECK(shared_gpu_environment(0xc3) == expected);
 
   std::set<std::string> hosts;
   for (int process = 0; process < 16; ++process) {
-    ::setenv("NCCL_SOCKET_IFNAME", "eth0", 1);
+    ::setenv("NCCL_SOCKET_IFNAME", "", 1);
     allow_shared_gpu();
-    for (const auto& [name, value] : expected) {
+    for (const auto& [name, value, unused] : expected) {
       const char* const set = ::getenv(name.c_str());
       REQUIRE(set);
       if (name == "NCCL_HOSTID")
@@ -253,4 +253,12 @@ TEST_CASE("processes that share a GPU are hosts of their own on one machine") {
     }
   }
   CHECK(hosts.size() == 16);
+
+  // What the user has set stays, unless ranks could not share a GPU then.
+  for (const auto& [name, value, setting] : expected) {
+    ::setenv(name.c_str(), "mine", 1);
+    allow_shared_gpu();
+    CHECK((::getenv(name.c_str()) == std::string{"mine"}) == (setting == Setting::unless_set));
+  }
+  for (const EnvironmentVariable& each : expected) ::unsetenv(each.name.c_str());
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "ops/cuda/arithmetic_variables.hpp"
 #include "ops/cuda/column_major.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
@@ -220,3 +222,19 @@ TEMPLATE_TEST_CASE("large logits do not overflow in a warp", "", float, double) 
 }
 
 namespace {}  // namespace
+
+TEST_CASE("variables that change cuBLAS's arithmetic are in the fingerprint, where they are set") {
+  using Variables = std::map<std::string, const char*>;
+  const auto text = [](const Variables& set) {
+    return cuda::arithmetic_variables([&](const char* name) {
+      const auto found = set.find(name);
+      return found == set.end() ? nullptr : found->second;
+    });
+  };
+  CHECK(text({{"CUBLAS_WORKSPACE_CONFIG", ":16:8"}}).empty());
+  CHECK(text({{"NVIDIA_TF32_OVERRIDE", "0"}}) == ", NVIDIA_TF32_OVERRIDE=0");
+  CHECK(text({{"NVIDIA_TF32_OVERRIDE", "1\n"},
+              {"CUBLAS_EMULATE_DOUBLE_PRECISION", "1"},
+              {"CUBLAS_EMULATE_SINGLE_PRECISION", "2"}}) ==
+        ", CUBLAS_EMULATE_SINGLE_PRECISION=2, CUBLAS_EMULATE_DOUBLE_PRECISION=1, NVIDIA_TF32_OVERRIDE=1\\x0a");
+}

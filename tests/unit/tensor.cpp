@@ -4,6 +4,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include "device/cuda.hpp"
+#include "device/gpu_absence.hpp"
+
 using namespace lockstep;
 
 TEST_CASE("a tensor holds the values it was made from") {
@@ -62,8 +65,31 @@ TEST_CASE("memory is aligned and freed once") {
   CHECK(b.data() == nullptr);
 }
 
+TEST_CASE("why there is no GPU is said by the code of CUDA, its driver and CUDA_VISIBLE_DEVICES") {
+  const auto why = [](int code, const char* visible = nullptr, int driver = 0) {
+    return detail::why_no_gpu(
+        {.code = code, .text = "its text", .driver_cuda = driver, .build_cuda = 13000, .visible = visible});
+  };
+  CHECK(why(35) == "no NVIDIA driver was found (libcuda.so.1)");
+  CHECK(why(35, "0", 12020) == "the NVIDIA driver is too old: it supports CUDA 12.2, and this build needs 13.0");
+  CHECK(why(100) == "the NVIDIA driver finds none");
+  CHECK(why(100, "") == "CUDA_VISIBLE_DEVICES is '', which shows none");
+  CHECK(why(100, "-1\n", 13000) == "CUDA_VISIBLE_DEVICES is '-1\\x0a', which shows none");
+  for (const auto& [code, word] : {std::pair{34, "stub"},
+                                   {46, "other processes"},
+                                   {800, "may not"},
+                                   {802, "not ready"},
+                                   {803, "different versions"},
+                                   {804, "compatibility"}}) {
+    CHECK_THAT(why(code), Catch::Contains(word));
+    CHECK(why(code, "0", 13000) == why(code));
+  }
+  CHECK(why(999) == "cudaGetDeviceCount says its text (999)");
+}
+
 TEST_CASE("where there is no GPU none is counted, and binding one says why it cannot be") {
   if (cuda_device_count() > 0) return;
+  CHECK_FALSE(detail::why_no_cuda_device().empty());
   CHECK_THROWS_AS(make_cuda_device(0), DeviceError);
   // A build without the backend, or a machine without a driver, or without a GPU.
   CHECK_THROWS_WITH(make_cuda_device(0), Catch::Contains("no GPU backend") || Catch::Contains("driver") ||

@@ -44,7 +44,8 @@ struct NodePlace {
   /// The GPUs that each rank of the node sees, in rank order. A launcher may show every rank all GPUs of the node, or
   /// each rank only its own.
   std::vector<VisibleGpus> visible;
-  std::vector<ChosenGpu> chosen = {};  ///< for each rank of the node, or empty
+  std::vector<std::string> why_none = {};  ///< for each rank of the node, why it sees no GPU if it sees none; or empty
+  std::vector<ChosenGpu> chosen = {};      ///< for each rank of the node, or empty
   bool allow_shared_gpu = false;  ///< for tests: if there are too few GPUs, ranks wrap around to the first they see
 };
 

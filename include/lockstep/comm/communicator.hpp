@@ -160,9 +160,9 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&
                                                      NcclOptions options = {});
 
 /// For tests in which ranks outnumber GPUs: lets several ranks of a node share one. Each poses as a host of its own, so
-/// NCCL's traffic goes through sockets of this machine. Sets environment variables of this process, overriding the
-/// user's. Call it before anything else of NCCL and before there are other threads. CommError if a variable cannot be
-/// set. No effect in a build without NCCL.
+/// NCCL's traffic goes through sockets of this machine, or of the user's NCCL_SOCKET_IFNAME. Sets other variables of
+/// the environment too, some over the user's. Call it before anything else of NCCL and before there are other threads.
+/// CommError if a variable cannot be set. No effect in a build without NCCL.
 void allow_shared_gpu();
 
 }  // namespace lockstep

@@ -18,14 +18,15 @@ std::vector<EnvironmentVariable> shared_gpu_environment(std::uint64_t process) {
       {"NCCL_HOSTID", fmt::format("lockstep-{:016x}", process)},
       // …and from 2.30 on, NCCL can be told that this is intended. Older versions do not know the variable.
       {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
-      // These hosts talk through sockets on the one real machine.
-      {"NCCL_SOCKET_IFNAME", "lo"},
-      {"NCCL_IB_DISABLE", "1"},
+      // Both need another GPU for each rank.
       {"NCCL_MNNVL_ENABLE", "0"},
       {"NCCL_NVLS_ENABLE", "0"},
+      // These hosts talk through sockets on the one real machine. If there are several, the user says which network.
+      {"NCCL_SOCKET_IFNAME", "lo", Setting::unless_set},
+      {"NCCL_IB_DISABLE", "1", Setting::unless_set},
       // A kernel that waits for its peer occupies its multiprocessors. With few of them, ranks do not crowd each other
       // out.
-      {"NCCL_MAX_CTAS", "2"},
+      {"NCCL_MAX_CTAS", "2", Setting::unless_set},
   };
 }
 
@@ -33,7 +34,9 @@ void allow_shared_gpu() {
   // The rank is not known before MPI starts, and MPI starts threads.
   std::random_device random;
   const std::uint64_t process = std::uint64_t{random()} << 32 | random();
-  for (const auto& [name, value] : shared_gpu_environment(process)) {
+  for (const auto& [name, value, setting] : shared_gpu_environment(process)) {
+    // NCCL ignores an empty variable.
+    if (const char* const set = std::getenv(name.c_str()); setting == Setting::unless_set && set && *set) continue;
     if (::setenv(name.c_str(), value.c_str(), 1) != 0)
       throw CommError{fmt::format("cannot set {}={}: {}", name, value, std::strerror(errno))};
   }

@@ -7,9 +7,13 @@
 
 namespace lockstep {
 
+/// A setting that sharing needs, or one that only suits it.
+enum class Setting : std::uint8_t { needed, unless_set };
+
 struct EnvironmentVariable {
   std::string name;
   std::string value;
+  Setting setting = Setting::needed;  ///< `unless_set` leaves what the user has chosen
 
   friend bool operator==(const EnvironmentVariable&, const EnvironmentVariable&) = default;
 };

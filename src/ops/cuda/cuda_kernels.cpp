@@ -1,5 +1,6 @@
 // The kernels on GPU memory. Operands without elements are handled before anything is launched, because neither CUDA
 // nor cuBLASLt accepts them.
+#include <cstdlib>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "device/cuda/native.hpp"
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
+#include "ops/cuda/arithmetic_variables.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/products.hpp"
 #include "ops/product_tree.hpp"
@@ -43,9 +45,9 @@ std::string fingerprint_of_current_gpu() {
   check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   int driver = 0;
   check_cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
-  return fmt::format("{}, compute capability {}.{}, {} multiprocessors, cuBLASLt {}, CUDA {}, driver for CUDA {}",
+  return fmt::format("{}, compute capability {}.{}, {} multiprocessors, cuBLASLt {}, CUDA {}, driver for CUDA {}{}",
                      gpu.name, gpu.major, gpu.minor, gpu.multiProcessorCount, cuda::library_version(), version(runtime),
-                     version(driver));
+                     version(driver), cuda::arithmetic_variables(std::getenv));
 }
 
 class CudaKernels final : public Kernels {

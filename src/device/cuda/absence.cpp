@@ -1,0 +1,24 @@
+// Asks CUDA why it finds no GPU.
+#include <cstdlib>
+
+#include <cuda_runtime_api.h>
+
+#include "device/cuda.hpp"
+#include "device/gpu_absence.hpp"
+
+namespace lockstep {
+
+std::string detail::why_no_cuda_device() {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess && count > 0) return {};
+  GpuAnswer answer{.code = result == cudaSuccess ? cudaErrorNoDevice : result,
+                   .text = cudaGetErrorString(result),
+                   .build_cuda = CUDART_VERSION,
+                   .visible = std::getenv("CUDA_VISIBLE_DEVICES")};
+  (void)cudaDriverGetVersion(&answer.driver_cuda);
+  (void)cudaGetLastError();
+  return why_no_gpu(answer);
+}
+
+}  // namespace lockstep
