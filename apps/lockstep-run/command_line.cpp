@@ -40,6 +40,7 @@ std::vector<std::string> words_of(const std::string& option, const std::string& 
 CommandLine parse_command_line(int argc, const char* const* argv) {
   constexpr int most_ranks = 1 << 20;
   CommandLine line;
+  line.mpirun = {LOCKSTEP_MPIRUN};
   std::optional<int> ranks;
   OptionParser parser{
       "lockstep-run",
@@ -68,7 +69,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   in_file = parse_hostfile(read_hostfile(option, text), text);
                 });
   parser.option("--mpirun", "COMMAND",
-                "What starts a job: a program and its options, separated by blanks (default mpirun)",
+                "What starts a job: a program and its options, separated by blanks (default " LOCKSTEP_MPIRUN ")",
                 [&](const std::string& option, const std::string& text) { line.mpirun = words_of(option, text); });
 
   const char* const* const end = argv + argc;

@@ -15,8 +15,8 @@ struct CommandLine {
   int min_ranks = 1;
   int max_restarts = 100;
   std::vector<Host> hosts;
-  std::vector<std::string> mpirun{"mpirun"};  ///< with its options
-  std::vector<std::string> command;           ///< what follows --
+  std::vector<std::string> mpirun;   ///< with its options
+  std::vector<std::string> command;  ///< what follows --
 };
 
 /// ConfigError in one line that says what is wrong.

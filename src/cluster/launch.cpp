@@ -116,4 +116,11 @@ std::string describe_foreign_launch(const Launch& launch, int ranks, std::string
                          : fmt::format("the mpirun of {}", own));
 }
 
+bool cannot_start(const ReadVariable& variable, std::string_view library) {
+  // By these Open MPI recognises a step.
+  const bool in_step = variable("SLURM_NODELIST") && (variable("SLURM_STEPID") || variable("SLURM_STEP_ID"));
+  const bool has_pmix = variable("PMIX_NAMESPACE") || variable("OMPI_COMM_WORLD_SIZE");
+  return in_step && !has_pmix && library.find("package: Debian OpenMPI") != std::string_view::npos;
+}
+
 }  // namespace lockstep

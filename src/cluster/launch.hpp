@@ -42,4 +42,8 @@ std::optional<Launch> find_foreign_launch(const ReadVariable& variable, std::opt
 /// What is wrong with that, in one line. `library` is what MPI_Get_library_version says.
 std::string describe_foreign_launch(const Launch& launch, int ranks, std::string_view library);
 
+/// Whether MPI cannot learn of the launcher and would therefore end this process as it starts, with a page of text of
+/// its own. True of Debian's Open MPI in a step of Slurm without PMIx; other builds may know other ways.
+bool cannot_start(const ReadVariable& variable, std::string_view library);
+
 }  // namespace lockstep

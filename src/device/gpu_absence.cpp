@@ -30,10 +30,10 @@ std::string why_no_gpu(const GpuAnswer& answer) {
     case stub_library: return "libcuda.so.1 is the stub of a CUDA toolkit, not that of an NVIDIA driver";
     case insufficient_driver:
       // CUDA says the same of a driver that is too old and of one that is not there.
-      if (answer.driver_cuda == 0) return "no NVIDIA driver was found (libcuda.so.1)";
+      if (answer.driver_cuda == 0) return "libcuda.so.1, the NVIDIA driver, was not found";
       return fmt::format("the NVIDIA driver is too old: it supports CUDA {}, and this build needs {}",
                          cuda_version(answer.driver_cuda), cuda_version(answer.build_cuda));
-    case devices_unavailable: return "other processes have all GPUs for themselves (nvidia-smi --compute-mode)";
+    case devices_unavailable: return "other processes have all GPUs for themselves";
     case no_device:
       if (answer.visible) return fmt::format("CUDA_VISIBLE_DEVICES is '{}', which shows none", excerpt(answer.visible));
       return "the NVIDIA driver finds none";

@@ -14,7 +14,7 @@ struct GpuAnswer {
   const char* visible = nullptr;  ///< CUDA_VISIBLE_DEVICES; null if it is not set
 };
 
-/// The reason in a few words: "no NVIDIA driver was found (libcuda.so.1)".
+/// The reason in a few words: "libcuda.so.1, the NVIDIA driver, was not found".
 std::string why_no_gpu(const GpuAnswer& answer);
 
 }  // namespace lockstep::detail

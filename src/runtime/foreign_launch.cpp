@@ -16,6 +16,7 @@
 #include "base/open_line.hpp"
 #include "cluster/launch.hpp"
 #include "comm/mpi/mpi_handle.hpp"
+#include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/siblings.hpp"
 
@@ -45,21 +46,28 @@ void let_first_speak(const std::string& variable_of_first) {
 }  // namespace
 
 void refuse_foreign_launch() {
-  int ranks = 0;
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
-  const auto launch =
-      find_foreign_launch([](const char* name) { return std::getenv(name); }, nearest_launcher(), ranks);
-  if (!launch) return;
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
+  const auto variable = [](const char* name) { return std::getenv(name); };
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
-  check_mpi(MPI_Get_library_version(library.data(), &length), "MPI_Get_library_version");
+  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  const std::string_view library{text.data(), static_cast<std::size_t>(length)};
+  int started = 0;
+  check_mpi(MPI_Initialized(&started), "MPI_Initialized");
+  int ranks = 1;
+  if (started) {
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
+  } else if (!cannot_start(variable, library)) {
+    return;
+  }
+  const auto launch = find_foreign_launch(variable, nearest_launcher(), ranks);
+  if (!launch) return;
   if (launch->is_first) {
-    const std::string_view text{library.data(), static_cast<std::size_t>(length)};
-    print_last_line(fmt::format("lockstep: error: {}", describe_foreign_launch(*launch, ranks, text)));
+    print_last_line(fmt::format("lockstep: error: {}", describe_foreign_launch(*launch, ranks, library)));
+    std::this_thread::sleep_for(until_claim_is_seen);
   } else {
     let_first_speak(launch->variable_of_first);
   }
-  MpiSession::finalize();
+  if (started) MpiSession::finalize();
   std::_Exit(static_cast<int>(ExitCode::user_input));
 }
 

@@ -110,8 +110,9 @@ struct Runtime::Impl {
   std::string launch = launch_warning([](const char* name) { return std::getenv(name); });
   StopSignal stop_signal;  ///< before MPI, whose start takes time
   KeptSignals signals;     ///< held through all watches, which take turns
+  OwnLauncher can_start_mpi;
   MpiSession session;
-  OwnLauncher own_launcher;
+  OwnLauncher has_started_mpi;
   std::unique_ptr<Device> device;  ///< bound later; the group, which uses it, is destroyed first
   std::unique_ptr<ReplicaGroup> group;
   JobEnd end;

@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -246,8 +247,8 @@ namespace {
 
 using Variables = std::map<std::string, const char*>;
 
-ReadVariable reading(const Variables& set) {
-  return [&set](const char* name) {
+ReadVariable reading(Variables set) {
+  return [set = std::move(set)](const char* name) {
     const auto found = set.find(name);
     return found == set.end() ? nullptr : found->second;
   };
@@ -335,6 +336,23 @@ TEST_CASE("the line about a launcher of another MPI names both") {
       Catch::StartsWith("srun started 4 processes ") &&
           Catch::EndsWith("expected the mpirun of Intel(R) MPI Library 2021.5 for Linux* OS, or srun with an "
                           "--mpi= that it supports"));
+}
+
+TEST_CASE("Debian's Open MPI cannot start in a step of Slurm without PMIx") {
+  const std::string debian = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4";
+  const Variables step{{"SLURM_NODELIST", "a"}, {"SLURM_STEPID", "0"}};
+  const auto with = [&](const char* name) {
+    Variables all = step;
+    all[name] = "1";
+    return all;
+  };
+  CHECK(cannot_start(reading(step), debian));
+  CHECK(cannot_start(reading(Variables{{"SLURM_NODELIST", "a"}, {"SLURM_STEP_ID", "0"}}), debian));
+  CHECK(cannot_start(reading(with("PMI_SIZE")), debian));
+  for (const char* name : {"PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE"})
+    CHECK_FALSE(cannot_start(reading(with(name)), debian));
+  CHECK_FALSE(cannot_start(reading(Variables{{"SLURM_NODELIST", "a"}}), debian));  // in an allocation
+  CHECK_FALSE(cannot_start(reading(step), "Open MPI v4.1.4, package: Open MPI root@a Distribution"));
 }
 
 // --- TF_CONFIG ---

@@ -70,7 +70,7 @@ TEST_CASE("why there is no GPU is said by the code of CUDA, its driver and CUDA_
     return detail::why_no_gpu(
         {.code = code, .text = "its text", .driver_cuda = driver, .build_cuda = 13000, .visible = visible});
   };
-  CHECK(why(35) == "no NVIDIA driver was found (libcuda.so.1)");
+  CHECK(why(35) == "libcuda.so.1, the NVIDIA driver, was not found");
   CHECK(why(35, "0", 12020) == "the NVIDIA driver is too old: it supports CUDA 12.2, and this build needs 13.0");
   CHECK(why(100) == "the NVIDIA driver finds none");
   CHECK(why(100, "") == "CUDA_VISIBLE_DEVICES is '', which shows none");
