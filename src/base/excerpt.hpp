@@ -6,11 +6,12 @@
 
 namespace lockstep {
 
-/// `text` on one line: control characters, line breaks among them, and bytes that are no UTF-8 become `\x1b`. Of more
-/// than 200 characters, the first of these and "…".
+/// `text` on one line: control characters, such as line breaks, and bytes that are not UTF-8 are shown as `\x1b` is.
+/// Only the first 200 characters, followed by "…", if it has more.
 std::string excerpt(std::string_view text);
 
-/// The same of a text that differs from `other`. If it is longer, begins with "…" shortly before the first difference.
+/// The same for a text that differs from `other`. Where the first 200 characters may not show the difference, begins
+/// with "…", shortly before it.
 std::string excerpt_from_difference(std::string_view text, std::string_view other);
 
 }  // namespace lockstep

@@ -47,7 +47,8 @@ class ExclusiveUse {
   /// Throws the same if that is known already. Takes no time. From any thread.
   void require_not_lost() const;
 
-  /// Also locks the file that `descriptor` is open on for writing. Call it before that file replaces the locked one.
+  /// Also locks the file that `descriptor` is open on for writing. Call it once, before that file replaces the locked
+  /// one.
   void extend_to(int descriptor);
 
  private:

@@ -15,30 +15,33 @@ namespace lockstep {
 /// Takes the labels of one file, row by row.
 class CsvLabels {
  public:
-  /// Of classes that are known. `origin` says whence: ", as in train.csv".
+  /// For classes that are known. `origin` says from where, for messages: ", as in train.csv".
   static CsvLabels known(std::string column, std::vector<std::string> classes, std::string origin);
 
-  /// Of classes that the labels tell: numbers if all of them are whole numbers from 0, and otherwise names, in the
-  /// order of their bytes. `count` is how many there must be.
+  /// For classes that the labels tell. If all labels are whole numbers from 0, these are the classes, and there are
+  /// `count` of them or, without it, one more than the largest label. Otherwise, the classes are the different labels
+  /// in the order of their bytes, and must be `count`, if that is given.
   static CsvLabels open(std::string column, std::optional<std::int64_t> count);
 
-  /// Of a regression. They must be finite in `dtype`.
+  /// For a regression. Labels must be finite in `dtype`.
   static CsvLabels numbers(std::string column, DType dtype);
 
   /// ConfigError if `field`, of the record that `reader` has read, is missing or no class, or no number.
   void push(const CsvReader& reader, const std::string& field);
 
-  /// The class of each row. ConfigError if the labels tell only one class, or not as many as there must be. None in a
-  /// regression, which has the number of each row instead.
+  /// The class of each row; none in a regression. ConfigError if the labels tell only one class, or other classes than
+  /// `count` allows.
   std::vector<std::int32_t> finish(const CsvReader& reader);
+
+  /// The number of each row in a regression.
   std::vector<double> finish_numbers() { return std::exchange(numbers_, {}); }
 
   /// Call it after finish().
   const std::vector<std::string>& classes() const { return classes_; }
 
  private:
-  /// A label's class, or if classes are not known its place among those that differ; and where it is for the first
-  /// time.
+  /// The class of a label or, while classes are not known, its place among the different labels; and the line on which
+  /// it occurs first.
   struct Seen {
     std::int32_t code;
     std::int64_t line;

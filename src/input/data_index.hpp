@@ -13,18 +13,19 @@
 
 namespace lockstep {
 
-/// Says in a block which files it was made of. Call it before the files are read, and `set_files` afterwards.
+/// What identifies each of `files` now; null for one that is not there. Call it before they are read.
 nlohmann::json identities_of(const std::vector<std::filesystem::path>& files);
 
-/// Nothing is said if a file has changed since `before`.
+/// Says in `block`, which has been read since, of which files it is made. Says nothing if one of them is not what it
+/// was `before`.
 void set_files(BlockWriter& block, const nlohmann::json& before);
 
-/// The bytes of an index that each of `keys` names. Nothing if no rows stay on disk, if they are not most of the data,
-/// or if it is not known of which files the block is.
+/// The bytes of an index of the block, which each of `keys` names. Nothing if no rows stay on disk, if the index would
+/// be larger than half of the files, or if the block does not say of which files it is.
 std::optional<std::vector<std::byte>> index_of(const BlockWriter& block, const std::vector<std::string>& keys);
 
-/// The block of which `index` was made. Nothing if that is damaged, or has no such key, or if a file is not what it
-/// was: another inode, size or time, or there where none was.
+/// The block of which `index` was made. Nothing if the index is damaged or does not have `key`, or if a file is not
+/// what it was: it has another inode, size or time, is gone, or is there where none was.
 std::optional<BlockWriter> block_of_index(std::vector<std::byte> index, std::string_view key);
 
 }  // namespace lockstep

@@ -52,11 +52,22 @@ std::string text_at(const Json& json, const char* key) {
   return found->get<std::string>();
 }
 
+/// For a text that is none of `choices`.
+[[noreturn]] void refuse_choice(std::string_view key, std::vector<std::string> choices, std::string_view text) {
+  const std::string last = quoted({choices.back()});
+  choices.pop_back();
+  refuse(key, fmt::format("{} or {}, not \"{}\"", quoted(choices), last, excerpt(text)));
+}
+
 template <class Value, std::size_t n>
 Value choice_at(const Json& json, const char* key, const std::pair<std::string_view, Value> (&choices)[n]) {
   const std::string text = text_at(json, key);
   const auto* const found = std::ranges::find(choices, text, &std::pair<std::string_view, Value>::first);
-  if (found == std::end(choices)) refuse(key, fmt::format("another value than \"{}\"", excerpt(text)));
+  if (found == std::end(choices)) {
+    std::vector<std::string> names;
+    for (const auto& choice : choices) names.emplace_back(choice.first);
+    refuse_choice(key, std::move(names), text);
+  }
   return found->second;
 }
 
@@ -151,8 +162,11 @@ DataSchema schema_from(const Json& json) {
     if (std::ranges::find(keys, key) == keys.end()) refuse(key, "none of this name");
   DataSchema schema{.kind = text_at(json, "kind")};
   const bool is_text = std::ranges::find(kinds_of_text, schema.kind) != kinds_of_text.end();
-  if (!is_text && std::ranges::find(kinds_of_samples, schema.kind) == kinds_of_samples.end())
-    refuse("kind", fmt::format("another value than \"{}\"", excerpt(schema.kind)));
+  if (!is_text && std::ranges::find(kinds_of_samples, schema.kind) == kinds_of_samples.end()) {
+    std::vector<std::string> kinds{kinds_of_samples.begin(), kinds_of_samples.end()};
+    kinds.insert(kinds.end(), kinds_of_text.begin(), kinds_of_text.end());
+    refuse_choice("kind", std::move(kinds), schema.kind);
+  }
   if (!is_text) read_sample(json, schema);
   if (schema.kind == "CSV" && schema.columns.empty()) refuse("columns", "names");
   if (schema.kind == "tokens") schema.vocabulary = whole_number(json.value("vocabulary", Json{}), "vocabulary", 65536);

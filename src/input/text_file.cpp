@@ -49,7 +49,6 @@ TextFile read_tokens(const fs::path& path, std::int64_t vocabulary) {
 
 }  // namespace
 
-/// ConfigError for files that would train, and teach nothing.
 void require_text(const fs::path& path, std::span<const std::uint8_t> first) {
   if (const std::string_view archive = archive_name(first.first(std::min<std::size_t>(first.size(), 512)));
       !archive.empty())

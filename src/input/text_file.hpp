@@ -26,11 +26,11 @@ struct TextFile {
   std::optional<FileIdentity> identity = {};    ///< of a file that stays on disk
   std::optional<std::int64_t> vocabulary = {};  ///< of a file of tokens
 
-  /// Opens a file of tokens below `vocabulary`, each of which is checked when it is read. Without a vocabulary, reads a
-  /// file of bytes, unless it does not fit into `memory`. ConfigError as load_text_data.
+  /// With a vocabulary, opens a file of tokens, each of which is checked when it is read. Without one, reads a file of
+  /// bytes into memory, or opens it if it does not fit into `memory`. ConfigError as load_text_data.
   static TextFile read(const std::filesystem::path& path, std::optional<std::int64_t> vocabulary, DataMemory& memory);
 
-  /// As it was saved. ConfigError if it stays on disk and is not there any more, or is another.
+  /// What `save` returned, as a file again. ConfigError if a file that stays on disk is gone, or is another.
   static TextFile restore(const nlohmann::json& saved, const BlockReader& block);
 
   nlohmann::json save(BlockWriter& block) const;
@@ -46,7 +46,8 @@ struct TextFiles {
 TextFiles read_text_files(const std::filesystem::path& path, const TextOptions& options);
 TextData text_data_of(const TextFiles& files);
 
-/// ConfigError for files that would train, and teach nothing. `first` holds all bytes, or 512 of them.
+/// ConfigError for archives and files of tokens, from whose bytes a model would learn nothing. `first` holds all bytes
+/// of the file, or its first 512.
 void require_text(const std::filesystem::path& path, std::span<const std::uint8_t> first);
 
 }  // namespace lockstep

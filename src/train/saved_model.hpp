@@ -37,7 +37,8 @@ WeightsMetadata metadata_of(const ModelDescription& model, const DataSchema& dat
 std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options, RestoredParts parts);
 
 /// LOCAL. The options, with what the weights say in the place of those that were not given, and otherwise the defaults.
-/// ConfigError for an option that was given and contradicts restored weights, or that is none of the model's.
+/// ConfigError for an option that was given and is none of the model's, that contradicts restored weights, or that
+/// contradicts how the model of initial weights uses its data: task, scaling, and the number of classes of a table.
 TrainingOptions complete_by(const std::optional<SavedModel>& saved, TrainingOptions options);
 
 /// LOCAL. Logs a warning if the model of weights takes other columns than those of `data`, or in another order: this is

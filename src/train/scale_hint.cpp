@@ -55,8 +55,8 @@ std::string scale_hint(const SampleSource& samples, const std::vector<std::strin
     return fmt::format("\"{}\" (up to {:.4g})", excerpt(columns[static_cast<std::size_t>(column - largest.begin())]),
                        *column);
   };
-  return fmt::format("; the columns {} and {} differ by more than {}: --scale standard may help", shown(top),
-                     shown(bottom), most);
+  return fmt::format("; the columns {} and {} differ by more than a factor of {}: --scale standard may help",
+                     shown(top), shown(bottom), most);
 }
 
 }  // namespace lockstep

@@ -192,7 +192,8 @@ TEST_CASE("a schema keeps means and deviations to the last bit, and hostile ones
   CHECK(refused("\"deviations\"", "\"vocabulary\"") ==
         "key \"deviations\": expected both means and deviations, or none");
   CHECK_THAT(refused("\"label_deviation\":1.7976931348623157e+308,", ""), Contains("key \"label_deviation\""));
-  CHECK_THAT(refused("\"regression\"", "\"clusters\""), Contains("key \"task\": expected another value"));
+  CHECK_THAT(refused("\"regression\"", "\"clusters\""),
+             Contains("key \"task\": expected \"classes\" or \"regression\", not"));
   CHECK_THAT(refused("\"task\":\"regression\"", "\"classes\":2"), Contains("key \"label_mean\""));
   CHECK(refused("\"task\"", "\"classes\":2,\"task\"") == "key \"classes\": expected none for a regression");
   CHECK(refused("\"CSV\"", "\"IDX\"") == "key \"task\": expected none but for CSV");

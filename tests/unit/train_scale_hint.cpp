@@ -12,14 +12,16 @@
 using namespace lockstep;
 using namespace lockstep::test;
 
-TEST_CASE("the columns of the largest and the smallest numbers are named if they differ by more than 1000") {
+TEST_CASE(
+    "the columns of the largest and the smallest numbers are named if they differ by more than a factor of 1000") {
   const TemporaryDirectory folder;
   const auto hint = [&](const std::string& rows) {
     const LabelledData data = load_unlabelled_data(folder.write("x.csv", "a,b,c,d\n" + rows), {});
     return scale_hint(*data.train, data.schema.columns);
   };
   CHECK(hint("1,0,-2000000,0.5\n2,0,30,-0.25\n") ==
-        "; the columns \"c\" (up to 2e+06) and \"d\" (up to 0.5) differ by more than 1000: --scale standard may help");
+        "; the columns \"c\" (up to 2e+06) and \"d\" (up to 0.5) differ by more than a factor of 1000: --scale "
+        "standard may help");
   CHECK(hint("1,2,1000,-4\n").empty());
   CHECK(hint("0,0,0,0\n").empty());
   std::string many;

@@ -78,8 +78,8 @@ OptionGroup checkpoint_options() {
            .set = set_resume},
           {.name = "--override",
            .value_name = "NAME",
-           .help = "With --resume, go on with a value of --NAME that the checkpoint does not have: learning-rate, "
-                   "schedule, warmup-steps, steps or epochs; may be repeated",
+           .help = "With --resume, let --NAME differ from the checkpoint, where NAME is learning-rate, schedule, "
+                   "warmup-steps, steps or epochs; may be repeated",
            .set = add_override,
            .use = OptionUse::training,
            .times = OptionTimes::any},

@@ -68,9 +68,9 @@ OptionGroup data_and_model_options() {
            .models = {ModelKind::mlp}},
           {.name = "--test-fraction",
            .value_name = "P",
-           .help =
-               "Share of the test set in a single CSV file, of which a hash of their numbers picks the rows; for mlp "
-               "only (default 0.1)",
+           .help = "Share of a single CSV file that becomes the test set; a hash of each row's number decides; for mlp "
+                   "only "
+                   "(default 0.1)",
            .set = set(&TrainingOptions::test_fraction, parse_fraction),
            .models = {ModelKind::mlp}},
           {.name = "--data-memory",

@@ -49,8 +49,9 @@ struct CheckpointOptions {
   bool optional = false;              ///< a checkpoint that cannot be written is a warning, and the training goes on
   /// What a training that goes on from these checkpoints must agree in.
   TrainingFacts training;
-  /// In what the training of a checkpoint, whose facts it gets, differs from this one, in words; empty if it goes on.
-  /// If not set, the first fact of `training` that differs.
+  /// Is given the facts of a checkpoint's training. Returns how that training differs from this one, in words that
+  /// follow "checkpoint run1/step-400: "; empty if this one may go on from it. If not set, the words name the first
+  /// fact of `training` that differs.
   std::function<std::string(const TrainingFacts&)> difference = {};
   /// What computes: library, instruction set. A training that goes on with others is warned that low-order bits may
   /// differ.
@@ -74,11 +75,11 @@ struct CheckpointOptions {
 /// its values, and the steps that follow overlap with a thread of the chief that makes no MPI call. What fails there is
 /// thrown by the chief's next call, and by what the other ranks do next together.
 ///
-/// One training a folder: a manager that writes has the folder for its process alone, from its first collective call if
-/// `every` is set, or else from its first `save`, until it is destroyed. Managers of one process share a folder. If
-/// another process uses it, the chief throws a ConfigError that names that process. A process that ends in any way
-/// leaves the folder free. One that was stopped, and lost the folder meanwhile where the file system has no locks,
-/// throws a ConfigError too and writes nothing.
+/// Only one process at a time writes to a folder. A manager reserves the folder for its process, from its first
+/// collective call if `every` is set, or else from its first `save`, until it is destroyed. Managers of one process
+/// share a folder. If another process has reserved it, the chief throws a ConfigError that names that process. A
+/// process that ends in any way leaves the folder free. One that was stopped, and lost the folder meanwhile where the
+/// file system has no locks, throws a ConfigError too and writes nothing.
 class CheckpointManager {
  public:
   /// LOCAL. `strategy` must outlive the manager. InvalidArgument for an empty folder, for `every` or `keep` below 1,

@@ -73,9 +73,9 @@ struct LabelledData {
 ///   the classes are the different labels in the order of their bytes.
 ///
 /// Every file may be packed (gzip). 8-bit numbers are scaled to [0, 1], others are taken as they are and must be
-/// finite. Everything is read once and checked: any fault is a one-line ConfigError with the file and the place. A file
-/// that stays on disk must not change while the result lives; where it has become shorter, SampleSource::fill throws a
-/// ConfigError.
+/// finite. All of it is read and checked before this returns: any fault is a one-line ConfigError with the file and the
+/// place. A file that stays on disk must not change while the result lives; where it has become shorter,
+/// SampleSource::fill throws a ConfigError.
 LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledOptions& options);
 
 /// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header, in

@@ -138,13 +138,13 @@ struct GradientComputation {
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
 ///
-/// Each optimizer counts its own steps, under a name that is fixed in a strategy when it is first used there: by
-/// `prepare`, or by a step. It is the name that the optimizer was made with or, without one, the first free of
-/// "optimizer", "optimizer_1", …; so every rank uses its optimizers first in the same order. A name is free again when
-/// its optimizer is destroyed. A later one of that name continues the count, as one that is made for each epoch does,
-/// or one after a restored checkpoint. InvalidArgument, on this rank and before the agreement, if another live
-/// optimizer of the strategy has the name, or keeps a slot of the same name for one of the variables: two optimizers
-/// would share a velocity. Both are named. One without slots, such as plain Sgd, may update the same variables.
+/// Each optimizer counts its own steps under a name. Its first use in a strategy, by `prepare` or by a step, fixes the
+/// name there: the one that it was made with or, without one, the first free of "optimizer", "optimizer_1", …. So every
+/// rank must first use its optimizers in the same order. An optimizer that is destroyed frees its name, and a later one
+/// of that name continues the count: one that is made anew in each epoch, or after a checkpoint was restored.
+/// InvalidArgument, on this rank and before the agreement, if another live optimizer of the strategy has the name, or
+/// keeps a slot of the same name for one of the variables, since the two would share, say, a velocity. The message
+/// names both. An optimizer without slots, such as plain Sgd, may update variables that another one updates.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;

@@ -30,8 +30,8 @@ enum class ScheduleKind : std::uint8_t { constant, cosine };
 /// Where a training begins.
 struct Resume {
   enum class From : std::uint8_t { none, newest, path };
-  /// What of the options may differ from the checkpoint, and is the training's from then on. `schedule` and `steps`:
-  /// how many steps a cosine decay takes, too.
+  /// An option that may differ from the checkpoint, whose new value the training keeps. `schedule` and `steps` also let
+  /// the length of a cosine decay differ.
   enum class Override : std::uint8_t { learning_rate, schedule, warmup_steps, steps };
   From from = From::none;
   std::filesystem::path path = {};  ///< a checkpoint
@@ -114,7 +114,7 @@ struct TrainingOptions {
   bool checkpoints_optional = false;  ///< one that cannot be written is a warning
   Resume resume = {};
   /// For `run_prediction`: a file as load_unlabelled_data takes it, or a text with a sample in each line, instead of
-  /// `data`. Without `classes`, the model has 10.
+  /// `data`. If neither the weights nor `classes` say how many classes the model has, it has 10.
   std::filesystem::path predict;
   /// For `run_prediction`: how many classes to name for each sample, at most those of the model, or how many of the
   /// bytes that may come after a line. If empty, only the likeliest class.
