@@ -156,7 +156,6 @@ std::string to_json(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(std::string_view json, std::string_view source) {
-  std::string fault;
   try {
     const OrderedJson parsed = parse_text(json);
     require_format(parsed, source);
@@ -167,9 +166,8 @@ Manifest parse_manifest(std::string_view json, std::string_view source) {
   } catch (const CheckpointError&) {
     throw;
   } catch (const Error& error) {
-    fault = error.what();
+    fail_checkpoint(source, fmt::format("is no manifest: {}", error.what()));
   }
-  fail_checkpoint(source, fmt::format("is no manifest: {}", fault));
 }
 
 std::string difference(const TrainingFacts& there, const TrainingFacts& here) {

@@ -26,7 +26,7 @@ static_assert(std::endian::native == std::endian::little, "the file is written a
 constexpr std::string_view metadata_key = "__metadata__";
 
 // In the metadata of every file that lockstep writes.
-const std::string writer_key = "writer";
+constexpr std::string_view writer_key = "writer";
 constexpr std::string_view writer = "lockstep";
 
 struct TypeName {
@@ -191,7 +191,7 @@ void lay_out(std::vector<Entry>& entries) {
 }
 
 void require_writable(const WeightsMetadata& metadata) {
-  if (metadata.contains(writer_key))
+  if (metadata.contains(std::string{writer_key}))
     throw InvalidArgument{fmt::format("metadata called '{}', which says that lockstep wrote the file", writer_key)};
   for (const auto& [name, text] : metadata)
     if (!quoted(name) || !quoted(text))
@@ -234,16 +234,13 @@ Header parse_header(std::string_view header, std::uint64_t data_bytes, std::stri
     else
       parsed.entries.push_back(EntryReader{name, value, source}.read(data_bytes));
   };
-  std::string fault;
   try {
     parse_foreign_members(header, take, lists_of_an_entry);
   } catch (const CheckpointError&) {
     throw;
   } catch (const Error& error) {
-    fault = error.what();
+    fail_checkpoint(source, fmt::format("its header {}; expected a file in the safetensors format", error.what()));
   }
-  if (!fault.empty())
-    fail_checkpoint(source, fmt::format("its header {}; expected a file in the safetensors format", fault));
   std::stable_sort(parsed.entries.begin(), parsed.entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair{a.begin, a.end} < std::pair{b.begin, b.end};
   });

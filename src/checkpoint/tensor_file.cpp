@@ -114,15 +114,15 @@ OpenTensorFile::OpenTensorFile(const std::filesystem::path& path) : path_{path},
 OpenTensorFile::OpenTensorFile(const std::filesystem::path& path, ExpectedContents expected) : OpenTensorFile{path} {
   if (header_.metadata != expected.metadata)
     fail_checkpoint(path.string(), "its metadata have been altered: they are not the manifest's");
-  expected_ = std::move(expected);
+  digests_ = std::move(expected.digests);
 }
 
 Tensor OpenTensorFile::read(const Entry& entry) const {
   const Tensor value = Tensor::zeros(entry.dtype, entry.shape);
   file_.read(data_ + entry.begin, {value.view().data(), value.view().bytes()});
-  if (!expected_) return value;
-  const auto digest = expected_->digests.find(entry.name);
-  if (digest == expected_->digests.end() || digest->second != detail::digest_of_elements(value.view()))
+  if (!digests_) return value;
+  const auto digest = digests_->find(entry.name);
+  if (digest == digests_->end() || digest->second != detail::digest_of_elements(value.view()))
     fail_checkpoint(path_.string(),
                     fmt::format("entry '{}' has been altered: its digest is not the manifest's", excerpt(entry.name)));
   return value;

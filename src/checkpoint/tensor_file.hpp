@@ -57,8 +57,8 @@ class OpenTensorFile {
   std::filesystem::path path_;
   ExistingFile file_;
   safetensors::Header header_;
-  std::uint64_t data_;  ///< where the data begins in the file
-  std::optional<ExpectedContents> expected_;
+  std::uint64_t data_;                                                     ///< where the data begins in the file
+  std::optional<std::unordered_map<std::string, std::uint64_t>> digests_;  ///< as expected
 };
 
 /// "'a', 'b' and 3 more": names for a message.

@@ -1,6 +1,5 @@
 // Rows of numbers in CSV files.
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string_view>
 #include <utility>

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstring>
-#include <string>
 #include <utility>
 
 namespace lockstep {

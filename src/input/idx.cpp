@@ -181,11 +181,6 @@ IdxFiles test_files(const fs::path& folder) {
   return find_files(folder, "t10k");
 }
 
-LabelRule label_rule(const std::optional<std::int64_t>& classes) {
-  const std::int64_t below = classes.value_or(10);
-  return {below, fmt::format(" (--classes {})", below)};
-}
-
 [[noreturn]] void refuse_size(const fs::path& test, const Shape& found, const fs::path& train, const Shape& expected) {
   fail_file(test, fmt::format("its images have {} pixels; expected {}, as in {}", extents_text(found),
                               extents_text(expected), train.string()));
@@ -225,7 +220,7 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
 
   // Looks for all files before reading any, so a missing test set is reported before the training set is read.
   const IdxFiles train = train_files(directory), test = test_files(directory);
-  const LabelRule rule = label_rule(classes);
+  const LabelRule rule{classes, fmt::format(" (--classes {})", classes)};
   ImageData data{read_set(train, rule), read_set(test, rule)};
   if (data.test.rows != data.train.rows || data.test.columns != data.train.columns)
     refuse_size(test.images, {data.test.rows, data.test.columns}, train.images, {data.train.rows, data.train.columns});
@@ -235,8 +230,7 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
 LabelledSets load_idx_sets(const fs::path& folder, const LabelledOptions& options) {
   const std::optional<IdxFiles> train = trains(options) ? std::optional{train_files(folder)} : std::nullopt;
   const IdxFiles test = test_files(folder);
-  LabelRule rule = label_rule(options.classes);
-  if (options.schema) rule = LabelRule::of(options, rule.classes, "");
+  const LabelRule rule = LabelRule::of(options, 10, " (--classes 10)");
   std::optional<IdxFile> train_images;
   if (train) train_images.emplace(train->images, image_format);
   IdxFile test_images{test.images, image_format};

@@ -94,8 +94,7 @@ void StoredRows::append(FileBytes& file, const AnnouncedContent& content, DataMe
                  inspect(first, bytes);
                  first += std::ssize(bytes) / row_bytes;
                });
-  pieces_.push_back(
-      {.end = count() + first, .path = file.path(), .file = StoredFile::of(file), .offset = content.header_bytes});
+  pieces_.push_back({.end = count() + first, .file = StoredFile::of(file), .offset = content.header_bytes});
 }
 
 void StoredRows::append(const FileBytes& file, std::vector<std::uint8_t> content, DataMemory& memory,
@@ -108,7 +107,7 @@ void StoredRows::keep(const FileBytes& file, std::vector<std::uint8_t> content, 
   require_finite(file, 0, content);
   inspect(0, content);
   const std::int64_t rows = std::ssize(content) / format_.bytes();
-  pieces_.push_back({.end = count() + rows, .memory = std::move(content), .path = file.path()});
+  pieces_.push_back({.end = count() + rows, .memory = std::move(content)});
 }
 
 bool StoredRows::in_memory() const {
@@ -147,7 +146,6 @@ StoredRows::StoredRows(const nlohmann::json& saved, const BlockReader& block)
   for (const nlohmann::json& piece : saved.at("pieces")) {
     Piece& made = pieces_.emplace_back();
     made.end = piece.at("end").get<std::int64_t>();
-    made.path = piece.at("path").get<std::string>();
     if (piece.contains("memory"))
       made.memory = block.array<std::uint8_t>(piece.at("memory"));
     else
@@ -160,7 +158,7 @@ nlohmann::json StoredRows::save(BlockWriter& block) const {
   nlohmann::json saved{{"kind", "stored"}, {"format", format_}, {"dtype", dtype_}};
   for (const Piece& piece : pieces_) {
     nlohmann::json& added = saved["pieces"].emplace_back();
-    added = {{"end", piece.end}, {"path", piece.path.string()}, {"offset", piece.offset}};
+    added = {{"end", piece.end}, {"offset", piece.offset}};
     if (piece.file)
       added["file"] = piece.file->save(block);
     else

@@ -97,7 +97,6 @@ class StoredRows final : public NumberRows {
   struct Piece {
     std::int64_t end = 0;  ///< the number of rows up to and with this piece
     FixedArray<std::uint8_t> memory = {};
-    std::filesystem::path path = {};
     std::shared_ptr<const StoredFile> file = {};  ///< null if the rows are in memory
     std::uint64_t offset = 0;
   };

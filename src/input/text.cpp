@@ -10,16 +10,13 @@
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/range.hpp>
 #include <lockstep/input/text.hpp>
 
 #include "input/failure.hpp"
 #include "input/file_bytes.hpp"
-#include "input/file_kind.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/number_rows.hpp"
 #include "input/text_file.hpp"
-#include "input/token_file.hpp"
 #include "input/token_pieces.hpp"
 
 namespace lockstep {

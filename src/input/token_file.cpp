@@ -5,18 +5,15 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-
 #include "base/descriptor.hpp"
 #include "input/failure.hpp"
 #include "input/file_bytes.hpp"
-#include "input/number_rows.hpp"
+#include "input/stored_file.hpp"
 #include "input/token_pieces.hpp"
 
 namespace lockstep {

@@ -31,7 +31,7 @@ std::shared_ptr<const TokenSequence> tokens_of_bytes(FixedArray<std::uint8_t> by
 }
 
 std::shared_ptr<const TokenSequence> tokens_of_text(std::vector<std::uint8_t> bytes) {
-  return std::make_shared<TokensInMemory<std::uint8_t>>(std::move(bytes));
+  return tokens_of_bytes(std::move(bytes));
 }
 
 std::shared_ptr<const TokenSequence> tokens_of_numbers(std::vector<std::int32_t> numbers) {
