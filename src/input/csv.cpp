@@ -119,13 +119,17 @@ void find_scales(const fs::path& path, const LabelledRows& train, const Labelled
 
 /// What is not in the rows: the same numbers, used in another way, are other data.
 void add_task(const DataSchema& schema, Digest& digest) {
-  if (schema.task == Task::regression) digest.update("regression");
-  if (!schema.scales.empty()) digest.update("standard scale").update(std::as_bytes(std::span{schema.scales}));
+  const bool regresses = schema.task == Task::regression;
+  if (regresses) digest.update("regression");
+  if (schema.scales.empty()) return;
+  digest.update("standard scale").update(std::as_bytes(std::span{schema.scales}));
+  if (regresses) digest.update(std::as_bytes(std::span{&schema.label_scale, 1}));
 }
 
 /// How one file is split: as the schema says, or else as the options do.
 void set_split(const LabelledOptions& options, DataSchema& schema) {
   if (schema.split != Split::files) return;
+  if (options.split == Split::files) throw InvalidArgument{"a split of one CSV file by files; expected hash or last"};
   schema.split = options.split;
   schema.test_fraction = options.test_fraction;
 }

@@ -86,7 +86,8 @@ bool has_column(const fs::path& file, const std::string& column) {
   try {
     CsvReader reader{file};
     std::vector<std::string> fields;
-    return reader.next() && split_fields(reader.record(), fields) && std::ranges::count(fields, column) > 0;
+    return reader.next() && split_fields(reader.record(), fields) &&
+           std::ranges::any_of(fields, [&](const std::string& name) { return as_utf8(name) == column; });
   } catch (const ConfigError&) {
     return false;
   }

@@ -231,6 +231,7 @@ TEST_CASE("a row of one file is for the test by its number alone, and each class
         "x.csv: holds 4 rows, of which 0 are for the test; expected 1 or more to train on and to test (--test-fraction "
         "0.1)");
   CHECK(told(folder, "x.csv", {.test_fraction = 1}) == "--test-fraction is 1; expected a number between 0 and 1");
+  CHECK_THROWS_AS(load_labelled_data(folder.path() / "x.csv", {.split = Split::files}), InvalidArgument);
 
   // As the last rows, if the schema says so.
   DataSchema schema = load(sorted_rows(2, 10)).schema;

@@ -411,6 +411,17 @@ TEST_CASE("what is no data set is refused with what it is") {
              Catch::EndsWith("; this is an array of NumPy, expected the folder with x_train.npy and the others"));
   folder.write("book", "It was a dark night.\n");
   CHECK_THAT(refusal(folder, "book"), Catch::EndsWith("; this is a text, which trains --model gpt"));
+  // A table is known by its label column, in either encoding, whatever it is called.
+  folder.write("table",
+               "gr\xf6\xdf"
+               "e,x\n" +
+                   csv_rows(30).substr(csv_rows(0).size()));
+  for (const char* const column : {"gr\xc3\xb6\xc3\x9f"
+                                   "e",
+                                   "gr\xf6\xdf"
+                                   "e"})
+    CHECK(refusal(folder, "table", {.label_column = column}) == "not refused");
+  CHECK_THAT(refusal(folder, "table"), Catch::StartsWith("FOLDER/table: is not a data set; expected "));
   folder.write("data_batch_1", "pickled");
   CHECK(refusal(folder) ==
         "FOLDER: is CIFAR in the version for Python; expected the binary version, with "

@@ -120,6 +120,12 @@ TEST_CASE("a schema gives its means and deviations to other data, in any order o
   const LabelledData data = load_labelled_data(other.path(), by_schema);
   CHECK(fill_all_of(*data.test).inputs == std::vector<double>{2 / root_2, 2, 0, 0});
   CHECK(data.schema == schema);
+  // The same rows, scaled in another way, are other data.
+  LabelledOptions other_labels = by_schema, other_columns = by_schema;
+  other_labels.schema->label_scale.mean += 1;
+  other_columns.schema->scales.back().mean += 1;
+  for (const LabelledOptions& options : {other_labels, other_columns})
+    CHECK(load_labelled_data(other.path(), options).digest != data.digest);
   const LabelledData bare = load_unlabelled_data(other.write("x.csv", "b,a\n9,4\n"), by_schema);
   CHECK(fill_all_of(*bare.train).inputs == std::vector<double>{2 / root_2, 2, 0, 0});
   CHECK(fill_all_of(*bare.train).labels == std::vector<double>{0, 0});

@@ -36,7 +36,7 @@ struct LabelledOptions {
   /// read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin, are in
   /// memory in any case.
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
-  /// How one CSV file is split, and the share of the test set in it.
+  /// How one CSV file is split, by `hash` or `last`, and the share of the test set in it. InvalidArgument for `files`.
   DataSchema::Split split = DataSchema::Split::hash;
   double test_fraction = 0.1;
   Parts parts = Parts::train_and_test;
