@@ -186,7 +186,7 @@ TEST_CASE("each rank gets its own elements of what all of them read", "[F-27]") 
   CHECK(std::ssize(all_of(first)) == (ranks() == 1 ? 3 : 2));
 }
 
-TEST_CASE("each rank opens its own files and no others", "[F-27]") {
+TEST_CASE("each rank opens its own files and no others", "[F-4][F-27]") {
   for (const AutoShard shard : {AutoShard::by_file, AutoShard::automatic}) {
     std::vector<std::string> opened, names;
     auto iterator = distribute_dataset(runtime().strategy(), files(ranks() + 1, opened), {.auto_shard = shard});

@@ -112,7 +112,7 @@ int holder_of(VariablePlacement placement, int k) {
 }  // namespace
 
 TEST_CASE("every placement of variables ends in the same bytes, with the optimizer's state on the owner alone",
-          "[J-5][J-40][J-41]") {
+          "[J-5][J-32][J-40][J-41]") {
   Training mirrored{VariablePlacement::mirrored};
   mirrored.train(0, 3);
   for (const VariablePlacement placement : all_placements) {

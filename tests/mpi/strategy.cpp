@@ -445,7 +445,7 @@ TEST_CASE("the right method in the wrong context is a ContextError, and leaves t
   expect_in_step();
 }
 
-TEST_CASE("two strategies of one process have stores of their own and share the ranks", "[A-44]") {
+TEST_CASE("two strategies of one process have stores of their own and share the ranks") {
   Strategy a = runtime().make_strategy();
   Strategy b = runtime().make_strategy();
   const MirroredVariable in_a = a.create_variable({.name = "w"}, [] { return of({1}); });

@@ -138,6 +138,7 @@ TEST_CASE("without an aggregation there is no reading, before any communication"
   CHECK_THROWS_AS(program.strategy.extended().read_var(program.v), InvalidArgument);
   CHECK(program.strategy.group().meeting().meetings() == before);
   CHECK(program.component() == std::vector<double>{1.0 + rank(), 2});
+  CHECK_FALSE(program.v.trainable());
 }
 
 TEST_CASE("rebroadcast leaves every replica its own values") {

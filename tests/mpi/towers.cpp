@@ -67,8 +67,10 @@ TEST_CASE("losses that are not reduced are refused", "[J-2]") {
         }) == "variable placement 9 is none of mirrored, chief, round_robin");
 }
 
-TEST_CASE("a tower computes on its rank's device", "[J-3]") {
+TEST_CASE("a tower computes on its rank's device, where its variables are, and may have no loss",
+          "[J-3][J-4][J-22][J-40]") {
   TowerProgram program{[](Tower& tower, const Tensor&, const auto&) {
+    CHECK(ten(tower).local().device() == tower.context().strategy().stream().kind());
     const auto devices = runtime().strategy().extended().worker_devices();
     CHECK(tower.context().devices() == std::vector{devices.at(static_cast<std::size_t>(rank()))});
     return EstimatorSpec{};

@@ -86,7 +86,7 @@ TEST_CASE("types of devices are spelt in capitals", "[D-8]") {
   check_refused("GPU-,1", "expected a UUID as nvidia-smi -L prints it");
 }
 
-TEST_CASE("a list is of the devices of every node, or of every task, as its first entry is", "[D-9]") {
+TEST_CASE("a list is of the devices of every node, or of every task, as its first entry is", "[D-9][D-26]") {
   const std::string tasks =
       "/job:worker/task:1/device:GPU:5,/job:worker/task:0/device:GPU:3,/job:worker/task:0/device:GPU:1,"
       "/job:worker/task:1/device:GPU:4";
@@ -100,6 +100,9 @@ TEST_CASE("a list is of the devices of every node, or of every task, as its firs
   CHECK(numbers({2, 3}) == Numbers{5, 4});
   CHECK(numbers({0, 1, 2, 3}) == Numbers{3, 1, 5, 4});
   check_refused("/job:worker/task:0/device:GPU:3", "1 device for worker:0, which runs 2 ranks; expected one for each");
+  const std::string of_one = "/job:worker/task:0/device:GPU:3,/job:worker/task:0/device:GPU:1";
+  CHECK_THROWS_WITH(DeviceList::parse(of_one).gpus_of({2, 3}, two_by_two()),
+                    "--devices: 0 devices for worker:1, which runs 2 ranks; expected one for each");
   check_refused(tasks + ",/job:worker/task:2/device:GPU:0", "worker:2 is no task of this job, which has 2 tasks");
   check_refused("0,1,2", "3 devices for this node, which runs 2 ranks; expected one for each");
 }
@@ -130,7 +133,7 @@ TEST_CASE("ranks take the GPUs that were chosen, by number or UUID", "[D-1]") {
   CHECK(bound({{.number = 0}, {.uuid = "0a"}}, {{"0c44", "0a11"}, {"0b22", "0a11"}}) == Numbers{0, 1});
 }
 
-TEST_CASE("a chosen GPU that is not there, or that two ranks would share, is refused on every rank", "[D-5]") {
+TEST_CASE("a chosen GPU that is not there, or that two ranks would share, is refused on every rank", "[D-5][F-5]") {
   const auto refused = [](const std::vector<ChosenGpu>& chosen, const std::string& why) {
     for (const int rank : {0, 1})
       CHECK_THROWS_WITH(

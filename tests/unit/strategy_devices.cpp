@@ -36,12 +36,15 @@ TEST_CASE("a group of one has one device, which is the CPU unless it was told an
   CHECK(replica_context()->devices() == Names{"/device:CPU:0"});
 }
 
-TEST_CASE("the devices of a replica are asked for in its context", "[A-71]") {
+TEST_CASE("the devices and the id of a replica are asked for in its context", "[A-71]") {
   OnDevice f{"/device:GPU:1"};
   f.strategy.run([](ReplicaContext& context) {
     CHECK_NOTHROW(context.devices());
+    CHECK(context.replica_id_in_sync_group() == 0);
     context.merge_call([&](Strategy& merged) {
       CHECK_THROWS_AS(context.devices(), ContextError);
+      CHECK_THROWS_AS(context.replica_id_in_sync_group(), ContextError);
+      CHECK_THROWS_WITH(context.replica_id_in_sync_group(), Catch::Contains("): Need to be inside `Strategy::run()`"));
       CHECK_THROWS_WITH(context.devices(), Catch::Contains("): Need to be inside `Strategy::run()`"));
       merged.run([&](ReplicaContext&) {
         CHECK_THROWS_WITH(context.devices(), Catch::Contains("): Mismatching ReplicaContext: "));

@@ -16,7 +16,7 @@ using namespace lockstep;
 using lockstep::test::make;
 using lockstep::test::TwoStrategies;
 
-TEST_CASE("a moved strategy is the same strategy", "[A-19][A-44]") {
+TEST_CASE("a moved strategy is the same strategy", "[A-19]") {
   TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   const StrategyExtended* const extended = &f.strategy.extended();
