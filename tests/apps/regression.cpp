@@ -116,6 +116,6 @@ TEST_CASE("a training that diverges on columns of very different sizes names the
   CHECK_THROWS_AS(train_simulated(2, arguments), DivergenceError);
   CHECK_THROWS_WITH(train_simulated(2, arguments),
                     Contains("clipped norm may help; the columns \"a\" (up to 5.8e+19) and \"b\" (up to 6) differ by "
-                             "more than 1000: --scale standard may help"));
+                             "more than a factor of 1000: --scale standard may help"));
   CHECK(train_simulated(2, arguments + Arguments{"--scale", "standard"}).result["eval_loss"] < 2);
 }
