@@ -67,8 +67,7 @@ TEST_CASE("the model function of the example classifies images, with a line of t
   }
 }
 
-TEST_CASE("the residual network of LibTorch in the example learns") {
-  if (!std::getenv("LOCKSTEP_EXAMPLE_TORCH_CLASSIFIER")) return;  // no LibTorch
+TEST_CASE("the residual network of LibTorch in the example learns", "[.torch]") {
   const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_TORCH_CLASSIFIER", 2, std::getenv("LOCKSTEP_SMALL_DATA"));
   double loss = 0, accuracy = 0;
   INFO(outcome.out);
@@ -77,8 +76,7 @@ TEST_CASE("the residual network of LibTorch in the example learns") {
   CHECK(accuracy > 0.7);
 }
 
-TEST_CASE("the Transformer of LibTorch in the example learns a text") {
-  if (!std::getenv("LOCKSTEP_EXAMPLE_TORCH_LANGUAGE_MODEL")) return;  // no LibTorch
+TEST_CASE("the Transformer of LibTorch in the example learns a text", "[.torch]") {
   const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_TORCH_LANGUAGE_MODEL", 2, std::getenv("LOCKSTEP_TEXT"));
   INFO(outcome.out);
   std::vector<double> losses;

@@ -1,5 +1,6 @@
 // One fault at any moment of a job, its start and its end too: LOCKSTEP_RANDOM_FAULTS of them, which scripts/test
-// --extended sets. Each is a seed's choice; LOCKSTEP_RANDOM_FAULTS_SEED plays one again.
+// --extended sets, half of them on one host and half on two. Each is a seed's choice; LOCKSTEP_RANDOM_FAULTS_SEED plays
+// one again.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "faults/running_job.hpp"
 #include "support/hosts.hpp"
+#include "support/run_tests.hpp"
 
 using namespace lockstep::test;
 using namespace std::chrono_literals;
@@ -49,11 +51,11 @@ struct Plan {
   }
 };
 
-Plan plan_of(int seed, bool several_hosts) {
+Plan plan_of(int seed, int hosts) {
   std::mt19937 random{static_cast<std::mt19937::result_type>(seed)};
   const auto below = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
   Plan plan{};
-  plan.hosts = several_hosts ? 1 + below(2) : 1;
+  plan.hosts = hosts;
   plan.kind = static_cast<Kind>(below(plan.hosts > 1 ? 3 : 2));
   plan.ranks_each = plan.hosts > 1 ? 1 + below(2) : 2 + 2 * below(2);
   plan.victim = plan.kind == Kind::cut ? plan.ranks_each : below(plan.hosts * plan.ranks_each);
@@ -159,23 +161,19 @@ void print_table(const std::map<Kind, std::vector<Fate>>& fates) {
   }
 }
 
-}  // namespace
-
-TEST_CASE("a fault at any moment ends the job in time, and whoever is named is the right one", "[B-45][B-46]") {
-  const auto reason = Hosts::why_not();
-  if (reason) WARN("on one host only: this machine cannot play several: " << *reason);
+void play_faults(int hosts) {
   const int only = from_environment("LOCKSTEP_RANDOM_FAULTS_SEED", 0);
   const int first = only > 0 ? only : from_environment("LOCKSTEP_RANDOM_FAULTS_BASE", 1);
-  const int count = only > 0 ? 1 : from_environment("LOCKSTEP_RANDOM_FAULTS", 2);
+  const int count = only > 0 ? 1 : (from_environment("LOCKSTEP_RANDOM_FAULTS", 2) + 1) / 2;
   std::map<Kind, std::vector<Fate>> fates;
   int named = 0;
   // A fault may come too late to have an effect, but not always. One that a seed is asked for stands for itself.
   const int most = only > 0 ? 1 : count + 8;
   for (int seed = first; seed < first + count || (named == 0 && seed < first + most); ++seed) {
-    const Plan plan = plan_of(seed, !reason);
+    const Plan plan = plan_of(seed, hosts);
     INFO("LOCKSTEP_RANDOM_FAULTS_SEED=" << seed << ": " << plan.text());
     const Fate fate = play(plan);
-    if (count > 10)
+    if (count > 5)
       fmt::print(stderr, "seed {}: {}: {}, {:.2f} s after the timeout\n", seed, plan.text(), name_of(fate.what),
                  fate.after_timeout);
     fates[plan.kind].push_back(fate);
@@ -183,4 +181,15 @@ TEST_CASE("a fault at any moment ends the job in time, and whoever is named is t
   }
   print_table(fates);
   if (only == 0) CHECK(named > 0);
+}
+
+}  // namespace
+
+TEST_CASE("a fault at any moment ends the job in time, and whoever is named is the right one", "[B-45][B-46]") {
+  play_faults(1);
+}
+
+TEST_CASE("a fault at any moment of a job on two hosts does too, and the right host is named", "[hosts]") {
+  if (const auto reason = Hosts::why_not()) return skip("this machine cannot play several hosts: " + *reason);
+  play_faults(2);
 }

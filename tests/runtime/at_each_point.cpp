@@ -8,6 +8,7 @@
 
 #include "support/hosts.hpp"
 #include "support/job.hpp"
+#include "support/run_tests.hpp"
 
 using namespace lockstep::test;
 
@@ -144,11 +145,9 @@ TEST_CASE("a rank that stops while MPI ends is named, and the job ends with 5", 
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
 }
 
-TEST_CASE("a rank that stops on another host while MPI ends is waited for 2 s longer than the stall timeout") {
-  if (const auto reason = Hosts::why_not()) {
-    WARN("this machine cannot play several hosts: " << *reason);
-    return;
-  }
+TEST_CASE("a rank that stops on another host while MPI ends is waited for 2 s longer than the stall timeout",
+          "[hosts]") {
+  if (const auto reason = Hosts::why_not()) return skip("this machine cannot play several hosts: " + *reason);
   const Hosts hosts{2};
   const Outcome outcome = run_on(hosts, 1, {std::getenv("LOCKSTEP_POINTS"), "MPI_Finalize", "stop", "1"},
                                  {.timeout = std::chrono::seconds{30}}, keepalive());
