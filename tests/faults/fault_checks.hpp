@@ -15,7 +15,7 @@
 
 namespace lockstep::test {
 
-/// What mpirun and reading the data may take before the fault, on a busy machine.
+/// What mpirun and reading the data may take before the fault.
 constexpr std::chrono::seconds start_up{3};
 
 /// What a job leaves in shared memory. Other jobs of this machine come and go in /dev/shm, so MPI's segments are put
@@ -30,7 +30,7 @@ class SharedMemory {
   /// What was left, after a moment for mpirun to clean up.
   std::set<std::string> left() const {
     std::set<std::string> left;
-    for (int tries = 0; tries < 20; ++tries) {
+    for (int tries = 0; tries < 100; ++tries) {
       left = names_in(segments_.path());
       for (const std::string& name : names_in("/dev/shm"))
         if (!before_.contains(name) && !name.starts_with("vader_segment.")) left.insert(name);

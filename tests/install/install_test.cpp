@@ -54,7 +54,7 @@ class Installation {
     environment["PKG_CONFIG_LIBDIR"] = folder("LOCKSTEP_LIBDIR") / "pkgconfig";
     environment["PKG_CONFIG_PATH"] = "";
     environment["PKG_CONFIG_SYSROOT_DIR"] = root();
-    return run_command({"sh", "-c", line}, {.environment = environment, .timeout = std::chrono::seconds{100}});
+    return run_command({"sh", "-c", line}, {.environment = environment, .timeout = std::chrono::seconds{300}});
   }
 
  private:

@@ -15,7 +15,7 @@ Outcome exits(int ranks, const std::string& mode, int culprit, const std::vector
   std::vector<std::string> command{"mpirun", "-n", std::to_string(ranks)};
   command.insert(command.end(), mpirun_options.begin(), mpirun_options.end());
   command.insert(command.end(), {std::getenv("LOCKSTEP_EXITS"), mode, std::to_string(culprit)});
-  const Outcome outcome = run_command(command, {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
+  const Outcome outcome = run_command(command, {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});
   INFO(outcome.err);
   CHECK_FALSE(outcome.timed_out);
   CHECK(processes_left(outcome.marker).empty());
@@ -137,7 +137,7 @@ TEST_CASE("a mistake that all ranks make alike is an error of the program, in a 
 TEST_CASE("a program that is interrupted says in which step, on a line of its own") {
   for (const int signal : {SIGINT, SIGTERM}) {
     const Outcome outcome = run_command({std::getenv("LOCKSTEP_EXITS"), "program-interrupted", std::to_string(signal)},
-                                        {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
+                                        {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});
     CHECK(outcome.exit_code == 128 + signal);
     CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: interrupted in step 2, computing (exits.cpp:"));
     CHECK_THAT(outcome.err, Catch::StartsWith("\rstep 1/9") && Catch::EndsWith(")\n"));
@@ -181,7 +181,7 @@ TEST_CASE("a rank that may open too few files says so, once for the job") {
   for (const std::string limit : {"8", "16", "63"}) {
     const std::string command = "ulimit -n " + limit + "; exec \"$LOCKSTEP_EXITS\" program-fine 0";
     const Outcome outcome = run_command({"mpirun", "-n", "2", "sh", "-c", command},
-                                        {.environment = mpi_environment(), .timeout = std::chrono::seconds{20}});
+                                        {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});
     CHECK(outcome.exit_code == 2);
     CHECK(reason(outcome) == "lockstep: error: this process may open " + limit +
                                  " files (ulimit -n); expected at least 64, which MPI needs");

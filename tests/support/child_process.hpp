@@ -18,7 +18,7 @@ namespace lockstep::test {
 
 /// True as soon as `condition` is; false if it is not within a time that only a failure takes.
 inline bool eventually(const std::function<bool()>& condition,
-                       std::chrono::steady_clock::duration patience = std::chrono::seconds{20}) {
+                       std::chrono::steady_clock::duration patience = std::chrono::seconds{60}) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;

@@ -13,6 +13,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -212,8 +213,17 @@ const Environment& mpi_environment() {
       {"HWLOC_COMPONENTS", "-gl"},
       // What MPI's plugins leak would drown ours.
       {"ASAN_OPTIONS", "detect_leaks=0"},
+      {"XDG_CACHE_HOME", ""},
   };
   return environment;
+}
+
+std::chrono::duration<double> on_this_machine(std::chrono::duration<double> promised) {
+  double in_last_minute = 0, in_last_minutes = 0, running_now = 0;
+  std::ifstream{"/proc/loadavg"} >> in_last_minute >> in_last_minutes >> in_last_minutes >> running_now;
+  cpu_set_t cores;
+  const int count = ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  return promised * std::max(1.0, std::max(in_last_minute, running_now) / count);
 }
 
 std::vector<std::string> processes_left(std::string_view marker, std::chrono::duration<double> grace, Which which) {

@@ -25,11 +25,12 @@ struct Outcome {
 
 struct CommandOptions {
   Environment environment = {};  ///< added to this process's own, and stronger
-  /// Then the command's process group, and every process it left elsewhere, is killed.
+  /// Then the command's process group, and every process it left elsewhere, is killed. Only for a command that hangs:
+  /// most take a second or two.
 #ifdef __SANITIZE_ADDRESS__
-  std::chrono::duration<double> timeout = std::chrono::seconds{240};  // as scripts/test multiplies its own
+  std::chrono::duration<double> timeout = std::chrono::seconds{480};  // as scripts/test multiplies its own
 #else
-  std::chrono::duration<double> timeout = std::chrono::seconds{60};
+  std::chrono::duration<double> timeout = std::chrono::seconds{120};
 #endif
 };
 
@@ -45,6 +46,10 @@ Outcome run_job(int ranks, const std::vector<std::string>& arguments, const Comm
 /// tests/meson.build.
 const Environment& mpi_environment();
 
+/// What may take `promised` on a machine that does nothing else: as many times longer as there are processes now, or
+/// were in the last minute, that want one of its cores.
+std::chrono::duration<double> on_this_machine(std::chrono::duration<double> promised);
+
 enum class Which {
   all,
   ranks,  ///< not mpirun and its daemons
@@ -53,7 +58,7 @@ enum class Which {
 /// The processes of a run that are still there, as "pid command", after waiting up to `grace` for them to end: a killed
 /// rank takes a moment to be torn down. A zombie does not count: it runs no more. Empty is what tests want.
 std::vector<std::string> processes_left(std::string_view marker,
-                                        std::chrono::duration<double> grace = std::chrono::seconds{2},
+                                        std::chrono::duration<double> grace = std::chrono::seconds{10},
                                         Which which = Which::all);
 
 /// Kills the processes of a run that are still there.
