@@ -171,9 +171,18 @@ TEST_CASE("weights are not exported over a file that the run reads or writes, no
         "--export " + file + ": " + why + "; expected a file that can be written");
   };
   refused(data, "is a file of --data too", data);
+  refused(folder.path() / "." / "data.csv", "is a file of --data too", data);
   refused(images.path() + "/" + test_labels, "is a file of --data too", images.path());
   refused(metrics, "is a file of --metrics too", data);
   refused(link, "is what a process has open, not a file", data);
+  // A link to a file is replaced itself, and a file that is new is nobody's.
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink("elsewhere", link);
+  for (const std::string& file : {link, images.path() + "/weights"}) {
+    (void)train_simulated(1, {"--data", images.path(), "--hidden", "1", "--steps", "1", "--quiet", "--export", file});
+    CHECK(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
+  }
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "elsewhere"));
 }
 
 TEST_CASE("initial weights of another model are refused, and --partial takes what matches") {

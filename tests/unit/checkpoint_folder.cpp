@@ -152,6 +152,8 @@ TEST_CASE("a manifest is read as it was written") {
                           .files = {{"weights.safetensors", 123, {{"w", 0xfedcba9876543210}, {"v", 1}}}}};
   CHECK(parse_manifest(to_json(manifest), "FILE") == manifest);
   CHECK(parse_manifest(to_json({}), "FILE") == Manifest{});
+  // Names in another encoding, such as of a column, do not make it unreadable.
+  CHECK(parse_manifest(to_json({.kernels = "a\xff"}), "FILE").kernels == "a\xef\xbf\xbd");
 }
 
 TEST_CASE("metadata are in the file of weights and in the manifest, and nowhere if there are none") {

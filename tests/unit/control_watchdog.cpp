@@ -295,6 +295,24 @@ TEST_CASE("handlers of kept signals leave the stack of the thread alone that com
   CHECK(terminate.sa_flags & SA_ONSTACK);
 }
 
+TEST_CASE("a program's own answer to SIGINT stays its own, and so does the one that nohup or a shell gave it") {
+  static volatile std::sig_atomic_t interrupts;
+  interrupts = 0;
+  for (void (*own)(int) : {+[](int) { interrupts = interrupts + 1; }, SIG_IGN}) {
+    void (*const before)(int) = std::signal(SIGINT, own);
+    {
+      const KeptSignals kept;
+      std::raise(SIGINT);
+      CHECK_FALSE(kept.has_come());
+      std::raise(SIGTERM);
+      CHECK(kept.has_come());
+      kept.heed();
+    }
+    CHECK(std::signal(SIGINT, before) == own);
+  }
+  CHECK(interrupts == 1);
+}
+
 TEST_CASE("Ctrl-C ends a process without mpirun by its signal, after a line of its own") {
   SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(1));
   memory.take_over();

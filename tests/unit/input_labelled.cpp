@@ -274,6 +274,14 @@ TEST_CASE("an array that is wrong is refused with its place") {
       {npy("{'descr': '<f4', 'shape': (3, 2), }", ""),
        "its header has no descr, fortran_order or shape; expected {'descr': '<f4', 'fortran_order': False, 'shape': "
        "(3, 4), }"},
+      {npy("{'descr': 4, 'fortran_order': False, 'shape': (3, 2), }", ""),
+       "its header has no string where there should be one; expected {'descr': '<f4', 'fortran_order': False, 'shape': "
+       "(3, 4), }"},
+      {npy("{descr: '<f4', 'fortran_order': False, 'shape': (3, 2), }", ""),
+       "its header has no string where there should be one; expected {'descr': '<f4', 'fortran_order': False, 'shape': "
+       "(3, 4), }"},
+      {npy("{'descr", ""),
+       "its header has a string without an end; expected {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }"},
       {npy("{'descr': '<f4'\n\t", ""),
        "its header has a key without a comma before it; expected {'descr': '<f4', 'fortran_order': False, 'shape': (3, "
        "4), }"},

@@ -102,6 +102,17 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
   CHECK(seen == std::vector<int>{0, 1, 2});
 }
 
+TEST_CASE("a step that there never is cannot be set") {
+  const auto group = make_local_group();
+  Strategy strategy{*group};
+  for (const auto& [kind, first] : {std::pair{RunKind::step, 1}, {RunKind::evaluation, 1}, {RunKind::setup, 0}}) {
+    CHECK_NOTHROW(strategy.set_step(first, kind));
+    CHECK_THROWS_AS(strategy.set_step(first - 1, kind), InvalidArgument);
+    CHECK_THROWS_WITH(strategy.set_step(first - 1, kind), "set_step: step " + std::to_string(first - 1) +
+                                                              "; expected " + std::to_string(first) + " or more");
+  }
+}
+
 TEST_CASE("one step on the next input draws it in the scope, and gives nothing at the end", "[A-34]") {
   const auto group = make_local_group();
   Strategy strategy{*group};
