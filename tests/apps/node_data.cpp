@@ -1,5 +1,6 @@
 // Data are read once on each node, however many ranks train there: by simulated ranks, whose reads this process counts.
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -61,6 +62,22 @@ void write_images(const TemporaryDirectory& folder, const std::string& part, int
   folder.write("y_" + part + ".npy", npy(npy_header("|u1", labels), std::string(count, '\1')));
 }
 
+/// The cache of this process's user, as long as it lives.
+class CacheHome {
+ public:
+  explicit CacheHome(const std::string& path) { ::setenv("XDG_CACHE_HOME", path.c_str(), 1); }
+  CacheHome(const CacheHome&) = delete;
+  ~CacheHome() { ::unsetenv("XDG_CACHE_HOME"); }
+};
+
+/// How many indices of data are in a folder.
+int indices_in(const std::filesystem::path& folder) {
+  int count = 0;
+  if (std::filesystem::exists(folder))
+    for (const auto& entry : std::filesystem::directory_iterator{folder}) count += entry.path().extension() == ".index";
+  return count;
+}
+
 }  // namespace
 
 TEST_CASE("samples are read once a node, in memory and on disk") {
@@ -111,6 +128,29 @@ TEST_CASE("a training that goes on reads no more of its data than it needs") {
   CHECK(read_by_training(run + Arguments{"--resume", "auto"}, 4) < first / 4);
   write_images(folder, "train", 8000);
   CHECK(read_by_training(run + Arguments{"--resume", "auto"}, 4) >= 8'000'000);
+}
+
+TEST_CASE("without a folder of checkpoints the index is in the cache, and that of an evaluation is never beside them") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::filesystem::path cache = folder.path() / "cache", checkpoints = folder.path() / "run";
+  for (const char* const part : {"train", "test"}) write_images(folder, part, 1000);
+  const Arguments data{"--data", folder.path(), "--data-memory", "1K"}, run = data + short_mlp;
+  constexpr std::uint64_t all = 2'000'000;
+  for (const char* const nowhere : {"", "relative"}) {
+    const CacheHome home{nowhere};
+    for (int again = 0; again < 2; ++again) CHECK(read_by_training(run, 4) >= all);
+  }
+  const CacheHome home{cache};
+  CHECK(read_by_training(run, 4) >= all);
+  CHECK(read_by_training(run, 4) < all / 2);
+  CHECK(indices_in(cache / "lockstep") == 1);
+
+  (void)train_simulated(1, run + Arguments{"--checkpoint-dir", checkpoints});
+  CHECK(indices_in(checkpoints) == 1);
+  (void)train_simulated(1, data + Arguments{"--eval-only", "--resume", checkpoints / "latest", "--quiet"});
+  CHECK(indices_in(checkpoints) == 1);
+  CHECK(indices_in(cache / "lockstep") == 2);
 }
 
 TEST_CASE("ranks of a node that are given different data are refused") {

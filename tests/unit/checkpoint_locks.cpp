@@ -14,13 +14,17 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
+#include "base/descriptor.hpp"
+#include "checkpoint/checkpoint_writer.hpp"
 #include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/folder_lock.hpp"
+#include "checkpoint/shared_counter.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
@@ -108,6 +112,12 @@ bool is_held(const ExclusiveUse::Options& options) {
 int races() {
   const char* const text = std::getenv("LOCKSTEP_LOCK_RACES");
   return text && *text ? std::atoi(text) : 20;
+}
+
+void write_step(CheckpointWriter& writer, std::int64_t step) {
+  const Tensor weights = Tensor::scalar(1.0);
+  writer.write({.step = step}, {{"weights.safetensors", {{"w", weights.view()}}}}, host_stream());
+  writer.wait();
 }
 
 }  // namespace
@@ -240,6 +250,74 @@ TEST_CASE("a lock whose file was removed is taken again, unless another process 
   fs::remove(options.file);
   const ExclusiveUse other{options};
   CHECK_THROWS_AS(use.require(), ConfigError);
+}
+
+TEST_CASE("a file that takes the place of the locked one is locked as well, before and after") {
+  const TemporaryDirectory folder;
+  auto options = in(folder, FileSystem::as_it_is);
+  options.content = ExclusiveUse::Content::own;
+  ExclusiveUse use{options};
+  const fs::path next = folder.path() / "next";
+  use.extend_to(Descriptor{::open(next.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)}.get());
+  CHECK(is_held(options));
+  fs::rename(next, options.file);
+  CHECK(is_held(options));
+  CHECK_NOTHROW(use.require());
+}
+
+TEST_CASE("a folder of checkpoints that is lost between two of them is made and locked again") {
+  const TemporaryDirectory folder;
+  const fs::path checkpoints = folder.path() / "run1";
+  CheckpointWriter writer{checkpoints, 3};
+  write_step(writer, 1);
+  fs::remove_all(checkpoints);
+  write_step(writer, 2);
+  CHECK(fs::exists(checkpoints / "latest" / "manifest.json"));
+  CHECK(is_held({.file = checkpoints / ".lock", .lease = "", .name = "other", .expected = "another"}));
+}
+
+TEST_CASE("a folder that cannot be locked is a warning, once, and is written to all the same") {
+  const TemporaryDirectory folder;
+  fs::create_symlink("elsewhere", folder.path() / ".lock");
+  CapturedStderr captured;
+  {
+    CheckpointWriter writer{folder.path(), 3};
+    for (const std::int64_t step : {1, 2}) write_step(writer, step);
+  }
+  CHECK(fs::exists(folder.path() / "step-2" / "manifest.json"));
+  const std::string told = "another training could use " + folder.path().string() + " at the same time: ";
+  CHECK_THAT(captured.text(), Catch::Contains(told) && Catch::Contains(".lock: cannot be locked: "));
+  CHECK(captured.text().find(told) == captured.text().rfind(told));
+}
+
+TEST_CASE("optimizers go on from the steps that older releases counted together, with a warning") {
+  const Tensor shared = Tensor::scalar(std::int64_t{7}), second = Tensor::scalar(std::int64_t{0}),
+               third = Tensor::scalar(std::int64_t{0}), named = Tensor::scalar(std::int64_t{0});
+  const std::vector<NamedTensor> all{{"optimizer@steps", shared.view()},
+                                     {"optimizer_1@steps", second.view()},
+                                     {"optimizer_2@steps", third.view()},
+                                     {"mine@steps", named.view()}};
+  const auto restored = [&](const std::vector<std::string>& there) {
+    std::vector<NamedTensor> wanted = all;
+    SharedCounter counter;
+    counter.take_missing(wanted, [&](std::string_view name) { return std::ranges::find(there, name) != there.end(); });
+    counter.restore("run1");
+    std::vector<std::string> left;
+    for (const NamedTensor& each : wanted) left.push_back(each.name);
+    return left;
+  };
+  CapturedStderr captured;
+  const std::vector<std::string> names{"optimizer@steps", "optimizer_1@steps", "optimizer_2@steps", "mine@steps"};
+  CHECK(restored(names) == names);
+  CHECK(restored({}) == names);  // what is missing is told
+  CHECK(captured.text().empty());
+  CHECK(restored({"optimizer@steps", "optimizer_2@steps"}) ==
+        std::vector<std::string>{"optimizer@steps", "optimizer_2@steps", "mine@steps"});
+  CHECK(second.view().elements<std::int64_t>()[0] == 7);
+  CHECK(third.view().elements<std::int64_t>()[0] == 0);
+  CHECK_THAT(captured.text(),
+             Catch::Contains("checkpoint run1: has no 'optimizer_1@steps'; takes the 7 steps of 'optimizer@steps', in "
+                             "which older releases counted the steps of all optimizers"));
 }
 
 TEST_CASE("a link in the place of the lock's file is not followed") {

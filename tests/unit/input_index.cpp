@@ -57,6 +57,7 @@ std::uint64_t bytes_read_so_far() {
   std::string name;
   std::uint64_t read = 0;
   counters >> name >> read;
+  REQUIRE(name == "rchar:");
   return read;
 }
 
@@ -70,10 +71,12 @@ TEST_CASE("data are the same by their index, and only what is wanted is read") {
                          i % 2 == 0 ? "even" : "odd");
   for (const fs::path& path : {arrays.path(), arrays.write("table.csv", table)}) {
     INFO(path.string());
+    std::uint64_t before = bytes_read_so_far();
     const LabelledData read = load_labelled_data(path, from_disk);
+    CHECK(bytes_read_so_far() - before > 300'000);
     const auto index = index_of_data(path);
     REQUIRE(index);
-    const std::uint64_t before = bytes_read_so_far();
+    before = bytes_read_so_far();
     const std::optional<BlockWriter> block = block_of_index(*index, "key");
     REQUIRE(block);
     const LabelledData known = labelled_data_of(block->in_process(), DType::f64);
@@ -88,9 +91,26 @@ TEST_CASE("data are the same by their index, and only what is wanted is read") {
   }
 }
 
-TEST_CASE("data in memory have no index") {
+TEST_CASE("data in memory, or about as small as their index, have none") {
   const ManyRows arrays;
   CHECK_FALSE(index_of_data(arrays.path(), {.dtype = DType::f64}));
+  // Of rows of 12 bytes, the labels and places alone take as many.
+  std::string table = "x,label\n";
+  for (int row = 0; row < 2000; ++row) table += fmt::format("{:09},{}\n", row, row % 2);
+  CHECK_FALSE(index_of_data(arrays.write("short.csv", table)));
+}
+
+TEST_CASE("data that change while they are read have no index") {
+  const ManyRows arrays;
+  const nlohmann::json before = identities_of({arrays.train()});
+  BlockWriter block = read_labelled_block(arrays.path(), from_disk);
+  block.header.erase("files");
+  set_files(block, before);
+  CHECK(index_of(block, {"key"}));
+  block.header.erase("files");
+  fs::last_write_time(arrays.train(), fs::last_write_time(arrays.train()) + std::chrono::seconds{1});
+  set_files(block, before);
+  CHECK_FALSE(index_of(block, {"key"}));
 }
 
 TEST_CASE("an index is of no use if it is damaged, of another key, or of files that were others") {
