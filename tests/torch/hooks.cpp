@@ -88,6 +88,24 @@ TEST_CASE("a throw on a thread of autograd is a PeerError on the other ranks") {
   CHECK_NOTHROW(step(false));
 }
 
+TEST_CASE("a gradient that one backward pass completes twice is refused, and the next pass is right") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = torch::DataParallel{strategy, Weights{}};
+  const auto step = [&](bool twice) {
+    strategy.run([&](ReplicaContext& context) {
+      const at::Tensor loss = both(*net, 1);
+      net.backward(context, twice ? loss + net->far.sum() : loss, 1);
+    });
+  };
+  CHECK_THAT(message_of<InvalidArgument>([&] { step(true); }),
+             Catch::StartsWith("the gradient of parameter 'far'") &&
+                 Catch::EndsWith(" was completed twice in one backward pass"));
+  expect_in_step();
+  net.zero_grad();
+  step(false);
+  CHECK(net->far.grad().equal(torch::full({2}, 2, at::kDouble)));
+}
+
 TEST_CASE("hooks see the sum over this rank's samples, and may keep its memory") {
   Strategy strategy = runtime().make_strategy();
   auto net = torch::DataParallel{strategy, Weights{}};
