@@ -49,17 +49,22 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "  lockstep-run --hostfile hosts --min-ranks 2 -- lockstep-train --data DIR --checkpoint-dir run1\n\n"
       "SIGINT, SIGTERM, SIGHUP and SIGUSR1 let the training save a checkpoint and end with exit code 75; a second "
       "SIGINT, SIGTERM or SIGHUP ends it at once.\n"
-      "Exit codes: that of the job, 130 or so when a second signal ended it, 2 wrong options."};
+      "Exit codes: that of the job, 130 or so when a second signal ended it, 2 wrong options, or a host that cannot be "
+      "reached at the first start."};
   const auto number = [&](const char* name, const char* value_name, const std::string& help, int smallest, auto take) {
     parser.option(name, value_name, help, [=](const std::string& option, const std::string& text) {
       take(static_cast<int>(parse_count(option, text, smallest, most_ranks)));
     });
   };
   number("-n", "N", "Ranks (default: the slots of the hosts)", 1, [&](int value) { ranks = value; });
-  number("--min-ranks", "M", "Fewest ranks to go on with after hosts failed (default 1)", 1,
+  number("--min-ranks", "M", "Fewest ranks to go on with after hosts failed, also at the first start (default 1)", 1,
          [&](int value) { line.min_ranks = value; });
   number("--max-restarts", "R", "Restarts in all, after which to give up (default 100)", 0,
          [&](int value) { line.max_restarts = value; });
+  number("--start-timeout", "SECONDS",
+         "How long a job may take to begin before the hosts are asked whether they answer, 0 for ever (default: 60 for "
+         "lockstep-train, 0 for other programs)",
+         0, [&](int value) { line.start_timeout = std::chrono::seconds{value}; });
   parser.option(
       "--host", "HOST:SLOTS,...", "Hosts of the job, as mpirun's --host (default: this one)",
       [&](const std::string& option, const std::string& text) { line.hosts = parse_host_list(option, text); });

@@ -1,6 +1,7 @@
 // What the user asks lockstep-run for.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,8 +13,9 @@ namespace lockstep::run {
 struct CommandLine {
   std::optional<std::string> answer;  ///< the help or the version, if asked for; then nothing else is set
   int ranks = 1;
-  int min_ranks = 1;
+  std::optional<int> min_ranks;
   int max_restarts = 100;
+  std::optional<std::chrono::seconds> start_timeout;  ///< 0: none
   std::vector<Host> hosts;
   std::vector<std::string> mpirun;   ///< with its options
   std::vector<std::string> command;  ///< what follows --

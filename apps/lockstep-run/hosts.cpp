@@ -22,6 +22,12 @@ void add(std::vector<Host>& hosts, const std::string& name, int slots) {
     known->slots += slots;
 }
 
+/// mpirun and ssh would take such a name for an option. ssh takes the name of a user off it.
+void require_no_option(const std::string& where, const std::string& name) {
+  if (name.starts_with('-') || name.find("@-") != std::string::npos)
+    throw ConfigError{fmt::format("{} {}: expected the name of a host, which begins with no '-'", where, shown(name))};
+}
+
 int parse_slots(const std::string& where, const std::string& text) {
   return static_cast<int>(parse_count(where, text, 1, 1 << 20));
 }
@@ -47,6 +53,7 @@ std::vector<Host> parse_host_list(const std::string& option, std::string_view te
     if (entry.empty() || colon == 0)
       throw ConfigError{fmt::format("{} {}: expected hosts with their slots, such as node1:2,node2:2", option,
                                     shown(std::string{text}))};
+    require_no_option(option, entry);
     add(hosts, entry.substr(0, colon),
         colon == std::string::npos ? 1 : parse_slots(option + " " + shown(entry) + ":", entry.substr(colon + 1)));
     first = comma + 1;
@@ -64,6 +71,7 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& file)
     std::string name, word;
     if (!(words >> name)) continue;
     const std::string where = fmt::format("{}:{}:", file, number);
+    require_no_option(where, name);
     std::optional<int> slots;
     while (words >> word) {
       if (word.starts_with("slots="))
@@ -78,6 +86,13 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& file)
   }
   if (hosts.empty()) throw ConfigError{fmt::format("{}: expected at least one line such as node1 slots=2", file)};
   return hosts;
+}
+
+std::vector<std::string> elsewhere(std::span<const Host> hosts, std::string_view this_host) {
+  std::vector<std::string> names;
+  for (const Host& host : hosts)
+    if (!is_this_host(host.name, this_host)) names.push_back(host.name);
+  return names;
 }
 
 std::string to_host_list(std::span<const Host> hosts) {

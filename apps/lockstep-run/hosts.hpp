@@ -22,6 +22,9 @@ std::vector<Host> parse_host_list(const std::string& option, std::string_view te
 /// would take a host without slots for one with as many as it has cores, which cannot be known here.
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& file);
 
+/// The names of those that are not this machine.
+std::vector<std::string> elsewhere(std::span<const Host> hosts, std::string_view this_host);
+
 /// The opposite of parse_host_list.
 std::string to_host_list(std::span<const Host> hosts);
 

@@ -4,18 +4,22 @@
 #include <array>
 #include <utility>
 
+#include "base/supervised_job.hpp"
+
 namespace lockstep::run {
 namespace {
 
 using Cause = JobReport::Cause;
 
 /// What follows the name of a replica.
-constexpr std::array<std::pair<std::string_view, Cause>, 6> told{{{"is gone:", Cause::gone},
+constexpr std::array<std::pair<std::string_view, Cause>, 8> told{{{"is gone:", Cause::gone},
                                                                   {"has stopped:", Cause::stopped},
                                                                   {"cannot be reached:", Cause::stopped},
                                                                   {"is late:", Cause::late},
                                                                   {"is cut off:", Cause::late},
-                                                                  {"waited ", Cause::late}}};
+                                                                  {"waited ", Cause::late},
+                                                                  {"failed:", Cause::failed},
+                                                                  {"called exit(", Cause::failed}}};
 
 /// The part of `text` between two others; empty if there is none.
 std::string_view between(std::string_view text, std::string_view before, std::string_view after) {
@@ -49,10 +53,15 @@ void JobReader::take(std::string_view bytes) {
 }
 
 void JobReader::read_line(std::string_view line) {
-  const auto cannot_reach = [&](std::string_view host) {
-    if (!host.empty() && std::ranges::find(report_.unreachable, host) == report_.unreachable.end())
-      report_.unreachable.emplace_back(host);
+  const auto add = [](std::string_view host, std::vector<std::string>& hosts) {
+    if (!host.empty() && std::ranges::find(hosts, host) == hosts.end()) hosts.emplace_back(host);
   };
+  const auto cannot_reach = [&](std::string_view host) { add(host, report_.unreachable); };
+  // mpirun may put something before it.
+  if (line.find(begun_line) != line.npos) {
+    report_.has_begun = true;
+    return;
+  }
   if (take_off(line, "lockstep: ")) {
     // The first line of a job is the cause.
     if (report_.cause != Cause::unknown) return;
@@ -67,6 +76,7 @@ void JobReader::read_line(std::string_view line) {
       if (!line.starts_with(words)) continue;
       report_.cause = cause;
       report_.host = host;
+      report_.failure = line;
       if (words.starts_with("cannot be reached")) cannot_reach(host);
       return;
     }
@@ -75,7 +85,7 @@ void JobReader::read_line(std::string_view line) {
   if (line.starts_with("mpirun was unable to find the specified executable") ||
       line.starts_with("mpirun was unable to launch the specified application"))
     report_.cause = Cause::not_launched;
-  if (line.find("Remote daemon:") != line.npos) cannot_reach(between(line, " on node ", ""));
+  if (line.find("Remote daemon:") != line.npos) add(between(line, " on node ", ""), report_.lost);
   if (take_off(line, "ssh: ")) {
     cannot_reach(between(line, "connect to host ", " port "));
     cannot_reach(between(line, "Could not resolve hostname ", ":"));

@@ -14,13 +14,17 @@ struct JobReport {
     gone,          ///< a rank's process ended
     stopped,       ///< a rank, or its whole host, shows no sign of life
     late,          ///< a rank did not come, or the ranks could not reach each other
+    failed,        ///< a rank's program failed, or called exit
     interrupted,   ///< somebody else told mpirun to end the job
     asked,         ///< the job ended early, as it was asked
     not_launched,  ///< mpirun could not run the program
   };
   Cause cause = Cause::unknown;
-  std::string host;                      ///< of the rank that is gone or stopped; empty if none was named
-  std::vector<std::string> unreachable;  ///< hosts that mpirun or lockstep cannot reach
+  std::string host = {};                      ///< of the rank to blame; empty if none was named
+  std::vector<std::string> unreachable = {};  ///< hosts that mpirun or lockstep cannot reach
+  std::vector<std::string> lost = {};         ///< hosts whose daemon mpirun had, and has no more
+  std::string failure = {};                   ///< what the line says of the rank to blame, "failed: …"
+  bool has_begun = false;                     ///< the chief said so
 };
 
 /// Picks out what is known from all that a job writes.

@@ -1,28 +1,32 @@
 // Starts a job again and again until it is done: spawns and watches, and leaves the decisions to Supervision.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-run/command_line.hpp"
+#include "apps/lockstep-run/host_inquiry.hpp"
 #include "apps/lockstep-run/running_job.hpp"
+#include "apps/lockstep-run/signals.hpp"
+#include "apps/lockstep-run/start_watch.hpp"
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "apps/lockstep-run/supervision.hpp"
 #include "apps/options/standard_output.hpp"
-#include "base/descriptor.hpp"
 #include "base/host_name.hpp"
-#include "checkpoint/folder_lock.hpp"
+#include "base/memory_kills.hpp"
+#include "base/supervised_job.hpp"
 
 namespace {
 
@@ -37,37 +41,12 @@ constexpr std::chrono::milliseconds first_repeat = 500ms;
 constexpr auto until_killed = 5s;
 // A job that ends sooner, without a checkpoint, has achieved nothing.
 constexpr auto worth_a_restart = 60s;
+constexpr auto until_trainings_begin = 60s;
 
 void say(const std::string& line) {
   const std::string text = "lockstep-run: " + line + "\n";
   (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
-
-/// The signals that a user or scheduler sends, and the end of a child, as a descriptor.
-class Signals {
- public:
-  Signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
-    ::sigprocmask(SIG_BLOCK, &set, nullptr);
-    descriptor_ = Descriptor{::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
-    if (descriptor_.get() < 0) throw Error{"signalfd failed"};
-    ::signal(SIGPIPE, SIG_IGN);  // the job goes on where nobody reads what it says
-  }
-
-  int descriptor() const { return descriptor_.get(); }
-
-  /// The next one that has come.
-  std::optional<int> take() const {
-    signalfd_siginfo info;
-    if (::read(descriptor_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
-    return static_cast<int>(info.ssi_signo);
-  }
-
- private:
-  Descriptor descriptor_;
-};
 
 class Run {
  public:
@@ -76,7 +55,8 @@ class Run {
         command_{line.command},
         checkpoints_{command_.checkpoints()},
         supervision_{{.ranks = line.ranks,
-                      .min_ranks = line.min_ranks,
+                      .min_ranks = line.min_ranks.value_or(1),
+                      .may_start_without = line.min_ranks.has_value(),
                       .max_restarts = line.max_restarts,
                       .hosts = line.hosts,
                       .this_host = host_name(),
@@ -92,13 +72,14 @@ class Run {
     // A fault that is injected happens once.
     std::vector<std::string> without;
     while (true) {
-      const JobEnd end = run_job(start, words, without);
+      JobEnd end = run_job(start, words, without);
       if (killed_by_) return 128 + *killed_by_;
+      ask_about(end);
       const Decision decision = supervision_.after(end);
       for (const std::string& each : decision.lines) say(each);
       if (!decision.start) return decision.exit_code;
       start = *decision.start;
-      if (was_told_before(Clock::now() + start.delay)) {
+      if (signals_.take_within(start.delay)) {
         say("ends with exit code 75, as it was told to stop");
         return static_cast<int>(ExitCode::stopped);
       }
@@ -123,29 +104,77 @@ class Run {
     return all;
   }
 
+  StartWatch watch_of(const Start& start) const {
+    return StartWatch{{.timeout = line_.start_timeout.value_or(command_.is_training() ? until_trainings_begin : 0s),
+                       .mpirun = line_.mpirun,
+                       .hosts = elsewhere(start.hosts, host_name()),
+                       .ends_for_no_host = command_.is_training()}};
+  }
+
   JobEnd run_job(const Start& start, const std::vector<std::string>& words, const std::vector<std::string>& without) {
     const std::string newest_before = checkpoints_.newest();
     const auto begin = Clock::now();
+    MemoryKills memory_kills;
+    memory_kills.watch(::getpid());
     RunningJob job{command_of(start, words), without};
+    StartWatch watch = watch_of(start);
+    kill_at_.reset();
+    is_not_begun_ = false;
+    bool has_begun = false;
     std::optional<int> code;
     while (!(code = job.poll())) {
-      wait(job);
+      wait(job, has_begun, watch.is_asking());
       job.relay();
       while (const auto signal = signals_.take())
         if (*signal != SIGCHLD) take(*signal, job);
+      has_begun = has_begun || job.has_begun() || checkpoints_.newest() != newest_before;
+      if (!killed_by_) look(watch, has_begun, start, job);
       insist(job);
+      memory_kills.look();
     }
-    return {.exit_code = *code,
-            .report = job.report(),
-            .made_progress = checkpoints_.newest() != newest_before || Clock::now() - begin > worth_a_restart,
-            .was_told_to_stop = told_to_stop_};
+    watch.stop();
+    job.end_what_is_left();
+    JobEnd end{.exit_code = *code, .report = job.report(), .has_begun = has_begun || job.report().has_begun};
+    end.made_progress =
+        checkpoints_.newest() != newest_before || (!is_not_begun_ && Clock::now() - begin > worth_a_restart);
+    end.was_told_to_stop = told_to_stop_;
+    end.mpirun_was_killed = job.was_killed();
+    if (*code == 128 + SIGKILL) end.memory = memory_kills.told_of(::getpid());
+    if (is_not_begun_) {
+      end.exit_code = static_cast<int>(ExitCode::stall);
+      end.waited_for_start = watch.waited();
+      add_unreachable(end, watch.silent(), watch.unreachable());
+    }
+    return end;
   }
 
-  void wait(const RunningJob& job) const {
+  static void add_unreachable(JobEnd& end, const std::vector<std::string>& silent,
+                              const std::vector<std::string>& unreachable) {
+    end.silent = silent;
+    for (const auto* hosts : {&silent, &unreachable})
+      end.report.unreachable.insert(end.report.unreachable.end(), hosts->begin(), hosts->end());
+  }
+
+  /// Asks hosts that may be the reason.
+  void ask_about(JobEnd& end) {
+    const std::vector<std::string> hosts = supervision_.in_doubt(end);
+    if (hosts.empty()) return;
+    HostInquiry inquiry{line_.mpirun, hosts};
+    while (!inquiry.poll()) {
+      if (!signals_.take_within(50ms)) continue;
+      told_to_stop_ = end.was_told_to_stop = true;
+      return;
+    }
+    add_unreachable(end, inquiry.silent(), inquiry.unreachable());
+  }
+
+  void wait(const RunningJob& job, bool has_begun, bool is_asking) const {
     std::array<pollfd, 2> waits{{{signals_.descriptor(), POLLIN, 0}, {job.stderr_descriptor(), POLLIN, 0}}};
     // A pipe whose writers are gone is always readable; the end of the job comes as a signal.
     if (::poll(&waits[1], 1, 0) > 0 && (waits[1].revents & POLLIN) == 0) waits[1].fd = -1;
-    const std::chrono::milliseconds most = told_to_stop_ ? first_repeat : 10s;
+    std::chrono::milliseconds most = has_begun ? 10s : 1s;
+    if (told_to_stop_ || kill_at_) most = first_repeat;
+    if (is_asking) most = 50ms;
     ::poll(waits.data(), waits.size(), static_cast<int>(most / 1ms));
   }
 
@@ -158,33 +187,39 @@ class Run {
                       name));
     } else if (signal != SIGUSR1 && !killed_by_) {
       killed_by_ = signal;
-      kill_at_ = Clock::now() + until_killed;
       say(fmt::format("SIG{}: ends the job at once", name));
-      job.signal(SIGTERM);
+      end(job);
     }
+  }
+
+  void look(StartWatch& watch, bool has_begun, const Start& start, RunningJob& job) {
+    switch (watch.look(has_begun)) {
+      case StartWatch::Finding::nothing: break;
+      case StartWatch::Finding::all_answer:
+        say(fmt::format("the job has not begun after {} s{}: waits on", watch.waited().count(),
+                        start.hosts.empty() ? "" : ", though all hosts answer"));
+        break;
+      case StartWatch::Finding::not_begun:
+        is_not_begun_ = true;
+        end(job);
+        break;
+    }
+  }
+
+  void end(RunningJob& job) {
+    kill_at_ = Clock::now() + until_killed;
+    job.signal(SIGTERM);
   }
 
   /// Passes the wish on until it is understood, and ends a job that does not end.
   void insist(RunningJob& job) {
     const auto now = Clock::now();
-    if (killed_by_ && now > kill_at_) return job.signal(SIGKILL);
-    if (!told_to_stop_ || killed_by_ || now < next_wish_) return;
+    if (kill_at_ && now > *kill_at_) return job.signal(SIGKILL);
+    if (!told_to_stop_ || kill_at_ || now < next_wish_) return;
     if (job.report().cause == JobReport::Cause::asked) return;
     job.signal(SIGUSR1);
     next_wish_ = now + until_repeat_;
     until_repeat_ *= 2;
-  }
-
-  /// Whether a signal comes before this time.
-  bool was_told_before(Clock::time_point time) const {
-    while (true) {
-      while (const auto signal = signals_.take())
-        if (*signal != SIGCHLD) return true;
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now());
-      if (left <= 0ms) return false;
-      pollfd wait{signals_.descriptor(), POLLIN, 0};
-      ::poll(&wait, 1, static_cast<int>(left / 1ms));
-    }
   }
 
   CommandLine line_;
@@ -196,7 +231,8 @@ class Run {
   Clock::time_point next_wish_;
   std::chrono::milliseconds until_repeat_ = first_repeat;
   std::optional<int> killed_by_;
-  Clock::time_point kill_at_;
+  std::optional<Clock::time_point> kill_at_;
+  bool is_not_begun_ = false;  ///< the job under way, which is ended for that
 };
 
 }  // namespace

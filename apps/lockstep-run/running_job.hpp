@@ -1,7 +1,6 @@
 // A job under mpirun: starting it, hearing what it says, and leaving nothing of it.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +8,8 @@
 #include <sys/types.h>
 
 #include "apps/lockstep-run/job_report.hpp"
+#include "apps/lockstep-run/job_segments.hpp"
+#include "apps/lockstep-run/line_catcher.hpp"
 #include "base/descriptor.hpp"
 
 namespace lockstep::run {
@@ -16,8 +17,7 @@ namespace lockstep::run {
 /// A process and all that it starts. They write to this process's stdout; what they write to stderr passes through
 /// here. They read nothing. If this process ends in any way, the job is told to end (SIGTERM).
 ///
-/// The constructor throws Error if the command cannot be run. One at a time, on the thread that lives longest: the
-/// kernel tells the job when its thread ends.
+/// The constructor throws Error if the command cannot be run. One at a time, on the thread that lives longest.
 class RunningJob {
  public:
   /// `without` names the variables of the environment that the command does not get.
@@ -33,19 +33,31 @@ class RunningJob {
 
   void signal(int number) const;
 
-  /// Looks whether the command has ended: its exit code, or 128 + the signal that ended it. Afterwards nothing of the
-  /// job is left on this machine: processes that outlived the command are killed.
+  /// Whether its ranks have met, as the chief says, or one runs on this host: mpirun starts none before every host has
+  /// answered. It looks at the job's processes, so it need not be asked often.
+  bool has_begun();
+
+  /// Looks whether the command has ended: its exit code, or 128 + the signal that ended it.
   std::optional<int> poll();
+
+  /// Once the command has ended: waits for what has outlived it, including all other children of this process, and
+  /// kills it if that takes long. Removes what MPI has left in shared memory.
+  void end_what_is_left();
+
+  /// Whether a signal ended the command itself.
+  bool was_killed() const { return was_killed_; }
 
   const JobReport& report() const { return reader_.report(); }
 
  private:
-  void end_what_is_left();
-
   Descriptor stderr_;
   pid_t id_ = 0;
   bool ended_ = false;
+  bool was_killed_ = false;
+  bool has_begun_ = false;
   JobReader reader_;
+  LineCatcher begun_;
+  JobSegments segments_;
 };
 
 /// From here on, processes that a job leaves behind become children of this one, which then finds them.

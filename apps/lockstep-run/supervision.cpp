@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -15,8 +16,6 @@ namespace {
 using Cause = JobReport::Cause;
 
 constexpr int after_signal = 128;
-// Codes of mpirun itself from here on: its errors are negative numbers.
-constexpr int first_of_mpirun = 190;
 
 std::string name_of_signal(int signal) {
   const char* const name = ::sigabbrev_np(signal);
@@ -47,6 +46,11 @@ std::chrono::seconds delay_after(int failures_in_a_row) {
   return std::chrono::seconds{failures_in_a_row > 6 ? longest : std::min(longest, 1 << (failures_in_a_row - 2))};
 }
 
+std::string why_without(const std::string& host, const JobEnd& end) {
+  const bool silent = std::ranges::find(end.silent, host) != end.silent.end();
+  return silent ? "does not answer" : "cannot be reached";
+}
+
 std::string count(int number, const char* thing) {
   return fmt::format("{} {}{}", number, thing, number == 1 ? "" : "s");
 }
@@ -55,7 +59,9 @@ std::string count(int number, const char* thing) {
 
 Judgement judge(int exit_code, const JobReport& report) {
   if (report.cause == Cause::not_launched) return {Remedy::none, "mpirun could not run the program"};
-  if (report.cause == Cause::interrupted) return {Remedy::none, "mpirun was told to end the job"};
+  // mpirun that loses a host ends the ranks of the others in the same way as one that is told to.
+  if (report.cause == Cause::interrupted && exit_code < first_of_mpirun && report.lost.empty())
+    return {Remedy::none, "mpirun was told to end the job"};
   const Judgement by_code = judge_code(static_cast<ExitCode>(exit_code));
   const bool is_known = exit_code >= 0 && (exit_code <= static_cast<int>(ExitCode::diverged) ||
                                            exit_code == static_cast<int>(ExitCode::stopped));
@@ -67,10 +73,12 @@ Judgement judge(int exit_code, const JobReport& report) {
     case Cause::late: return {Remedy::restart, "a rank stalled"};
     case Cause::asked: return {Remedy::stop, "the job ended early, as it was asked"};
     case Cause::unknown:
+    case Cause::failed:
     case Cause::interrupted:
     case Cause::not_launched: break;
   }
   if (!report.unreachable.empty()) return {Remedy::restart, "a host cannot be reached"};
+  if (!report.lost.empty()) return {Remedy::restart, "mpirun lost its daemon on a host"};
   if (is_known) return by_code;
   if (exit_code >= first_of_mpirun) return {Remedy::restart, "mpirun failed"};
   if (exit_code > after_signal && exit_code <= after_signal + SIGRTMAX) {
@@ -80,6 +88,16 @@ Judgement judge(int exit_code, const JobReport& report) {
     return {Remedy::restart, fmt::format("{} ended a rank", name_of_signal(signal))};
   }
   return {Remedy::none, "the program ended by itself"};
+}
+
+std::string failure_of(int exit_code, const JobReport& report) {
+  constexpr std::string_view place = " was in step ";
+  const bool failed = report.cause == Cause::failed || report.cause == Cause::gone;
+  const bool by_itself = exit_code == static_cast<int>(ExitCode::failure) ||
+                         (exit_code == static_cast<int>(ExitCode::peer_failed) && report.cause == Cause::failed);
+  const auto step = report.failure.rfind(place);
+  if (!failed || !by_itself || step == std::string::npos) return {};
+  return report.failure.substr(0, report.failure.find_first_not_of("0123456789", step + place.size()));
 }
 
 Supervision::Supervision(SupervisionOptions options) : options_{std::move(options)}, hosts_{options_.hosts} {
@@ -117,48 +135,92 @@ void Supervision::leave_out(const std::string& name, const std::string& why, std
 
 void Supervision::leave_out_hosts(const JobEnd& end, std::vector<std::string>& lines) {
   const JobReport& report = end.report;
-  for (const std::string& host : report.unreachable) leave_out(host, "it cannot be reached", lines);
+  for (const std::string& host : report.unreachable) leave_out(host, "it " + why_without(host, end), lines);
   if (!report.unreachable.empty()) return;
   if (report.cause == Cause::stopped) leave_out(report.host, "a rank there stopped", lines);
-  if (report.cause != Cause::gone) return;
-  // A process may end for many reasons. A host where that happens again and again is one.
-  if (!report.host.empty() && report.host == suspect_) {
-    leave_out(report.host, "a rank there was gone twice in a row", lines);
+  // A process may end for many reasons. A host where that happens again and again is one. A daemon of mpirun takes the
+  // ranks there along.
+  const std::string host = report.cause == Cause::gone ? report.host : report.lost.empty() ? "" : report.lost.front();
+  if (report.cause != Cause::gone && host.empty()) return;
+  if (!host.empty() && host == suspect_) {
+    leave_out(host, "a rank there was gone twice in a row", lines);
     suspect_.clear();
   } else {
-    suspect_ = report.host;
+    suspect_ = host;
   }
 }
 
-Decision Supervision::after(const JobEnd& end) {
-  const Judgement judgement = judge(end.exit_code, end.report);
-  const auto over = [](int exit_code, std::vector<std::string> lines) {
-    return Decision{.lines = std::move(lines), .start = {}, .exit_code = exit_code};
+std::vector<std::string> Supervision::in_doubt(const JobEnd& end) const {
+  if (!end.report.unreachable.empty() || end.was_told_to_stop) return {};
+  std::vector<Host> hosts;
+  for (const std::string& name : end.report.lost)
+    if (const auto found = find_host(hosts_, name, options_.this_host)) hosts.push_back(hosts_[*found]);
+  // With -q mpirun does not say that it could not start its daemons, and it never says which.
+  if (end.report.lost.empty() && !end.has_begun && end.exit_code >= first_of_mpirun) hosts = hosts_;
+  return elsewhere(hosts, options_.this_host);
+}
+
+/// What ends it, before any host is left out.
+std::optional<Decision> Supervision::over_without_restart(const JobEnd& end, const Judgement& judgement) {
+  const auto over = [](int exit_code, std::string line) {
+    return Decision{.lines = {std::move(line)}, .start = {}, .exit_code = exit_code};
   };
-  constexpr int stopped = static_cast<int>(ExitCode::stopped);
+  constexpr int stopped = static_cast<int>(ExitCode::stopped), wrong = static_cast<int>(ExitCode::user_input);
   switch (judgement.remedy) {
     case Remedy::none:
-      if (end.exit_code == 0) return over(0, {});
-      return over(end.exit_code, {fmt::format("ends with exit code {}, as a restart would not help: {}", end.exit_code,
-                                              judgement.reason)});
-    case Remedy::stop: return over(stopped, {fmt::format("ends with exit code {}: {}", stopped, judgement.reason)});
+      if (end.exit_code == 0) return Decision{};
+      return over(end.exit_code, fmt::format("ends with exit code {}, as a restart would not help: {}", end.exit_code,
+                                             judgement.reason));
+    case Remedy::stop: return over(stopped, fmt::format("ends with exit code {}: {}", stopped, judgement.reason));
     case Remedy::restart: break;
   }
-  const std::string why = fmt::format("{} (exit code {})", judgement.reason, end.exit_code);
   if (end.was_told_to_stop)
-    return over(stopped, {fmt::format("ends with exit code {}, as it was told to stop, though without a last "
-                                      "checkpoint: {}",
-                                      stopped, why)});
+    return over(stopped, fmt::format("ends with exit code {}, as it was told to stop, though without a last "
+                                     "checkpoint: {} (exit code {})",
+                                     stopped, judgement.reason, end.exit_code));
+  const std::vector<std::string>& unreachable = end.report.unreachable;
+  if (restarts_ == 0 && !end.has_begun && !options_.may_start_without && !unreachable.empty() &&
+      end.report.lost.empty())
+    return over(wrong,
+                fmt::format("error: {} {}; expected every host to answer at the first start (--min-ranks goes on "
+                            "without)",
+                            unreachable.size() == 1 ? "host" : "hosts",
+                            unreachable.size() == 1
+                                ? fmt::format("{} {}", unreachable.front(), why_without(unreachable.front(), end))
+                                : fmt::format("{} cannot be reached", fmt::join(unreachable, ", "))));
+  const std::string before = std::exchange(failure_, failure_of(end.exit_code, end.report));
+  if (!before.empty() && before == failure_)
+    return over(end.exit_code, fmt::format("ends with exit code {}, as a restart did not help: the job failed in the "
+                                           "same way, in the same step",
+                                           end.exit_code));
+  return std::nullopt;
+}
+
+Decision Supervision::after(const JobEnd& end) {
+  Judgement judgement = judge(end.exit_code, end.report);
+  if (end.waited_for_start.count() > 0)
+    judgement = {Remedy::restart, fmt::format("it had not begun after {} s", end.waited_for_start.count())};
+  if (end.mpirun_was_killed && judgement.remedy == Remedy::restart && end.report.cause == Cause::unknown)
+    judgement.reason = fmt::format("{} ended mpirun", name_of_signal(end.exit_code - after_signal));
+  // The job may have said it itself, and what this host counts says nothing about another.
+  const std::vector<Host> blamed{{end.report.host, 1}};
+  const bool here = end.report.host.empty() || elsewhere(blamed, options_.this_host).empty();
+  if (here && !end.memory.empty() && end.report.failure.find(end.memory) == std::string::npos)
+    judgement.reason += ": " + end.memory;
+  if (auto decision = over_without_restart(end, judgement)) return *std::move(decision);
+  const std::string why = fmt::format("{} (exit code {})", judgement.reason, end.exit_code);
   if (end.made_progress) {
     in_a_row_ = 0;
     suspect_.clear();
   }
   ++in_a_row_;
-  if (restarts_ >= options_.max_restarts)
-    return over(end.exit_code, {fmt::format("gives up after {}: {}", count(restarts_, "restart"), why)});
-  if (in_a_row_ > most_in_a_row)
-    return over(end.exit_code,
-                {fmt::format("gives up after {} without a new checkpoint: {}", count(most_in_a_row, "restart"), why)});
+  const auto give_up = [&](int restarts, const char* how) {
+    return Decision{.lines = {fmt::format("gives up after {}{}: {}", count(restarts, "restart"), how, why)},
+                    .start = {},
+                    .exit_code = end.exit_code};
+  };
+  if (restarts_ >= options_.max_restarts) return give_up(restarts_, "");
+  if (in_a_row_ > most_in_a_row) return give_up(most_in_a_row, " without a new checkpoint");
   std::vector<std::string> lines;
   leave_out_hosts(end, lines);
   const Start start{most_ranks_on(hosts_), hosts_, delay_after(in_a_row_)};

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,10 @@
 namespace lockstep::run {
 
 struct SupervisionOptions {
-  int ranks = 1;            ///< of the first start, and the most of any
-  int min_ranks = 1;        ///< of any start
+  int ranks = 1;      ///< of the first start, and the most of any
+  int min_ranks = 1;  ///< of any start
+  /// Whether the first start may leave out hosts that cannot be reached. Otherwise their names may be wrong.
+  bool may_start_without = true;
   int max_restarts = 100;   ///< in all
   std::vector<Host> hosts;  ///< empty: mpirun chooses
   std::string this_host;    ///< what this machine calls itself
@@ -41,8 +44,14 @@ Judgement judge(int exit_code, const JobReport& report);
 struct JobEnd {
   int exit_code = 0;  ///< of mpirun; 128 + the signal if one ended it
   JobReport report = {};
+  bool has_begun = true;       ///< its ranks have met, as far as can be seen from here
   bool made_progress = false;  ///< it wrote a checkpoint, or worked for a minute
   bool was_told_to_stop = false;
+  bool mpirun_was_killed = false;  ///< rather than a rank: the code is that of a signal
+  /// If not 0, it had not begun after this time, and was ended for that.
+  std::chrono::seconds waited_for_start{0};
+  std::vector<std::string> silent = {};  ///< those of the hosts in the report that do not answer
+  std::string memory = {};               ///< "the kernel killed it for memory (…)", if this host's says so
 };
 
 struct Start {
@@ -64,9 +73,14 @@ class Supervision {
 
   Start first() const { return {options_.ranks, hosts_}; }
 
+  /// The hosts that are to be asked whether they can be reached, before it is decided what follows: an end may have
+  /// many causes. Those that cannot are to be added to the report.
+  std::vector<std::string> in_doubt(const JobEnd& end) const;
+
   Decision after(const JobEnd& end);
 
  private:
+  std::optional<Decision> over_without_restart(const JobEnd& end, const Judgement& judgement);
   void leave_out_hosts(const JobEnd& end, std::vector<std::string>& lines);
   void leave_out(const std::string& name, const std::string& why, std::vector<std::string>& lines);
   int most_ranks_on(const std::vector<Host>& hosts) const;
@@ -76,7 +90,15 @@ class Supervision {
   int restarts_ = 0;
   int in_a_row_ = 0;     ///< without progress
   std::string suspect_;  ///< the host where a process ended last, without progress since
+  std::string failure_;  ///< how the last job failed, if its program did
 };
+
+/// What a job that failed says of that, up to the step: "failed: no such sample; it was in step 5". Empty if it was not
+/// its program that failed, such as after a kill, or in no step.
+std::string failure_of(int exit_code, const JobReport& report);
+
+/// Codes of mpirun itself from here on: its errors are negative numbers.
+inline constexpr int first_of_mpirun = 190;
 
 /// How often in a row a job is started that makes no progress.
 inline constexpr int most_in_a_row = 10;

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "base/supervised_job.hpp"
 #include "checkpoint/failure.hpp"
 
 namespace lockstep {

@@ -10,9 +10,6 @@
 
 namespace lockstep {
 
-/// The environment variable that lockstep-run sets for its jobs.
-inline constexpr const char* supervised_variable = "LOCKSTEP_SUPERVISED";
-
 /// How long to wait for a process that still uses what this one needs: under lockstep-run, the ranks of a job that was
 /// killed may be ending.
 std::chrono::milliseconds patience_with_other_jobs();

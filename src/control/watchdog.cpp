@@ -20,6 +20,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/memory_kills.hpp"
 #include "base/open_line.hpp"
 #include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
@@ -112,11 +113,12 @@ class Watchdog::Thread {
     Reach reach = Reach::whole_job;
   };
 
-  Peer make_peer(int row) const {
+  Peer make_peer(int row) {
     Peer peer;
     peer.elsewhere = heartbeats_ && !heartbeats_->nodes().same_node(row, table_.row());
     const std::int32_t process = table_.read(row).process;
     if (row == table_.row() || process == 0) return peer;
+    memory_kills_.watch(process);
     auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
     // It existed when it filled its row, so it has ended since.
     if (descriptor < 0 && errno == ESRCH) descriptor = ::eventfd(1, EFD_CLOEXEC);
@@ -134,6 +136,8 @@ class Watchdog::Thread {
       const Wake wake = wait_for_tick();
       // The last heartbeat says how this rank left.
       if (wake == Wake::stop) return beat(Heartbeat::now);
+      // Before the next heartbeat: others must not take this rank for one that was told to end.
+      if (options_.on_orphaned && ::getppid() != launcher_) options_.on_orphaned();
       if (wake == Wake::terminate) {
         told_to_end_ = true;
         told_at_ = Clock::now();
@@ -210,6 +214,7 @@ class Watchdog::Thread {
     // passed in which it could not have seen anything.
     tick_took_ =
         std::min<Seconds>(Clock::now() - std::exchange(ticked_at_, Clock::now()), longest_tick * options_.tick);
+    memory_kills_.look();
     table_.beat();
     // The other ranks must see it before this one ends: those of other nodes cannot see how it ends.
     if (told_to_end_) table_.set_terminated();
@@ -249,8 +254,7 @@ class Watchdog::Thread {
     if (ended && seen.terminated && (told_to_end_ || (peer.terminated += tick_took_) <= terminate_spread))
       return std::nullopt;
     if (ended)
-      return Finding{fmt::format("{} is gone: {}; it {}", name(row),
-                                 seen.terminated ? "SIGTERM ended it" : "its process ended", describe(seen)),
+      return Finding{fmt::format("{} is gone: {}; it {}", name(row), how_it_ended(seen), describe(seen)),
                      ExitCode::peer_failed, Finding::Evidence::kernel};
 
     const bool heard = is_heard(row);
@@ -271,6 +275,12 @@ class Watchdog::Thread {
       return Finding{late_sentence(name(row), table_.read(table_.row()).last, options_.stall_timeout.count(), seen),
                      ExitCode::stall};
     return std::nullopt;
+  }
+
+  std::string how_it_ended(const PhaseTable::Snapshot& seen) {
+    if (seen.terminated) return "SIGTERM ended it";
+    const std::string for_memory = memory_kills_.told_of(seen.process);
+    return for_memory.empty() ? "its process ended" : for_memory;
   }
 
   std::uint64_t ticks_in(Seconds time) const { return static_cast<std::uint64_t>(time / options_.tick) + 1; }
@@ -404,6 +414,8 @@ class Watchdog::Thread {
   WatchdogOptions options_;
   EndJob end_job_;
   Heartbeats* heartbeats_;
+  MemoryKills memory_kills_;
+  pid_t launcher_ = ::getppid();
   std::uint64_t stall_ticks_ = 0;
   std::uint64_t ticks_a_heartbeat_ = 1;
   std::uint64_t ticks_ = 0;

@@ -23,6 +23,9 @@ struct WatchdogOptions {
   /// If set, it is called once, from the watchdog's thread, on the rank that would say that the job was interrupted.
   /// The ranks of the node then have a moment to end the job in order. For a program that saves what it has made.
   std::function<void()> on_interrupted = {};
+  /// If set, it is called from the watchdog's thread when the process that started this one has ended. It does not
+  /// return: no line of this rank reaches anybody from here on.
+  std::function<void()> on_orphaned = {};
 };
 
 /// Which ranks can still be told that the job ends.
@@ -33,8 +36,9 @@ enum class Reach {
 };
 
 /// Beats for this rank, and watches the other rows of the table. A rank of this node can be
-///   gone          its process ended without leaving the job. The kernel shows this at once. An end by SIGTERM counts
-///                 only if this rank gets none itself, as it does when the whole job is told to end
+///   gone          its process ended without leaving the job. The kernel shows this at once, and whether it killed the
+///                 process for memory. An end by SIGTERM counts only if this rank gets none itself, as it does when the
+///                 whole job is told to end
 ///   stopped       its watchdog has not beaten for the stall timeout
 ///   late          it runs, but others have waited for it in an agreement for the stall timeout
 /// Ranks of other nodes are known by their heartbeats. One of those can also be

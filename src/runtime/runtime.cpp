@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <lockstep/base/log.hpp>
 #include <lockstep/cluster/device_list.hpp>
@@ -17,6 +18,7 @@
 #include "base/excerpt.hpp"
 #include "base/host_name.hpp"
 #include "base/open_line.hpp"
+#include "base/supervised_job.hpp"
 #include "cluster/launch.hpp"
 #include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
@@ -64,6 +66,12 @@ std::string broadcast_text(ControlChannel& channel, std::string text) {
   text.resize(size);
   channel.broadcast(std::as_writable_bytes(std::span{text}), 0);
   return text;
+}
+
+void tell_supervisor() {
+  if (!std::getenv(supervised_variable)) return;
+  const std::string line = fmt::format("{}\n", begun_line);
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
 DeviceKind kind_of(BoundKind kind) {
@@ -178,6 +186,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
           fmt::format("stall timeout {}: expected a positive number of seconds", options.stall_timeout.count())};
     require_valid(options.reductions);
   });
+  if (group->rank() == 0) tell_supervisor();
   if (group->size() == 1 && !launch.empty()) log::warning(launch);
   node = find_node();
   group->set_nodes(node.of_rank);
@@ -205,6 +214,7 @@ void Runtime::Impl::watch(OnTermination on_termination) {
   if (!node.phases) return signals.let_through();
   WatchdogOptions watching{.stall_timeout = options.stall_timeout};
   if (on_termination == OnTermination::ask_to_stop) watching.on_interrupted = [this] { meeting().request_stop(); };
+  if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(ExitCode::stall); };
   watchdog.emplace(
       *node.phases, names, std::move(watching),
       [this](ExitCode code, Reach reach) {

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,11 @@ void require_replaceable(const std::filesystem::path& path) {
     throw ConfigError{fmt::format(
         "--metrics {}: is a file of something else, which would be lost; expected a new file, or one of metrics",
         path.string())};
+}
+
+/// No fault of what the user gave, which is found before.
+[[noreturn]] void fail_to_write(const std::filesystem::path& path, const std::string& why) {
+  throw CheckpointError{fmt::format("--metrics {}: cannot be written: {}", path.string(), why)};
 }
 
 // Far more than a line of metrics takes.
@@ -80,14 +86,15 @@ std::string lines_until(const std::filesystem::path& path, std::int64_t steps) {
 
 /// As a whole: whoever is killed here leaves the old lines or the new ones.
 void replace(const std::filesystem::path& path, const std::string& text, ExclusiveUse* use) {
+  std::optional<NewFile> file;
   try {
-    NewFile file{path, "--metrics"};
-    file.write(std::as_bytes(std::span{text}));
-    if (use) use->extend_to(file.descriptor());
-    file.commit();
+    file.emplace(path, "--metrics");
   } catch (const CheckpointError& error) {
     throw ConfigError{error.what()};
   }
+  file->write(std::as_bytes(std::span{text}));
+  if (use) use->extend_to(file->descriptor());
+  file->commit();
 }
 
 /// Null for what is no file, and for one that cannot be written, which is told when it is opened.
@@ -116,6 +123,7 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps) : path_
   if (!kept.empty()) replace(path_, kept, use_.get());
   std::string why;
   file_.reset(open_output(path_, kept.empty() ? OpenOutput::empty : OpenOutput::at_end, why));
+  if (!file_ && (errno == ENOSPC || errno == EDQUOT)) fail_to_write(path_, why);
   if (!file_)
     throw ConfigError{fmt::format("--metrics {}: {}; expected a file that can be written", path_.string(), why)};
   std::error_code error;
@@ -132,7 +140,7 @@ std::filesystem::path MetricsFile::attestation_path() const {
 void MetricsFile::write(const std::string& line) {
   if (use_) use_->require_not_lost();
   if (std::fputs(line.c_str(), file_.get()) < 0 || std::fputc('\n', file_.get()) < 0 || std::fflush(file_.get()) != 0)
-    throw Error{fmt::format("metrics file {}: {}", path_.string(), std::strerror(errno))};
+    fail_to_write(path_, std::strerror(errno));
 }
 
 void MetricsFile::on_step(const StepReport& report) {

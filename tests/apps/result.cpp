@@ -206,15 +206,24 @@ TEST_CASE("an output that cannot be written ends the run with one line and exit 
     return run_command({"sh", "-c", "exec \"$LOCKSTEP_TRAIN\" " + arguments}, {.environment = environment});
   };
   const std::string run = "--data \"$DATA\" --hidden 4 --steps 1 ", cannot = "standard output cannot be written: ";
-  for (const auto& [arguments, why] : std::vector<std::pair<std::string, std::string>>{
-           {run + "> /dev/full", cannot + "No space left on device"},
-           {run + ">&-", cannot + "Bad file descriptor"},
-           {"--help > /dev/full", cannot + "No space left on device"},
-           {run + "--metrics /dev/full", "metrics file /dev/full: No space left on device"}}) {
+  for (const auto& [arguments, why] :
+       std::vector<std::pair<std::string, std::string>>{{run + "> /dev/full", cannot + "No space left on device"},
+                                                        {run + ">&-", cannot + "Bad file descriptor"},
+                                                        {"--help > /dev/full", cannot + "No space left on device"}}) {
     const Outcome outcome = in_shell(arguments);
     INFO(arguments << ": " << outcome.err);
     CHECK(outcome.exit_code == 1);
     CHECK(lines_starting_with(outcome.err, "lockstep:") == std::vector<std::string>{"lockstep: error: " + why});
     CHECK(outcome.out.empty());
   }
+}
+
+TEST_CASE("a full disk for metrics ends the job with one line and exit code 7") {
+  const int ranks = GENERATE(1, 2);
+  const Outcome outcome = run_job(ranks, short_run() + Arguments{"--metrics", "/dev/full"});
+  INFO(ranks << " ranks: " << outcome.err);
+  CHECK(outcome.exit_code == 7);
+  CHECK(lines_starting_with(outcome.err, "lockstep:") ==
+        std::vector<std::string>{"lockstep: error: --metrics /dev/full: cannot be written: No space left on device"});
+  CHECK(outcome.out.empty());
 }

@@ -108,6 +108,7 @@ TEST_CASE("what is no file is written to or told, and a pipe is not waited for")
   CHECK_THROWS_WITH(MetricsFile{folder.path()}, told(folder.path().string() + ": Is a directory"));
   const Descriptor reader{::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
   MetricsFile{pipe}.on_step({.step = 1, .loss = 2});
+  CHECK_THROWS_AS(MetricsFile{"/dev/full"}.on_step({.step = 1, .loss = 2}), CheckpointError);
   char begin[9] = {};
   CHECK(::read(reader.get(), begin, sizeof begin - 1) == 8);
   CHECK(std::string{begin} == R"({"kind":)");

@@ -75,7 +75,7 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
-/// A checkpoint could not be written or read.
+/// A checkpoint, or another file of a training, could not be written or read.
 class CheckpointError : public Error {
  public:
   using Error::Error;

@@ -17,14 +17,15 @@ class ExclusiveUse;
 /// after every step and every evaluation, with "bits_per_byte" after the loss of an evaluation on text, and "r2"
 /// and "mean_absolute_error" in the place of the accuracy where numbers are predicted. Numbers read back as the same
 /// doubles; those that are not finite are null. Every line reaches the file before the call returns, so a run that is
-/// killed loses none; Error, naming the file, if it cannot be written. The findings of an attestation are one object in
-/// FILE.attestation.json beside it:
+/// killed loses none; CheckpointError, naming the file, if it cannot be written. The findings of an attestation are one
+/// object in FILE.attestation.json beside it:
 ///   {"step","message","blamed":[REPLICA,…],"differing":[{"name","digests":[DIGEST OF REPLICA 0,…]},…]}
 /// For the chief alone. One process writes a file at a time.
 class MetricsFile final : public Observer {
  public:
   /// Removes the findings of an earlier run, and from the file every line but those of the first `steps` steps, after
-  /// which this run goes on. ConfigError, naming the file, if that fails, or if another process writes it.
+  /// which this run goes on. ConfigError, naming the file, if that fails, or if another process writes it;
+  /// CheckpointError if the disk is full.
   explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0);
 
   bool wants_gradient_norm() const override { return true; }
@@ -35,7 +36,7 @@ class MetricsFile final : public Observer {
   void on_drift(std::int64_t step, const DriftError& found) override;
 
  private:
-  /// Error, naming the file, if the line cannot be written.
+  /// CheckpointError, naming the file, if the line cannot be written.
   void write(const std::string& line);
   std::filesystem::path attestation_path() const;
 

@@ -1,0 +1,93 @@
+#include "apps/lockstep-run/child.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "base/descriptor.hpp"
+
+extern char** environ;
+
+namespace lockstep::run {
+namespace {
+
+std::vector<std::string> environment_without(const std::vector<std::string>& names) {
+  std::vector<std::string> kept;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text = *entry;
+    if (std::ranges::find(names, text.substr(0, text.find('='))) == names.end()) kept.emplace_back(text);
+  }
+  return kept;
+}
+
+/// The array of C strings that exec wants; `strings` must outlive it.
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& text : strings) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// What happens between fork and exec: only calls that a child may make there. Returns if one fails.
+void become(char* const* command, char* const* environment, ChildStreams streams, pid_t parent) {
+  // Ctrl-C in a terminal reaches a group. The job learns of it from us.
+  ::setpgid(0, 0);
+  if (::prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return;
+  if (::getppid() != parent) ::_exit(1);  // it ended before
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  // What is read cannot be read again by the next job.
+  const int in = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (in < 0 || ::dup2(in, STDIN_FILENO) < 0) return;
+  // dup2 to itself keeps a descriptor that would close at exec, and would not say so.
+  if (streams.out != STDOUT_FILENO && ::dup2(streams.out, STDOUT_FILENO) < 0) return;
+  if (streams.err != STDERR_FILENO && ::dup2(streams.err, STDERR_FILENO) < 0) return;
+  ::execvpe(command[0], command, environment);
+}
+
+}  // namespace
+
+pid_t start_child(const std::vector<std::string>& command, const std::vector<std::string>& without,
+                  ChildStreams streams) {
+  std::vector<std::string> words = command, variables = environment_without(without);
+  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
+  int failure[2];
+  // It closes by itself at exec, and carries errno if there is none.
+  if (::pipe2(failure, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", std::strerror(errno))};
+  const Descriptor failed{failure[0]};
+  Descriptor fails{failure[1]};
+  const pid_t self = ::getpid();
+  const pid_t id = ::fork();
+  if (id < 0) throw Error{fmt::format("fork: {}", std::strerror(errno))};
+  if (id == 0) {
+    become(arguments.data(), environment.data(), streams, self);
+    const int error = errno;
+    (void)!::write(fails.get(), &error, sizeof error);
+    ::_exit(127);
+  }
+  fails = Descriptor{};
+  int error = 0;
+  if (::read(failed.get(), &error, sizeof error) > 0) {
+    (void)::waitpid(id, nullptr, 0);
+    throw Error{fmt::format("{} cannot be run: {}", command.front(), std::strerror(error))};
+  }
+  return id;
+}
+
+int code_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace lockstep::run

@@ -1,0 +1,56 @@
+// Which hosts answer: mpirun itself waits for ever for one that does not.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace lockstep::run {
+
+/// Asks hosts by starting a program there as mpirun starts ranks, so a host answers only if a job can begin on it. At
+/// most 32 hosts are asked at the same time, each for 10 s.
+class HostInquiry {
+ public:
+  /// `mpirun` is a command with its options.
+  HostInquiry(std::vector<std::string> mpirun, std::vector<std::string> hosts,
+              std::chrono::milliseconds patience = std::chrono::seconds{10});
+  HostInquiry(const HostInquiry&) = delete;
+  /// Ends what is under way.
+  ~HostInquiry();
+
+  /// Looks whether all hosts have answered, or had their time. To be called again until it is true: a process that has
+  /// answered comes as SIGCHLD, but time does not.
+  bool poll();
+
+  /// Those that said nothing.
+  const std::vector<std::string>& silent() const { return silent_; }
+  /// Those where no program could be started.
+  const std::vector<std::string>& unreachable() const { return unreachable_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Question {
+    std::string host;
+    pid_t process;
+    Clock::time_point until;
+    std::vector<pid_t> below = {};  ///< its descendants when it was told to end
+  };
+
+  void ask(const std::string& host);
+  bool take_answer(const Question& question);
+  static void tell_to_end(Question& question);
+  static void end(const Question& question);
+
+  std::vector<std::string> mpirun_;
+  std::vector<std::string> hosts_;
+  std::chrono::milliseconds patience_;
+  std::size_t asked_ = 0;
+  std::vector<Question> questions_;  ///< without an answer yet
+  std::vector<std::string> silent_;
+  std::vector<std::string> unreachable_;
+};
+
+}  // namespace lockstep::run

@@ -1,0 +1,28 @@
+// Takes one line out of what passes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep::run {
+
+/// Holds back what may be the beginning of the line, until it is caught.
+class LineCatcher {
+ public:
+  /// `line` is given without its end.
+  explicit LineCatcher(std::string_view line) : wanted_{std::string{line} + '\n'} {}
+
+  /// What of the next bytes, however cut, goes on.
+  std::string pass(std::string_view bytes);
+
+  /// What is held back still, at the end.
+  std::string rest() { return std::move(held_); }
+
+ private:
+  std::string wanted_;
+  std::string held_;
+  bool may_match_ = true;  ///< all since the beginning of a line is held
+  bool caught_ = false;
+};
+
+}  // namespace lockstep::run

@@ -1,0 +1,39 @@
+#include "apps/lockstep-run/process_tree.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace lockstep::run {
+
+std::vector<pid_t> children_of(pid_t process) {
+  std::vector<pid_t> found;
+  std::error_code ignored;  // it may have ended
+  for (const auto& thread : std::filesystem::directory_iterator{fmt::format("/proc/{}/task", process), ignored}) {
+    std::ifstream children{thread.path() / "children"};
+    found.insert(found.end(), std::istream_iterator<pid_t>{children}, {});
+  }
+  return found;
+}
+
+std::vector<pid_t> descendants_of(pid_t process) {
+  std::vector<pid_t> found = children_of(process);
+  for (std::size_t index = 0; index < found.size(); ++index) {
+    const std::vector<pid_t> children = children_of(found[index]);
+    found.insert(found.end(), children.begin(), children.end());
+  }
+  return found;
+}
+
+bool is_rank(pid_t process) {
+  std::ifstream environment{fmt::format("/proc/{}/environ", process), std::ios::binary};
+  for (std::string variable; std::getline(environment, variable, '\0');)
+    if (variable.starts_with("OMPI_COMM_WORLD_RANK=") || variable.starts_with("PMI_RANK=")) return true;
+  return false;
+}
+
+}  // namespace lockstep::run

@@ -1,0 +1,29 @@
+// The signals that a user or scheduler sends, and the ends of children, as a descriptor.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "base/descriptor.hpp"
+
+namespace lockstep::run {
+
+/// Holds the signals back from here on.
+class Signals {
+ public:
+  Signals();
+
+  /// Readable when one has come.
+  int descriptor() const { return descriptor_.get(); }
+
+  /// The next one that has come.
+  std::optional<int> take() const;
+
+  /// Whether a user's, or a scheduler's, comes within this time. The ends of children do not count.
+  std::optional<int> take_within(std::chrono::milliseconds time) const;
+
+ private:
+  Descriptor descriptor_;
+};
+
+}  // namespace lockstep::run

@@ -1,0 +1,55 @@
+// Waits for a job to begin, and finds out why it does not.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/lockstep-run/host_inquiry.hpp"
+
+namespace lockstep::run {
+
+class StartWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  struct Options {
+    std::chrono::seconds timeout{0};  ///< 0: waits for ever, and asks nobody
+    std::vector<std::string> mpirun;
+    std::vector<std::string> hosts;  ///< other than this one
+    /// Whether a job is ended that has not begun in twice the time, though all hosts answer. What gets through is lost
+    /// for a job that says nothing of its start.
+    bool ends_for_no_host = false;
+  };
+
+  enum class Finding {
+    nothing,
+    all_answer,  ///< told once: the time is over, and the hosts do not show why
+    not_begun,   ///< the job is to be ended
+  };
+
+  explicit StartWatch(Options options) : options_{std::move(options)} {}
+
+  /// To be called again and again, with whether the job has begun by now.
+  Finding look(bool has_begun);
+
+  bool is_asking() const { return inquiry_.has_value(); }
+  /// No longer waits.
+  void stop();
+
+  std::chrono::seconds waited() const { return options_.timeout * periods_; }
+  const std::vector<std::string>& silent() const { return silent_; }
+  const std::vector<std::string>& unreachable() const { return unreachable_; }
+
+ private:
+  Options options_;
+  Clock::time_point since_ = Clock::now();
+  bool is_over_ = false;
+  int periods_ = 0;  ///< that are over
+  std::optional<HostInquiry> inquiry_;
+  std::vector<std::string> silent_;
+  std::vector<std::string> unreachable_;
+};
+
+}  // namespace lockstep::run

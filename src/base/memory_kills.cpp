@@ -1,0 +1,129 @@
+#include "base/memory_kills.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+// The kernel counts at once, and then takes apart what may be hundreds of gigabytes.
+constexpr std::chrono::seconds longest_end{30};
+constexpr std::chrono::seconds between_looks{1};
+
+/// The number after a word in a file of lines "word number". Without a word, the number that the file begins with.
+std::optional<std::uint64_t> number_in(const std::filesystem::path& path, std::string_view word = {}) {
+  std::ifstream file{path};
+  for (std::string found; found != word && file >> found;) continue;
+  std::uint64_t number = 0;
+  return file >> number ? std::optional{number} : std::nullopt;
+}
+
+/// The files of the two versions.
+struct Names {
+  std::string_view base;
+  std::string_view counter;
+  std::string_view limit;
+};
+constexpr Names version_1{"sys/fs/cgroup/memory", "memory.oom_control", "memory.limit_in_bytes"};
+constexpr Names version_2{"sys/fs/cgroup", "memory.events.local", "memory.max"};
+
+struct Place {
+  const Names* names;
+  std::string path;
+};
+
+/// Where a process is, by the lines "4:memory:/path" (version 1) and "0::/path" of its file.
+std::optional<Place> place_of(const std::filesystem::path& file) {
+  std::ifstream lines{file};
+  std::optional<Place> place;
+  for (std::string line; std::getline(lines, line);) {
+    const auto first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    if (controllers.find(",memory,") != std::string::npos) return Place{&version_1, line.substr(second + 1)};
+    if (line.starts_with("0::")) place = Place{&version_2, line.substr(second + 1)};
+  }
+  return place;
+}
+
+/// Version 2 counts how often a group was full and nothing could be freed. In version 1 the most that a group has held
+/// must do.
+std::uint64_t times_full(const std::filesystem::path& folder) {
+  return number_in(folder / version_2.counter, "oom").value_or(0);
+}
+
+bool has_been_full(const std::filesystem::path& folder, std::uint64_t limit) {
+  const auto most = number_in(folder / "memory.max_usage_in_bytes");
+  return most && *most >= limit - limit / 64;
+}
+
+std::string size_of(std::uint64_t bytes) {
+  constexpr std::uint64_t mebibyte = 1 << 20;
+  return bytes % mebibyte == 0 ? fmt::format("{} MiB", bytes / mebibyte) : fmt::format("{} bytes", bytes);
+}
+
+}  // namespace
+
+void MemoryKills::watch(pid_t process) {
+  const auto place = place_of(root_ / fmt::format("proc/{}/cgroup", process));
+  if (!place) return;
+  const std::filesystem::path base = root_ / place->names->base;
+  std::filesystem::path folder = base / std::filesystem::path{place->path}.relative_path();
+  std::error_code error;
+  // In a container the path may be that of the host, and what is mounted the container's own group.
+  if (!std::filesystem::exists(folder / place->names->counter, error)) folder = base;
+  const std::filesystem::path counter = folder / place->names->counter;
+  const auto known = std::ranges::find(groups_, counter, &Group::counter);
+  group_of_[process] = static_cast<std::size_t>(known - groups_.begin());
+  if (known != groups_.end()) return;
+  Group group{counter, number_in(counter, "oom_kill").value_or(0)};
+  for (;; folder = folder.parent_path()) {
+    group.levels.push_back({folder, times_full(folder)});
+    if (folder == base || folder == folder.parent_path()) break;
+  }
+  groups_.push_back(std::move(group));
+}
+
+void MemoryKills::look(Clock::time_point now) {
+  if (now - looked_ >= between_looks) count(now);
+}
+
+void MemoryKills::count(Clock::time_point now) {
+  looked_ = now;
+  for (Group& group : groups_) {
+    const std::uint64_t kills = number_in(group.counter, "oom_kill").value_or(group.kills);
+    if (kills > group.kills) group.rose = now;
+    group.kills = kills;
+  }
+}
+
+std::string MemoryKills::told_of(pid_t process, Clock::time_point now) {
+  count(now);
+  const auto found = group_of_.find(process);
+  if (found == group_of_.end()) return {};
+  const Group& group = groups_[found->second];
+  if (!group.rose || now - *group.rose > longest_end) return {};
+  const std::string limit = limit_that_was_reached(group);
+  return fmt::format("the kernel killed it for memory{}", limit.empty() ? "" : fmt::format(" ({})", limit));
+}
+
+std::string MemoryKills::limit_that_was_reached(const Group& group) const {
+  const bool first_version = group.counter.filename() == version_1.counter;
+  const std::string_view file = (first_version ? version_1 : version_2).limit;
+  for (const Level& level : group.levels) {
+    // "max" where there is none, and in version 1 a number beyond all memory.
+    const auto limit = number_in(level.folder / file);
+    if (!limit || !(first_version ? has_been_full(level.folder, *limit) : times_full(level.folder) > level.times_full))
+      continue;
+    const std::string folder = level.folder.string();
+    return fmt::format("{} of {} is {}", file, folder, size_of(*limit));
+  }
+  return {};
+}
+
+}  // namespace lockstep
