@@ -2,21 +2,17 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
-#include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
 
-#include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/job_report.hpp"
-#include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "apps/lockstep-run/supervision.hpp"
-#include "support/job.hpp"
 
 using namespace lockstep;
 using namespace lockstep::run;
@@ -33,13 +29,7 @@ JobReport report_of(std::string_view text) {
 }
 
 JobReport with(Cause cause, std::string host = {}) {
-  return {.cause = cause, .host = std::move(host), .unreachable = {}};
-}
-
-CommandLine parse(const Words& words) {
-  std::vector<const char*> argv{"lockstep-run"};
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return run::parse_command_line(static_cast<int>(argv.size()), argv.data());
+  return {.cause = cause, .host = std::move(host)};
 }
 
 /// A job that a killed rank ended.
@@ -71,10 +61,16 @@ TEST_CASE("what a restart can do about the end of a job follows from its exit co
       {1, with(Cause::late), Remedy::restart},
       {1, with(Cause::asked), Remedy::stop},
       {1, with(Cause::interrupted), Remedy::none},
-      {1, {.cause = Cause::unknown, .host = {}, .unreachable = {"b"}}, Remedy::restart},
+      {1, {.unreachable = {"b"}}, Remedy::restart},
+      {1, {.lost = {"b"}}, Remedy::restart},
+      {1, with(Cause::failed), Remedy::none},
+      // mpirun that loses a daemon ends the ranks of the other hosts.
+      {1, {.cause = Cause::interrupted, .lost = {"b"}}, Remedy::restart},
+      {205, with(Cause::interrupted), Remedy::restart},
       {2, {}, Remedy::none},
       {3, {}, Remedy::none},
       {4, {}, Remedy::restart},
+      {4, with(Cause::failed), Remedy::restart},
       {5, with(Cause::stopped), Remedy::restart},
       {6, {}, Remedy::none},
       {7, {}, Remedy::none},
@@ -116,7 +112,8 @@ TEST_CASE("a job's own words are found among all that it writes, however cut") {
   check("lockstep: replica 3 waited 80 s for ranks of other nodes while the job was starting", Cause::late, "");
   check("lockstep: interrupted in step 345, computing (training.cpp:1)", Cause::interrupted, "");
   check("lockstep: stopped after step 5, as a signal asked; nothing was saved", Cause::asked, "");
-  check("lockstep: replica 1 (worker:1, host b) failed: LOCKSTEP_FAULT: thrown in step 5", Cause::unknown, "");
+  check("lockstep: replica 1 (worker:1, host b) failed: LOCKSTEP_FAULT: thrown in step 5", Cause::failed, "b");
+  check("lockstep: replica 1 (worker:1, host b) called exit(3) before the end of the job", Cause::failed, "b");
   check("[rank 0] info: lockstep: replica 1 (worker:1, host b) is gone: no", Cause::unknown, "");
   check("mpirun was unable to find the specified executable file, and therefore", Cause::not_launched, "");
   // The first line is the cause.
@@ -127,7 +124,7 @@ TEST_CASE("a job's own words are found among all that it writes, however cut") {
 
   const auto unreachable = [](std::string_view text) { return report_of(text).unreachable; };
   CHECK(unreachable("lockstep: replica 2 (worker:2, host b) cannot be reached: no sign of life\n") == Words{"b"});
-  CHECK(unreachable("  HNP daemon   : [[1,0],0] on node a\n  Remote daemon: [[1,0],1] on node b\n") == Words{"b"});
+  CHECK(report_of("  HNP daemon   : [[1,0],0] on node a\n  Remote daemon: [[1,0],1] on node b\n").lost == Words{"b"});
   CHECK(unreachable("ssh: connect to host b port 22: No route to host\nssh: Could not resolve hostname c: none\n") ==
         Words{"b", "c"});
 }
@@ -225,6 +222,122 @@ TEST_CASE("a host that failed is left out, and the job goes on with the most ran
   CHECK_THROWS_WITH(supervision(4, 5), "--min-ranks 5: expected at most the 4 of -n");
 }
 
+TEST_CASE(
+    "a program that fails in the same way in the same step is not started a third time, and one that is killed is") {
+  const auto failed = [](int exit_code, const std::string& what) {
+    return JobEnd{.exit_code = exit_code,
+                  .report = report_of("lockstep: replica 1 (worker:1, host b) " + what + "\n"),
+                  .made_progress = true};
+  };
+  const auto starts_after = [](const std::vector<JobEnd>& ends) {
+    Supervision supervision{{.ranks = 4}};
+    int starts = 0;
+    for (const JobEnd& end : ends) starts += supervision.after(end).start ? 1 : 0;
+    return starts;
+  };
+  const JobEnd one = failed(4, "failed: no such sample; it was in step 26, computing (a.cpp:1)");
+  CHECK(starts_after({one, one}) == 1);
+  CHECK(starts_after({one, failed(4, "failed: no such sample; it was in step 26, at merge_call #1")}) == 1);
+  CHECK(starts_after({one, failed(4, "failed: no such sample; it was in step 27, computing (a.cpp:1)")}) == 2);
+  CHECK(starts_after({one, failed(4, "failed: another sample; it was in step 26, computing (a.cpp:1)")}) == 2);
+  CHECK(starts_after({one, killed(true), one}) == 3);
+  // Where it was is not known.
+  const JobEnd nowhere = failed(4, "failed: MPI_Allreduce: no memory");
+  CHECK(starts_after({nowhere, nowhere}) == 2);
+  const std::string gone = "is gone: its process ended; it was in step 5, computing (a.cpp:1)";
+  CHECK(starts_after({failed(1, gone), failed(1, gone)}) == 1);
+  for (const int code : {4, 137}) CHECK(starts_after({failed(code, gone), failed(code, gone)}) == 2);
+
+  Supervision supervision{{.ranks = 4}};
+  (void)supervision.after(one);
+  const Decision last = supervision.after(one);
+  CHECK(last.exit_code == 4);
+  CHECK(last.lines ==
+        Words{"ends with exit code 4, as a restart did not help: the job failed in the same way, in the same step"});
+}
+
+TEST_CASE("a host that cannot be reached at the first start ends it, unless fewer ranks will do") {
+  const auto supervision = [](bool may_start_without) {
+    return Supervision{
+        {.ranks = 8, .may_start_without = may_start_without, .hosts = three, .this_host = "a", .fits = [](int) {
+           return true;
+         }}};
+  };
+  const auto end = [](bool has_begun, Words silent, Words unreachable) {
+    JobEnd end{.exit_code = 255, .report = {.unreachable = std::move(unreachable)}, .has_begun = has_begun};
+    end.silent = std::move(silent);
+    return end;
+  };
+  const std::string expected = "; expected every host to answer at the first start (--min-ranks goes on without)";
+  Decision decision = supervision(false).after(end(false, {}, {"b"}));
+  CHECK_FALSE(decision.start);
+  CHECK(decision.exit_code == 2);
+  CHECK(decision.lines == Words{"error: host b cannot be reached" + expected});
+  CHECK(supervision(false).after(end(false, {"b"}, {"b"})).lines == Words{"error: host b does not answer" + expected});
+  CHECK(supervision(false).after(end(false, {"b"}, {"b", "c"})).lines ==
+        Words{"error: hosts b, c cannot be reached" + expected});
+  decision = supervision(true).after(end(false, {"b"}, {"b"}));
+  REQUIRE(decision.start);
+  CHECK(decision.start->ranks == 6);
+  CHECK(decision.lines.front() == "leaves out host b: it does not answer");
+  // Names that were right once.
+  CHECK(supervision(false).after(end(true, {}, {"b"})).start);
+  Supervision later = supervision(false);
+  (void)later.after(killed(false));
+  CHECK(later.after(end(false, {}, {"b"})).start);
+  JobEnd told = end(false, {}, {"b"});
+  told.was_told_to_stop = true;
+  CHECK(supervision(false).after(told).exit_code == 75);
+}
+
+TEST_CASE("hosts are asked where a job did not begin, or where mpirun lost a daemon, and one that answers stays") {
+  Supervision supervision{{.ranks = 8, .hosts = three, .this_host = "a", .fits = [](int) { return true; }}};
+  JobEnd end{.exit_code = 255, .has_begun = false};
+  CHECK(supervision.in_doubt(end) == Words{"b", "c"});
+  end.report.unreachable = {"c"};  // known
+  CHECK(supervision.in_doubt(end).empty());
+  end = {.exit_code = 205, .report = {.cause = Cause::interrupted, .lost = {"c.cluster"}}};
+  CHECK(supervision.in_doubt(end) == Words{"c"});
+  CHECK(supervision.in_doubt(killed(true, with(Cause::gone, "b"))).empty());
+  CHECK(supervision.in_doubt({.exit_code = 255}).empty());
+  end.was_told_to_stop = true;
+  CHECK(supervision.in_doubt(end).empty());
+
+  end.was_told_to_stop = false;
+  Decision decision = supervision.after(end);
+  REQUIRE(decision.start);
+  CHECK(decision.start->hosts == three);
+  CHECK_THAT(decision.lines.front(), Catch::EndsWith("mpirun lost its daemon on a host (exit code 205)"));
+  decision = supervision.after(end);  // once more
+  CHECK(decision.start->hosts.size() == 2);
+}
+
+TEST_CASE("a restart says why: no start, no memory, or no mpirun") {
+  const auto line = [](const JobEnd& end) {
+    return Supervision{{.ranks = 4, .hosts = three, .this_host = "a"}}.after(end).lines.back();
+  };
+  JobEnd end = killed(false, with(Cause::unknown));
+  end.mpirun_was_killed = true;
+  CHECK_THAT(line(end), Catch::EndsWith(": SIGKILL ended mpirun (exit code 137)"));
+  end = {.exit_code = 5, .report = with(Cause::interrupted), .has_begun = false};
+  end.waited_for_start = std::chrono::seconds{60};
+  CHECK_THAT(line(end), Catch::EndsWith(": it had not begun after 60 s (exit code 5)"));
+
+  const std::string memory = "the kernel killed it for memory (memory.max of /x is 512 MiB)";
+  const auto with_memory = [&](JobReport report) {
+    JobEnd end = killed(false, std::move(report));
+    end.memory = memory;
+    return line(end);
+  };
+  CHECK_THAT(with_memory({}), Catch::EndsWith(": SIGKILL ended a rank: " + memory + " (exit code 137)"));
+  CHECK_THAT(with_memory(with(Cause::gone, "a")), Catch::Contains(memory));
+  // Another host's memory, and what the job has said itself.
+  CHECK_THAT(with_memory(with(Cause::gone, "b")), !Catch::Contains(memory));
+  JobReport told = with(Cause::gone, "a");
+  told.failure = "is gone: " + memory;
+  CHECK_THAT(with_memory(told), !Catch::Contains(memory));
+}
+
 TEST_CASE("a training is started again from its newest checkpoint, with the same shards") {
   const SupervisedCommand plain = training({"--seed", "2"});
   CHECK(plain.is_training());
@@ -284,70 +397,4 @@ TEST_CASE(
   CHECK_THROWS_WITH(training({"--sede", "1"}), Catch::StartsWith("there is no option --sede; did you mean --seed?"));
   CHECK_THROWS_WITH(training({"--resume", "auto", "--resume", "none"}),
                     Catch::StartsWith("--resume was given more than once: expected it once;"));
-}
-
-TEST_CASE("hosts are read as mpirun reads them, and told from each other by what they are called") {
-  CHECK(parse_host_list("--host", "a:2,b,a:1") == std::vector<Host>{{"a", 3}, {"b", 1}});
-  CHECK(to_host_list(three) == "a:2,b:2,c:4");
-  for (const char* wrong : {"", "a,,b", ":2", "a:0", "a:x"})
-    CHECK_THROWS_AS(parse_host_list("--host", wrong), ConfigError);
-  CHECK(parse_hostfile("# two\na slots=2\n\n b  slots=4 max_slots=4 # big\n", "hosts") ==
-        std::vector<Host>{{"a", 2}, {"b", 4}});
-  CHECK_THROWS_WITH(parse_hostfile("a slots=2\nb\n", "hosts"),
-                    "hosts:2: b has no slots=N; expected the number of ranks that it takes");
-  CHECK_THROWS_WITH(parse_hostfile("a slots=x\n", "hosts"), Catch::StartsWith("hosts:1: x: expected a whole number"));
-  CHECK_THROWS_AS(parse_hostfile("a speed=2\n", "hosts"), ConfigError);
-  CHECK_THROWS_AS(parse_hostfile("\n", "hosts"), ConfigError);
-
-  const std::vector<Host> hosts{{"a.cluster", 1}, {"10.0.0.2", 1}, {"localhost", 1}};
-  CHECK(find_host(hosts, "a", "vm") == 0u);
-  CHECK(find_host(hosts, "10.0.0.2", "vm") == 1u);
-  CHECK(find_host(hosts, "vm", "vm.cluster") == 2u);
-  CHECK_FALSE(find_host(hosts, "10.0.0.3", "vm"));
-  CHECK_FALSE(find_host(hosts, "", "vm"));
-}
-
-TEST_CASE("the shards are those of the newest checkpoint that can be read, and a pipe is not waited for") {
-  const test::TemporaryDirectory folder;
-  const SupervisedCheckpoints seen{folder.path()};
-  CHECK_FALSE(seen.seen().shards);
-  Strategy& strategy = Strategy::current();
-  for (const int step : {1, 2, 3}) {
-    CheckpointManager checkpoints{
-        strategy, {.folder = folder.path(), .training = {{"shards", step == 1 ? "12" : "x"}}, .kernels = {}}};
-    checkpoints.save(step);
-    checkpoints.finish();
-  }
-  CHECK(seen.newest() == "step-3");
-  CHECK(seen.seen().written);
-  CHECK_FALSE(seen.seen().shards);
-  const auto manifest_of = [&](const char* step) { return folder.path() / step / "manifest.json"; };
-  std::filesystem::resize_file(manifest_of("step-2"), 30);
-  std::filesystem::remove(manifest_of("step-3"));
-  REQUIRE(::mkfifo(manifest_of("step-3").c_str(), 0600) == 0);
-  CHECK(seen.seen().shards == 12);
-  CHECK_FALSE(SupervisedCheckpoints{{}}.seen().written);
-}
-
-TEST_CASE("the command line of lockstep-run names ranks and hosts, and what follows -- is never taken apart") {
-  const CommandLine line = parse({"-n", "4", "--min-ranks", "2", "--max-restarts", "7", "--mpirun",
-                                  "mpirun -q --oversubscribe", "--", "lockstep-train", "--data", "a b; $(c) *"});
-  CHECK(line.ranks == 4);
-  CHECK(line.min_ranks == 2);
-  CHECK(line.max_restarts == 7);
-  CHECK(line.mpirun == Words{"mpirun", "-q", "--oversubscribe"});
-  CHECK(line.command == Words{"lockstep-train", "--data", "a b; $(c) *"});
-  CHECK(parse({"--host", "a:2,b:2", "--", "x"}).ranks == 4);
-  CHECK(parse({"--help"}).answer);
-  for (const Words& wrong : std::vector<Words>{{"-n", "4"},
-                                               {"--", "x"},
-                                               {"-n", "0", "--", "x"},
-                                               {"-n", "4", "lockstep-train", "--", "x"},
-                                               {"-n", "4", "--host", "a:4", "--hostfile", "/none", "--", "x"},
-                                               {"-n", "4", "--mpirun", " ", "--", "x"}})
-    CHECK_THROWS_AS(parse(wrong), ConfigError);
-  CHECK_THROWS_WITH(parse({"--hostfile", "/none", "--", "x"}),
-                    "--hostfile /none: cannot be read: No such file or directory");
-  CHECK_THROWS_WITH(parse({"--hostfile", "/dev/null", "--", "x"}),
-                    "--hostfile /dev/null: is a device, not a regular file");
 }

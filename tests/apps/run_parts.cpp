@@ -1,0 +1,191 @@
+// The parts of lockstep-run that deal with hosts, processes, files and text.
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
+
+#include "apps/lockstep-run/command_line.hpp"
+#include "apps/lockstep-run/host_inquiry.hpp"
+#include "apps/lockstep-run/hosts.hpp"
+#include "apps/lockstep-run/job_report.hpp"
+#include "apps/lockstep-run/job_segments.hpp"
+#include "apps/lockstep-run/line_catcher.hpp"
+#include "apps/lockstep-run/process_tree.hpp"
+#include "apps/lockstep-run/running_job.hpp"
+#include "apps/lockstep-run/supervised_checkpoints.hpp"
+#include "base/descriptor.hpp"
+#include "base/supervised_job.hpp"
+#include "support/job.hpp"
+
+using namespace lockstep;
+using namespace lockstep::run;
+
+namespace {
+
+using Texts = std::vector<std::string>;
+
+JobReport read(std::string_view text) {
+  JobReader reader;
+  reader.take(text);
+  return reader.report();
+}
+
+CommandLine parse(const Texts& words) {
+  std::vector<const char*> argv{"lockstep-run"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return run::parse_command_line(static_cast<int>(argv.size()), argv.data());
+}
+
+}  // namespace
+
+TEST_CASE("the chief's word that the job has begun is understood, and taken out of what the user sees") {
+  const std::string told = std::string{begun_line} + "\n";
+  CHECK(read(told).has_begun);
+  CHECK(read("[1,0]<stderr>:" + told).has_begun);
+  CHECK_FALSE(read("lockstep: the job\n").has_begun);
+
+  const auto seen = [](const std::string& text, std::size_t piece) {
+    LineCatcher catcher{begun_line};
+    std::string seen;
+    for (std::size_t first = 0; first < text.size(); first += piece) seen += catcher.pass(text.substr(first, piece));
+    return seen + catcher.rest();
+  };
+  const std::string almost = told.substr(0, 20);
+  for (const std::size_t piece : {1, 7, 1000}) {
+    CHECK(seen(told + "step 1\rstep 2\n", piece) == "step 1\rstep 2\n");
+    CHECK(seen("first\n" + told + "last", piece) == "first\nlast");
+    CHECK(seen("first\r" + told + told, piece) == "first\r" + told);  // the second is the program's own
+    CHECK(seen("x" + told, piece) == "x" + told);
+    CHECK(seen(almost + "\n" + almost, piece) == almost + "\n" + almost);
+  }
+  LineCatcher catcher{begun_line};
+  CHECK(catcher.pass("lockstep: error") == "lockstep: error");
+}
+
+TEST_CASE("a host answers where a program can be started, and what waits for one that does not is ended") {
+  adopt_orphans();
+  const Texts mpirun{"sh", "-c", "case $3 in ok) exit 0;; odd) exit 3;; bad) exit 255;; *) sleep 1000;; esac"};
+  const auto ask = [&](const Texts& hosts) {
+    HostInquiry inquiry{mpirun, hosts, std::chrono::milliseconds{300}};
+    while (!inquiry.poll()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    CHECK(children_of(::getpid()).empty());
+    return std::pair{inquiry.silent(), inquiry.unreachable()};
+  };
+  CHECK(ask({}) == std::pair<Texts, Texts>{});
+  CHECK(ask({"ok", "odd", "mute", "bad"}) == std::pair{Texts{"mute"}, Texts{"bad"}});
+  // More than are asked at the same time.
+  CHECK(ask(Texts(70, "bad")).second.size() == 70);
+  {
+    HostInquiry given_up{mpirun, {"mute"}};
+    CHECK_FALSE(given_up.poll());
+  }
+  CHECK(children_of(::getpid()).empty());
+}
+
+TEST_CASE("shared memory is known to be a job's by its name, and only what the job has mapped is removed") {
+  CHECK(job_of_segment("/dev/shm/vader_segment.node1.1000.f4970001.12") ==
+        "/dev/shm/vader_segment.node1.1000.f4970001.");
+  CHECK(job_of_segment("/x/sm_segment.a.cluster.0.1.0") == "/x/sm_segment.a.cluster.0.1.");
+  for (const char* other : {"", "/dev/shm/vader_segment.a.0.1", "/dev/shm/vader_segment.a.0.1.", "/lib/libc.so.6",
+                            "/dev/shm/vader_segment.a.0.1.0 (deleted)", "/dev/shm/my_vader_segment.a.0.1.0"})
+    CHECK(job_of_segment(other).empty());
+
+  const test::TemporaryDirectory folder;
+  const auto make = [&](const char* name) { return folder.write(name, std::string(4096, 'x')); };
+  const auto mapped = make("vader_segment.a.0.f1.0"), sibling = make("vader_segment.a.0.f1.11");
+  const std::vector others{make("vader_segment.a.0.f11.0"), make("vader_segment.a.0.f2.0"),
+                           make("vader_segment.b.0.f1.0"), make("vader_segment.a.1.f1.0")};
+  const Descriptor file{::open(mapped.c_str(), O_RDONLY | O_CLOEXEC)};
+  void* const memory = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file.get(), 0);
+  REQUIRE(memory != MAP_FAILED);
+  JobSegments segments;
+  segments.learn({::getpid()});
+  ::munmap(memory, 4096);
+  segments.remove();
+  CHECK_FALSE(std::filesystem::exists(mapped));
+  CHECK_FALSE(std::filesystem::exists(sibling));
+  for (const auto& other : others) CHECK(std::filesystem::exists(other));
+}
+
+TEST_CASE("hosts are read as mpirun reads them, and told from each other by what they are called") {
+  CHECK(parse_host_list("--host", "a:2,b,a:1") == std::vector<Host>{{"a", 3}, {"b", 1}});
+  CHECK(to_host_list(std::vector<Host>{{"a", 2}, {"b", 2}, {"c", 4}}) == "a:2,b:2,c:4");
+  for (const char* wrong : {"", "a,,b", ":2", "a:0", "a:x", "-x:2", "a,--hostfile:2", "u@-oProxyCommand=x:1"})
+    CHECK_THROWS_AS(parse_host_list("--host", wrong), ConfigError);
+  CHECK(parse_hostfile("# two\na slots=2\n\n b  slots=4 max_slots=4 # big\n", "hosts") ==
+        std::vector<Host>{{"a", 2}, {"b", 4}});
+  CHECK_THROWS_WITH(parse_hostfile("a slots=2\nb\n", "hosts"),
+                    "hosts:2: b has no slots=N; expected the number of ranks that it takes");
+  CHECK_THROWS_WITH(parse_hostfile("a slots=x\n", "hosts"), Catch::StartsWith("hosts:1: x: expected a whole number"));
+  CHECK_THROWS_AS(parse_hostfile("a speed=2\n", "hosts"), ConfigError);
+  CHECK_THROWS_AS(parse_hostfile("\n", "hosts"), ConfigError);
+  CHECK_THROWS_WITH(parse_hostfile("-x slots=2\n", "hosts"),
+                    "hosts:1: -x: expected the name of a host, which begins with no '-'");
+
+  const std::vector<Host> hosts{{"a.cluster", 1}, {"10.0.0.2", 1}, {"localhost", 1}};
+  CHECK(find_host(hosts, "a", "vm") == 0u);
+  CHECK(find_host(hosts, "10.0.0.2", "vm") == 1u);
+  CHECK(find_host(hosts, "vm", "vm.cluster") == 2u);
+  CHECK_FALSE(find_host(hosts, "10.0.0.3", "vm"));
+  CHECK_FALSE(find_host(hosts, "", "vm"));
+  CHECK(elsewhere(hosts, "a") == Texts{"10.0.0.2"});
+}
+
+TEST_CASE("the shards are those of the newest checkpoint that can be read, and a pipe is not waited for") {
+  const test::TemporaryDirectory folder;
+  const SupervisedCheckpoints seen{folder.path()};
+  CHECK_FALSE(seen.seen().shards);
+  Strategy& strategy = Strategy::current();
+  for (const int step : {1, 2, 3}) {
+    CheckpointManager checkpoints{
+        strategy, {.folder = folder.path(), .training = {{"shards", step == 1 ? "12" : "x"}}, .kernels = {}}};
+    checkpoints.save(step);
+    checkpoints.finish();
+  }
+  CHECK(seen.newest() == "step-3");
+  CHECK(seen.seen().written);
+  CHECK_FALSE(seen.seen().shards);
+  const auto manifest_of = [&](const char* step) { return folder.path() / step / "manifest.json"; };
+  std::filesystem::resize_file(manifest_of("step-2"), 30);
+  std::filesystem::remove(manifest_of("step-3"));
+  REQUIRE(::mkfifo(manifest_of("step-3").c_str(), 0600) == 0);
+  CHECK(seen.seen().shards == 12);
+  CHECK_FALSE(SupervisedCheckpoints{{}}.seen().written);
+}
+
+TEST_CASE("the command line of lockstep-run names ranks and hosts, and what follows -- is never taken apart") {
+  const CommandLine line =
+      parse({"-n", "4", "--min-ranks", "2", "--max-restarts", "7", "--mpirun", "mpirun -q --oversubscribe",
+             "--start-timeout", "5", "--", "lockstep-train", "--data", "a b; $(c) *"});
+  CHECK(line.ranks == 4);
+  CHECK(line.min_ranks == 2);
+  CHECK(line.max_restarts == 7);
+  CHECK(line.start_timeout == std::chrono::seconds{5});
+  CHECK(line.mpirun == Texts{"mpirun", "-q", "--oversubscribe"});
+  CHECK(line.command == Texts{"lockstep-train", "--data", "a b; $(c) *"});
+  CHECK(parse({"--host", "a:2,b:2", "--", "x"}).ranks == 4);
+  CHECK(parse({"--help"}).answer);
+  for (const Texts& wrong : std::vector<Texts>{{"-n", "4"},
+                                               {"--", "x"},
+                                               {"-n", "0", "--", "x"},
+                                               {"-n", "4", "lockstep-train", "--", "x"},
+                                               {"-n", "4", "--host", "a:4", "--hostfile", "/none", "--", "x"},
+                                               {"-n", "4", "--mpirun", " ", "--", "x"}})
+    CHECK_THROWS_AS(parse(wrong), ConfigError);
+  CHECK_THROWS_WITH(parse({"--hostfile", "/none", "--", "x"}),
+                    "--hostfile /none: cannot be read: No such file or directory");
+  CHECK_THROWS_WITH(parse({"--hostfile", "/dev/null", "--", "x"}),
+                    "--hostfile /dev/null: is a device, not a regular file");
+}
