@@ -151,8 +151,10 @@ class Run {
   static void add_unreachable(JobEnd& end, const std::vector<std::string>& silent,
                               const std::vector<std::string>& unreachable) {
     end.silent = silent;
+    std::vector<std::string>& all = end.report.unreachable;
     for (const auto* hosts : {&silent, &unreachable})
-      end.report.unreachable.insert(end.report.unreachable.end(), hosts->begin(), hosts->end());
+      for (const std::string& host : *hosts)
+        if (std::ranges::find(all, host) == all.end()) all.push_back(host);
   }
 
   /// Asks hosts that may be the reason.

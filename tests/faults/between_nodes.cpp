@@ -1,7 +1,11 @@
 // Faults of a job on several hosts: a rank there is found from here, and a host that is out of reach is said to be.
 #include <algorithm>
 #include <csignal>
+#include <functional>
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -36,6 +40,64 @@ End cut_off(int host, const Hosts& hosts, int ranks_each, const Arguments& mpiru
   return end_of(on(hosts, ranks_each, mpirun_arguments),
                 [&](RunningJob& job) { job.suffer([&] { hosts.cut(host); }); });
 }
+
+/// A job without end under lockstep-run.
+class Supervised {
+ public:
+  Supervised(const Hosts& hosts, int ranks_each)
+      : job_{[&hosts, ranks_each](const Arguments& arguments, const CommandOptions& options) {
+               return supervise_on(hosts, ranks_each, arguments, options);
+             },
+             without_end(), memory_,
+             Arguments{"--data", small_data(), "--hidden", "16", "--checkpoint-dir", folder_.path() / "checkpoints",
+                       "--checkpoint-every", "10"}} {
+    job_.wait_until_it_trains();
+  }
+
+  /// Waits until another rank 0 trains.
+  void suffer_and_restart(const std::function<void()>& fault) {
+    const auto first = job_.find(0);
+    job_.suffer(fault);
+    const auto is_another = [&] {
+      const auto rank = job_.find(0);
+      return rank && rank != first;
+    };
+    while (!is_another()) {
+      REQUIRE_FALSE(job_.is_over());
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+  }
+
+  void kill_daemon() const {
+    const auto daemon = job_.find(std::nullopt, "orted");
+    REQUIRE(daemon);
+    REQUIRE(::kill(*daemon, SIGKILL) == 0);
+  }
+
+  /// Stops it. What lockstep-run decided on the way; nothing may be left.
+  std::vector<std::string> end() {
+    job_.send(SIGTERM, std::nullopt, "lockstep-run");
+    std::chrono::duration<double> after{0};
+    outcome_ = job_.end(after);
+    INFO("stderr: " << outcome_.err);
+    CHECK(outcome_.exit_code == 75);
+    CHECK(processes_left(outcome_.marker) == std::vector<std::string>{});
+    CHECK(memory_.left() == std::set<std::string>{});
+    return lines_starting_with(outcome_.err, "lockstep-run: ");
+  }
+
+  /// The first line about a rank.
+  std::string told() const {
+    const auto lines = lines_starting_with(outcome_.err, "lockstep: replica ");
+    return lines.empty() ? "" : lines.front();
+  }
+
+ private:
+  TemporaryDirectory folder_;
+  SharedMemory memory_;
+  RunningJob job_;
+  Outcome outcome_;
+};
 
 }  // namespace
 
@@ -185,36 +247,57 @@ TEST_CASE("of three hosts, the one that is out of reach is named") {
 
 TEST_CASE("lockstep-run leaves out a host that is out of reach, and goes on with the ranks that are left") {
   const Hosts hosts{2};
-  const TemporaryDirectory folder;
-  const SharedMemory memory;
-  RunningJob job{[&](const Arguments& arguments, const CommandOptions& options) {
-                   return supervise_on(hosts, 2, arguments, options);
-                 },
-                 without_end(),
-                 memory,
-                 {"--data", small_data(), "--hidden", "16", "--checkpoint-dir", folder.path() / "checkpoints",
-                  "--checkpoint-every", "10"}};
-  job.wait_until_it_trains();
-  const auto first = job.find(0);
-  job.suffer([&] { hosts.cut(1); });
-  const auto is_another = [&] {
-    const auto rank = job.find(0);
-    return rank && rank != first;
-  };
-  while (!is_another()) {
-    REQUIRE_FALSE(job.is_over());
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
-  }
-  job.send(SIGTERM, std::nullopt, "lockstep-run");
-  std::chrono::duration<double> after{0};
-  const Outcome outcome = job.end(after);
-  INFO("stderr: " << outcome.err);
-  CHECK(outcome.exit_code == 75);
-  CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
-  const auto lines = lines_starting_with(outcome.err, "lockstep-run: ");
+  Supervised job{hosts, 2};
+  job.suffer_and_restart([&] { hosts.cut(1); });
+  const auto lines = job.end();
   REQUIRE(lines.size() > 2);
   CHECK(lines[0] == fmt::format("lockstep-run: leaves out host {}: it cannot be reached", hosts.names()[1]));
   CHECK_THAT(lines[1], Catch::StartsWith("lockstep-run: restart 1 of 100, on 2 ranks: "));
+}
+
+TEST_CASE("a daemon of mpirun that is killed takes its ranks along, and a host that answers goes on with all others") {
+  const Hosts hosts{2};
+  Supervised job{hosts, 1};
+  job.suffer_and_restart([&] { job.kill_daemon(); });
+  const auto lines = job.end();
+  REQUIRE(lines.size() > 1);
+  CHECK_THAT(lines[0],
+             Catch::StartsWith("lockstep-run: restart 1 of 100, on 2 ranks: ") && Catch::EndsWith(" (exit code 205)"));
+  CHECK_THAT(job.told(), Catch::StartsWith("lockstep: replica 1 (worker:1, host " + hosts.names()[1] + ") is gone: "));
+}
+
+TEST_CASE("a host that says nothing when a job begins is left out, if fewer ranks will do") {
+  const Hosts hosts{2};
+  const TemporaryDirectory folder;
+  const SharedMemory memory;
+  const Outcome outcome =
+      supervise_on(hosts, 1, short_run() + Arguments{"--checkpoint-dir", folder.path(), "--quiet"},
+                   {.environment = {{"LOCKSTEP_TEST_MUTE_HOST", hosts.names()[1]}, memory.variable()}},
+                   {"--start-timeout", "1", "--min-ranks", "1"});
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.err ==
+        fmt::format("lockstep-run: leaves out host {}: it does not answer\n"
+                    "lockstep-run: restart 1 of 100, on 1 rank: it had not begun after 1 s (exit code 5)\n",
+                    hosts.names()[1]));
+  CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
+  CHECK(memory.left() == std::set<std::string>{});
+  CHECK(hosts.sessions_left().empty());
+}
+
+TEST_CASE("a host that is not there at the first start is wrong input, and leaves nothing of the others") {
+  const Hosts hosts{3};
+  const TemporaryDirectory folder;
+  const Outcome outcome = supervise_on(hosts, 1, short_run() + Arguments{"--checkpoint-dir", folder.path()},
+                                       {.environment = {{"LOCKSTEP_TEST_MISSING_HOST", hosts.names()[1]}}});
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 2);
+  CHECK(lines_starting_with(outcome.err, "lockstep") ==
+        std::vector<std::string>{fmt::format("lockstep-run: error: host {} cannot be reached; expected every host to "
+                                             "answer at the first start (--min-ranks goes on without)",
+                                             hosts.names()[1])});
+  CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
+  CHECK(hosts.sessions_left().empty());
 }
 
 TEST_CASE("a rank that throws or disagrees on another host is named") {

@@ -94,6 +94,8 @@ TEST_CASE("a job whose mpirun is killed goes on, and stops after a step when loc
   Supervised supervised;
   RunningJob& job = supervised.job();
   const auto first = job.find(std::nullopt);
+  // They can remove nothing.
+  for (const int rank : {0, 1}) job.send(SIGSTOP, rank);
   job.send(SIGKILL, std::nullopt);
   const auto is_another = [&] {
     const auto rank = job.find(1);
@@ -108,8 +110,9 @@ TEST_CASE("a job whose mpirun is killed goes on, and stops after a step when loc
   const Outcome outcome = supervised.end();
   CHECK(outcome.exit_code == 75);
   REQUIRE(decisions(outcome).size() == 3);
-  CHECK_THAT(decisions(outcome)[0], Catch::Contains("restart 1 of 100"));
+  CHECK(decisions(outcome)[0] == "lockstep-run: restart 1 of 100, on 2 ranks: SIGKILL ended mpirun (exit code 137)");
   CHECK_THAT(decisions(outcome)[1], Catch::StartsWith("lockstep-run: SIGTERM: the job is to stop"));
+  CHECK(supervised.memory_left() == std::set<std::string>{});
 }
 
 TEST_CASE("a second signal ends the job at once, without another one") {
@@ -148,6 +151,25 @@ TEST_CASE("a training whose folder another process uses is refused, and under lo
   }
   other = lockstep::Descriptor{};
   CHECK(waiting.get().exit_code == 0);
+}
+
+TEST_CASE("a program that fails in the same step twice is not started again") {
+  const TemporaryDirectory folder;
+  // A fault that is injected happens once, unless the launcher injects it.
+  const Arguments launcher{
+      program("LOCKSTEP_RUN"), "--mpirun", "env LOCKSTEP_FAULT=throw:1:25 mpirun", "-n", "2", "--"};
+  const Outcome outcome = run_command(
+      launcher + Arguments{program("LOCKSTEP_TRAIN"), "--data", small_data(), "--hidden", "16", "--steps", "40"} +
+          with_checkpoints(folder),
+      {.environment = mpi_environment()});
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 4);
+  CHECK(
+      decisions(outcome) ==
+      std::vector<std::string>{"lockstep-run: restart 1 of 100, on 2 ranks: a rank failed (exit code 4)",
+                               "lockstep-run: ends with exit code 4, as a restart did not help: the job failed in the "
+                               "same way, in the same step"});
+  CHECK(outcome.err.find("has begun") == std::string::npos);
 }
 
 TEST_CASE("what a restart cannot mend is not started again") {

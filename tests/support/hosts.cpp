@@ -136,11 +136,13 @@ Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string
 }
 
 Outcome supervise_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
-                     const CommandOptions& options) {
+                     const CommandOptions& options, const std::vector<std::string>& supervision) {
   std::vector<std::string> program{from_environment("LOCKSTEP_TRAIN")};
   program.insert(program.end(), arguments.begin(), arguments.end());
-  const std::string mpirun = fmt::format("mpirun {}", fmt::join(keepalive(), " "));
-  return launch_on(hosts, ranks_each, from_environment("LOCKSTEP_RUN"), {"--mpirun", mpirun, "--"}, program, options);
+  std::vector<std::string> more{"--mpirun", fmt::format("mpirun {}", fmt::join(keepalive(), " "))};
+  more.insert(more.end(), supervision.begin(), supervision.end());
+  more.push_back("--");
+  return launch_on(hosts, ranks_each, from_environment("LOCKSTEP_RUN"), more, program, options);
 }
 
 Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,

@@ -47,9 +47,10 @@ std::vector<std::string> keepalive();
 Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& program,
                const CommandOptions& options = {}, const std::vector<std::string>& mpirun_arguments = {});
 
-/// The same with lockstep-train under lockstep-run, on the first host.
+/// The same with lockstep-train under lockstep-run, on the first host. `supervision` are options of lockstep-run. No
+/// host answers that LOCKSTEP_TEST_MUTE_HOST or LOCKSTEP_TEST_MISSING_HOST names.
 Outcome supervise_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
-                     const CommandOptions& options = {});
+                     const CommandOptions& options = {}, const std::vector<std::string>& supervision = {});
 
 /// The same with lockstep-train, as run_job() does.
 Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
