@@ -110,7 +110,7 @@ void RunningJob::end_what_is_left() {
   }
   relay();
   write_all(begun_.rest());
-  segments_.remove();
+  segments_.remove(id_);
 }
 
 }  // namespace lockstep::run

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
@@ -42,6 +43,7 @@ std::string waited_for(Seconds patience, const std::string& doing) {
 SiblingWatch::SiblingWatch(Options options)
     : options_{std::move(options)},
       launched_{rank_from_launcher().has_value()},
+      launcher_end_{launched_ ? static_cast<int>(::syscall(SYS_pidfd_open, launcher_, 0)) : -1},
       seen_{options_.known},
       stop_{::eventfd(0, EFD_CLOEXEC)} {
   thread_ = std::thread{[this] { watch(); }};
@@ -87,7 +89,8 @@ void SiblingWatch::remember_siblings() {
 }
 
 SiblingWatch::Wake SiblingWatch::wait() {
-  pollfd waits[]{{signals_.descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+  // MPI ends this process as soon as it sees that the launcher is gone, and would leave its shared memory.
+  pollfd waits[]{{signals_.descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}, {launcher_end_.get(), POLLIN, 0}};
   const auto before = std::chrono::steady_clock::now();
   ::poll(waits, std::size(waits), static_cast<int>(tick / std::chrono::milliseconds{1}));
   // This process was stopped itself, and may be told to end because of that.

@@ -63,7 +63,8 @@ class SiblingWatch {
   Options options_;
   bool launched_;
   pid_t launcher_ = ::getppid();
-  bool reported_ = false;  ///< by another rank
+  Descriptor launcher_end_;  ///< readable then; none without a launcher
+  bool reported_ = false;    ///< by another rank
   Seconds waited_{0};
   std::set<int> seen_;  ///< ranks seen since this watch's last gap
   KeptSignals signals_;

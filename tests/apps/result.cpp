@@ -132,10 +132,12 @@ TEST_CASE("where nobody watches, progress is plain lines of the chief on stderr"
   CHECK(outcome.err.find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("--log-level off leaves progress alone, and says nothing else") {
-  const Outcome outcome = run_job(3, short_run() + Arguments{"--log-level", "off"});
+TEST_CASE("--log-level off leaves progress and what lockstep-run waits for alone, and says nothing else") {
+  const Outcome outcome =
+      run_job(3, short_run() + Arguments{"--log-level", "off"}, {.environment = {{"LOCKSTEP_SUPERVISED", "1"}}});
   REQUIRE(outcome.exit_code == 0);
   CHECK(lines_starting_with(outcome.err, "[rank").empty());
+  CHECK(lines_starting_with(outcome.err, "lockstep:") == std::vector<std::string>{"lockstep: the job has begun"});
 }
 
 TEST_CASE("--quiet says nothing but what is doubtful about a run, before the training") {

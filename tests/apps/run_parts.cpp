@@ -1,5 +1,6 @@
 // The parts of lockstep-run that deal with hosts, processes, files and text.
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,6 +37,25 @@ using namespace lockstep::run;
 namespace {
 
 using Texts = std::vector<std::string>;
+
+/// A file as Open MPI makes them for a job's shared memory.
+class Segment {
+ public:
+  Segment(const test::TemporaryDirectory& folder, const std::string& job_and_rank)
+      : path_{folder.write(fmt::format("vader_segment.a.{}.{}", ::geteuid(), job_and_rank), std::string(4096, 'x'))} {}
+
+  void map() {
+    const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
+    memory_ = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file.get(), 0);
+    REQUIRE(memory_ != MAP_FAILED);
+  }
+  void unmap() { ::munmap(memory_, 4096); }
+  bool exists() const { return std::filesystem::exists(path_); }
+
+ private:
+  std::filesystem::path path_;
+  void* memory_ = nullptr;
+};
 
 JobReport read(std::string_view text) {
   JobReader reader;
@@ -94,7 +115,7 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
   CHECK(children_of(::getpid()).empty());
 }
 
-TEST_CASE("shared memory is known to be a job's by its name, and only what the job has mapped is removed") {
+TEST_CASE("shared memory is known to be a job's by its name, and no living job's is removed") {
   CHECK(job_of_segment("/dev/shm/vader_segment.node1.1000.f4970001.12") ==
         "/dev/shm/vader_segment.node1.1000.f4970001.");
   CHECK(job_of_segment("/x/sm_segment.a.cluster.0.1.0") == "/x/sm_segment.a.cluster.0.1.");
@@ -102,21 +123,35 @@ TEST_CASE("shared memory is known to be a job's by its name, and only what the j
                             "/dev/shm/vader_segment.a.0.1.0 (deleted)", "/dev/shm/my_vader_segment.a.0.1.0"})
     CHECK(job_of_segment(other).empty());
 
+  // As Open MPI 4.1.4 numbers its jobs.
+  CHECK(job_family("bha", 14465) == 0xfca9);
+  CHECK(job_family("bha", 14418) == 0xfc7a);
+
   const test::TemporaryDirectory folder;
-  const auto make = [&](const char* name) { return folder.write(name, std::string(4096, 'x')); };
-  const auto mapped = make("vader_segment.a.0.f1.0"), sibling = make("vader_segment.a.0.f1.11");
-  const std::vector others{make("vader_segment.a.0.f11.0"), make("vader_segment.a.0.f2.0"),
-                           make("vader_segment.b.0.f1.0"), make("vader_segment.a.1.f1.0")};
-  const Descriptor file{::open(mapped.c_str(), O_RDONLY | O_CLOEXEC)};
-  void* const memory = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file.get(), 0);
-  REQUIRE(memory != MAP_FAILED);
+  Segment first{folder, "f1.0"};
+  const Segment sibling{folder, "f1.11"}, other{folder, "f11.0"}, another{folder, "f2.0"};
   JobSegments segments;
+  first.map();
   segments.learn({::getpid()});
-  ::munmap(memory, 4096);
-  segments.remove();
-  CHECK_FALSE(std::filesystem::exists(mapped));
-  CHECK_FALSE(std::filesystem::exists(sibling));
-  for (const auto& other : others) CHECK(std::filesystem::exists(other));
+  segments.remove(1);
+  CHECK(first.exists());  // a living process has it
+  first.unmap();
+  segments.remove(1);
+  CHECK_FALSE(first.exists());
+  CHECK_FALSE(sibling.exists());
+  CHECK((other.exists() && another.exists()));
+
+  // Of an mpirun that died before anybody looked. Not another user's.
+  const Segment unknown{folder, fmt::format("{:x}0001.0", job_family("a", 4321))};
+  const auto others =
+      folder.write(fmt::format("vader_segment.a.1{}.{:x}0001.0", ::geteuid(), job_family("a", 4321)), "");
+  ::setenv("OMPI_MCA_btl_vader_backing_directory", folder.path().c_str(), 1);
+  JobSegments{}.remove(4322);
+  CHECK(unknown.exists());
+  JobSegments{}.remove(4321);
+  ::unsetenv("OMPI_MCA_btl_vader_backing_directory");
+  CHECK_FALSE(unknown.exists());
+  CHECK((std::filesystem::exists(others) && other.exists() && another.exists()));
 }
 
 TEST_CASE("hosts are read as mpirun reads them, and told from each other by what they are called") {
