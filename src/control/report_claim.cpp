@@ -1,11 +1,14 @@
 #include "control/report_claim.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,50 +21,85 @@
 namespace lockstep {
 namespace {
 
+// Any process of this host may hold a name before the job does. Each that another user holds is passed over.
+constexpr int names_of_claim = 8;
+
 /// The job's name, from its launcher; none if the launcher sets none.
-std::optional<std::string> name_of_claim() {
+std::optional<std::string> job_of_claim() {
   const char* const job = std::getenv("PMIX_NAMESPACE");
   if (!job || !*job) return std::nullopt;
   return fmt::format("lockstep report {} {}", job, ::getppid());
 }
 
-/// Calls bind or connect with the address for that name.
+/// Calls bind or connect with the address for the name of that number.
 template <class Call>
-bool with_address(const std::string& name, Call&& call) {
+bool with_address(const std::string& job, int number, Call&& call) {
+  const std::string name = number == 0 ? job : fmt::format("{} {}", job, number);
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   // The zero byte that begins such a name is already there.
   const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data(), length);
+  std::memcpy(address.sun_path + 1, name.data() + name.size() - length, length);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
   return call(reinterpret_cast<const sockaddr*>(&address), size) == 0;
 }
 
 Descriptor make_socket() {
-  return Descriptor{::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  return Descriptor{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+}
+
+/// Whether a process of this user listens there. The kernel says whose it was when it began to listen.
+bool is_held_by_us(const std::string& job, int number) {
+  const Descriptor socket = make_socket();
+  if (!with_address(job, number,
+                    [&](const sockaddr* address, socklen_t size) { return ::connect(socket.get(), address, size); }))
+    return false;
+  ucred holder = {};
+  socklen_t length = sizeof holder;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &holder, &length) == 0 && holder.uid == ::geteuid();
+}
+
+bool is_held_by_us(const std::string& job) {
+  for (int number = 0; number < names_of_claim; ++number)
+    if (is_held_by_us(job, number)) return true;
+  return false;
+}
+
+enum class Hold { mine, ours, of_another };
+
+Hold hold(const std::string& job, int number, const Descriptor& socket) {
+  const bool bound = with_address(
+      job, number, [&](const sockaddr* address, socklen_t size) { return ::bind(socket.get(), address, size); });
+  if (bound) return ::listen(socket.get(), SOMAXCONN) == 0 ? Hold::mine : Hold::of_another;
+  // A rank that has just taken the name listens a moment later.
+  for (int look = 0; look < 10; ++look) {
+    if (is_held_by_us(job, number)) return Hold::ours;
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  return Hold::of_another;
 }
 
 }  // namespace
 
 bool claim_report(PhaseTable* table) {
   if (table && !table->claim_report()) return false;
-  const auto name = name_of_claim();
-  if (!name) return true;
+  const auto job = job_of_claim();
+  if (!job) return true;
+  if (is_held_by_us(*job)) return false;
   static Descriptor claim;  // held as long as the process lives
-  Descriptor socket = make_socket();
-  if (socket.get() < 0) return true;  // twice rather than not at all
-  const bool mine =
-      with_address(*name, [&](const sockaddr* address, socklen_t size) { return ::bind(socket.get(), address, size); });
-  if (mine) claim = std::move(socket);
-  return mine;
+  for (int number = 0; number < names_of_claim; ++number) {
+    Descriptor socket = make_socket();
+    if (socket.get() < 0) break;
+    const Hold holder = hold(*job, number, socket);
+    if (holder == Hold::mine) claim = std::move(socket);
+    if (holder != Hold::of_another) return holder == Hold::mine;
+  }
+  return true;  // twice rather than not at all
 }
 
 bool report_is_claimed() {
-  const auto name = name_of_claim();
-  if (!name) return false;
-  const Descriptor socket = make_socket();
-  return with_address(*name,
-                      [&](const sockaddr* address, socklen_t size) { return ::connect(socket.get(), address, size); });
+  const auto job = job_of_claim();
+  return job && is_held_by_us(*job);
 }
 
 }  // namespace lockstep

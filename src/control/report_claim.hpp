@@ -9,7 +9,8 @@ namespace lockstep {
 
 /// True for the first caller among this node's ranks of the job. `table` may be null: there is none while the job
 /// starts and ends. The claim is therefore also a name without a file: an abstract socket, which ends with this
-/// process. A rank that claims should stay until the others have seen it or have been told to end.
+/// process. What processes of other users hold does not count. A rank that claims should stay until the others have
+/// seen it or have been told to end.
 bool claim_report(PhaseTable* table);
 
 /// A rank that reports ends the job and is then missing itself. It stays this long, so that the others see its claim.

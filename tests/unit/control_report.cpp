@@ -1,8 +1,17 @@
 // Which process of a job reports its end.
+#include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include "base/descriptor.hpp"
 #include "control/report_claim.hpp"
 #include "support/child_process.hpp"
 #include "support/phase_rows.hpp"
@@ -67,4 +76,47 @@ TEST_CASE("where the launcher names no job, the phase table decides alone") {
   CHECK_FALSE(claim_report(&table.rows));
   CHECK(claim_report(nullptr));
   CHECK_FALSE(report_is_claimed());
+}
+
+namespace {
+
+/// Binds the name that the job of that name would claim with, of the ranks that `launcher` started, before they do.
+enum class Squat { silently, as_another_user };
+int squat(const char* job, pid_t launcher, Squat how) {
+  if (how == Squat::as_another_user && ::setresuid(65534, 65534, 65534) != 0) return 98;
+  const Descriptor socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const std::string name = fmt::format("lockstep report {} {}", job, launcher);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return 97;
+  if (how == Squat::as_another_user && ::listen(socket.get(), 1) != 0) return 96;
+  return ::pause();
+}
+
+bool is_bound(const std::string& name) {
+  std::ifstream sockets{"/proc/net/unix"};
+  for (std::string line; std::getline(sockets, line);)
+    if (line.ends_with("@" + name)) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("whoever takes a job's name before it does silences nobody") {
+  const Squat how = GENERATE(Squat::silently, Squat::as_another_user);
+  if (how == Squat::as_another_user && ::geteuid() != 0) return;  // only root can be another user
+  const char* const job = how == Squat::silently ? "a job with a silent stranger" : "a job with a strange user";
+  const pid_t launcher = ::getpid();
+  ChildProcess stranger{[&] { return squat(job, launcher, how); }};
+  REQUIRE(eventually([&] { return is_bound(fmt::format("lockstep report {} {}", job, launcher)); }));
+  CHECK_FALSE(is_claimed(job));
+  const ChildProcess first = claiming_rank(job);
+  REQUIRE(eventually([&] { return is_claimed(job); }));
+  CHECK(claims(job) == 0);
+  // Also once the stranger has gone.
+  stranger.signal(SIGKILL);
+  CHECK(stranger.wait() == -SIGKILL);
+  CHECK(claims(job) == 0);
 }
