@@ -5,7 +5,7 @@ build_packages=(
   g++ meson ninja-build pkg-config
   libopenmpi-dev openmpi-bin
   libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
-  libdnnl-dev zlib1g-dev libxxhash-dev
+  libdnnl-dev zlib1g-dev libxxhash-dev libsodium-dev
   catch2 python3
 )
 

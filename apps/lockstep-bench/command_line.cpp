@@ -35,9 +35,18 @@ void add_json(OptionParser& parser, std::filesystem::path& json) {
                 [&](const std::string& option, const std::string& text) { json = parse_file_name(option, text); });
 }
 
+/// The options of every benchmark.
+void add_run(OptionParser& parser, CommandLine& line) {
+  add_json(parser, line.json);
+  parser.option("--network", "CIDR", "Network, such as 10.77.0.0/24, for heartbeats between nodes (default any)",
+                [&](const std::string& option, const std::string& text) {
+                  line.runtime.network = parse_network_name(option, text);
+                });
+}
+
 /// The options of a benchmark that iterates.
 template <class Options>
-void add_common(OptionParser& parser, Options& options, std::filesystem::path& json) {
+void add_common(OptionParser& parser, Options& options, CommandLine& line) {
   const Options defaults;
   parser.option("--warm-up", "N", fmt::format("Warm-up iterations, which do not count (default {})", defaults.warm_up),
                 [&](const std::string& option, const std::string& text) {
@@ -48,7 +57,7 @@ void add_common(OptionParser& parser, Options& options, std::filesystem::path& j
                 [&](const std::string& option, const std::string& text) {
                   options.iterations = parse_count(option, text, 1, most_iterations);
                 });
-  add_json(parser, json);
+  add_run(parser, line);
 }
 
 }  // namespace
@@ -95,14 +104,14 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
               [&] { line.runtime.allow_shared_gpu = true; });
   parser.flag("--limit", "Also measure ordinary memory, and how fast all ranks at once copy and add",
               [&] { all_reduce.limit = true; });
-  add_common(parser, all_reduce, line.json);
+  add_common(parser, all_reduce, line);
 
   parser.command(MergeCallOptions::name, "Cost of a merge_call that does nothing");
   parser.option("--merges", "K", fmt::format("merge_calls per run (default {})", merge_call.merges),
                 [&](const std::string& option, const std::string& text) {
                   merge_call.merges = parse_count(option, text, 1, most_iterations);
                 });
-  add_common(parser, merge_call, line.json);
+  add_common(parser, merge_call, line);
 
   parser.command(
       StepOptions::name,
@@ -141,7 +150,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option(
       "--checkpoint-dir", "DIR", "Also save checkpoints in DIR, and measure for how long steps wait for them",
       [&](const std::string& option, const std::string& text) { step.checkpoints = parse_file_name(option, text); });
-  add_common(parser, step, line.json);
+  add_common(parser, step, line);
 
   parser.command(InputOptions::name,
                  "Bytes of data that a node reads, and the time until the first step of a training is done");
@@ -159,7 +168,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   input.memory_bytes =
                       static_cast<std::uint64_t>(parse_bytes(option, text, std::numeric_limits<std::int64_t>::max()));
                 });
-  add_json(parser, line.json);
+  add_run(parser, line);
 
   parser.command(WatchdogOptions::name, "Cost of being watched: a change of phase, and the watchdog's thread");
   parser.option("--seconds", "N",
@@ -167,7 +176,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   watchdog.seconds = parse_count(option, text, 1, most_iterations);
                 });
-  add_json(parser, line.json);
+  add_run(parser, line);
 
   line.answer = parser.parse(argc, argv);
   if (line.answer) return line;

@@ -51,6 +51,12 @@ inline double require_float(const std::string& option, const std::string& text, 
   return value;
 }
 
+/// The name of a network. The runtime reads it, when it knows the host's addresses.
+inline std::string parse_network_name(const std::string& option, const std::string& text) {
+  if (text.empty()) throw ConfigError{fmt::format("{}: expected an IPv4 network such as 10.77.0.0/24", option)};
+  return text;
+}
+
 /// A positive number.
 inline double parse_positive(const std::string& option, const std::string& text) {
   return require_float(

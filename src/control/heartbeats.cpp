@@ -4,48 +4,34 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <type_traits>
 #include <vector>
 
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <linux/errqueue.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sodium.h>
 #include <sys/socket.h>
 
 #include <lockstep/base/error.hpp>
 
 #include "base/descriptor.hpp"
 #include "base/open_line.hpp"
+#include "control/heartbeat_streams.hpp"
+#include "control/network.hpp"
 
 namespace lockstep {
 namespace {
 
-/// What travels. All ranks run the same program on the same kind of machine.
-struct Message {
-  std::uint64_t job;
-  std::uint64_t heartbeat;
-  std::uint64_t meeting;
-  std::uint32_t count;
-  std::int32_t rank;
-  Phase phase;
-  TagKind kind;
-  bool terminated;
-  bool reported;
-  OpenLine open_line;
-  char site[Tag::site_capacity];
-  Position position;
-};
-static_assert(std::is_trivially_copyable_v<Message>);
+// Only who brings something this new is taken for its sender: a message may come both as a datagram and in a stream.
+constexpr std::uint64_t newest_messages = 64;
 
 CommError system_error(const char* call) {
   return CommError{fmt::format("heartbeats between nodes: {}: {}", call, std::strerror(errno))};
 }
 
 /// The line of progress is the chief's. The end of all lines may be any node's.
-void note_open_line(const PhaseTable& table, const Message& message) {
+void note_open_line(const PhaseTable& table, const HeartbeatMessage& message) {
   if (message.rank != 0 && message.open_line != OpenLine::over) return;
   std::uint32_t before = table.open_line();
   while (before != static_cast<std::uint32_t>(OpenLine::over) &&
@@ -61,25 +47,17 @@ sockaddr_in address_of(std::uint32_t host, std::uint16_t port) {
   return address;
 }
 
-/// This host's addresses; the loopback address only if there are no others.
-std::vector<std::uint32_t> host_addresses() {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) throw system_error("getifaddrs");
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned{first, ::freeifaddrs};
+/// Where others may reach this host: the loopback address only if there are no others.
+std::vector<std::uint32_t> shown_hosts() {
   std::vector<std::uint32_t> hosts;
-  std::uint32_t loopback = htonl(INADDR_LOOPBACK);
-  for (const ifaddrs* each = first; each; each = each->ifa_next) {
-    if (!each->ifa_addr || each->ifa_addr->sa_family != AF_INET) continue;
-    if (!(each->ifa_flags & IFF_UP) || (each->ifa_flags & IFF_LOOPBACK)) continue;
-    sockaddr_in address;
-    std::memcpy(&address, each->ifa_addr, sizeof address);
-    hosts.push_back(address.sin_addr.s_addr);
-  }
-  if (hosts.empty()) hosts.push_back(loopback);
+  const Network loopback{htonl(INADDR_LOOPBACK), 8};
+  for (const HostAddress& each : host_addresses())
+    if (!loopback.has(each.address)) hosts.push_back(each.address);
+  if (hosts.empty()) hosts.push_back(loopback.address);
   return hosts;
 }
 
-/// Starts a connection to a port where nobody listens.
+/// Starts a connection.
 Descriptor knock(std::uint32_t host, std::uint16_t port) {
   Descriptor descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const sockaddr_in target = address_of(host, port);
@@ -87,7 +65,7 @@ Descriptor knock(std::uint32_t host, std::uint16_t port) {
   return descriptor;
 }
 
-/// Whether the host's system refused the connection, or even accepted it. Without a way to the host it ends as well.
+/// Whether the host's system accepted the connection or refused it. Without a way to the host it ends as well.
 bool was_answered(int descriptor) {
   int error = 0;
   socklen_t length = sizeof error;
@@ -100,12 +78,14 @@ struct Heartbeats::Socket {
   struct Target {
     int rank;
     sockaddr_in address;
-    bool refused = false;
+    bool refused = false;  ///< the last that was sent there
   };
 
-  Descriptor descriptor;
+  explicit Socket(std::uint32_t host) : streams{host} {}
+
+  Descriptor descriptor{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  HeartbeatStreams streams;
   std::vector<Target> targets;
-  std::vector<std::uint32_t> heard_from;  ///< by rank; 0 if not heard
 
   /// Finds out what became of datagrams that did not arrive, from the errors that came back.
   void read_errors() {
@@ -129,38 +109,46 @@ struct Heartbeats::Socket {
   }
 
   void refuse(const sockaddr_in& address) {
-    // An address is known to lead to a rank's host only if that rank's own heartbeats come from it.
     for (Target& target : targets)
-      if (target.address.sin_addr.s_addr == address.sin_addr.s_addr && target.address.sin_port == address.sin_port &&
-          heard_from[static_cast<std::size_t>(target.rank)] == address.sin_addr.s_addr)
+      if (target.address.sin_addr.s_addr == address.sin_addr.s_addr && target.address.sin_port == address.sin_port)
         target.refused = true;
+  }
+
+  void send(const SealedHeartbeat& message, const Target& target) const {
+    // What is said about an earlier datagram, to whichever address, comes out of the next call, which then sends
+    // nothing. A datagram that cannot be sent is one that does not arrive; the other side draws its conclusions.
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      const auto sent = ::sendto(descriptor.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                                 reinterpret_cast<const sockaddr*>(&target.address), sizeof target.address);
+      if (sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK) return;
+    }
   }
 };
 
-Heartbeats::Heartbeats() : socket_{std::make_unique<Socket>()} {
-  socket_->descriptor = Descriptor{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+Heartbeats::Heartbeats(std::uint32_t host) : socket_{std::make_unique<Socket>(host)} {
+  if (::sodium_init() < 0) throw CommError{"heartbeats between nodes: libsodium does not start"};
   const int descriptor = socket_->descriptor.get();
   if (descriptor < 0) throw system_error("socket");
-  sockaddr_in any = address_of(htonl(INADDR_ANY), 0);
-  socklen_t length = sizeof any;
-  if (::bind(descriptor, reinterpret_cast<sockaddr*>(&any), length) != 0) throw system_error("bind");
+  sockaddr_in bound = address_of(host, 0);
+  socklen_t length = sizeof bound;
+  if (::bind(descriptor, reinterpret_cast<sockaddr*>(&bound), length) != 0) throw system_error("bind");
   const int told = 1;
   if (::setsockopt(descriptor, SOL_IP, IP_RECVERR, &told, sizeof told) != 0) throw system_error("setsockopt");
-  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&any), &length) != 0) throw system_error("getsockname");
-  address_.port = any.sin_port;
-  std::size_t count = 0;
-  for (const std::uint32_t host : host_addresses())
-    if (count < Address::most_hosts) address_.hosts[count++] = host;
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &length) != 0) throw system_error("getsockname");
+  address_.port = bound.sin_port;
+  address_.stream_port = socket_->streams.port();
+  const std::vector<std::uint32_t> hosts = host != 0 ? std::vector{host} : shown_hosts();
+  std::copy_n(hosts.begin(), std::min(hosts.size(), Address::most_hosts), address_.hosts.begin());
 }
 
 Heartbeats::~Heartbeats() = default;
 
-void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addresses, std::uint64_t job) {
+void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addresses, const HeartbeatKey& key) {
   nodes_ = std::make_unique<NodeMap>(std::move(nodes));
   addresses_.assign(addresses.begin(), addresses.end());
-  socket_->heard_from.resize(addresses.size());
+  heard_.resize(addresses.size());
   rank_ = rank;
-  job_ = job;
+  key_ = key;
   for (int node = 0; node < nodes_->nodes(); ++node) {
     if (node == nodes_->node_of(rank)) continue;
     const int carrier = nodes_->carrier(rank, node);
@@ -170,60 +158,91 @@ void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addre
   }
 }
 
+bool Heartbeats::is_to_hear(int rank) const {
+  const int here = nodes_->node_of(rank_);
+  return nodes_->node_of(rank) != here && nodes_->carrier(rank, here) == rank_;
+}
+
 void Heartbeats::send(const PhaseTable& table) {
-  const auto row = table.read(rank_);
-  Message message = {};  // padding too: only our own bytes leave the process
-  message.job = job_;
-  message.heartbeat = row.heartbeat;
-  message.meeting = row.meeting;
-  message.count = row.last.count;
-  message.rank = rank_;
-  message.phase = row.phase;
-  message.kind = row.last.kind;
-  message.terminated = row.terminated;
-  message.reported = table.reported();
-  message.open_line = static_cast<OpenLine>(table.open_line().load());
-  std::memcpy(message.site, row.last.site, sizeof message.site);
-  message.position = row.position;
-  // A datagram that cannot be sent is one that does not arrive; the other side draws its conclusions.
-  for (const Socket::Target& target : socket_->targets)
-    (void)::sendto(socket_->descriptor.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL,
-                   reinterpret_cast<const sockaddr*>(&target.address), sizeof target.address);
+  const SealedHeartbeat message = seal({.sequence = ++sequence_,
+                                        .rank = rank_,
+                                        .row = table.read(rank_),
+                                        .reported = table.reported(),
+                                        .warned = table.warned(),
+                                        .observed = table.observed(),
+                                        .open_line = static_cast<OpenLine>(table.open_line().load())},
+                                       key_);
+  socket_->read_errors();
+  for (Socket::Target& target : socket_->targets) socket_->send(message, target);
+  socket_->streams.send(message);
 }
 
 void Heartbeats::receive(PhaseTable& table) {
+  ++receipts_;
   socket_->read_errors();
-  const int here = nodes_->node_of(rank_);
-  Message message;
-  while (true) {
+  // One more than the longest, to notice what is longer.
+  std::array<std::byte, sealed_heartbeat_bytes + 1> bytes;
+  // As many as a buffer holds, so that whoever sends others without end does not keep this thread.
+  for (int more = 1024; more > 0; --more) {
     sockaddr_in source = {};
     socklen_t length = sizeof source;
-    const auto size = ::recvfrom(socket_->descriptor.get(), &message, sizeof message, MSG_DONTWAIT | MSG_TRUNC,
+    const auto size = ::recvfrom(socket_->descriptor.get(), bytes.data(), bytes.size(), MSG_DONTWAIT,
                                  reinterpret_cast<sockaddr*>(&source), &length);
-    if (size < 0) return;
-    if (size != sizeof message || message.job != job_) continue;
-    if (message.rank < 0 || message.rank >= nodes_->ranks()) continue;
-    if (nodes_->node_of(message.rank) == here || nodes_->carrier(message.rank, here) != rank_) continue;
-    PhaseTable::Snapshot row;
-    row.phase = message.phase;
-    row.terminated = message.terminated;
-    row.heartbeat = message.heartbeat;
-    row.meeting = message.meeting;
-    row.last.kind = message.kind;
-    row.last.count = message.count;
-    std::memcpy(row.last.site, message.site, sizeof message.site);
-    row.position = message.position;
-    // Datagrams may overtake each other, and may arrive twice, by two routes.
-    if (row.heartbeat >= table.read(message.rank).heartbeat) table.write(message.rank, row);
-    socket_->heard_from[static_cast<std::size_t>(message.rank)] = source.sin_addr.s_addr;
-    if (message.reported) (void)table.claim_report();
-    note_open_line(table, message);
+    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    // What is said about a datagram that this rank sent comes out of this call too.
+    if (size < 0) continue;
+    (void)take(std::span{bytes}.first(static_cast<std::size_t>(size)), Way::datagram, source.sin_addr.s_addr, table);
+  }
+  socket_->streams.receive([&](std::span<const std::byte> message) { return take(message, Way::stream, 0, table); });
+  ask_where_silent();
+}
+
+/// Writes what is new. The rank that sent it; nothing if it is forged or old.
+std::optional<int> Heartbeats::take(std::span<const std::byte> bytes, Way way, std::uint32_t from, PhaseTable& table) {
+  const auto message = open_sealed(bytes, key_, nodes_->ranks());
+  if (!message || nodes_->same_node(message->rank, rank_)) return std::nullopt;
+  Heard& heard = heard_[static_cast<std::size_t>(message->rank)];
+  // Datagrams may overtake each other, and may arrive twice: by two routes, or because someone repeats them.
+  if (message->sequence <= heard.sequence)
+    return heard.sequence - message->sequence < newest_messages ? std::optional{message->rank} : std::nullopt;
+  heard.sequence = message->sequence;
+  if (!is_to_hear(message->rank)) return message->rank;
+  heard.at = receipts_;
+  if (way == Way::datagram) {
+    heard.datagram_at = receipts_;
+    heard.from = from;
+  }
+  for (Socket::Target& target : socket_->targets)
+    if (target.rank == message->rank) target.refused = false;
+  table.write(message->rank, message->row);
+  if (message->reported) (void)table.claim_report();
+  if (message->warned) (void)table.claim_warning();
+  if (message->observed.count != heard.observed) {
+    heard.observed = message->observed.count;
+    (void)table.observe(message->observed.row);
+  }
+  note_open_line(table, *message);
+  return message->rank;
+}
+
+/// Also where its host refuses datagrams: it may be a firewall that does.
+void Heartbeats::ask_where_silent() {
+  for (int rank = 0; rank < nodes_->ranks(); ++rank) {
+    if (!is_to_hear(rank)) continue;
+    const bool refused = std::ranges::any_of(
+        socket_->targets, [&](const Socket::Target& target) { return target.rank == rank && target.refused; });
+    const Address& there = addresses_[static_cast<std::size_t>(rank)];
+    if (refused || receipts_ - heard_[static_cast<std::size_t>(rank)].at > ask_after_)
+      socket_->streams.open(rank, there.hosts, there.stream_port);
   }
 }
 
 bool Heartbeats::was_refused(int rank) const {
-  return std::any_of(socket_->targets.begin(), socket_->targets.end(),
-                     [&](const Socket::Target& target) { return target.rank == rank && target.refused; });
+  const std::uint32_t heard_from = heard_[static_cast<std::size_t>(rank)].from;
+  const std::uint32_t reached = socket_->streams.reached(rank);
+  // An address is known to lead to a rank's host only if that rank's own heartbeats come from it.
+  return std::ranges::any_of(socket_->streams.refusals(rank),
+                             [&](std::uint32_t host) { return host != 0 && (host == heard_from || host == reached); });
 }
 
 bool Heartbeats::host_answers(int rank) const {
@@ -232,7 +251,7 @@ bool Heartbeats::host_answers(int rank) const {
   for (const std::uint32_t host : there.hosts) {
     // An address that both hosts have, such as that of a container bridge, would lead to ourselves.
     const bool ours = std::find(address_.hosts.begin(), address_.hosts.end(), host) != address_.hosts.end();
-    if (host != 0 && !ours) knocks.push_back(knock(host, there.port));
+    if (host != 0 && !ours) knocks.push_back(knock(host, there.stream_port));
   }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{300};
   while (!knocks.empty() && std::chrono::steady_clock::now() < deadline) {
@@ -247,12 +266,14 @@ bool Heartbeats::host_answers(int rank) const {
 }
 
 bool Heartbeats::heard_all(const PhaseTable& table) const {
-  const int here = nodes_->node_of(rank_);
   for (int rank = 0; rank < nodes_->ranks(); ++rank)
-    if (nodes_->node_of(rank) != here && nodes_->carrier(rank, here) == rank_ &&
-        table.read(rank).phase == Phase::absent)
-      return false;
+    if (is_to_hear(rank) && table.read(rank).phase == Phase::absent) return false;
   return true;
+}
+
+std::optional<std::uint64_t> Heartbeats::without_datagram(int rank) const {
+  if (!is_to_hear(rank)) return std::nullopt;
+  return receipts_ - heard_[static_cast<std::size_t>(rank)].datagram_at;
 }
 
 }  // namespace lockstep

@@ -5,64 +5,93 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "control/heartbeat_message.hpp"
 #include "control/node_map.hpp"
 #include "control/phase_table.hpp"
 
 namespace lockstep {
 
 /// The heartbeats of one rank. It sends its own to one rank of every other node, hears those of some ranks of other
-/// nodes (NodeMap::carrier), and writes their rows. All methods are LOCAL, and only host_answers waits.
+/// nodes (NodeMap::carrier), and writes their rows. A rank whose datagrams do not come is asked over TCP. All methods
+/// are LOCAL, and only host_answers waits.
 class Heartbeats {
  public:
-  /// Where a rank listens: the UDP port of its socket and the IPv4 addresses of its host. Plain bytes, to be exchanged.
+  /// Where a rank listens: the ports of its sockets and the IPv4 addresses of its host. Plain bytes, to be exchanged.
   struct Address {
     static constexpr std::size_t most_hosts = 6;
     std::array<std::uint32_t, most_hosts> hosts{};  ///< in network byte order; unused ones are 0
-    std::uint16_t port = 0;                         ///< in network byte order
+    std::uint16_t port = 0;                         ///< for UDP, in network byte order
+    std::uint16_t stream_port = 0;                  ///< for TCP, in network byte order
   };
 
-  /// Opens the socket. CommError if the system refuses.
-  Heartbeats();
+  /// Opens the sockets, at `host`, or at all addresses of this host if that is 0. CommError if the system refuses.
+  explicit Heartbeats(std::uint32_t host = 0);
   Heartbeats(const Heartbeats&) = delete;
   ~Heartbeats();
 
   const Address& address() const { return address_; }
 
-  /// `addresses` are those of all ranks. `job` is the same number on every rank and differs from other jobs'; datagrams
-  /// with another number are ignored.
-  void connect(NodeMap nodes, int rank, std::span<const Address> addresses, std::uint64_t job);
+  /// `addresses` are those of all ranks. `key` is the same on every rank, and nobody else's: what is not sealed with it
+  /// is ignored.
+  void connect(NodeMap nodes, int rank, std::span<const Address> addresses, const HeartbeatKey& key);
 
   const NodeMap& nodes() const { return *nodes_; }
+
+  /// Asks a rank over TCP after this many calls of `receive` in which nothing came from it.
+  void ask_after(std::uint64_t receipts) { ask_after_ = receipts; }
 
   /// Sends this rank's row to every address of each host: which of them leads there is up to the network.
   void send(const PhaseTable& table);
 
-  /// Writes the rows that have arrived since the last call. If another node says that the failure has been reported,
-  /// notes that in the table.
+  /// Writes the rows that have arrived since the last call. If another node says that the failure has been reported, or
+  /// something else that is said once, notes that in the table.
   void receive(PhaseTable& table);
 
-  /// Whether the host of `rank` has said that nobody receives what this rank sends there: that rank's process has
+  /// Whether the host of `rank` says that nobody receives what is sent to `rank` there, by UDP or TCP: its process has
   /// ended. Only for a rank that was heard before.
   bool was_refused(int rank) const;
 
-  /// Whether the host of a rank of another node answers, even if its ranks do not: its system refuses a connection that
-  /// nobody there waits for. If it does not answer, this takes up to a third of a second.
+  /// Whether the host of a rank of another node answers, even if its ranks do not: its system takes a connection, or
+  /// refuses it. If it does not answer, this takes up to a third of a second.
   bool host_answers(int rank) const;
 
   /// Whether every rank that this one is to hear has been heard.
   bool heard_all(const PhaseTable& table) const;
 
+  /// For how many calls of `receive` no datagram of `rank` has come; empty if another rank is to hear it.
+  std::optional<std::uint64_t> without_datagram(int rank) const;
+
  private:
+  enum class Way { datagram, stream };
+  /// What is known of a rank of another node.
+  struct Heard {
+    std::uint64_t sequence = 0;     ///< of its newest message
+    std::uint64_t at = 0;           ///< the call of `receive` that brought it
+    std::uint64_t datagram_at = 0;  ///< the one that brought its last datagram
+    std::uint32_t from = 0;         ///< the host that sent that; 0 if none came
+    std::uint32_t observed = 0;     ///< of its node
+  };
   struct Socket;
+
+  bool is_to_hear(int rank) const;
+  std::optional<int> take(std::span<const std::byte> bytes, Way way, std::uint32_t from, PhaseTable& table);
+  void ask_where_silent();
+
   std::unique_ptr<Socket> socket_;
   Address address_;
   std::unique_ptr<NodeMap> nodes_;
   std::vector<Address> addresses_;
+  std::vector<Heard> heard_;  ///< by rank
   int rank_ = 0;
-  std::uint64_t job_ = 0;
+  HeartbeatKey key_{};
+  std::uint64_t sequence_ = 0;
+  std::uint64_t receipts_ = 0;
+  std::uint64_t ask_after_ = 40;
 };
 
 }  // namespace lockstep

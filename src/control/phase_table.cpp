@@ -33,6 +33,8 @@ struct PhaseTable::Header {
   alignas(128) std::atomic<std::uint32_t> report_claimed;
   std::atomic<int> finished;
   std::atomic<std::uint32_t> open_line;
+  std::atomic<std::uint32_t> warned;
+  std::atomic<std::uint64_t> observed;  ///< count and row
 };
 
 struct alignas(128) PhaseTable::Row {
@@ -41,6 +43,8 @@ struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint32_t> terminated;
   std::atomic<std::uint64_t> heartbeat;
   std::atomic<std::uint64_t> meeting;
+  std::atomic<std::uint64_t> passed;
+  std::atomic<std::uint64_t> observed;  ///< the meeting before which the rank was said to stall
   std::atomic<std::uint32_t> count;
   std::atomic<std::uint32_t> kind;
   Site site;
@@ -98,6 +102,12 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag) {
   enter(Phase::meeting);
 }
 
+void PhaseTable::leave_meeting() {
+  Row& row = row_at(row_);
+  row.passed.store(row.meeting.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  enter(Phase::computing);
+}
+
 void PhaseTable::move_to(const Position& position) {
   row_at(row_).set_position(position);
 }
@@ -119,6 +129,7 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.process = row.process.load(std::memory_order_relaxed);
   snapshot.terminated = row.terminated.load(std::memory_order_acquire) != 0;
   snapshot.meeting = row.meeting.load(std::memory_order_relaxed);
+  snapshot.passed = row.passed.load(std::memory_order_relaxed);
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));
   snapshot.last.count = row.count.load(std::memory_order_relaxed);
   row.site.get(snapshot.last.site);
@@ -158,6 +169,35 @@ int PhaseTable::finished() const {
 bool PhaseTable::claim_report() {
   std::uint32_t unclaimed = 0;
   return header().report_claimed.compare_exchange_strong(unclaimed, 1);
+}
+
+bool PhaseTable::claim_warning() {
+  return header().warned.exchange(1) == 0;
+}
+
+bool PhaseTable::warned() const {
+  return header().warned.load(std::memory_order_relaxed) != 0;
+}
+
+bool PhaseTable::is_observed(int row) const {
+  const Row& seen = row_at(row);
+  return seen.observed.load() == seen.meeting.load() + 1;
+}
+
+bool PhaseTable::observe(int row) {
+  Row& seen = row_at(row);
+  const std::uint64_t next = seen.meeting.load() + 1;
+  return seen.observed.exchange(next) != next;
+}
+
+PhaseTable::Observed PhaseTable::observed() const {
+  const std::uint64_t both = header().observed.load();
+  return {static_cast<std::uint32_t>(both >> 32), static_cast<std::int32_t>(both & 0xffffffff)};
+}
+
+void PhaseTable::show_observed(int row) {
+  const std::uint64_t count = std::uint64_t{observed().count} + 1;
+  header().observed.store(count << 32 | static_cast<std::uint32_t>(row));
 }
 
 namespace {

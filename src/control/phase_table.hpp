@@ -22,7 +22,7 @@ enum class Phase : std::uint32_t {
   meeting,    ///< waiting for the others in an agreement
   alone,      ///< doing work that only this rank does and the others wait for (a checkpoint, an evaluation)
   leaving,    ///< ending; its process may go
-  device,     ///< on its own, waiting for the work of its own GPU
+  device,     ///< on its own, waiting for the work of its own GPU. The last: messages are checked against it
 };
 
 /// One row for each rank, including those of other nodes. The row of a rank of which nothing is known is absent. Every
@@ -35,7 +35,8 @@ class PhaseTable {
     std::int32_t process = 0;  ///< 0 if unknown, or on another node
     bool terminated = false;   ///< SIGTERM is about to end the process
     std::uint64_t heartbeat = 0;
-    std::uint64_t meeting = 0;  ///< number of agreements entered so far
+    std::uint64_t meeting = 0;  ///< number of agreements and sums entered so far
+    std::uint64_t passed = 0;   ///< number of the last one that every rank came to; 0 if unknown, or on another node
     Tag last;                   ///< kind, count and site of the last agreement
     Position position;
   };
@@ -53,7 +54,7 @@ class PhaseTable {
 
   void enter(Phase phase);
   void enter_meeting(std::uint64_t meeting, const Tag& tag);
-  void leave_meeting() { enter(Phase::computing); }
+  void leave_meeting();
 
   /// That of this process.
   Phase phase() const;
@@ -75,6 +76,26 @@ class PhaseTable {
 
   /// Whether someone has claimed the report.
   bool reported() const;
+
+  /// True for the first caller on the node, which is to say that heartbeats do not get through; or the fact is noted
+  /// because another node said it.
+  bool claim_warning();
+  bool warned() const;
+
+  /// Whether someone on the node has said, or heard from another node, that the rank of that row stalls where it is
+  /// now: before its next meeting.
+  bool is_observed(int row) const;
+
+  /// Notes that. True for the first caller on the node.
+  bool observe(int row);
+
+  /// The stalls that ranks of this node were the first to speak of: how many, and the row of the last.
+  struct Observed {
+    std::uint32_t count = 0;
+    std::int32_t row = 0;
+  };
+  Observed observed() const;
+  void show_observed(int row);
 
   /// Whether a line of progress is open on the terminal of the job, see open_line.hpp.
   std::atomic<std::uint32_t>& open_line() const;

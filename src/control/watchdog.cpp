@@ -24,8 +24,22 @@
 #include "base/open_line.hpp"
 #include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
+#include "control/signs_of_life.hpp"
 
 namespace lockstep {
+namespace {
+
+/// Whether a line does not block: whoever reads it may have stopped.
+bool stderr_takes_a_line() {
+  pollfd wait{STDERR_FILENO, POLLOUT, 0};
+  return ::poll(&wait, 1, 0) > 0;
+}
+
+bool is_sum(TagKind kind) {
+  return kind == TagKind::sum || kind == TagKind::open_sum;
+}
+
+}  // namespace
 
 class Watchdog::Thread {
  public:
@@ -42,9 +56,11 @@ class Watchdog::Thread {
     const double ticks = options_.stall_timeout / options_.tick;
     stall_ticks_ = ticks < 1e18 ? static_cast<std::uint64_t>(ticks) + 1 : std::numeric_limits<std::uint64_t>::max();
     // Beats cost more with more nodes, so they get rarer, but not too rare for the timeout that they serve.
-    if (heartbeats_)
+    if (heartbeats_) {
       ticks_a_heartbeat_ = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(heartbeats_->nodes().nodes()) / 8, 2,
                                                      std::max<std::uint64_t>(2, stall_ticks_ / 10));
+      heartbeats_->ask_after(3 * ticks_a_heartbeat_);
+    }
     for (int row = 0; row < table_.rows(); ++row) peers_.push_back(make_peer(row));
     waits_ = {{stop_.get(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}};
     for (const Peer& peer : peers_) waits_.push_back({peer.process.get(), POLLIN, 0});
@@ -88,15 +104,16 @@ class Watchdog::Thread {
   static constexpr Seconds for_another_cause{1};
   // How many times longer than planned a tick may count for.
   static constexpr double longest_tick = 4;
+  // How many times longer than others a rank may be waited for that is mute, since it may work alone.
+  static constexpr std::uint64_t patience_with_mute = 10;
   // Neighbours beat every tick, but not at the same moment, and a busy machine delays threads.
   static constexpr std::uint64_t ticks_of_a_silent_carrier = 4;
 
   struct Peer {
     Descriptor process;      ///< readable once the process has ended; -1 for this process, or without pidfd
     bool elsewhere = false;  ///< on another node
-    std::uint64_t heartbeat = 0;
-    std::uint64_t silent_ticks = 0;
-    Seconds silent{0};
+    SignsOfLife life;
+    std::uint64_t stalled_ticks = 0;     ///< how long a stall of it is known that does not end the job
     Seconds terminated{0};               ///< since it was found to be ended by SIGTERM
     Seconds refused{0};                  ///< since its host said that it is gone
     bool has_beaten_since_told = false;  ///< since this rank was told to end
@@ -111,15 +128,16 @@ class Watchdog::Thread {
     ExitCode code;
     Evidence evidence = Evidence::silence;
     Reach reach = Reach::whole_job;
+    int row = 0;  ///< that a stall is of
   };
 
   Peer make_peer(int row) {
-    Peer peer;
+    const auto seen = table_.read(row);
+    Peer peer{.process = Descriptor{}, .life = SignsOfLife{seen.heartbeat, stall_ticks_ / 4}};
     peer.elsewhere = heartbeats_ && !heartbeats_->nodes().same_node(row, table_.row());
-    const std::int32_t process = table_.read(row).process;
-    if (row == table_.row() || process == 0) return peer;
-    memory_kills_.watch(process);
-    auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
+    if (row == table_.row() || seen.process == 0) return peer;
+    memory_kills_.watch(seen.process);
+    auto descriptor = ::syscall(SYS_pidfd_open, seen.process, 0);
     // It existed when it filled its row, so it has ended since.
     if (descriptor < 0 && errno == ESRCH) descriptor = ::eventfd(1, EFD_CLOEXEC);
     if (descriptor < 0)
@@ -146,6 +164,7 @@ class Watchdog::Thread {
       }
       beat(told_to_end_ ? Heartbeat::now : Heartbeat::when_due);
       if (const auto finding = look_around()) return report(*finding);
+      if (heartbeats_ && !told_to_end_) warn_of_lost_heartbeats();
       if (told_to_end_ && has_looked_long_enough()) die_of_signal();
     }
   }
@@ -235,11 +254,16 @@ class Watchdog::Thread {
     const auto mine = table_.read(table_.row());
     waited_ticks_ = mine.phase == Phase::meeting && mine.meeting == waited_meeting_ ? waited_ticks_ + 1 : 0;
     waited_meeting_ = mine.meeting;
+    met_ = std::exchange(passed_, mine.passed) != mine.passed;
+    agreed_ = met_ && !is_sum(mine.last.kind);
     // Every rank has agreed to leave, and may go from here on.
     if (mine.phase == Phase::leaving) return std::nullopt;
     for (int row = 0; row < table_.rows(); ++row) {
       if (row == table_.row()) continue;
+      Peer& peer = this->peer(row);
+      const std::uint64_t stalled_ticks = peer.stalled_ticks;
       if (auto finding = look_at(row)) return finding;
+      if (peer.stalled_ticks == stalled_ticks) peer.stalled_ticks = 0;
     }
     return look_at_own_wait();
   }
@@ -249,7 +273,8 @@ class Watchdog::Thread {
     // Read the phase after the process: a rank that left properly said so before it ended.
     const bool ended = has_ended(peer);
     const auto seen = table_.read(row);
-    if (seen.phase == Phase::leaving || seen.phase == Phase::absent) return std::nullopt;
+    if (seen.phase == Phase::leaving) return std::nullopt;
+    if (seen.phase == Phase::absent) return peer.elsewhere ? look_at_mute(row) : std::nullopt;
     // Told to end itself, this rank only waits for the others to be told.
     if (ended && seen.terminated && (told_to_end_ || (peer.terminated += tick_took_) <= terminate_spread))
       return std::nullopt;
@@ -258,22 +283,56 @@ class Watchdog::Thread {
                      ExitCode::peer_failed, Finding::Evidence::kernel};
 
     const bool heard = is_heard(row);
-    const bool silent = seen.heartbeat == peer.heartbeat && heard;
-    peer.silent_ticks = silent ? peer.silent_ticks + 1 : 0;
-    peer.silent = silent ? peer.silent + tick_took_ : Seconds{0};
+    peer.life.look({.heartbeat = seen.heartbeat,
+                    .is_heard = heard,
+                    .met = peer.elsewhere && met_,
+                    .agreed = peer.elsewhere && agreed_,
+                    .took = tick_took_});
     // One heartbeat may have been on its way when this rank was told.
-    if (peer.elsewhere && told_ticks_ > 1 && seen.heartbeat != peer.heartbeat) peer.has_beaten_since_told = true;
-    peer.heartbeat = seen.heartbeat;
+    if (peer.elsewhere && told_ticks_ > 1 && peer.life.has_beaten()) peer.has_beaten_since_told = true;
     if (auto finding = look_for_death(row, seen)) return finding;
     if (seen.terminated && peer.elsewhere) return std::nullopt;
-    if (peer.silent_ticks >= stall_ticks_) return stopped_or_out_of_reach(row, seen);
+    if (peer.elsewhere && peer.life.is_mute()) return look_at_mute(row);
+    if (peer.life.unproven_ticks() >= stall_ticks_)
+      return stall(row, [&] { return stopped_or_out_of_reach(row, seen); });
     // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
-    const bool runs = heard && peer.silent_ticks == 0;
+    const bool runs = heard && peer.life.silent_ticks() == 0;
     const std::uint64_t more = seen.phase == Phase::meeting ? ticks_in(for_another_cause) : 0;
     if (runs && waited_ticks_ >= stall_ticks_ && waited_ticks_ - stall_ticks_ >= more &&
         seen.meeting < waited_meeting_ && seen.phase != Phase::alone)
-      return Finding{late_sentence(name(row), table_.read(table_.row()).last, options_.stall_timeout.count(), seen),
-                     ExitCode::stall};
+      return stall(row, [&] {
+        return Finding{late_sentence(name(row), table_.read(table_.row()).last, options_.stall_timeout.count(), seen),
+                       ExitCode::stall, Finding::Evidence::silence, Reach::whole_job, row};
+      });
+    return std::nullopt;
+  }
+
+  /// Of a rank that is not heard, but seems to live.
+  std::optional<Finding> look_at_mute(int row) {
+    if (told_to_end_ || waited_ticks_ / patience_with_mute < stall_ticks_) return std::nullopt;
+    return stall(row, [&] {
+      return Finding{fmt::format("{} does not come: {} was waited for {:g} s, and no heartbeats of it get through, by "
+                                 "UDP or TCP",
+                                 name(row), describe(table_.read(table_.row()).last),
+                                 options_.stall_timeout.count() * static_cast<double>(patience_with_mute)),
+                     ExitCode::stall, Finding::Evidence::silence, Reach::whole_job, row};
+    });
+  }
+
+  /// A stall of that row, if it ends the job. Otherwise one rank of the job speaks of it, in the order of the nodes;
+  /// `find` may take time, and is not called again.
+  template <class Find>
+  std::optional<Finding> stall(int row, Find&& find) {
+    if (!options_.on_stall) return find();
+    if (++peer(row).stalled_ticks <= ticks_until_turn() || table_.is_observed(row) || !stderr_takes_a_line())
+      return std::nullopt;
+    const Finding finding = find();
+    if (table_.observe(finding.row)) {
+      table_.show_observed(finding.row);
+      options_.on_stall(finding.sentence);
+    }
+    // The ranks of a host that is out of reach are told of in one line.
+    if (row != finding.row) (void)table_.observe(row);
     return std::nullopt;
   }
 
@@ -292,7 +351,8 @@ class Watchdog::Thread {
     const int carrier = nodes.carrier(row, nodes.node_of(table_.row()));
     if (carrier == table_.row()) return true;
     const auto seen = table_.read(carrier);
-    return peer(carrier).silent_ticks <= ticks_of_a_silent_carrier && seen.phase != Phase::leaving && !seen.terminated;
+    return peer(carrier).life.silent_ticks() <= ticks_of_a_silent_carrier && seen.phase != Phase::leaving &&
+           !seen.terminated;
   }
 
   /// A rank whose end the kernel does not show here. Its silence must do, if there is a reason to suspect its end.
@@ -300,14 +360,16 @@ class Watchdog::Thread {
     Peer& peer = this->peer(row);
     if (peer.process.get() >= 0) return std::nullopt;
     // Its neighbours learn of it sooner, from their kernel. If it has none, this is the only sign.
-    if (peer.elsewhere && heartbeats_->was_refused(row)) peer.refused += tick_took_;
+    const bool refused = peer.elsewhere && heartbeats_->was_refused(row) && !peer.life.is_mute();
+    peer.refused = refused ? peer.refused + tick_took_ : Seconds{0};
     if (peer.refused > terminate_spread && !seen.terminated)
       return Finding{fmt::format("{} is gone: its process ended; it {}", name(row), describe(seen)),
                      ExitCode::peer_failed};
+    if (peer.life.is_mute()) return std::nullopt;
     const auto unsure = terminate_spread + 2.0 * static_cast<double>(ticks_a_heartbeat_) * options_.tick;
     // The last look counts in any case: on a busy machine there may have been few others.
     const bool last = told_to_end_ && peer.elsewhere && !peer.has_beaten_since_told && time_since_told() > last_look;
-    if (!last && peer.silent <= (peer.elsewhere ? Seconds{unsure} : terminate_spread)) return std::nullopt;
+    if (!last && peer.life.unproven() <= (peer.elsewhere ? Seconds{unsure} : terminate_spread)) return std::nullopt;
     if (told_to_end_ && !seen.terminated)
       return Finding{
           fmt::format("{} is gone: no sign of life before the job was told to end; it {}", name(row), describe(seen)),
@@ -322,12 +384,12 @@ class Watchdog::Thread {
     const double seconds = options_.stall_timeout.count();
     if (!peer(row).elsewhere || is_alive(heartbeats_->nodes().node_of(row)) || heartbeats_->host_answers(row))
       return {fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds, describe(seen)),
-              ExitCode::stall};
+              ExitCode::stall, Finding::Evidence::silence, Reach::whole_job, row};
     // All fall silent together, but they did not send their last heartbeats at the same moment.
     const int lowest = lowest_there(heartbeats_->nodes().node_of(row));
     return {fmt::format("{} cannot be reached: no sign of life from any rank of its host for {:g} s; it {}",
                         name(lowest), seconds, describe(table_.read(lowest))),
-            ExitCode::stall, Finding::Evidence::silence, is_alive(0) ? Reach::chiefs_side : Reach::cut_off};
+            ExitCode::stall, Finding::Evidence::silence, is_alive(0) ? Reach::chiefs_side : Reach::cut_off, lowest};
   }
 
   int lowest_there(int node) const {
@@ -343,7 +405,9 @@ class Watchdog::Thread {
     if (node == heartbeats_->nodes().node_of(table_.row())) return true;
     for (const int row : heartbeats_->nodes().ranks_on(node)) {
       const auto seen = table_.read(row);
-      const bool beats = peer(row).refused == Seconds{0} && peer(row).silent_ticks < stall_ticks_ / 2;
+      const SignsOfLife& life = peer(row).life;
+      const bool beats =
+          peer(row).refused == Seconds{0} && (life.is_mute() || life.unproven_ticks() < stall_ticks_ / 2);
       if (seen.phase != Phase::absent && !seen.terminated && beats) return true;
     }
     return false;
@@ -351,16 +415,49 @@ class Watchdog::Thread {
 
   /// Every rank has come, and yet the agreement does not end.
   std::optional<Finding> look_at_own_wait() {
+    const std::uint64_t stalled_ticks = std::exchange(peer(table_.row()).stalled_ticks, 0);
     if (!heartbeats_ || waited_ticks_ < stall_ticks_) return std::nullopt;
     for (int row = 0; row < table_.rows(); ++row) {
       const auto seen = table_.read(row);
       if (seen.phase == Phase::absent || seen.meeting < waited_meeting_) return std::nullopt;
     }
-    return Finding{
-        fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} s: the network "
-                    "that MPI uses has failed",
-                    name(table_.row()), describe(table_.read(table_.row()).last), options_.stall_timeout.count()),
-        ExitCode::stall};
+    peer(table_.row()).stalled_ticks = stalled_ticks;
+    return stall(table_.row(), [&] {
+      return Finding{
+          fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} s: the network "
+                      "that MPI uses has failed",
+                      name(table_.row()), describe(table_.read(table_.row()).last), options_.stall_timeout.count()),
+          ExitCode::stall};
+    });
+  }
+
+  /// Once for the job: the node with the lowest rank that misses another's datagrams, although that rank lives.
+  void warn_of_lost_heartbeats() {
+    if (table_.warned() || table_.read(table_.row()).phase == Phase::leaving) return;
+    const auto row = row_of_lost_heartbeats();
+    lost_ticks_ = row ? lost_ticks_ + 1 : 0;
+    if (!row || lost_ticks_ <= ticks_until_turn() || !stderr_takes_a_line() || !table_.claim_warning()) return;
+    log::warning(
+        fmt::format("heartbeats between {} and {} do not get through by UDP: {}", name(table_.row()), name(*row),
+                    peer(*row).life.is_mute()
+                        ? "nor do they by TCP, so that a rank there may be waited for ten times the stall timeout"
+                        : "they go by TCP"));
+  }
+
+  std::optional<int> row_of_lost_heartbeats() {
+    const NodeMap& nodes = heartbeats_->nodes();
+    const std::uint64_t long_ago = std::clamp<std::uint64_t>(stall_ticks_ / 2, 3 * ticks_a_heartbeat_, 100);
+    for (int row = 0; row < table_.rows(); ++row) {
+      const auto ticks = heartbeats_->without_datagram(row);
+      if (!ticks || *ticks < long_ago) continue;
+      const auto seen = table_.read(row);
+      if (seen.phase == Phase::absent || seen.phase == Phase::leaving || seen.terminated) continue;
+      const SignsOfLife& life = peer(row).life;
+      // Where nothing gets through, the other side cannot hear that this one has said so.
+      const bool first = nodes.node_of(table_.row()) < nodes.node_of(row);
+      if (*ticks >= life.silent_ticks() + long_ago || (life.is_mute() && first)) return row;
+    }
+    return std::nullopt;
   }
 
   void report(const Finding& finding) {
@@ -382,10 +479,14 @@ class Watchdog::Thread {
   /// All nodes notice a silence at about the same time. The node of the lowest rank alive reports it, and says so in
   /// its heartbeats.
   void wait_for_turn() {
-    if (!heartbeats_) return;
-    int before = 0;
-    for (int node = 0; node < heartbeats_->nodes().node_of(table_.row()); ++node) before += may_report(node) ? 1 : 0;
-    for (std::uint64_t tick = before * ticks_in(turn); tick > 0 && !table_.reported(); --tick) pass(options_.tick);
+    for (std::uint64_t tick = ticks_until_turn(); tick > 0 && !table_.reported(); --tick) pass(options_.tick);
+  }
+
+  std::uint64_t ticks_until_turn() {
+    std::uint64_t before = 0;
+    for (int node = 0; heartbeats_ && node < heartbeats_->nodes().node_of(table_.row()); ++node)
+      before += may_report(node) ? 1 : 0;
+    return before * ticks_in(turn);
   }
 
   /// Once this rank was told to end, mpirun leaves it no time to wait for those that it has not heard since.
@@ -421,6 +522,10 @@ class Watchdog::Thread {
   std::uint64_t ticks_ = 0;
   std::uint64_t waited_ticks_ = 0;
   std::uint64_t waited_meeting_ = 0;
+  std::uint64_t passed_ = 0;
+  bool met_ = false;     ///< since the last look this rank came out of something that all ranks are needed for
+  bool agreed_ = false;  ///< that was an agreement
+  std::uint64_t lost_ticks_ = 0;
   bool told_to_end_ = false;  ///< by SIGTERM or SIGINT
   bool asked_to_save_ = false;
   std::uint64_t told_ticks_ = 0;

@@ -20,6 +20,9 @@ struct WatchdogOptions {
   /// Time is counted in ticks, so a job that was suspended and resumed as a whole has not stalled. Capped at a tenth
   /// of the timeout.
   std::chrono::duration<double> tick{0.05};
+  /// If set, a stall does not end the job. Instead this is called with the sentence that would have ended it, from the
+  /// watchdog's thread: once for each stall, on one rank of the job.
+  std::function<void(const std::string&)> on_stall = {};
   /// If set, it is called once, from the watchdog's thread, on the rank that would say that the job was interrupted.
   /// The ranks of the node then have a moment to end the job in order. For a program that saves what it has made.
   std::function<void()> on_interrupted = {};
@@ -41,10 +44,14 @@ enum class Reach {
 ///                 whole job is told to end
 ///   stopped       its watchdog has not beaten for the stall timeout
 ///   late          it runs, but others have waited for it in an agreement for the stall timeout
-/// Ranks of other nodes are known by their heartbeats. One of those can also be
-///   gone          its host refuses datagrams for it, or it fell silent, after SIGTERM or before this rank got one
+/// Ranks of other nodes are known by their heartbeats, and by the agreements that they make possible. One of those can
+/// also be
+///   gone          its host refuses heartbeats for it, or it fell silent, after SIGTERM or before this rank got one
 ///   out of reach  it is the lowest rank of a node whose ranks are all silent and whose host does not answer
-/// If every rank has come to an agreement that does not end, the network is to blame.
+///   mute          it takes part in agreements, but no heartbeat gets through. It may then work alone without our
+///                 knowing, so it is late only after ten times the stall timeout
+/// If every rank has come to an agreement that does not end, the network is to blame. If heartbeats get through by TCP
+/// alone, or not at all while the job goes on, one rank of the job warns of that, once.
 ///
 /// The node's first watchdog to see a failure prints `lockstep: replica …` on stderr, unless a node with lower ranks
 /// prints it. Then each watchdog ends the job.

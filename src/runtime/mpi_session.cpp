@@ -65,13 +65,14 @@ void be_continued_after(std::chrono::duration<double> time) {
 
 }  // namespace
 
-MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience) : patience_{patience} {
+MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience, OnStall on_stall)
+    : patience_{patience}, on_stall_{on_stall} {
   require_descriptors();
   // MPI writes to the connection of a rank that has just died. That must not end this rank before it names the other.
   if (const auto before = std::signal(SIGPIPE, SIG_IGN); before != SIG_DFL && before != SIG_ERR)
     std::signal(SIGPIPE, before);
-  watch_.emplace(
-      SiblingWatch::Options{.doing = "starting", .patience = patience, .for_other_nodes = for_start_elsewhere});
+  watch_.emplace(SiblingWatch::Options{
+      .doing = "starting", .patience = patience, .for_other_nodes = for_start_elsewhere, .on_stall = on_stall});
   int initialized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   int provided = MPI_THREAD_SINGLE;
@@ -107,8 +108,11 @@ void MpiSession::finalize() {
 void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node) {
   phases_ = std::move(phases);
   ranks_on_node_ = {ranks_on_node.begin(), ranks_on_node.end()};
-  SiblingWatch::Options options{
-      .doing = "ending", .patience = patience_, .for_other_nodes = for_end_elsewhere, .known = ranks_on_node_};
+  SiblingWatch::Options options{.doing = "ending",
+                                .patience = patience_,
+                                .for_other_nodes = for_end_elsewhere,
+                                .on_stall = on_stall_,
+                                .known = ranks_on_node_};
   if (phases_) options.table = &*phases_;
   // Without a table nobody waits for the others after MPI has ended here.
   options.may_be_gone = [this] { return !phases_ || have_all_finished(); };

@@ -1,7 +1,8 @@
 #include "runtime/node.hpp"
 
 #include <chrono>
-#include <random>
+#include <cstdint>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/share_memory.hpp"
+#include "control/network.hpp"
 
 namespace lockstep {
 namespace {
@@ -22,52 +24,96 @@ bool everywhere(const MpiComm& world, bool here) {
   return all != 0;
 }
 
-/// COLL over the job. Sends heartbeats until every rank has heard all that it should, or one has given up.
-bool get_through(const MpiComm& world, Heartbeats& heartbeats, PhaseTable& table) {
+enum class Reached { none, by_stream, by_datagram };
+
+/// How this rank hears the others that it is to hear, at worst.
+Reached how_heard(const Heartbeats& heartbeats, const PhaseTable& table, std::uint64_t receipts) {
+  if (!heartbeats.heard_all(table)) return Reached::none;
+  for (int rank = 0; rank < heartbeats.nodes().ranks(); ++rank)
+    if (heartbeats.without_datagram(rank).value_or(0) >= receipts) return Reached::by_stream;
+  return Reached::by_datagram;
+}
+
+/// COLL over the job. Sends heartbeats until every rank has heard all that it should, or one has given up. How they got
+/// through, at worst; the same on every rank.
+Reached get_through(const MpiComm& world, Heartbeats& heartbeats, PhaseTable& table) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+  std::uint64_t receipts = 0;
   const auto exchange = [&] {
     heartbeats.send(table);
     heartbeats.receive(table);
+    ++receipts;
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   };
-  while (!heartbeats.heard_all(table) && std::chrono::steady_clock::now() < deadline) exchange();
-  int heard = heartbeats.heard_all(table) ? 1 : 0;
+  const auto reached = [&] { return how_heard(heartbeats, table, receipts); };
+  do {
+    exchange();
+  } while (reached() != Reached::by_datagram && std::chrono::steady_clock::now() < deadline);
+  int worst = static_cast<int>(reached());
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallreduce(MPI_IN_PLACE, &heard, 1, MPI_INT, MPI_MIN, world.get(), &request), "MPI_Iallreduce");
-  // A datagram to a rank that still waits for it may have been lost.
+  check_mpi(MPI_Iallreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MIN, world.get(), &request), "MPI_Iallreduce");
+  // A heartbeat to a rank that still waits for it may have been lost.
   for (int done = 0; done == 0;) {
     exchange();
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
   }
-  return heard != 0;
+  return static_cast<Reached>(worst);
+}
+
+void warn_of(Reached reached, const MpiComm& world, PhaseTable& table) {
+  if (reached == Reached::by_datagram) return;
+  // Said once: the watchdogs need not say it again.
+  (void)table.claim_warning();
+  if (world.rank() != 0) return;
+  log::warning(reached == Reached::by_stream
+                   ? "heartbeats do not get through between all nodes by UDP (any port): they go by TCP"
+                   : "no heartbeats get through between some nodes, by UDP or TCP (any port): a rank that stops on one "
+                     "of them is found by that node's ranks, or after ten times the stall timeout");
+}
+
+/// COLL over the job. The job's key, of rank 0; nothing if there is none.
+std::optional<HeartbeatKey> share_key(const MpiComm& world) {
+  HeartbeatKey key{};
+  bool made = true;
+  try {
+    if (world.rank() == 0) key = make_heartbeat_key();
+  } catch (const CommError& error) {
+    log::debug(error.what());
+    made = false;
+  }
+  check_mpi(MPI_Bcast(key.data(), static_cast<int>(key.size()), MPI_BYTE, 0, world.get()), "MPI_Bcast");
+  return everywhere(world, made) ? std::optional{key} : std::nullopt;
 }
 
 /// COLL over the job, which has several nodes. Null unless every rank has heartbeats.
-std::unique_ptr<Heartbeats> start_heartbeats(const MpiComm& world, const NodeMap& nodes, PhaseTable* table) {
+std::unique_ptr<Heartbeats> start_heartbeats(const MpiComm& world, const NodeMap& nodes, PhaseTable* table,
+                                             const std::string& network) {
   std::unique_ptr<Heartbeats> heartbeats;
   try {
-    if (table) heartbeats = std::make_unique<Heartbeats>();
-  } catch (const CommError& error) {
+    if (table) heartbeats = std::make_unique<Heartbeats>(address_for_heartbeats(network));
+  } catch (const Error& error) {
     log::debug(error.what());
   }
-  std::uint64_t job = std::random_device{}();
-  check_mpi(MPI_Bcast(&job, 1, MPI_UINT64_T, 0, world.get()), "MPI_Bcast");
-  if (!everywhere(world, heartbeats != nullptr)) return nullptr;
+  const auto key = share_key(world);
+  if (!everywhere(world, key && heartbeats)) {
+    if (world.rank() == 0)
+      log::warning(
+          "a node has no heartbeats (its system refuses sockets or shared memory): a rank that stops is found "
+          "by its own node's ranks only, and a host that cannot be reached by nobody");
+    return nullptr;
+  }
   const Heartbeats::Address mine = heartbeats->address();
   std::vector<Heartbeats::Address> addresses(static_cast<std::size_t>(world.size()));
   check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, addresses.data(), sizeof mine, MPI_BYTE, world.get()),
             "MPI_Allgather");
-  heartbeats->connect(nodes, world.rank(), addresses, job);
-  if (get_through(world, *heartbeats, *table)) return heartbeats;
-  // Ranks that were heard will not be heard again; that must not count as silence.
-  for (int rank = 0; rank < nodes.ranks(); ++rank)
-    if (!nodes.same_node(rank, world.rank())) table->write(rank, PhaseTable::Snapshot{});
-  return nullptr;
+  heartbeats->connect(nodes, world.rank(), addresses, *key);
+  warn_of(get_through(world, *heartbeats, *table), world, *table);
+  return heartbeats;
 }
 
 }  // namespace
 
-Node find_node() {
+Node find_node(const std::string& network) {
   const MpiComm world = MpiComm::duplicate(MPI_COMM_WORLD);
   const MpiComm shared = MpiComm::split_by_node(world.get());
   Node node;
@@ -91,13 +137,8 @@ Node find_node() {
   if (memory) node.phases.emplace(*std::move(memory), ranks, rank, processes);
   check_mpi(MPI_Barrier(shared.get()), "MPI_Barrier");
 
-  if (const NodeMap nodes{node.of_rank}; nodes.nodes() > 1) {
-    node.heartbeats = start_heartbeats(world, nodes, node.phases ? &*node.phases : nullptr);
-    if (!node.heartbeats && rank == 0)
-      log::warning(
-          "no heartbeats get through between the nodes (UDP, any port): a rank that stops on one of them is "
-          "found by that node's ranks only, and a host that cannot be reached by nobody");
-  }
+  if (const NodeMap nodes{node.of_rank}; nodes.nodes() > 1)
+    node.heartbeats = start_heartbeats(world, nodes, node.phases ? &*node.phases : nullptr, network);
   return node;
 }
 

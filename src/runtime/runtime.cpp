@@ -21,6 +21,7 @@
 #include "base/supervised_job.hpp"
 #include "cluster/launch.hpp"
 #include "control/kept_signals.hpp"
+#include "control/network.hpp"
 #include "control/report_claim.hpp"
 #include "control/stop_signal.hpp"
 #include "control/watchdog.hpp"
@@ -30,6 +31,7 @@
 #include "runtime/launcher.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/node.hpp"
+#include "runtime/observed_stall.hpp"
 #include "runtime/sibling_watch.hpp"
 #include "runtime/siblings.hpp"
 
@@ -135,7 +137,7 @@ struct Runtime::Impl {
   Impl(int& argc, char**& argv, const RuntimeOptions& given)
       : nccl_environment{given},
         stop_signal{given},
-        session{argc, argv, given.stall_timeout},
+        session{argc, argv, given.stall_timeout, given.on_stall},
         group{make_mpi_group()},
         end{*group, fmt::format("replica {}", group->rank())} {
     log::set_rank(group->rank());
@@ -185,10 +187,11 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
       throw ConfigError{
           fmt::format("stall timeout {}: expected a positive number of seconds", options.stall_timeout.count())};
     require_valid(options.reductions);
+    if (!options.network.empty()) (void)address_for_heartbeats(options.network);
   });
   if (group->rank() == 0) tell_supervisor();
   if (group->size() == 1 && !launch.empty()) log::warning(launch);
-  node = find_node();
+  node = find_node(options.network);
   group->set_nodes(node.of_rank);
   if (node.phases) {
     meeting().set_phases(&*node.phases);
@@ -213,6 +216,7 @@ void Runtime::Impl::watch(OnTermination on_termination) {
   // Nobody would act on a signal.
   if (!node.phases) return signals.let_through();
   WatchdogOptions watching{.stall_timeout = options.stall_timeout};
+  if (options.on_stall == OnStall::observe) watching.on_stall = warn_of_stall;
   if (on_termination == OnTermination::ask_to_stop) watching.on_interrupted = [this] { meeting().request_stop(); };
   if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(ExitCode::stall); };
   watchdog.emplace(
@@ -227,11 +231,13 @@ void Runtime::Impl::watch(OnTermination on_termination) {
 
 void Runtime::Impl::compare_options() {
   const auto all = gather_texts(
-      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}{}, {}, stall timeout {} s, {}",
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}{}, {}, stall timeout {} s{}{}, {}",
                              options.device, options.devices.empty() ? "" : fmt::format(" {}", options.devices),
                              options.allow_shared_gpu ? " that may be shared" : "",
                              options.needs_cpu.empty() ? "" : fmt::format(" ({})", options.needs_cpu),
-                             describe(options.reductions), options.stall_timeout.count(), options.program_options));
+                             describe(options.reductions), options.stall_timeout.count(),
+                             options.on_stall == OnStall::observe ? " (observed)" : "",
+                             options.network.empty() ? "" : ", network " + options.network, options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])

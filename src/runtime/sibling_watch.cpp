@@ -17,6 +17,7 @@
 #include "base/open_line.hpp"
 #include "control/report_claim.hpp"
 #include "runtime/launcher.hpp"
+#include "runtime/observed_stall.hpp"
 #include "runtime/siblings.hpp"
 
 namespace lockstep {
@@ -69,9 +70,18 @@ void SiblingWatch::watch() {
     if (!is_impatient_since(waited_) || waited_ < next_look) continue;
     next_look = waited_ + between_looks;
     const auto trouble = look();
-    if (trouble && trouble == before) end_for(*trouble);
+    const bool ends = options_.on_stall == OnStall::end;
+    if (trouble && trouble == before) {
+      if (!ends && trouble->how == How::stopped) {
+        observe(sentence_about(*trouble));
+      } else {
+        end_for(*trouble);
+      }
+    }
     before = trouble;
-    if (is_impatient_since(waited_ - options_.for_other_nodes)) end_without_evidence();
+    if (!is_impatient_since(waited_ - options_.for_other_nodes)) continue;
+    if (ends) end_without_evidence();
+    observe(sentence_about_other_nodes());
   }
 }
 
@@ -142,10 +152,26 @@ bool SiblingWatch::report(const std::string& sentence) const {
   return mine;
 }
 
+std::string SiblingWatch::sentence_about(const Trouble& trouble) const {
+  return fmt::format("replica {} {}: {}", trouble.rank, trouble.how == How::stopped ? "has stopped" : "is gone",
+                     waited_for(options_.patience, options_.doing));
+}
+
+std::string SiblingWatch::sentence_about_other_nodes() const {
+  return fmt::format("replica {} waited {:g} s for ranks of other nodes while the job was {}", *rank_from_launcher(),
+                     (options_.patience + options_.for_other_nodes).count(), options_.doing);
+}
+
+/// Said once, by the lowest rank here that runs. Ranks cannot tell each other anything yet, or any more.
+void SiblingWatch::observe(const std::string& sentence) {
+  if (!observed_.insert(sentence).second) return;
+  const SiblingView all = look_at_siblings();
+  const auto lowest = std::ranges::find_if_not(all.processes, &SiblingView::Process::stopped);
+  if (lowest != all.processes.end() && lowest->rank == rank_from_launcher()) warn_of_stall(sentence);
+}
+
 void SiblingWatch::end_for(const Trouble& trouble) const {
-  const bool mine =
-      report(fmt::format("replica {} {}: {}", trouble.rank, trouble.how == How::stopped ? "has stopped" : "is gone",
-                         waited_for(options_.patience, options_.doing)));
+  const bool mine = report(sentence_about(trouble));
   // Whichever rank ends first ends the job.
   signals_.let_through();
   sleep(mine ? until_claim_is_seen : Seconds{3});
@@ -166,8 +192,7 @@ void SiblingWatch::end_without_evidence() const {
   const int rank = *rank_from_launcher();
   const bool with_chief = all.processes.empty() || all.processes.front().rank == 0;
   if (!with_chief) sleep(Seconds{1});
-  report(fmt::format("replica {} waited {:g} s for ranks of other nodes while the job was {}", rank,
-                     (options_.patience + options_.for_other_nodes).count(), options_.doing));
+  report(sentence_about_other_nodes());
   const auto place = std::ranges::count_if(all.processes, [&](const auto& each) { return each.rank < rank; });
   end_this_side(ExitCode::stall, with_chief ? Reach::chiefs_side : Reach::cut_off, static_cast<int>(place));
 }

@@ -10,6 +10,8 @@
 
 #include <unistd.h>
 
+#include <lockstep/runtime/runtime.hpp>
+
 #include "base/descriptor.hpp"
 #include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
@@ -27,8 +29,9 @@ class SiblingWatch {
     std::string doing;                              ///< as in "while the job was starting"
     std::chrono::duration<double> patience;         ///< if not positive, unlimited: the options are refused later
     std::chrono::duration<double> for_other_nodes;  ///< how much longer to wait for a rank that the list cannot show
-    std::set<int> known;                            ///< ranks known to have been on this node
-    PhaseTable* table = nullptr;                    ///< where else the report is claimed
+    OnStall on_stall = OnStall::end;
+    std::set<int> known;          ///< ranks known to have been on this node
+    PhaseTable* table = nullptr;  ///< where else the report is claimed
     /// Whether the other ranks may be gone by now.
     std::function<bool()> may_be_gone = [] { return false; };
   };
@@ -56,6 +59,9 @@ class SiblingWatch {
   std::optional<int> whose_end() const;
   bool is_interrupted() const;
   bool report(const std::string& sentence) const;
+  std::string sentence_about(const Trouble& trouble) const;
+  std::string sentence_about_other_nodes() const;
+  void observe(const std::string& sentence);
   [[noreturn]] void end_for(const Trouble& trouble) const;
   [[noreturn]] void end_when_told() const;
   [[noreturn]] void end_without_evidence() const;
@@ -66,7 +72,8 @@ class SiblingWatch {
   Descriptor launcher_end_;  ///< readable then; none without a launcher
   bool reported_ = false;    ///< by another rank
   Seconds waited_{0};
-  std::set<int> seen_;  ///< ranks seen since this watch's last gap
+  std::set<std::string> observed_;  ///< what was said of stalls that do not end the job
+  std::set<int> seen_;              ///< ranks seen since this watch's last gap
   KeptSignals signals_;
   Descriptor stop_;
   std::thread thread_;

@@ -57,6 +57,9 @@ TEST_CASE("ranks that were started with different options are refused", "[B-6][E
   check_refused(start({}, {"--seed", "x"}), {"--seed x: expected a whole number"});
   check_refused(start({}, {"--stall-timeout", "7"}),
                 {"replica 2 was started with other options than replica 0", "--stall-timeout"});
+  check_refused(start({}, {"--on-stall", "observe"}), {"replica 2 was started with other options", "(observed)"});
+  check_refused(start({"--network", "203.0.113.0/24"}, {"--network", "203.0.113.0/24"}),
+                {"--network 203.0.113.0/24: host ", " has no address there; it has "});
   // Devices decide which reductions are used.
   check_refused(start({"--device", "auto"}, {"--device", "cpu"}),
                 {"replica 2 was started with other options than replica 0", "device auto, automatic reductions",

@@ -1,10 +1,12 @@
 // Faults of a job on several hosts: a rank there is found from here, and a host that is out of reach is said to be.
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -34,6 +36,12 @@ End send_to(std::optional<int> rank, int signal, const Hosts& hosts, int ranks_e
   End end = end_of(on(hosts, ranks_each), [&](RunningJob& job) { job.send(signal, rank); });
   CHECK(hosts.sessions_left().empty());
   return end;
+}
+
+std::ptrdiff_t count_of(const std::string& text, const std::string& part) {
+  std::ptrdiff_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
 }
 
 End cut_off(int host, const Hosts& hosts, int ranks_each, const Arguments& mpirun_arguments = keepalive()) {
@@ -151,16 +159,35 @@ TEST_CASE("tasks on other hosts than the spec names are refused before the train
                 {"worker:0 is named to be on " + hosts.names()[1] + ", but mpirun started it on " + hosts.names()[0]});
 }
 
-TEST_CASE("where heartbeats do not get through, rank 0 says so, and the job goes on without") {
+TEST_CASE("where datagrams do not get through, rank 0 says so, and the job goes on without") {
   const Hosts hosts{2};
   hosts.silence_datagrams(1);
-  // For longer than the stall timeout: rank 1 has heard rank 0, and then no more.
+  // For longer than the stall timeout: rank 1 hears datagrams of rank 0, and rank 0 none.
   const Outcome outcome =
       run_job_on(hosts, 1, {"--data", small_data(), "--hidden", "16", "--steps", "4000", "--stall-timeout", "1"});
   INFO("stderr: " << outcome.err);
   CHECK(outcome.exit_code == 0);
-  CHECK(lines_starting_with(outcome.err, "[rank 0] warning: no heartbeats get through between the nodes").size() == 1);
+  CHECK(lines_starting_with(outcome.err, "[rank 0] warning: heartbeats do not get through between all nodes by UDP")
+            .size() == 1);
   CHECK(lines_starting_with(outcome.err, "[rank 1] warning").empty());
+}
+
+TEST_CASE("datagrams that cease under way end no job, and a rank that stops or dies then is named") {
+  const auto [signal, ranks_each, hosts_without] =
+      GENERATE(table<int, int, std::vector<int>>({{SIGSTOP, 1, {0, 1}}, {SIGKILL, 1, {0}}, {SIGSTOP, 2, {1}}}));
+  const int rank = 2 * ranks_each - 1;
+  const Hosts hosts{2};
+  const End end = end_of(on(hosts, ranks_each), [&](RunningJob& job) {
+    for (const int host : hosts_without) hosts.silence_datagrams(host);
+    std::this_thread::sleep_for(2 * stall_timeout);
+    CHECK_FALSE(job.is_over());
+    job.send(signal, rank);
+  });
+  INFO("rank: " << rank << ", signal: " << signal << "\nstderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code == (signal == SIGKILL ? 137 : 5));
+  CHECK(end.after < limit);
+  check_blames(end.outcome.err, rank, signal == SIGKILL ? "is gone" : "has stopped: no sign of life for 2 s");
+  CHECK(count_of(end.outcome.err, "do not get through by UDP: they go by TCP") == 1);
 }
 
 TEST_CASE("a rank that is killed on any host is named, and the job ends within 5 s of the stall timeout", "[B-46]") {

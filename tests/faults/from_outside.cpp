@@ -1,6 +1,8 @@
 // Signals that reach a job from outside while it trains.
 #include <csignal>
+#include <cstdlib>
 #include <optional>
+#include <string>
 
 #include <catch2/catch.hpp>
 
@@ -15,6 +17,18 @@ namespace {
 /// Sends a signal to one process of a job on `ranks` ranks; nothing may be left of it.
 End send_to(std::optional<int> rank, int signal, int ranks) {
   return end_of(on_this_host(ranks), [&](RunningJob& job) { job.send(signal, rank); });
+}
+
+/// A job of 2 ranks whose stderr is a file, to be read while it runs.
+Launch with_stderr_in(const std::string& file) {
+  return [file](const Arguments& arguments, const CommandOptions& options) {
+    CommandOptions with_mpi = options;
+    with_mpi.environment.insert(mpi_environment().begin(), mpi_environment().end());
+    return run_command(Arguments{"sh", "-c", "exec \"$@\" 2> \"$0\"", file, "mpirun", "--oversubscribe", "-n", "2",
+                                 std::getenv("LOCKSTEP_TRAIN")} +
+                           arguments,
+                       with_mpi);
+  };
 }
 
 }  // namespace
@@ -36,6 +50,29 @@ TEST_CASE("a rank that is stopped at any moment is named, and the job ends withi
   CHECK(end.after > 1.5s);
   CHECK(end.after < on_this_machine(2s + 5s));
   check_blames(end.outcome.err, rank, "has stopped: no sign of life for 2 s");
+}
+
+TEST_CASE("a stop that is only observed makes one warning, and once continued the job ends with the same bytes") {
+  const Arguments run{"--steps", "300", "--eval-every", "1000000"};
+  const TemporaryDirectory folder;
+  const std::string file = folder.path() / "stderr";
+  const SharedMemory memory;
+  RunningJob job{with_stderr_in(file), run + Arguments{"--on-stall", "observe"}, memory};
+  job.wait_until_it_trains();
+  job.send(SIGSTOP, 1);
+  const auto told = [&] { return lines_starting_with(read_file(file), "[rank 0] warning: replica 1 ("); };
+  while (told().empty() && !job.is_over()) std::this_thread::sleep_for(10ms);
+  REQUIRE_FALSE(job.is_over());
+  job.send(SIGCONT, 1);
+  std::chrono::duration<double> after{0};
+  const Outcome outcome = job.end(after);
+  INFO("stderr: " << read_file(file));
+  CHECK(outcome.exit_code == 0);
+  REQUIRE(told().size() == 1);
+  CHECK_THAT(told().front(), Catch::Contains(" has stopped: no sign of life for 2 s; it was in step "));
+  CHECK(lines_starting_with(read_file(file), "lockstep:").empty());
+  const Arguments plain = Arguments{"--data", small_data(), "--hidden", "16"} + run;
+  CHECK(Json::parse(outcome.out).at("weights_digest") == train(1, plain).digest());
 }
 
 TEST_CASE("a rank that is terminated alone is named") {

@@ -1,102 +1,20 @@
 // Heartbeats between nodes, on one: what is sent, what is ignored, and what a watchdog makes of it.
-#include <atomic>
 #include <csignal>
-#include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include "control/heartbeats.hpp"
-#include "control/watchdog.hpp"
-#include "support/child_process.hpp"
-#include "support/phase_rows.hpp"
+#include "unit/control_heartbeats_support.hpp"
 
 using namespace lockstep;
 using lockstep::test::CapturedStderr;
 using lockstep::test::ChildProcess;
 using lockstep::test::eventually;
 using lockstep::test::merge_tag;
-
-namespace {
-
-constexpr std::uint64_t job = 77;
-
-/// Every rank of a job in this process, each with a table of its own, as if it were alone on its node; those of
-/// `lowest` say who shares one, as far as heartbeats go.
-struct Ranks {
-  explicit Ranks(std::vector<int> lowest, std::uint64_t job_of_last = job) : nodes{lowest} {
-    const int count = nodes.ranks();
-    std::vector<Heartbeats::Address> addresses;
-    for (int rank = 0; rank < count; ++rank) {
-      SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(count));
-      memory.take_over();
-      tables.emplace_back(std::move(memory), count, rank);
-      heartbeats.push_back(std::make_unique<Heartbeats>());
-      addresses.push_back(heartbeats.back()->address());
-    }
-    for (int rank = 0; rank < count; ++rank)
-      beats(rank).connect(nodes, rank, addresses, rank == count - 1 ? job_of_last : job);
-  }
-
-  PhaseTable& table(int rank) { return tables[static_cast<std::size_t>(rank)]; }
-  Heartbeats& beats(int rank) { return *heartbeats[static_cast<std::size_t>(rank)]; }
-
-  /// One that beats by itself.
-  void beat(int rank) {
-    table(rank).beat();
-    beats(rank).send(table(rank));
-  }
-
-  /// Whether `rank` hears something new of `other` within a second or two.
-  bool hears(int rank, int other) {
-    const auto before = table(rank).read(other).heartbeat;
-    return eventually(
-        [&] {
-          beat(other);
-          beats(rank).receive(table(rank));
-          return table(rank).read(other).heartbeat > before;
-        },
-        std::chrono::seconds{2});
-  }
-
-  NodeMap nodes;
-  std::vector<PhaseTable> tables;
-  std::vector<std::unique_ptr<Heartbeats>> heartbeats;
-};
-
-/// One rank's watchdog over ranks that the test plays.
-class WatchedRank {
- public:
-  WatchedRank(Ranks& ranks, double stall_timeout, int rank = 0)
-      : watchdog_{std::in_place,
-                  ranks.table(rank),
-                  std::vector<std::string>{"replica 0", "replica 1", "replica 2", "replica 3"},
-                  WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}},
-                  [this](ExitCode code, Reach reach) {
-                    code_ = code;
-                    reach_ = reach;
-                    ++ends_;
-                  },
-                  &ranks.beats(rank)} {}
-
-  int ends() const { return ends_; }
-  ExitCode code() const { return code_; }
-  Reach reach() const { return reach_; }
-  const std::string& line() { return stderr_.text(); }
-
- private:
-  CapturedStderr stderr_;
-  std::atomic<ExitCode> code_{ExitCode::done};
-  std::atomic<Reach> reach_{Reach::whole_job};
-  std::atomic<int> ends_{0};
-  std::optional<Watchdog> watchdog_;
-};
-
-}  // namespace
+using lockstep::test::Ranks;
+using lockstep::test::WatchedRank;
 
 TEST_CASE("ranks of a node share the work of hearing the others") {
   const std::vector<int> lowest{0, 0, 2, 0, 2, 5};
@@ -135,13 +53,6 @@ TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other
   REQUIRE(ranks.hears(1, 3));
   CHECK(ranks.table(1).read(3).terminated);
   CHECK(ranks.table(1).read(3).phase == Phase::leaving);
-}
-
-TEST_CASE("another job's heartbeats are ignored") {
-  Ranks ranks{{0, 1}, job + 1};
-  ranks.beat(1);
-  CHECK_FALSE(ranks.hears(0, 1));
-  CHECK(ranks.table(0).read(1).phase == Phase::absent);
 }
 
 TEST_CASE("that a failure was reported on one node is known on the others") {

@@ -36,6 +36,10 @@ std::chrono::duration<double> parse_timeout(const std::string& option, const std
   return timeout;
 }
 
+OnStall parse_on_stall(const std::string& option, const std::string& text) {
+  return parse_choice<OnStall>(option, text, {{"end", OnStall::end}, {"observe", OnStall::observe}});
+}
+
 }  // namespace
 
 OptionGroup rank_and_device_options() {
@@ -82,6 +86,17 @@ OptionGroup rank_and_device_options() {
            .value_name = "SECONDS",
            .help = "How long a rank may be silent or late before the job ends (default 60)",
            .set = set(&RuntimeOptions::stall_timeout, parse_timeout)},
+          {.name = "--on-stall",
+           .value_name = "end|observe",
+           .help =
+               "What a silent or late rank does to the job: ends it, or only makes a warning, once (default end). A "
+               "rank that is gone ends the job in any case",
+           .set = set(&RuntimeOptions::on_stall, parse_on_stall)},
+          {.name = "--network",
+           .value_name = "CIDR",
+           .help = "Network, such as 10.77.0.0/24, in which ranks of different nodes send each other heartbeats "
+                   "(default: that of btl_tcp_if_include, or any)",
+           .set = set(&RuntimeOptions::network, parse_network_name)},
       }};
 }
 

@@ -19,6 +19,11 @@ namespace lockstep {
 /// What SIGTERM does to a job before it ends it.
 enum class OnTermination : std::uint8_t { end, ask_to_stop };
 
+/// What a stall does: a rank that is silent or late, or a host that is out of reach. `observe` only warns of it, once,
+/// with the sentence that would have ended the job, and waits on. A rank whose process is gone ends the job all the
+/// same.
+enum class OnStall : std::uint8_t { end, observe };
+
 struct RuntimeOptions {
   /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.
   std::filesystem::path cluster_spec;
@@ -38,6 +43,11 @@ struct RuntimeOptions {
   bool allow_shared_gpu = false;
   /// A rank that is silent, or late for the others, for this long ends the job. Must be positive.
   std::chrono::duration<double> stall_timeout{60};
+  OnStall on_stall = OnStall::end;
+  /// The IPv4 network, such as "10.77.0.0/24", in which ranks of different nodes send each other heartbeats. Every host
+  /// must have an address there. If empty, the first that Open MPI is told to use (btl_tcp_if_include); without that,
+  /// any.
+  std::string network = {};
   /// A signal, such as SIGUSR1, by which a user or a scheduler asks the job to end early (Strategy::stop_requested);
   /// mpirun forwards SIGUSR1 to every rank. It does nothing else to the process, also after the runtime. 0 for none.
   int stop_signal = 0;

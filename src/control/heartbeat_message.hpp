@@ -1,0 +1,40 @@
+// What a heartbeat says, and the bytes that travel: sealed with a key of the job, so that nobody else can make or
+// change them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/open_line.hpp"
+#include "control/phase_table.hpp"
+
+namespace lockstep {
+
+/// 128 bits that only the ranks of one job know.
+using HeartbeatKey = std::array<unsigned char, 16>;
+
+/// A new key from the system's random source. CommError if the system has none.
+HeartbeatKey make_heartbeat_key();
+
+struct HeartbeatMessage {
+  std::uint64_t sequence = 0;  ///< rises with each message of a rank
+  int rank = 0;                ///< the sender
+  PhaseTable::Snapshot row;    ///< its own; without `process` and `passed`, and of `last` only kind, count and site
+  bool reported = false;       ///< on its node the failure has been reported
+  bool warned = false;         ///< on its node someone has said that heartbeats do not get through
+  PhaseTable::Observed observed;
+  OpenLine open_line = OpenLine::closed;
+};
+
+inline constexpr std::size_t sealed_heartbeat_bytes = 176;
+using SealedHeartbeat = std::array<std::byte, sealed_heartbeat_bytes>;
+
+SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key);
+
+/// Nothing unless these bytes were sealed with this key, and all that they say can be: of a job of `ranks`.
+std::optional<HeartbeatMessage> open_sealed(std::span<const std::byte> bytes, const HeartbeatKey& key, int ranks);
+
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+#include "control/heartbeat_streams.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep {
+namespace {
+
+// Anybody may connect. A stranger's connection costs a descriptor until it is dropped.
+constexpr std::ptrdiff_t most_strangers = 16;
+constexpr std::uint64_t receipts_of_a_stranger = 100;
+// A rank that cannot be connected to is asked again, but not all the time.
+constexpr std::uint64_t receipts_between_attempts = 8;
+
+CommError stream_error(const char* call) {
+  return CommError{fmt::format("heartbeats between nodes: {}: {}", call, std::strerror(errno))};
+}
+
+sockaddr_in stream_address(std::uint32_t host, std::uint16_t port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = host;
+  address.sin_port = port;
+  return address;
+}
+
+/// Small messages that are of no use later.
+void send_at_once(int descriptor) {
+  const int on = 1;
+  (void)::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+}  // namespace
+
+HeartbeatStreams::HeartbeatStreams(std::uint32_t host)
+    : listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)} {
+  if (listener_.get() < 0) throw stream_error("socket");
+  sockaddr_in address = stream_address(host, 0);
+  socklen_t length = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(listener_.get(), any, length) != 0) throw stream_error("bind");
+  if (::listen(listener_.get(), 64) != 0) throw stream_error("listen");
+  if (::getsockname(listener_.get(), any, &length) != 0) throw stream_error("getsockname");
+  port_ = address.sin_port;
+}
+
+void HeartbeatStreams::open(int rank, std::span<const std::uint32_t> hosts, std::uint16_t port) {
+  const auto is_to = [&](const Connection& each) { return each.asked_for == rank; };
+  for (const std::uint32_t host : hosts) {
+    if (host == 0 || std::ranges::any_of(connections_, [&](const Connection& each) {
+          return is_to(each) && (each.host == host || each.known);
+        }))
+      continue;
+    Connection connection{.descriptor = Descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)},
+                          .asked_for = rank,
+                          .host = host,
+                          .connecting = true,
+                          .since = receipts_};
+    if (connection.descriptor.get() < 0) return;
+    send_at_once(connection.descriptor.get());
+    const sockaddr_in target = stream_address(host, port);
+    const int result =
+        ::connect(connection.descriptor.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target);
+    // An address of this host refuses at once.
+    if (result != 0 && errno == ECONNREFUSED) answer(rank, host).refused = true;
+    // What fails stays until it is asked for again.
+    connections_.push_back(std::move(connection));
+  }
+}
+
+void HeartbeatStreams::send(const SealedHeartbeat& message) {
+  std::erase_if(connections_, [&](const Connection& each) {
+    // Whoever connects to this rank must say first who it is.
+    if (each.connecting || (!each.asked_for && !each.known)) return false;
+    const auto sent = ::send(each.descriptor.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent == static_cast<ssize_t>(message.size())) return false;
+    // The other side has stopped, and will read what is on its way; a part of a message would end all.
+    return sent >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  });
+}
+
+void HeartbeatStreams::receive(const Take& take) {
+  ++receipts_;
+  accept();
+  std::erase_if(connections_, [&](Connection& each) { return !advance(each, take); });
+  drop_surplus();
+}
+
+/// Whoever repeats a message of another rank is that rank to us, but takes no more than this of what the process has.
+void HeartbeatStreams::drop_surplus() {
+  constexpr std::ptrdiff_t most_from_one = 2;  // one may be left from before the network failed
+  for (auto each = connections_.begin(); each != connections_.end();) {
+    const bool surplus = each->sender && std::count_if(each, connections_.end(), [&](const Connection& other) {
+                                           return other.sender == each->sender;
+                                         }) > most_from_one;
+    each = surplus ? connections_.erase(each) : each + 1;
+  }
+}
+
+void HeartbeatStreams::accept() {
+  for (int more = 8; more > 0; --more) {
+    Descriptor descriptor{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    if (descriptor.get() < 0) return;
+    const auto strangers =
+        std::ranges::count_if(connections_, [](const Connection& each) { return !each.asked_for && !each.known; });
+    if (strangers >= most_strangers) continue;
+    send_at_once(descriptor.get());
+    connections_.push_back({.descriptor = std::move(descriptor), .since = receipts_});
+  }
+}
+
+/// False if the connection is of no more use.
+bool HeartbeatStreams::advance(Connection& connection, const Take& take) {
+  if (connection.connecting && !has_connected(connection)) return connection.connecting;
+  if (!connection.asked_for && !connection.known && receipts_ - connection.since > receipts_of_a_stranger) return false;
+  return take_all(connection, take);
+}
+
+/// Otherwise it still tries, or has failed: then it stays for a while, so that the next attempt is not at once.
+bool HeartbeatStreams::has_connected(Connection& connection) {
+  pollfd wait{connection.descriptor.get(), POLLOUT, 0};
+  if (::poll(&wait, 1, 0) <= 0) return false;
+  int error = 0;
+  socklen_t length = sizeof error;
+  const bool failed = ::getsockopt(connection.descriptor.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 ||
+                      error != 0 || (wait.revents & (POLLERR | POLLHUP)) != 0;
+  Answer& what = answer(*connection.asked_for, connection.host);
+  if (error != 0) what.refused = error == ECONNREFUSED;
+  if (!failed) {
+    connection.connecting = what.refused = false;
+    return true;
+  }
+  if (receipts_ - connection.since > receipts_between_attempts) connection.connecting = false;
+  return false;
+}
+
+bool HeartbeatStreams::take_all(Connection& connection, const Take& take) {
+  // As many as a rank sends in a long while, so that nobody can keep this one busy.
+  for (int more = 256; more > 0; --more) {
+    const auto got = ::recv(connection.descriptor.get(), connection.bytes.data() + connection.filled,
+                            connection.bytes.size() - connection.filled, MSG_DONTWAIT);
+    if (got == 0) return false;
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    connection.filled += static_cast<std::size_t>(got);
+    if (connection.filled < connection.bytes.size()) continue;
+    connection.filled = 0;
+    const std::optional<int> sender = take(connection.bytes);
+    // An address that several hosts have may lead to another rank.
+    if (!sender || (connection.asked_for && *connection.asked_for != *sender)) return false;
+    if (connection.asked_for) {
+      answer(*sender, connection.host).reached = true;
+    } else {
+      connection.sender = sender;
+    }
+    connection.known = true;
+  }
+  return true;
+}
+
+HeartbeatStreams::Answer& HeartbeatStreams::answer(int rank, std::uint32_t host) {
+  const auto found =
+      std::ranges::find_if(answers_, [&](const Answer& each) { return each.rank == rank && each.host == host; });
+  if (found != answers_.end()) return *found;
+  answers_.push_back({rank, host, false, false});
+  return answers_.back();
+}
+
+std::vector<std::uint32_t> HeartbeatStreams::refusals(int rank) const {
+  std::vector<std::uint32_t> hosts;
+  for (const Answer& each : answers_)
+    if (each.rank == rank && each.refused) hosts.push_back(each.host);
+  return hosts;
+}
+
+std::uint32_t HeartbeatStreams::reached(int rank) const {
+  const auto found = std::ranges::find_if(answers_, [&](const Answer& e) { return e.rank == rank && e.reached; });
+  return found == answers_.end() ? 0 : found->host;
+}
+
+}  // namespace lockstep

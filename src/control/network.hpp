@@ -1,0 +1,43 @@
+// Which of a host's IPv4 addresses heartbeats use. Addresses are in network byte order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+/// The addresses whose first `prefix` bits are those of `address`.
+struct Network {
+  std::uint32_t address = 0;
+  int prefix = 0;
+
+  bool has(std::uint32_t host) const;
+};
+
+/// Reads "10.77.0.0/24"; nothing if the text is no such thing.
+std::optional<Network> parse_network(const std::string& text);
+
+struct HostAddress {
+  std::string interface;
+  std::uint32_t address = 0;
+};
+
+/// This host's addresses that are up, also loopback's.
+std::vector<HostAddress> host_addresses();
+
+/// Those that `list` names, by networks and interfaces, "10.77.0.0/24,eth0", in the order of the list.
+std::vector<HostAddress> named_addresses(std::span<const HostAddress> all, std::string_view list);
+
+/// The address of this host to which heartbeats are to be bound; 0 for any. It is one in `network`, or else, where
+/// `network` is empty, one that Open MPI is told to use (btl_tcp_if_include). ConfigError if `network` is none, or this
+/// host has no address there.
+std::uint32_t address_for_heartbeats(const std::string& network);
+
+/// "10.77.0.1".
+std::string to_text(std::uint32_t address);
+
+}  // namespace lockstep
