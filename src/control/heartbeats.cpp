@@ -208,10 +208,8 @@ std::optional<int> Heartbeats::take(std::span<const std::byte> bytes, Way way, s
   heard.sequence = message->sequence;
   if (!is_to_hear(message->rank)) return message->rank;
   heard.at = receipts_;
-  if (way == Way::datagram) {
-    heard.datagram_at = receipts_;
-    heard.from = from;
-  }
+  heard.missed = way == Way::stream ? heard.missed + 1 : 0;
+  if (way == Way::datagram) heard.from = from;
   for (Socket::Target& target : socket_->targets)
     if (target.rank == message->rank) target.refused = false;
   table.write(message->rank, message->row);
@@ -271,9 +269,9 @@ bool Heartbeats::heard_all(const PhaseTable& table) const {
   return true;
 }
 
-std::optional<std::uint64_t> Heartbeats::without_datagram(int rank) const {
+std::optional<std::uint64_t> Heartbeats::missed_datagrams(int rank) const {
   if (!is_to_hear(rank)) return std::nullopt;
-  return receipts_ - heard_[static_cast<std::size_t>(rank)].datagram_at;
+  return heard_[static_cast<std::size_t>(rank)].missed;
 }
 
 }  // namespace lockstep

@@ -63,18 +63,19 @@ class Heartbeats {
   /// Whether every rank that this one is to hear has been heard.
   bool heard_all(const PhaseTable& table) const;
 
-  /// For how many calls of `receive` no datagram of `rank` has come; empty if another rank is to hear it.
-  std::optional<std::uint64_t> without_datagram(int rank) const;
+  /// How many heartbeats of `rank` have come over TCP alone since its last datagram; empty if another rank is to hear
+  /// it.
+  std::optional<std::uint64_t> missed_datagrams(int rank) const;
 
  private:
   enum class Way { datagram, stream };
   /// What is known of a rank of another node.
   struct Heard {
-    std::uint64_t sequence = 0;     ///< of its newest message
-    std::uint64_t at = 0;           ///< the call of `receive` that brought it
-    std::uint64_t datagram_at = 0;  ///< the one that brought its last datagram
-    std::uint32_t from = 0;         ///< the host that sent that; 0 if none came
-    std::uint32_t observed = 0;     ///< of its node
+    std::uint64_t sequence = 0;  ///< of its newest message
+    std::uint64_t at = 0;        ///< the call of `receive` that brought it
+    std::uint64_t missed = 0;    ///< messages that came in a stream since its last datagram
+    std::uint32_t from = 0;      ///< the host that sent that; 0 if none came
+    std::uint32_t observed = 0;  ///< of its node
   };
   struct Socket;
 

@@ -23,6 +23,7 @@
 #include "base/memory_kills.hpp"
 #include "base/open_line.hpp"
 #include "control/kept_signals.hpp"
+#include "control/lost_heartbeats.hpp"
 #include "control/report_claim.hpp"
 #include "control/signs_of_life.hpp"
 
@@ -434,30 +435,15 @@ class Watchdog::Thread {
   /// Once for the job: the node with the lowest rank that misses another's datagrams, although that rank lives.
   void warn_of_lost_heartbeats() {
     if (table_.warned() || table_.read(table_.row()).phase == Phase::leaving) return;
-    const auto row = row_of_lost_heartbeats();
-    lost_ticks_ = row ? lost_ticks_ + 1 : 0;
-    if (!row || lost_ticks_ <= ticks_until_turn() || !stderr_takes_a_line() || !table_.claim_warning()) return;
-    log::warning(
-        fmt::format("heartbeats between {} and {} do not get through by UDP: {}", name(table_.row()), name(*row),
-                    peer(*row).life.is_mute()
-                        ? "nor do they by TCP, so that a rank there may be waited for ten times the stall timeout"
-                        : "they go by TCP"));
-  }
-
-  std::optional<int> row_of_lost_heartbeats() {
-    const NodeMap& nodes = heartbeats_->nodes();
-    const std::uint64_t long_ago = std::clamp<std::uint64_t>(stall_ticks_ / 2, 3 * ticks_a_heartbeat_, 100);
-    for (int row = 0; row < table_.rows(); ++row) {
-      const auto ticks = heartbeats_->without_datagram(row);
-      if (!ticks || *ticks < long_ago) continue;
-      const auto seen = table_.read(row);
-      if (seen.phase == Phase::absent || seen.phase == Phase::leaving || seen.terminated) continue;
+    const std::uint64_t many = std::clamp<std::uint64_t>(stall_ticks_ / 2 / ticks_a_heartbeat_, 3, 50);
+    const auto lost = find_lost_heartbeats(*heartbeats_, table_, many, [this](int row) {
+      // A moment later TCP may get through.
       const SignsOfLife& life = peer(row).life;
-      // Where nothing gets through, the other side cannot hear that this one has said so.
-      const bool first = nodes.node_of(table_.row()) < nodes.node_of(row);
-      if (*ticks >= life.silent_ticks() + long_ago || (life.is_mute() && first)) return row;
-    }
-    return std::nullopt;
+      return life.is_mute() && life.silent_ticks() >= std::max(stall_ticks_ / 2, ticks_in(Seconds{2}));
+    });
+    lost_ticks_ = lost ? lost_ticks_ + 1 : 0;
+    if (!lost || lost_ticks_ <= ticks_until_turn() || !stderr_takes_a_line() || !table_.claim_warning()) return;
+    log::warning(describe(*lost, names_, table_.row()));
   }
 
   void report(const Finding& finding) {

@@ -27,10 +27,10 @@ bool everywhere(const MpiComm& world, bool here) {
 enum class Reached { none, by_stream, by_datagram };
 
 /// How this rank hears the others that it is to hear, at worst.
-Reached how_heard(const Heartbeats& heartbeats, const PhaseTable& table, std::uint64_t receipts) {
+Reached how_heard(const Heartbeats& heartbeats, const PhaseTable& table) {
   if (!heartbeats.heard_all(table)) return Reached::none;
   for (int rank = 0; rank < heartbeats.nodes().ranks(); ++rank)
-    if (heartbeats.without_datagram(rank).value_or(0) >= receipts) return Reached::by_stream;
+    if (heartbeats.missed_datagrams(rank).value_or(0) > 0) return Reached::by_stream;
   return Reached::by_datagram;
 }
 
@@ -38,14 +38,12 @@ Reached how_heard(const Heartbeats& heartbeats, const PhaseTable& table, std::ui
 /// through, at worst; the same on every rank.
 Reached get_through(const MpiComm& world, Heartbeats& heartbeats, PhaseTable& table) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{1};
-  std::uint64_t receipts = 0;
   const auto exchange = [&] {
     heartbeats.send(table);
     heartbeats.receive(table);
-    ++receipts;
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   };
-  const auto reached = [&] { return how_heard(heartbeats, table, receipts); };
+  const auto reached = [&] { return how_heard(heartbeats, table); };
   do {
     exchange();
   } while (reached() != Reached::by_datagram && std::chrono::steady_clock::now() < deadline);

@@ -59,7 +59,7 @@ SiblingWatch::~SiblingWatch() {
 void SiblingWatch::watch() {
   // A single look may catch a process that is just starting, or that is stopped for a moment.
   std::optional<Trouble> before;
-  Seconds next_look = options_.patience;
+  Seconds next_look = until_impatient();
   while (true) {
     remember_siblings();
     const Wake wake = wait();
@@ -67,8 +67,11 @@ void SiblingWatch::watch() {
     if (wake == Wake::told) end_when_told();
     if (!launched_) continue;
     count_tick();
-    if (!is_impatient_since(waited_) || waited_ < next_look) continue;
-    next_look = waited_ + between_looks;
+    if (waited_ < next_look) continue;
+    const bool impatient = is_impatient_since(waited_);
+    note_stopped();
+    next_look = waited_ + (impatient ? between_looks : until_impatient());
+    if (!impatient) continue;
     const auto trouble = look();
     const bool ends = options_.on_stall == OnStall::end;
     if (trouble && trouble == before) {
@@ -104,7 +107,10 @@ SiblingWatch::Wake SiblingWatch::wait() {
   const auto before = std::chrono::steady_clock::now();
   ::poll(waits, std::size(waits), static_cast<int>(tick / std::chrono::milliseconds{1}));
   // This process was stopped itself, and may be told to end because of that.
-  if (std::chrono::steady_clock::now() - before > gap) seen_.clear();
+  if (std::chrono::steady_clock::now() - before > gap) {
+    seen_.clear();
+    stopped_.clear();
+  }
   // SIGTERM first: on the way out, its message would be lost.
   if (waits[0].revents) return Wake::told;
   return waits[1].revents ? Wake::stop : Wake::tick;
@@ -114,6 +120,21 @@ bool SiblingWatch::is_impatient_since(Seconds waited) const {
   return options_.patience.count() > 0 && waited >= options_.patience;
 }
 
+/// How long until the next look of a watch that is patient still.
+SiblingWatch::Seconds SiblingWatch::until_impatient() const {
+  return std::clamp(options_.patience / 8, between_looks, Seconds{2});
+}
+
+/// Ranks that are seen to be stopped look after look. One that is stopped for less than the patience is no stall.
+void SiblingWatch::note_stopped() {
+  const Seconds since = waited_ - std::exchange(looked_at_, waited_);
+  std::map<int, Seconds> stopped;
+  if (options_.patience.count() > 0)
+    for (const auto& each : look_at_siblings().processes)
+      if (each.stopped) stopped[each.rank] = stopped_.contains(each.rank) ? stopped_[each.rank] + since : Seconds{0};
+  stopped_ = std::move(stopped);
+}
+
 /// The lowest rank that is missing or has stopped.
 std::optional<SiblingWatch::Trouble> SiblingWatch::look() const {
   const SiblingView view = look_at_siblings();
@@ -121,7 +142,12 @@ std::optional<SiblingWatch::Trouble> SiblingWatch::look() const {
   expected.insert(seen_.begin(), seen_.end());
   if (const auto missing = view.missing(expected); !missing.empty() && !options_.may_be_gone())
     return Trouble{missing.front(), How::gone};
-  const auto stopped = std::ranges::find_if(view.processes, &SiblingView::Process::stopped);
+  // What happened between two looks is not known.
+  const Seconds long_enough = options_.patience - until_impatient();
+  const auto stopped = std::ranges::find_if(view.processes, [&](const SiblingView::Process& each) {
+    const auto seen = stopped_.find(each.rank);
+    return each.stopped && seen != stopped_.end() && seen->second >= long_enough;
+  });
   return stopped == view.processes.end() ? std::nullopt : std::optional{Trouble{stopped->rank, How::stopped}};
 }
 

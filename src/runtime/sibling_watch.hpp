@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -19,10 +20,10 @@
 namespace lockstep {
 
 /// Ends this process, and with it the job, unless this object is destroyed first: MPI waits for a rank that does not
-/// come. After `patience` the system's list of processes says which rank that mpirun started on this node has stopped
-/// or is missing. If the list shows nothing, the watch waits longer, for a rank of another node. If mpirun tells this
-/// process to end, the same list says which rank's end was the cause, if it was only one's, or that it was none.
-/// Without mpirun there is nothing to watch.
+/// come. After `patience` the system's list of processes says which rank that mpirun started on this node has been
+/// stopped for as long, or is missing. If the list shows nothing, the watch waits longer, for a rank of another node.
+/// If mpirun tells this process to end, the same list says which rank's end was the cause, if it was only one's, or
+/// that it was none. With OnStall::observe only a missing rank ends the job. Without mpirun there is nothing to watch.
 class SiblingWatch {
  public:
   struct Options {
@@ -55,6 +56,8 @@ class SiblingWatch {
   void remember_siblings();
   Wake wait();
   bool is_impatient_since(Seconds waited) const;
+  Seconds until_impatient() const;
+  void note_stopped();
   std::optional<Trouble> look() const;
   std::optional<int> whose_end() const;
   bool is_interrupted() const;
@@ -72,6 +75,8 @@ class SiblingWatch {
   Descriptor launcher_end_;  ///< readable then; none without a launcher
   bool reported_ = false;    ///< by another rank
   Seconds waited_{0};
+  Seconds looked_at_{0};
+  std::map<int, Seconds> stopped_;  ///< for how long a rank has been seen to be stopped
   std::set<std::string> observed_;  ///< what was said of stalls that do not end the job
   std::set<int> seen_;              ///< ranks seen since this watch's last gap
   KeptSignals signals_;
