@@ -153,8 +153,11 @@ class Watchdog::Thread {
   void watch() {
     while (true) {
       const Wake wake = wait_for_tick();
-      // The last heartbeat says how this rank left.
-      if (wake == Wake::stop) return beat(Heartbeat::now);
+      // The last heartbeat says how this rank left. A datagram may be lost.
+      if (wake == Wake::stop) {
+        for (int copies = 0; copies < 3; ++copies) beat(Heartbeat::now);
+        return;
+      }
       // Before the next heartbeat: others must not take this rank for one that was told to end.
       if (options_.on_orphaned && ::getppid() != launcher_) options_.on_orphaned();
       if (wake == Wake::terminate) {
