@@ -367,21 +367,26 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   if (shares_gpu(place) && group->rank() == 0)
     log::warning("ranks of this node share a GPU and take turns there: for tests, not for speed");
   auto compute = device->make_stream();
+  DevicePatience patience{.stall_timeout = options.stall_timeout};
+  if (options.on_stall == OnStall::observe) patience.on_stall = warn_of_stall;
   if (group->size() == 1) {
     // A rank alone has nobody to talk to: NCCL would take seconds to start, for nothing.
     auto data = make_local_communicator(*compute);
-    group->add_device_plane(std::move(compute), std::move(data), options.stall_timeout);
+    group->add_device_plane(std::move(compute), std::move(data), std::move(patience));
     return;
   }
   NcclOptions nccl;
   nccl.init_timeout = options.stall_timeout;
+  // The watchdogs have two seconds to find who is late. Where they only warn, nothing ends the job.
+  nccl.enqueue_timeout =
+      options.stall_timeout + std::chrono::seconds{options.on_stall == OnStall::observe ? 1000000 : 2};
   // The other ranks are inside the collective and cannot be told.
   nccl.on_failure = [this](const std::exception_ptr& failure) {
     end.alone(message_of(failure), exit_code_of(failure));
   };
   together("starting NCCL", [&] {
     auto data = make_nccl_communicator(group->host_plane(), *device, *compute, std::move(nccl));
-    group->add_device_plane(std::move(compute), std::move(data), options.stall_timeout);
+    group->add_device_plane(std::move(compute), std::move(data), std::move(patience));
   });
 }
 

@@ -59,12 +59,12 @@ class Shown {
 
 }  // namespace
 
-DeviceWaits::DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, Seconds limit, EndJob end_job,
-                         std::shared_ptr<PollClock> clock)
+DeviceWaits::DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, DevicePatience patience,
+                         EndJob end_job, std::shared_ptr<PollClock> clock)
     : meeting_{meeting},
       compute_{compute},
       name_{std::move(name)},
-      limit_{limit},
+      patience_{std::move(patience)},
       end_job_{std::move(end_job)},
       clock_{std::move(clock)} {
   meeting_.set_settle([this] { settle(); });
@@ -115,8 +115,8 @@ void DeviceWaits::until(const std::function<bool()>& done) {
   if (std::this_thread::get_id() == thread_) return poll(done);
   // Only one thread meets the others. What the other threads wait for is the device's own work.
   Time time{*clock_};
-  while (!done())
-    if (time.pass() > limit_) give_up(own_work());
+  for (bool has_stalled = false; !done();)
+    if (time.pass() > patience_.stall_timeout && !std::exchange(has_stalled, true)) stall(own_work());
 }
 
 /// On the thread that meets the others.
@@ -124,31 +124,35 @@ void DeviceWaits::poll(const std::function<bool()>& done) {
   Shown shown{meeting_};
   Time time{*clock_};
   std::optional<std::uint64_t> in;
+  bool has_stalled = false;
   while (true) {
     advance();
     if (done()) return;
     const MeetingPoint::LaterWait* const others = this->others();
     if (const std::uint64_t number = others ? others->number : 0; number != in) {
       in = number;
+      has_stalled = false;
       time.begin_again();
       shown.show(others);
     }
-    if (time.pass() <= limit_ + (others ? for_the_watchdogs : Seconds{0})) continue;
-    give_up(fmt::format("{}; it was {}", others ? collective(others->tag) : own_work(), meeting_.place()));
+    const Seconds limit = patience_.stall_timeout + (others ? for_the_watchdogs : Seconds{0});
+    if (time.pass() > limit && !std::exchange(has_stalled, true))
+      stall(fmt::format("{}; it was {}", others ? collective(others->tag) : own_work(), meeting_.place()));
   }
 }
 
 std::string DeviceWaits::own_work() const {
-  return fmt::format("its work on {} has not ended for {:g} s", name_, limit_.count());
+  return fmt::format("its work on {} has not ended for {:g} s", name_, patience_.stall_timeout.count());
 }
 
 std::string DeviceWaits::collective(const Tag& tag) const {
   return fmt::format("{} has not ended on {} for {:g} s, and no rank is late for it", describe(tag), name_,
-                     limit_.count());
+                     patience_.stall_timeout.count());
 }
 
-void DeviceWaits::give_up(std::string what) {
-  end_job_(std::make_exception_ptr(StallError{std::move(what)}));
+void DeviceWaits::stall(std::string sentence) {
+  if (patience_.on_stall) return patience_.on_stall(sentence);
+  end_job_(std::make_exception_ptr(StallError{std::move(sentence)}));
 }
 
 }  // namespace lockstep::detail

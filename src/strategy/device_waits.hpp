@@ -10,6 +10,7 @@
 
 #include <lockstep/control/meeting_point.hpp>
 #include <lockstep/device/device.hpp>
+#include <lockstep/strategy/replica_group.hpp>
 
 #include "device/host_wait.hpp"
 #include "device/poll_clock.hpp"
@@ -19,8 +20,8 @@ namespace lockstep::detail {
 /// A GPU meets the others in collectives that it makes by itself, in the order in which the host has enqueued them. For
 /// each there are two events on the compute stream: the GPU has come to it, and the GPU is through. A host that waits
 /// looks for the first one that has not happened. Is that the first of its two, then the GPU works for this rank alone,
-/// and after the limit this rank has stalled. Is it the second, the GPU waits for the others: the phase table says so,
-/// and the watchdogs find the rank that is late; if none does, the collective itself has stalled.
+/// and after the stall timeout this rank has stalled. Is it the second, the GPU waits for the others: the phase table
+/// says so, and the watchdogs find the rank that is late; if none does, the collective itself has stalled.
 class DeviceWaits final : public HostWait {
  public:
   /// Called when this rank cannot meet the others any more, with what it says last. Must not return.
@@ -28,7 +29,7 @@ class DeviceWaits final : public HostWait {
 
   /// `name` is that of the device. For the thread that makes it and its runs; others may wait for the device as well.
   /// `meeting`, `compute` and `clock` must outlive it.
-  DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, Seconds limit, EndJob end_job,
+  DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, DevicePatience patience, EndJob end_job,
               std::shared_ptr<PollClock> clock = make_poll_clock());
   ~DeviceWaits() override;
 
@@ -54,12 +55,12 @@ class DeviceWaits final : public HostWait {
   void poll(const std::function<bool()>& done);
   std::string own_work() const;
   std::string collective(const Tag& tag) const;
-  void give_up(std::string what);
+  void stall(std::string sentence);
 
   MeetingPoint& meeting_;
   Stream& compute_;
   std::string name_;
-  Seconds limit_;
+  DevicePatience patience_;
   EndJob end_job_;
   std::shared_ptr<PollClock> clock_;
   std::deque<Collective> collectives_;  ///< that the GPU is not through, as far as is known

@@ -123,12 +123,12 @@ int ReplicaGroup::ranks_of_node() const {
 }
 
 void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                                    std::chrono::duration<double> stall_timeout) {
+                                    DevicePatience patience) {
   compute_ = std::move(compute);
   device_data_ = std::move(data);
   to_abort_ = device_data_.get();
   device_waits_ =
-      std::make_unique<detail::DeviceWaits>(meeting_, *compute_, device_name(), stall_timeout,
+      std::make_unique<detail::DeviceWaits>(meeting_, *compute_, device_name(), std::move(patience),
                                             [this](std::exception_ptr exception) { end_job(std::move(exception)); });
 }
 

@@ -121,7 +121,7 @@ TEST_CASE("a heartbeat that says what cannot be is none, even with the right sea
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.rank = ranks_of_job; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.rank = -1; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.observed.row = ranks_of_job; }));
-  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.phase = static_cast<Phase>(5); }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.phase = static_cast<Phase>(6); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.last.kind = static_cast<TagKind>(tag_kinds); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.where = static_cast<Position::Where>(3); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.kind = static_cast<RunKind>(200); }));

@@ -70,6 +70,8 @@ struct Ended : std::exception {
 };
 
 struct Rank {
+  explicit Rank(DevicePatience given = {.stall_timeout = Seconds{2}}) : patience{std::move(given)} {}
+
   test::Table table;
   test::Script script;
   MeetingPoint meeting{
@@ -77,10 +79,11 @@ struct Rank {
   SteppedStream stream;
   std::shared_ptr<SteppedClock> clock = std::make_shared<SteppedClock>();
   ExitCode code = ExitCode::done;
+  DevicePatience patience;
   DeviceWaits waits{meeting,
                     stream,
                     "gpu",
-                    Seconds{2},
+                    patience,
                     [this](const std::exception_ptr& exception) {
                       code = exit_code_of(exception);
                       throw Ended{message_of(exception)};
@@ -196,6 +199,22 @@ TEST_CASE("work that fails is an exception of who waits, and work that one rank 
     CHECK_THROWS_WITH(rank.wait(), "the GPU is broken");
     CHECK(rank.row().phase == Phase::alone);
   }
+  CHECK(rank.code == ExitCode::done);
+}
+
+TEST_CASE("a stall that is only observed is told once for each, and the wait goes on") {
+  std::vector<std::string> told;
+  Rank rank{{.stall_timeout = Seconds{2}, .on_stall = [&](const std::string& sentence) { told.push_back(sentence); }}};
+  rank.agree(1);
+  rank.waits.enqueue_collective([] {});
+  rank.clock->at_pause = [&] {
+    if (rank.clock->pauses % (4 * looks_in_limit) == 0) ++rank.stream.done;
+  };
+  rank.wait();
+  REQUIRE(told.size() == 3);
+  CHECK_THAT(told[0], Catch::StartsWith("its work on gpu has not ended for 2 s; it was "));
+  CHECK_THAT(told[1], Catch::StartsWith("merge_call #1 (") && Catch::Contains(" has not ended on gpu for 2 s"));
+  CHECK(told[2] == told[0]);
   CHECK(rank.code == ExitCode::done);
 }
 

@@ -134,10 +134,10 @@ std::unique_ptr<Communicator> make_local_communicator(Stream& stream = host_stre
 std::unique_ptr<Communicator> make_mpi_communicator();
 
 struct NcclOptions {
-  /// How long the start may take. A rank that has not arrived by then is an error on all ranks. Later, a collective may
-  /// take two seconds more to be enqueued: the first between two ranks waits for both, and a watchdog with the same
-  /// limit finds out who is late.
+  /// How long the start may take. A rank that has not arrived by then is an error on all ranks.
   std::chrono::duration<double> init_timeout{60};
+  /// How long a collective may take until it is enqueued. The first between two ranks waits for both.
+  std::chrono::duration<double> enqueue_timeout{600};
   /// Called at most once, on a thread of the communicator's own, with a CommError, when NCCL reports that a started
   /// collective failed and no method has thrown that failure. It may call `abort` and end the process. It must neither
   /// throw nor destroy the communicator. If empty, nothing watches, and the failure surfaces in the next call.

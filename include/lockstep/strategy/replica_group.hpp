@@ -20,6 +20,13 @@ namespace detail {
 class DeviceWaits;
 }
 
+/// How long the host waits for its GPU.
+struct DevicePatience {
+  std::chrono::duration<double> stall_timeout{60};
+  /// If set, it is told what would end the job with a StallError, once for each stall, and the host waits on.
+  std::function<void(const std::string& sentence)> on_stall = {};
+};
+
 /// One per process (one per simulated rank). Owns both planes; must outlive every strategy made on it.
 class ReplicaGroup {
  public:
@@ -44,9 +51,9 @@ class ReplicaGroup {
 
   /// LOCAL, at most once, before the first strategy is made. Adds the plane for GPU memory: the same ranks in the same
   /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU, and every wait of
-  /// the host for it has a limit: a GPU that does not end its work for `stall_timeout` ends the job with a StallError.
+  /// the host for it has a limit: a GPU that does not end its work in time ends the job with a StallError.
   void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                        std::chrono::duration<double> stall_timeout = std::chrono::seconds{60});
+                        DevicePatience patience = {});
 
   /// LOCAL, before the first strategy is made. One name for each replica; without it, all are "/device:CPU:0".
   void set_device_names(std::vector<std::string> names) { device_names_ = std::move(names); }

@@ -222,7 +222,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
                                                      NcclOptions options) {
   NcclTools tools = real_nccl_tools();
-  tools.limits.enqueue = options.init_timeout + Seconds{2};
+  tools.limits.enqueue = options.enqueue_timeout;
   return make_nccl_communicator(host, device, compute, std::move(options), tools);
 }
 
