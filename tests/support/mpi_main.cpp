@@ -23,7 +23,7 @@ int expected_ranks() {
 /// LOCKSTEP_TEST_DEVICE: "cpu", which is the default, or "cuda", where ranks may share a GPU.
 RuntimeOptions options() {
   const char* const device = std::getenv("LOCKSTEP_TEST_DEVICE");
-  RuntimeOptions options{.device = device ? device : "cpu", .stall_timeout = std::chrono::seconds{20}};
+  RuntimeOptions options{.device = device ? device : "cpu", .stall_timeout = std::chrono::seconds{60}};
   options.allow_shared_gpu = options.device == "cuda";
   return options;
 }

@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "support/run_tests.hpp"
+
 using namespace lockstep::test;
 using namespace std::chrono_literals;
 
@@ -84,6 +86,25 @@ TEST_CASE("a process that a command leaves behind is not waited for, and is foun
   CHECK(processes_left(shell("true").marker).empty());  // another run's processes are not this one's
   REQUIRE(shell("kill " + left[0].substr(0, left[0].find(' '))).exit_code == 0);
   CHECK(processes_left(outcome.marker).empty());
+}
+
+// The next two are run by the one after them.
+TEST_CASE("a test case is skipped", "[.skipped]") {
+  return skip("on purpose");
+}
+TEST_CASE("a test case fails 77 times", "[.fails]") {
+  for (int failure = 0; failure < 77; ++failure) CHECK(failure < 0);
+}
+
+TEST_CASE("a program of which a test case is skipped exits with 77, and none that fails does") {
+  const std::string own = std::filesystem::read_symlink("/proc/self/exe");
+  const Outcome skipped = run_command({own, "[skipped]"});
+  CHECK(skipped.exit_code == 77);
+  CHECK_THAT(skipped.out, Catch::Contains("skipped: on purpose\n"));
+  for (const std::string chosen : {"[fails]", "[skipped],[fails]"}) {
+    const int code = run_command({own, chosen}).exit_code;
+    CHECK((code != 0 && code != 77));
+  }
 }
 
 TEST_CASE("a machine that does other things may take longer than is promised, and no other takes less") {
