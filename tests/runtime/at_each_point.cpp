@@ -145,6 +145,21 @@ TEST_CASE("a rank that stops while MPI ends is named, and the job ends with 5", 
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
 }
 
+TEST_CASE("while MPI starts or ends, stops of half the stall timeout are none, and one that is observed ends no job") {
+  const auto [point, doing] =
+      GENERATE(table<std::string, std::string>({{"MPI_Init", "starting"}, {"MPI_Finalize", "ending"}}));
+  const std::string fault = GENERATE("pauses", "observed");
+  CAPTURE(point, fault);
+  const Outcome outcome = fail_at(point, fault, 1);
+  check_code(outcome, 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
+  const std::string warning = "warning: replica 1 has stopped: it was waited for 1 s while the job was " + doing;
+  const auto first = outcome.err.find(warning);
+  INFO("stderr: " << outcome.err);
+  CHECK((first != std::string::npos) == (fault == "observed"));
+  CHECK(outcome.err.find(warning, first + 1) == std::string::npos);
+}
+
 TEST_CASE("a rank that stops on another host while MPI ends is waited for 2 s longer than the stall timeout",
           "[hosts]") {
   if (const auto reason = Hosts::why_not()) return skip("this machine cannot play several hosts: " + *reason);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <mpi.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <lockstep/lockstep.hpp>
@@ -30,11 +31,28 @@ int rank_by_launcher() {
   return rank ? std::atoi(rank) : 0;
 }
 
+/// Another process stops this one and continues it: three times for half the stall timeout, or once for longer.
+void be_paused(bool for_long) {
+  const pid_t self = ::getpid();
+  const pid_t other = ::fork();
+  if (other == 0) {
+    for (int left = for_long ? 1 : 3; left > 0; --left) {
+      (void)::kill(self, SIGSTOP);
+      ::usleep(for_long ? 3'000'000 : 500'000);
+      (void)::kill(self, SIGCONT);
+      ::usleep(600'000);
+    }
+    ::_exit(0);
+  }
+  (void)::waitpid(other, nullptr, 0);
+}
+
 /// Where a rank may fail.
 void point(const std::string& name) {
   if (!culprit.mine || culprit.point != name) return;
   if (culprit.fault == "throw") throw std::runtime_error{"failed on purpose"};
   if (culprit.fault == "exit") ::_exit(0);
+  if (culprit.fault == "pauses" || culprit.fault == "observed") return be_paused(culprit.fault == "observed");
   while (culprit.fault == "late" || culprit.fault == "busy") ::pause();  // until it is told to end
   (void)::raise(culprit.fault == "kill" ? SIGKILL : SIGSTOP);
 }
@@ -88,8 +106,9 @@ void train(Runtime& runtime) {
 /// Elsewhere it is long, so that a job that starts slowly does not run into it.
 std::chrono::seconds stall_timeout() {
   const bool before_mpi = culprit.point == "options" || culprit.point == "MPI_Init";
-  return std::chrono::seconds{
-      culprit.fault == "stop" || culprit.fault == "nap" || culprit.fault == "busy" || before_mpi ? 1 : 20};
+  const bool shown_by_it =
+      culprit.fault != "throw" && culprit.fault != "exit" && culprit.fault != "kill" && culprit.fault != "late";
+  return std::chrono::seconds{shown_by_it || before_mpi ? 1 : 20};
 }
 
 }  // namespace
@@ -126,7 +145,10 @@ int main(int argc, char** argv) {
       [] {
         point("options");
         if (culprit.fault == "late") throw ConfigError{"wrong on purpose"};
-        return RuntimeOptions{.device = "cpu", .reductions = {.around = collective}, .stall_timeout = stall_timeout()};
+        return RuntimeOptions{.device = "cpu",
+                              .reductions = {.around = collective},
+                              .stall_timeout = stall_timeout(),
+                              .on_stall = culprit.fault == "observed" ? OnStall::observe : OnStall::end};
       },
       train);
   point("last way");
