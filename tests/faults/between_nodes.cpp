@@ -300,13 +300,14 @@ TEST_CASE("a host that says nothing when a job begins is left out, if fewer rank
   const Outcome outcome =
       supervise_on(hosts, 1, short_run() + Arguments{"--checkpoint-dir", folder.path(), "--quiet"},
                    {.environment = {{"LOCKSTEP_TEST_MUTE_HOST", hosts.names()[1]}, memory.variable()}},
-                   {"--start-timeout", "1", "--min-ranks", "1"});
+                   {"--start-timeout", "2", "--min-ranks", "1"});
   INFO("stderr: " << outcome.err);
   CHECK(outcome.exit_code == 0);
-  CHECK(outcome.err ==
-        fmt::format("lockstep-run: leaves out host {}: it does not answer\n"
-                    "lockstep-run: restart 1 of 100, on 1 rank: it had not begun after 1 s (exit code 5)\n",
-                    hosts.names()[1]));
+  // A busy machine may take as long for the second start, which is told too.
+  const auto lines = lines_starting_with(outcome.err, "");
+  REQUIRE(lines.size() > 1);
+  CHECK(lines[0] == fmt::format("lockstep-run: leaves out host {}: it does not answer", hosts.names()[1]));
+  CHECK(lines[1] == "lockstep-run: restart 1 of 100, on 1 rank: it had not begun after 2 s (exit code 5)");
   CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
   CHECK(memory.left() == std::set<std::string>{});
   CHECK(hosts.sessions_left().empty());
