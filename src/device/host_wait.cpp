@@ -7,7 +7,7 @@
 namespace lockstep::detail {
 namespace {
 
-std::atomic<HostWait*> innermost = nullptr;
+std::atomic<HostWait*> way_of_process = nullptr;
 
 void poll_without_limit(const std::function<bool()>& done) {
   const auto clock = make_poll_clock();
@@ -17,14 +17,14 @@ void poll_without_limit(const std::function<bool()>& done) {
 
 }  // namespace
 
-HostWait::HostWait() : before_{innermost.exchange(this)} {}
+WaitOfProcess::WaitOfProcess(HostWait& wait) : before_{way_of_process.exchange(&wait)} {}
 
-HostWait::~HostWait() {
-  innermost = before_;
+WaitOfProcess::~WaitOfProcess() {
+  way_of_process = before_;
 }
 
 void wait_on_host(const std::function<bool()>& done) {
-  HostWait* const wait = innermost;
+  HostWait* const wait = way_of_process;
   wait ? wait->until(done) : poll_without_limit(done);
 }
 

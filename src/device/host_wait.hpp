@@ -6,21 +6,27 @@
 
 namespace lockstep::detail {
 
-/// Blocks the host until `done` returns true, in the way of the innermost HostWait of the process; without one, with no
-/// limit. Rethrows what `done` throws.
+/// Blocks the host until `done` returns true, in the way of the process; if it has none, without a limit. Rethrows what
+/// `done` throws.
 void wait_on_host(const std::function<bool()>& done);
 
-/// How the threads of this process wait for its GPU. Replaces the one before it for as long as it lives; they end in
-/// reverse order.
+/// A way to wait for a GPU.
 class HostWait {
  public:
-  HostWait();
-  HostWait(const HostWait&) = delete;
-  HostWait& operator=(const HostWait&) = delete;
-  virtual ~HostWait();
+  virtual ~HostWait() = default;
 
-  /// From any thread. Returns when `done` has returned true. Rethrows what it throws.
+  /// Returns when `done` has returned true. Rethrows what it throws.
   virtual void until(const std::function<bool()>& done) = 0;
+};
+
+/// As long as it lives, all threads of this process wait for its GPU in the way of `wait`, whose `until` may therefore
+/// be called from any of them. Replaces the one before it; they end in reverse order.
+class [[nodiscard]] WaitOfProcess {
+ public:
+  explicit WaitOfProcess(HostWait& wait);
+  WaitOfProcess(const WaitOfProcess&) = delete;
+  WaitOfProcess& operator=(const WaitOfProcess&) = delete;
+  ~WaitOfProcess();
 
  private:
   HostWait* before_;

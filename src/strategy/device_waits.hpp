@@ -65,6 +65,7 @@ class DeviceWaits final : public HostWait {
   std::shared_ptr<PollClock> clock_;
   std::deque<Collective> collectives_;  ///< that the GPU is not through, as far as is known
   std::thread::id thread_ = std::this_thread::get_id();
+  WaitOfProcess use_{*this};
 };
 
 }  // namespace lockstep::detail

@@ -97,7 +97,6 @@ class WarmUpWait final : public detail::HostWait {
 void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank, int size, Patience& patience) {
   const std::int32_t mine = rank + 1;
   const std::int32_t expected = size * (size + 1) / 2;
-  const WarmUpWait wait{handle, rank, patience};
   stream.copy(memory.data(), &mine, sizeof mine);
   handle.call(
       "the warm-up",
@@ -106,7 +105,8 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
                         api.all_reduce(memory.data(), memory.data(), 1, ncclInt32, ncclSum, comm, stream)};
       },
       patience);
-  stream.record()->synchronize();
+  const std::unique_ptr<Event> end = stream.record();
+  WarmUpWait{handle, rank, patience}.until([&] { return end->done(); });
   // Only now, because the host would wait for all that comes before the copy.
   std::int32_t sum = 0;
   stream.copy(&sum, memory.data(), sizeof sum);
