@@ -45,7 +45,7 @@ class HostInquiry {
   static void end(const Question& question);
 
   std::vector<std::string> mpirun_;
-  std::vector<std::string> hosts_;
+  std::vector<std::string> hosts_;  ///< those that are asked again stand there again
   std::chrono::milliseconds patience_;
   std::size_t asked_ = 0;
   std::vector<Question> questions_;  ///< without an answer yet

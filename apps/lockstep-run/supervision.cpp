@@ -155,8 +155,9 @@ std::vector<std::string> Supervision::in_doubt(const JobEnd& end) const {
   std::vector<Host> hosts;
   for (const std::string& name : end.report.lost)
     if (const auto found = find_host(hosts_, name, options_.this_host)) hosts.push_back(hosts_[*found]);
-  // With -q mpirun does not say that it could not start its daemons, and it never says which.
-  if (end.report.lost.empty() && !end.has_begun && end.exit_code >= first_of_mpirun) hosts = hosts_;
+  // With -q mpirun does not say that it could not start its daemons, and it never says which. Its code may be 1 then.
+  const bool may_be = end.exit_code == static_cast<int>(ExitCode::failure) && end.report.cause == Cause::unknown;
+  if (end.report.lost.empty() && !end.has_begun && (end.exit_code >= first_of_mpirun || may_be)) hosts = hosts_;
   return elsewhere(hosts, options_.this_host);
 }
 

@@ -294,6 +294,11 @@ TEST_CASE("hosts are asked where a job did not begin, or where mpirun lost a dae
   Supervision supervision{{.ranks = 8, .hosts = three, .this_host = "a", .fits = [](int) { return true; }}};
   JobEnd end{.exit_code = 255, .has_begun = false};
   CHECK(supervision.in_doubt(end) == Words{"b", "c"});
+  end.exit_code = 1;
+  CHECK(supervision.in_doubt(end) == Words{"b", "c"});
+  end.exit_code = 2;
+  CHECK(supervision.in_doubt(end).empty());
+  end.exit_code = 1;
   end.report.unreachable = {"c"};  // known
   CHECK(supervision.in_doubt(end).empty());
   end = {.exit_code = 205, .report = {.cause = Cause::interrupted, .lost = {"c.cluster"}}};

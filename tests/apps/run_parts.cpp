@@ -98,7 +98,12 @@ TEST_CASE("the chief's word that the job has begun is understood, and taken out 
 
 TEST_CASE("a host answers where a program can be started, and what waits for one that does not is ended") {
   adopt_orphans();
-  const Texts mpirun{"sh", "-c", "case $3 in ok) exit 0;; odd) exit 3;; bad) exit 255;; *) sleep 1000;; esac"};
+  const test::TemporaryDirectory folder;
+  // What mpirun says is not always the same.
+  const std::string shy = fmt::format("[ -e {0} ] && exit 255; touch {0}; exit 1", (folder.path() / "asked").string());
+  const Texts mpirun{
+      "sh", "-c",
+      "case $3 in ok) exit 0;; odd) exit 3;; bad) exit 255;; never) exit 1;; mute) sleep 1000;; *) " + shy + ";; esac"};
   const auto ask = [&](const Texts& hosts) {
     HostInquiry inquiry{mpirun, hosts, std::chrono::milliseconds{300}};
     while (!inquiry.poll()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -106,7 +111,8 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
     return std::pair{inquiry.silent(), inquiry.unreachable()};
   };
   CHECK(ask({}) == std::pair<Texts, Texts>{});
-  CHECK(ask({"ok", "odd", "mute", "bad"}) == std::pair{Texts{"mute"}, Texts{"bad"}});
+  CHECK(ask({"ok", "odd", "mute", "bad", "never"}) == std::pair{Texts{"mute"}, Texts{"bad"}});
+  CHECK(ask({"shy"}).second == Texts{"shy"});
   // More than are asked at the same time.
   CHECK(ask(Texts(70, "bad")).second.size() == 70);
   {
