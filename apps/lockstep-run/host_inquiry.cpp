@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t at_the_same_time = 32;
 constexpr int failed_somehow = 1;
-constexpr int most_tries = 3;
+constexpr int most_tries = 2;
 // mpirun needs a moment to remove its folder of temporary files.
 constexpr auto until_mpirun_is_killed = 2s;
 
@@ -64,10 +64,14 @@ bool HostInquiry::take_answer(const Question& question) {
   int status = 0;
   if (::waitpid(question.process, &status, WNOHANG) != question.process) return false;
   const int code = code_of(status);
-  if (code >= first_of_mpirun) unreachable_.push_back(question.host);
-  // mpirun 4.1 ends like this, once in a hundred times, where it could start nothing. Otherwise the mistake is in the
-  // options, and the job makes it too.
-  if (code == failed_somehow && std::ranges::count(hosts_, question.host) < most_tries) hosts_.push_back(question.host);
+  if (code >= first_of_mpirun) refused_.insert(question.host);
+  if (code < first_of_mpirun && code != failed_somehow) return true;
+  // Where mpirun 4.1 can start nothing, it ends with 1 once in a hundred times, and about as often it fails where it
+  // could. A host that only gives 1 shows a mistake in the options, and the job makes it too.
+  if (std::ranges::count(hosts_, question.host) < most_tries)
+    hosts_.push_back(question.host);
+  else if (refused_.contains(question.host))
+    unreachable_.push_back(question.host);
   return true;
 }
 

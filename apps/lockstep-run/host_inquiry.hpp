@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 namespace lockstep::run {
 
 /// Asks hosts by starting a program there as mpirun starts ranks, so a host answers only if a job can begin on it. At
-/// most 32 hosts are asked at the same time, each for 10 s.
+/// most 32 hosts are asked at the same time, each for 10 s, and once more if mpirun fails.
 class HostInquiry {
  public:
   /// `mpirun` is a command with its options.
@@ -51,6 +52,7 @@ class HostInquiry {
   std::vector<Question> questions_;  ///< without an answer yet
   std::vector<std::string> silent_;
   std::vector<std::string> unreachable_;
+  std::set<std::string> refused_;  ///< by mpirun, at least once
 };
 
 }  // namespace lockstep::run

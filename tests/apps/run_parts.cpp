@@ -100,10 +100,13 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
   adopt_orphans();
   const test::TemporaryDirectory folder;
   // What mpirun says is not always the same.
-  const std::string shy = fmt::format("[ -e {0} ] && exit 255; touch {0}; exit 1", (folder.path() / "asked").string());
+  const std::string first = (folder.path() / "asked").string();
   const Texts mpirun{
       "sh", "-c",
-      "case $3 in ok) exit 0;; odd) exit 3;; bad) exit 255;; never) exit 1;; mute) sleep 1000;; *) " + shy + ";; esac"};
+      fmt::format("case $3 in ok) exit 0;; odd) exit 3;; bad) exit 255;; never) exit 1;; mute) sleep 1000;; esac; "
+                  "[ -e {0}$3 ] && [ $3 = shy ] && exit 255; [ -e {0}$3 ] && exit 0; touch {0}$3; "
+                  "[ $3 = shy ] && exit 1; exit 255",
+                  first)};
   const auto ask = [&](const Texts& hosts) {
     HostInquiry inquiry{mpirun, hosts, std::chrono::milliseconds{300}};
     while (!inquiry.poll()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -113,6 +116,7 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
   CHECK(ask({}) == std::pair<Texts, Texts>{});
   CHECK(ask({"ok", "odd", "mute", "bad", "never"}) == std::pair{Texts{"mute"}, Texts{"bad"}});
   CHECK(ask({"shy"}).second == Texts{"shy"});
+  CHECK(ask({"late"}).second.empty());
   // More than are asked at the same time.
   CHECK(ask(Texts(70, "bad")).second.size() == 70);
   {
