@@ -66,8 +66,8 @@ bool HostInquiry::take_answer(const Question& question) {
   const int code = code_of(status);
   if (code >= first_of_mpirun) refused_.insert(question.host);
   if (code < first_of_mpirun && code != failed_somehow) return true;
-  // Where mpirun 4.1 can start nothing, it ends with 1 once in a hundred times, and about as often it fails where it
-  // could. A host that only gives 1 shows a mistake in the options, and the job makes it too.
+  // Of several mpiruns that start at the same time, one may trip over the temporary files of another, and fail with
+  // either code. A host that only gives 1 shows a mistake in the options, and the job makes it too.
   if (std::ranges::count(hosts_, question.host) < most_tries)
     hosts_.push_back(question.host);
   else if (refused_.contains(question.host))
