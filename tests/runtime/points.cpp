@@ -31,16 +31,16 @@ int rank_by_launcher() {
   return rank ? std::atoi(rank) : 0;
 }
 
-/// Another process stops this one and continues it: three times for half the stall timeout, or once for longer.
+/// Another process stops this one and continues it: twice for half the stall timeout, or once for longer.
 void be_paused(bool for_long) {
   const pid_t self = ::getpid();
   const pid_t other = ::fork();
   if (other == 0) {
-    for (int left = for_long ? 1 : 3; left > 0; --left) {
+    for (int left = for_long ? 1 : 2; left > 0; --left) {
       (void)::kill(self, SIGSTOP);
       ::usleep(for_long ? 3'000'000 : 500'000);
       (void)::kill(self, SIGCONT);
-      ::usleep(600'000);
+      if (left > 1) ::usleep(600'000);
     }
     ::_exit(0);
   }
