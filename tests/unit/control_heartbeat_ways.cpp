@@ -1,10 +1,11 @@
 // Heartbeats on networks that do not carry them, that others listen to, or that others speak on.
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
-#include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

@@ -1,9 +1,11 @@
 // Stalls that are told of and do not end the job.
 #include <atomic>
 #include <csignal>
+#include <functional>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
