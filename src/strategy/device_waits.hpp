@@ -19,9 +19,9 @@ namespace lockstep::detail {
 
 /// A GPU meets the others in collectives that it makes by itself, in the order in which the host has enqueued them. For
 /// each there are two events on the compute stream: the GPU has come to it, and the GPU is through. A host that waits
-/// looks for the first one that has not happened. Is that the first of its two, then the GPU works for this rank alone,
-/// and after the stall timeout this rank has stalled. Is it the second, the GPU waits for the others: the phase table
-/// says so, and the watchdogs find the rank that is late; if none does, the collective itself has stalled.
+/// looks for the first event that has not happened. If it is the first of its two, the GPU works for this rank alone,
+/// and after the stall timeout this rank has stalled. If it is the second, the GPU waits for the others: the phase
+/// table says so, and the watchdogs find the rank that is late; if none does, the collective itself has stalled.
 class DeviceWaits final : public HostWait {
  public:
   /// Called when this rank cannot meet the others any more, with what it says last. Must not return.

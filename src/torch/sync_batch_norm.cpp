@@ -188,7 +188,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   const auto others = all_but_channels(x);
   const std::int64_t channels = x.size(1);
   if (shared) has_shared = true;
-  const auto device = make_torch_device(shared ? replica->strategy().stream() : host_stream());
+  const auto device = make_torch_device(frame ? frame->strategy().stream() : host_stream());
   double count = 0;
   at::Tensor mean, variance;
   {

@@ -15,8 +15,6 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
-#include "device/host_wait.hpp"
-
 namespace lockstep {
 namespace {
 
@@ -70,27 +68,17 @@ void require_all(Communicator& host, const Report& mine) {
   if (const auto failure = verdict(host, mine)) throw CommError{*failure};
 }
 
-/// Waits for the GPU while the first all-reduce is under way. CommError if that fails, NcclTimeout if it takes too
-/// long.
-class WarmUpWait final : public detail::HostWait {
- public:
-  WarmUpWait(NcclHandle& handle, int rank, Patience& patience) : handle_{handle}, rank_{rank}, patience_{patience} {}
-
-  void until(const std::function<bool()>& done) override {
-    while (!done()) {
-      handle_.check("the end of the warm-up");
-      if (patience_.is_over())
-        throw NcclTimeout{
-            fmt::format("the first all-reduce was not done on rank {} after {:g} s", rank_, patience_.limit().count())};
-      patience_.pause();
-    }
+/// Blocks the host until the GPU has come to `event` of the warm-up. CommError if that fails, NcclTimeout if it takes
+/// too long. A wait of its own: no rank watches another yet, and every rank reports how it went.
+void wait_in_warm_up(NcclHandle& handle, int rank, Patience& patience, const Event& event) {
+  while (!event.done()) {
+    handle.check("the end of the warm-up");
+    if (patience.is_over())
+      throw NcclTimeout{
+          fmt::format("the first all-reduce was not done on rank {} after {:g} s", rank, patience.limit().count())};
+    patience.pause();
   }
-
- private:
-  NcclHandle& handle_;
-  int rank_;
-  Patience& patience_;
-};
+}
 
 /// All-reduces one number whose sum is known, in `memory`. The first collective makes NCCL connect the ranks, so a
 /// fault on the path between them shows here and not in the first training step.
@@ -105,12 +93,11 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
                         api.all_reduce(memory.data(), memory.data(), 1, ncclInt32, ncclSum, comm, stream)};
       },
       patience);
-  const std::unique_ptr<Event> end = stream.record();
-  WarmUpWait{handle, rank, patience}.until([&] { return end->done(); });
+  wait_in_warm_up(handle, rank, patience, *stream.record());
   // Only now, because the host would wait for all that comes before the copy.
   std::int32_t sum = 0;
   stream.copy(&sum, memory.data(), sizeof sum);
-  stream.synchronize();
+  wait_in_warm_up(handle, rank, patience, *stream.record());
   if (sum != expected)
     throw CommError{
         fmt::format("the first all-reduce gave {} on rank {}, where {} ranks add up to {}", sum, rank, size, expected)};
