@@ -13,7 +13,13 @@ namespace lockstep::run {
 Signals::Signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
+  // A signal that is ignored, as by nohup, would come all the same if it were held back.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+    if (struct sigaction old = {}; ::sigaction(signal, nullptr, &old) != 0 || old.sa_handler != SIG_IGN)
+      sigaddset(&set, signal);
+  // Where it is ignored, children leave no exit code.
+  ::signal(SIGCHLD, SIG_DFL);
+  sigaddset(&set, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   descriptor_ = Descriptor{::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
   if (descriptor_.get() < 0) throw Error{"signalfd failed"};

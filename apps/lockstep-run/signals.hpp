@@ -8,7 +8,7 @@
 
 namespace lockstep::run {
 
-/// Holds the signals back from here on.
+/// Holds the signals back from here on, but those that are ignored.
 class Signals {
  public:
   Signals();

@@ -1,7 +1,9 @@
 // The parts of lockstep-run that deal with hosts, processes, files and text.
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -26,6 +28,7 @@
 #include "apps/lockstep-run/line_catcher.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/running_job.hpp"
+#include "apps/lockstep-run/signals.hpp"
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "base/descriptor.hpp"
 #include "base/supervised_job.hpp"
@@ -124,6 +127,26 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
     CHECK_FALSE(given_up.poll());
   }
   CHECK(children_of(::getpid()).empty());
+}
+
+TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish to stop") {
+  sigset_t before;
+  ::sigprocmask(SIG_SETMASK, nullptr, &before);
+  ::signal(SIGHUP, SIG_IGN);
+  ::signal(SIGCHLD, SIG_IGN);
+  {
+    const Signals signals;
+    for (const int each : {SIGHUP, SIGUSR1}) ::raise(each);
+    CHECK(signals.take() == SIGUSR1);
+    CHECK_FALSE(signals.take());
+    RunningJob job{{"sh", "-c", "exit 3"}, {}};
+    std::optional<int> code;
+    for (int looks = 0; looks < 5000 && !(code = job.poll()); ++looks)
+      signals.take_within(std::chrono::milliseconds{1});
+    CHECK(code == 3);
+  }
+  for (const int each : {SIGHUP, SIGPIPE}) ::signal(each, SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
 }
 
 TEST_CASE("shared memory is known to be a job's by its name, and no living job's is removed") {

@@ -57,6 +57,8 @@ void become(char* const* command, char* const* environment, int out, int err) {
   setpgid(0, 0);
   // A test that is interrupted or killed takes its job along.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // Tests may be run by what ignores them, such as nohup.
+  for (const int each : {SIGINT, SIGHUP}) signal(each, SIG_DFL);
   const int in = open("/dev/null", O_RDONLY);
   if (in < 0 || dup2(in, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0) return;
   execvpe(command[0], command, environment);
