@@ -24,7 +24,9 @@ StartWatch::Finding StartWatch::look(bool has_begun) {
     stop();
     return Finding::not_begun;
   }
-  return periods_ == 1 ? Finding::all_answer : Finding::nothing;
+  // There is nothing that another answer could change, and a host that is slow for once is no reason to end the job.
+  if (!options_.ends_for_no_host) stop();
+  return Finding::all_answer;
 }
 
 void StartWatch::stop() {

@@ -15,11 +15,11 @@ class StartWatch {
   using Clock = std::chrono::steady_clock;
 
   struct Options {
-    std::chrono::seconds timeout{0};  ///< 0: waits for ever, and asks nobody
+    std::chrono::milliseconds timeout{0};  ///< 0: waits for ever, and asks nobody
     std::vector<std::string> mpirun;
     std::vector<std::string> hosts;  ///< other than this one
-    /// Whether a job is ended that has not begun in twice the time, though all hosts answer. What gets through is lost
-    /// for a job that says nothing of its start.
+    /// Whether a job is ended that has not begun in twice the time, though all hosts answer. Otherwise they are asked
+    /// once: what gets through is lost for a job that says nothing of its start.
     bool ends_for_no_host = false;
   };
 
@@ -38,7 +38,9 @@ class StartWatch {
   /// No longer waits.
   void stop();
 
-  std::chrono::seconds waited() const { return options_.timeout * periods_; }
+  std::chrono::seconds waited() const {
+    return std::chrono::duration_cast<std::chrono::seconds>(options_.timeout * periods_);
+  }
   const std::vector<std::string>& silent() const { return silent_; }
   const std::vector<std::string>& unreachable() const { return unreachable_; }
 

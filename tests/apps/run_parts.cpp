@@ -29,6 +29,7 @@
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/signals.hpp"
+#include "apps/lockstep-run/start_watch.hpp"
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "base/descriptor.hpp"
 #include "base/supervised_job.hpp"
@@ -127,6 +128,19 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
     CHECK_FALSE(given_up.poll());
   }
   CHECK(children_of(::getpid()).empty());
+}
+
+TEST_CASE("hosts that answer are asked once of a program that need not say that it has begun") {
+  using Clock = StartWatch::Clock;
+  StartWatch watch{{.timeout = std::chrono::milliseconds{1}, .mpirun = {"true"}, .hosts = {"a"}}};
+  auto found = StartWatch::Finding::nothing;
+  while ((found = watch.look(false)) == StartWatch::Finding::nothing)
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  CHECK(found == StartWatch::Finding::all_answer);
+  for (const auto since = Clock::now(); Clock::now() - since < std::chrono::milliseconds{5};) {
+    CHECK(watch.look(false) == StartWatch::Finding::nothing);
+    REQUIRE_FALSE(watch.is_asking());
+  }
 }
 
 TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish to stop") {
