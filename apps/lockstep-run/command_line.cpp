@@ -1,7 +1,9 @@
 #include "apps/lockstep-run/command_line.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -49,15 +51,16 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "  lockstep-run --hostfile hosts --min-ranks 2 -- lockstep-train --data DIR --checkpoint-dir run1\n\n"
       "SIGINT, SIGTERM, SIGHUP and SIGUSR1 let the training save a checkpoint and end with exit code 75; a second "
       "SIGINT, SIGTERM or SIGHUP ends it at once.\n"
-      "Exit codes: that of the job, 130 or so when a second signal ended it, 2 wrong options, or a host that cannot be "
-      "reached at the first start."};
+      "Exit codes: that of the job, 130, 143 or 129 when a second signal ended it, 2 wrong options, or a host that "
+      "cannot be reached, or does not answer, at the first start."};
   const auto number = [&](const char* name, const char* value_name, const std::string& help, int smallest, auto take) {
     parser.option(name, value_name, help, [=](const std::string& option, const std::string& text) {
       take(static_cast<int>(parse_count(option, text, smallest, most_ranks)));
     });
   };
   number("-n", "N", "Ranks (default: the slots of the hosts)", 1, [&](int value) { ranks = value; });
-  number("--min-ranks", "M", "Fewest ranks to go on with after hosts failed, also at the first start (default 1)", 1,
+  number("--min-ranks", "M",
+         "Fewest ranks to go on with after hosts failed; if given, also at the first start (default 1)", 1,
          [&](int value) { line.min_ranks = value; });
   number("--max-restarts", "R", "Restarts in all, after which to give up (default 100)", 0,
          [&](int value) { line.max_restarts = value; });
@@ -66,7 +69,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
          "lockstep-train, 0 for other programs)",
          0, [&](int value) { line.start_timeout = std::chrono::seconds{value}; });
   parser.option(
-      "--host", "HOST:SLOTS,...", "Hosts of the job, as mpirun's --host (default: this one)",
+      "--host", "HOST:SLOTS,...", "Hosts of the job, as mpirun's --host (default: mpirun chooses)",
       [&](const std::string& option, const std::string& text) { line.hosts = parse_host_list(option, text); });
   std::vector<Host> in_file;
   parser.option("--hostfile", "FILE", "The same from a file of lines such as 'node1 slots=2', as mpirun's --hostfile",
@@ -93,6 +96,15 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     throw ConfigError{"-n is missing: expected the number of ranks, or hosts with their slots (--host, --hostfile)"};
   line.ranks = ranks.value_or(slots_of(line.hosts));
   return line;
+}
+
+bool gives_no_variables(const std::vector<std::string>& mpirun, const std::vector<Host>& hosts) {
+  // Other launchers give them all, and take -x for something else. Only Open MPI's has slots in --host.
+  const auto is_open_mpi = [](const std::string& word) {
+    const std::string name = std::filesystem::path{word}.filename();
+    return name.starts_with("mpirun") || name.starts_with("mpiexec") || name == "orterun" || name == "prterun";
+  };
+  return LOCKSTEP_IS_OPEN_MPI && (!hosts.empty() || std::ranges::any_of(mpirun, is_open_mpi));
 }
 
 }  // namespace lockstep::run

@@ -24,4 +24,7 @@ struct CommandLine {
 /// ConfigError in one line that says what is wrong.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
+/// Whether ranks on other hosts get no variables but those that -x names. `mpirun` is a command with its options.
+bool gives_no_variables(const std::vector<std::string>& mpirun, const std::vector<Host>& hosts);
+
 }  // namespace lockstep::run

@@ -98,8 +98,8 @@ class Run {
   std::vector<std::string> command_of(const Start& start, const std::vector<std::string>& words) const {
     std::vector<std::string> all = line_.mpirun;
     all.insert(all.end(), {"-n", std::to_string(start.ranks)});
-    // mpirun gives ranks on other hosts no variables but those that it is told to.
-    if (!start.hosts.empty()) all.insert(all.end(), {"--host", to_host_list(start.hosts), "-x", supervised_variable});
+    if (!start.hosts.empty()) all.insert(all.end(), {"--host", to_host_list(start.hosts)});
+    if (gives_no_variables(line_.mpirun, start.hosts)) all.insert(all.end(), {"-x", supervised_variable});
     all.insert(all.end(), words.begin(), words.end());
     return all;
   }
@@ -108,7 +108,7 @@ class Run {
     return StartWatch{{.timeout = line_.start_timeout.value_or(command_.is_training() ? until_trainings_begin : 0s),
                        .mpirun = line_.mpirun,
                        .hosts = elsewhere(start.hosts, host_name()),
-                       .ends_for_no_host = command_.is_training()}};
+                       .ends_for_no_host = command_.is_training() && !start.hosts.empty()}};
   }
 
   JobEnd run_job(const Start& start, const std::vector<std::string>& words, const std::vector<std::string>& without) {
@@ -199,7 +199,7 @@ class Run {
       case StartWatch::Finding::nothing: break;
       case StartWatch::Finding::all_answer:
         say(fmt::format("the job has not begun after {} s{}: waits on", watch.waited().count(),
-                        start.hosts.empty() ? "" : ", though all hosts answer"));
+                        elsewhere(start.hosts, host_name()).empty() ? "" : ", though all hosts answer"));
         break;
       case StartWatch::Finding::not_begun:
         is_not_begun_ = true;

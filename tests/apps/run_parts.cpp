@@ -259,6 +259,9 @@ TEST_CASE("the command line of lockstep-run names ranks and hosts, and what foll
   CHECK(line.mpirun == Texts{"mpirun", "-q", "--oversubscribe"});
   CHECK(line.command == Texts{"lockstep-train", "--data", "a b; $(c) *"});
   CHECK(parse({"--host", "a:2,b:2", "--", "x"}).ranks == 4);
+  // The chief may be elsewhere without --host.
+  CHECK(gives_no_variables({"env", "A=b", "/opt/bin/mpirun", "--hostfile", "h"}, {}));
+  CHECK_FALSE(gives_no_variables({"srun"}, {}));
   CHECK(parse({"--help"}).answer);
   for (const Texts& wrong : std::vector<Texts>{{"-n", "4"},
                                                {"--", "x"},
