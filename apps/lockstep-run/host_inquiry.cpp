@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <csignal>
-#include <iterator>
 #include <thread>
 #include <utility>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <lockstep/base/error.hpp>
+
 #include "apps/lockstep-run/child.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
+#include "apps/lockstep-run/say.hpp"
 #include "apps/lockstep-run/supervision.hpp"
 #include "base/descriptor.hpp"
 
@@ -33,22 +36,18 @@ HostInquiry::HostInquiry(std::vector<std::string> mpirun, std::vector<std::strin
     : mpirun_{std::move(mpirun)}, hosts_{std::move(hosts)}, patience_{patience} {}
 
 HostInquiry::~HostInquiry() {
-  for (Question& question : questions_) tell_to_end(question);
-  for (const Question& question : questions_) end(question);
+  end(questions_);
 }
 
 bool HostInquiry::poll() {
   while (asked_ < hosts_.size() && questions_.size() < at_the_same_time) ask(hosts_[asked_++]);
   std::erase_if(questions_, [&](const Question& each) { return take_answer(each); });
-  std::vector<Question> late;
-  const auto is_late = [](const Question& each) { return Clock::now() > each.until; };
-  std::ranges::copy_if(questions_, std::back_inserter(late), is_late);
-  std::erase_if(questions_, is_late);
-  for (Question& question : late) {
-    silent_.push_back(question.host);
-    tell_to_end(question);
-  }
-  for (const Question& question : late) end(question);
+  const auto late = std::ranges::stable_partition(
+      questions_, [now = Clock::now()](const Question& each) { return now <= each.until; });
+  for (const Question& question : late) silent_.push_back(question.host);
+  const std::vector<Question> over{late.begin(), late.end()};
+  questions_.erase(late.begin(), late.end());
+  end(over);
   return questions_.empty() && asked_ == hosts_.size();
 }
 
@@ -57,7 +56,12 @@ void HostInquiry::ask(const std::string& host) {
   command.insert(command.end(), {"-n", "1", "--host", host, "true"});
   // What mpirun says of a host that fails, it says of the job as well.
   const Descriptor nowhere{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
-  questions_.push_back({host, start_child(command, {}, {nowhere.get(), nowhere.get()}), Clock::now() + patience_});
+  try {
+    questions_.push_back({host, start_child(command, {}, {nowhere.get(), nowhere.get()}), Clock::now() + patience_});
+  } catch (const Error& error) {
+    // This host lacks processes or files. The job goes on without.
+    say(fmt::format("host {} is not asked whether it answers: {}", host, error.what()));
+  }
 }
 
 bool HostInquiry::take_answer(const Question& question) {
@@ -75,19 +79,22 @@ bool HostInquiry::take_answer(const Question& question) {
   return true;
 }
 
-/// mpirun leaves the shell that it has started for the host, and which waits for ever.
-void HostInquiry::tell_to_end(Question& question) {
-  question.below = descendants_of(question.process);
-  ::kill(question.process, SIGTERM);
-}
-
-void HostInquiry::end(const Question& question) {
-  const auto deadline = Clock::now() + until_mpirun_is_killed;
-  while (::waitpid(question.process, nullptr, WNOHANG) == 0) {
-    if (Clock::now() > deadline) ::kill(question.process, SIGKILL);
-    std::this_thread::sleep_for(5ms);
+void HostInquiry::end(const std::vector<Question>& questions) {
+  // mpirun leaves the shell that it has started for the host, and which waits for ever.
+  std::vector<pid_t> below;
+  for (const Question& question : questions) {
+    const std::vector<pid_t> its = descendants_of(question.process);
+    below.insert(below.end(), its.begin(), its.end());
+    ::kill(question.process, SIGTERM);
   }
-  for (const pid_t each : question.below) {
+  const auto deadline = Clock::now() + until_mpirun_is_killed;
+  for (const Question& question : questions) {
+    while (::waitpid(question.process, nullptr, WNOHANG) == 0) {
+      if (Clock::now() > deadline) ::kill(question.process, SIGKILL);
+      std::this_thread::sleep_for(5ms);
+    }
+  }
+  for (const pid_t each : below) {
     // What has lost its parent is a child of this process, and keeps its number until it is waited for.
     const std::vector<pid_t> orphans = children_of(::getpid());
     if (std::ranges::find(orphans, each) == orphans.end()) continue;

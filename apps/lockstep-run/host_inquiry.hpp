@@ -37,13 +37,12 @@ class HostInquiry {
     std::string host;
     pid_t process;
     Clock::time_point until;
-    std::vector<pid_t> below = {};  ///< its descendants when it was told to end
   };
 
   void ask(const std::string& host);
   bool take_answer(const Question& question);
-  static void tell_to_end(Question& question);
-  static void end(const Question& question);
+  /// Together, as each may take a while.
+  static void end(const std::vector<Question>& questions);
 
   std::vector<std::string> mpirun_;
   std::vector<std::string> hosts_;  ///< those that are asked again stand there again

@@ -18,6 +18,7 @@
 #include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/host_inquiry.hpp"
 #include "apps/lockstep-run/running_job.hpp"
+#include "apps/lockstep-run/say.hpp"
 #include "apps/lockstep-run/signals.hpp"
 #include "apps/lockstep-run/start_watch.hpp"
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
@@ -42,11 +43,6 @@ constexpr auto until_killed = 5s;
 // A job that ends sooner, without a checkpoint, has achieved nothing.
 constexpr auto worth_a_restart = 60s;
 constexpr auto until_trainings_begin = 60s;
-
-void say(const std::string& line) {
-  const std::string text = "lockstep-run: " + line + "\n";
-  (void)!::write(STDERR_FILENO, text.data(), text.size());
-}
 
 class Run {
  public:

@@ -121,6 +121,10 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
   CHECK(ask({"ok", "odd", "mute", "bad", "never"}) == std::pair{Texts{"mute"}, Texts{"bad"}});
   CHECK(ask({"shy"}).second == Texts{"shy"});
   CHECK(ask({"late"}).second.empty());
+  // Without a process to spare, nobody is blamed.
+  HostInquiry impossible{{"/none"}, {"a"}};
+  CHECK(impossible.poll());
+  CHECK((impossible.silent().empty() && impossible.unreachable().empty()));
   // More than are asked at the same time.
   CHECK(ask(Texts(70, "bad")).second.size() == 70);
   {
