@@ -39,7 +39,7 @@ using namespace std::chrono_literals;
 // A wish to stop that comes before there is a rank is lost, so it is repeated, later and later.
 constexpr std::chrono::milliseconds first_repeat = 500ms;
 // mpirun kills its ranks a second after it was told to end.
-constexpr auto until_killed = 5s;
+constexpr auto patience_with_mpirun = 5s;
 // A job that ends sooner, without a checkpoint, has achieved nothing.
 constexpr auto worth_a_restart = 60s;
 constexpr auto until_trainings_begin = 60s;
@@ -205,7 +205,7 @@ class Run {
   }
 
   void end(RunningJob& job) {
-    kill_at_ = Clock::now() + until_killed;
+    kill_at_ = Clock::now() + patience_with_mpirun;
     job.signal(SIGTERM);
   }
 

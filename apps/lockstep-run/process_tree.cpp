@@ -1,5 +1,6 @@
 #include "apps/lockstep-run/process_tree.hpp"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -31,8 +32,14 @@ std::vector<pid_t> descendants_of(pid_t process) {
 
 bool is_rank(pid_t process) {
   std::ifstream environment{fmt::format("/proc/{}/environ", process), std::ios::binary};
-  for (std::string variable; std::getline(environment, variable, '\0');)
-    if (variable.starts_with("OMPI_COMM_WORLD_RANK=") || variable.starts_with("PMI_RANK=")) return true;
+  for (std::string variable; std::getline(environment, variable, '\0');) {
+    for (const std::string name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+      if (!variable.starts_with(name + '=')) continue;
+      // What this process has itself, all of its descendants may have.
+      const char* const own = std::getenv(name.c_str());
+      if (!own || variable.substr(name.size() + 1) != own) return true;
+    }
+  }
   return false;
 }
 

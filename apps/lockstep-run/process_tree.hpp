@@ -13,7 +13,7 @@ std::vector<pid_t> children_of(pid_t process);
 /// Its children, theirs, and so on.
 std::vector<pid_t> descendants_of(pid_t process);
 
-/// Whether a launcher gave the process a rank.
+/// Whether a launcher gave the process a rank, other than that of this process.
 bool is_rank(pid_t process);
 
 }  // namespace lockstep::run

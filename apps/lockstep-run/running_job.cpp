@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Ranks that lose mpirun end by themselves.
-constexpr std::chrono::seconds until_killed{3};
+constexpr std::chrono::seconds patience_with_ranks{3};
 
 void write_all(std::string_view bytes) {
   while (!bytes.empty()) {
@@ -45,7 +45,7 @@ void adopt_orphans() {
 }
 
 RunningJob::RunningJob(const std::vector<std::string>& command, const std::vector<std::string>& without)
-    : begun_{begun_line} {
+    : not_ours_{children_of(::getpid())}, begun_{begun_line} {
   int err[2];
   if (::pipe2(err, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", std::strerror(errno))};
   stderr_ = Descriptor{err[0]};
@@ -98,13 +98,16 @@ std::optional<int> RunningJob::poll() {
 
 /// A rank that lives on would write checkpoints beside the next job's.
 void RunningJob::end_what_is_left() {
-  const auto deadline = Clock::now() + until_killed;
+  if (nothing_is_left_) return;
+  nothing_is_left_ = true;
+  const auto deadline = Clock::now() + patience_with_ranks;
   while (true) {
-    pid_t waited;
-    while ((waited = ::waitpid(-1, nullptr, WNOHANG)) > 0) continue;
-    if (waited < 0) break;  // there are none
-    if (Clock::now() > deadline)
-      for (const pid_t each : children_of(::getpid())) ::kill(each, SIGKILL);
+    // What has ended counts once more: its own children are this process's by now.
+    std::vector<pid_t> left = children_of(::getpid());
+    std::erase_if(left, [&](pid_t each) { return std::ranges::find(not_ours_, each) != not_ours_.end(); });
+    if (left.empty()) break;
+    for (const pid_t each : left)
+      if (::waitpid(each, nullptr, WNOHANG) == 0 && Clock::now() > deadline) ::kill(each, SIGKILL);
     relay();
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   }

@@ -40,8 +40,9 @@ class RunningJob {
   /// Looks whether the command has ended: its exit code, or 128 + the signal that ended it.
   std::optional<int> poll();
 
-  /// Once the command has ended: waits for what has outlived it, including all other children of this process, and
-  /// kills it if that takes long. Removes what MPI has left in shared memory.
+  /// Once the command has ended: waits for what has outlived it, including all children of this process that were not
+  /// there before, and kills it if that takes long. Removes what MPI has left in shared memory. The second time it does
+  /// nothing: the number of the process may be another's by then.
   void end_what_is_left();
 
   /// Whether a signal ended the command itself.
@@ -51,8 +52,10 @@ class RunningJob {
 
  private:
   Descriptor stderr_;
+  std::vector<pid_t> not_ours_;  ///< children that a shell had which became this program
   pid_t id_ = 0;
   bool ended_ = false;
+  bool nothing_is_left_ = false;
   bool was_killed_ = false;
   bool has_begun_ = false;
   JobReader reader_;

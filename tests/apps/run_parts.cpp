@@ -15,11 +15,13 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 
+#include "apps/lockstep-run/child.hpp"
 #include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/host_inquiry.hpp"
 #include "apps/lockstep-run/hosts.hpp"
@@ -145,6 +147,25 @@ TEST_CASE("hosts that answer are asked once of a program that need not say that 
     CHECK(watch.look(false) == StartWatch::Finding::nothing);
     REQUIRE_FALSE(watch.is_asking());
   }
+}
+
+TEST_CASE("children that were there before a job are neither waited for nor killed, and are no ranks") {
+  adopt_orphans();
+  ::setenv("PMI_RANK", "3", 1);
+  const pid_t stranger = start_child({"sleep", "1000"}, {}, {STDOUT_FILENO, STDERR_FILENO});
+  CHECK_FALSE(is_rank(stranger));
+  ::unsetenv("PMI_RANK");
+  CHECK(is_rank(stranger));
+  {
+    // Its last child is left to this process.
+    RunningJob job{{"sh", "-c", "sh -c 'sleep 0.1; sleep 0.1 &' & exit 3"}, {}};
+    while (job.poll() != 3) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    job.end_what_is_left();
+  }
+  CHECK(children_of(::getpid()) == std::vector{stranger});
+  CHECK(::kill(stranger, SIGKILL) == 0);
+  int status = 0;
+  CHECK(::waitpid(stranger, &status, 0) == stranger);
 }
 
 TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish to stop") {
