@@ -32,17 +32,19 @@ int parse_slots(const std::string& where, const std::string& text) {
   return static_cast<int>(parse_count(where, text, 1, 1 << 20));
 }
 
+bool is_this_host(std::string_view name, std::string_view this_host) {
+  const std::string_view label = first_label(name);
+  return label == "localhost" || label.starts_with("127.") || label == first_label(this_host);
+}
+
+}  // namespace
+
 std::string_view first_label(std::string_view name) {
+  name.remove_prefix(name.find('@') + 1);
   // An address has dots, too.
   const bool is_address = name.find_first_not_of("0123456789.") == std::string_view::npos;
   return is_address ? name : name.substr(0, name.find('.'));
 }
-
-bool is_this_host(std::string_view name, std::string_view this_host) {
-  return name == "localhost" || name.starts_with("127.") || first_label(name) == first_label(this_host);
-}
-
-}  // namespace
 
 std::vector<Host> parse_host_list(const std::string& option, std::string_view text) {
   std::vector<Host> hosts;

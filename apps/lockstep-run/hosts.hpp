@@ -30,7 +30,10 @@ std::string to_host_list(std::span<const Host> hosts);
 
 int slots_of(std::span<const Host> hosts);
 
-/// Which of `hosts` is the one that a line of a job calls `name`: the same name, or the same up to the first dot.
+/// Of the name of a host, without that of a user: "node1" of "me@node1.cluster". An address as a whole.
+std::string_view first_label(std::string_view name);
+
+/// Which of `hosts` is the one that a line of a job calls `name`: the same name, or the same first label.
 /// `this_host` is what this machine calls itself, which may be "localhost" in the list. Nothing if it is none of them.
 std::optional<std::size_t> find_host(std::span<const Host> hosts, std::string_view name, std::string_view this_host);
 

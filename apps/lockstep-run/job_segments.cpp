@@ -11,6 +11,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "apps/lockstep-run/hosts.hpp"
+#include "base/host_name.hpp"
+
 namespace lockstep::run {
 namespace {
 
@@ -54,7 +57,9 @@ bool is_of(std::string_view job, pid_t mpirun) {
   (void)take_last();
   const auto jobid = number(take_last(), 16), user = number(take_last(), 10);
   const std::string_view name = job.substr(job.rfind('/') + 1), host = name.substr(name.find('.') + 1);
-  return jobid && user == ::geteuid() && *jobid >> 16 == job_family(host, mpirun);
+  // Containers of one user may share the memory, and each has a process of that number.
+  return jobid && user == ::geteuid() && first_label(host) == first_label(host_name()) &&
+         *jobid >> 16 == job_family(host, mpirun);
 }
 
 }  // namespace

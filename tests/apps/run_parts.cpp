@@ -34,6 +34,7 @@
 #include "apps/lockstep-run/start_watch.hpp"
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "base/descriptor.hpp"
+#include "base/host_name.hpp"
 #include "base/supervised_job.hpp"
 #include "support/job.hpp"
 
@@ -47,8 +48,9 @@ using Texts = std::vector<std::string>;
 /// A file as Open MPI makes them for a job's shared memory.
 class Segment {
  public:
-  Segment(const test::TemporaryDirectory& folder, const std::string& job_and_rank)
-      : path_{folder.write(fmt::format("vader_segment.a.{}.{}", ::geteuid(), job_and_rank), std::string(4096, 'x'))} {}
+  Segment(const test::TemporaryDirectory& folder, const std::string& job_and_rank, const std::string& host = "a")
+      : path_{folder.write(fmt::format("vader_segment.{}.{}.{}", host, ::geteuid(), job_and_rank),
+                           std::string(4096, 'x'))} {}
 
   void map() {
     const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
@@ -214,17 +216,19 @@ TEST_CASE("shared memory is known to be a job's by its name, and no living job's
   CHECK_FALSE(sibling.exists());
   CHECK((other.exists() && another.exists()));
 
-  // Of an mpirun that died before anybody looked. Not another user's.
-  const Segment unknown{folder, fmt::format("{:x}0001.0", job_family("a", 4321))};
-  const auto others =
-      folder.write(fmt::format("vader_segment.a.1{}.{:x}0001.0", ::geteuid(), job_family("a", 4321)), "");
+  // Of an mpirun that died before anybody looked. Not another user's, nor one of another host that shares the memory.
+  const std::string here{first_label(host_name())};
+  const std::string job = fmt::format("{:x}0001.0", job_family(here, 4321));
+  const Segment unknown{folder, job, here};
+  const Segment elsewhere{folder, fmt::format("{:x}0001.0", job_family(here + "x", 4321)), here + "x"};
+  const auto others = folder.write(fmt::format("vader_segment.{}.1{}.{}", here, ::geteuid(), job), "");
   ::setenv("OMPI_MCA_btl_vader_backing_directory", folder.path().c_str(), 1);
   JobSegments{}.remove(4322);
   CHECK(unknown.exists());
   JobSegments{}.remove(4321);
   ::unsetenv("OMPI_MCA_btl_vader_backing_directory");
   CHECK_FALSE(unknown.exists());
-  CHECK((std::filesystem::exists(others) && other.exists() && another.exists()));
+  CHECK((std::filesystem::exists(others) && other.exists() && another.exists() && elsewhere.exists()));
 }
 
 TEST_CASE("hosts are read as mpirun reads them, and told from each other by what they are called") {
@@ -249,6 +253,11 @@ TEST_CASE("hosts are read as mpirun reads them, and told from each other by what
   CHECK_FALSE(find_host(hosts, "10.0.0.3", "vm"));
   CHECK_FALSE(find_host(hosts, "", "vm"));
   CHECK(elsewhere(hosts, "a") == Texts{"10.0.0.2"});
+  // What ssh and the job say of a host has no name of a user.
+  const std::vector<Host> users{{"u@b", 1}, {"u@10.0.0.2", 1}};
+  CHECK(find_host(users, "b.cluster", "vm") == 0u);
+  CHECK(find_host(users, "10.0.0.2", "vm") == 1u);
+  CHECK(elsewhere(users, "b") == Texts{"u@10.0.0.2"});
 }
 
 TEST_CASE("the shards are those of the newest checkpoint that can be read, and a pipe is not waited for") {
