@@ -45,6 +45,11 @@ void require_replaceable(const std::filesystem::path& path) {
   throw CheckpointError{fmt::format("--metrics {}: cannot be written: {}", path.string(), why)};
 }
 
+/// Whether it says that the disk is full.
+bool is_full(int error) {
+  return error == ENOSPC || error == EDQUOT;
+}
+
 // Far more than a line of metrics takes.
 constexpr std::streamsize longest_line = 1 << 16;
 
@@ -90,6 +95,7 @@ void replace(const std::filesystem::path& path, const std::string& text, Exclusi
   try {
     file.emplace(path, "--metrics");
   } catch (const CheckpointError& error) {
+    if (is_full(errno)) throw;
     throw ConfigError{error.what()};
   }
   file->write(std::as_bytes(std::span{text}));
@@ -123,7 +129,7 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps) : path_
   if (!kept.empty()) replace(path_, kept, use_.get());
   std::string why;
   file_.reset(open_output(path_, kept.empty() ? OpenOutput::empty : OpenOutput::at_end, why));
-  if (!file_ && (errno == ENOSPC || errno == EDQUOT)) fail_to_write(path_, why);
+  if (!file_ && is_full(errno)) fail_to_write(path_, why);
   if (!file_)
     throw ConfigError{fmt::format("--metrics {}: {}; expected a file that can be written", path_.string(), why)};
   std::error_code error;
