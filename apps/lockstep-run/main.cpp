@@ -40,7 +40,7 @@ using namespace std::chrono_literals;
 constexpr std::chrono::milliseconds first_repeat = 500ms;
 // mpirun kills its ranks a second after it was told to end.
 constexpr auto patience_with_mpirun = 5s;
-// A job that ends sooner, without a checkpoint, has achieved nothing.
+// A job that has worked for less, without a checkpoint, has achieved nothing. One that stalls has not worked since.
 constexpr auto worth_a_restart = 60s;
 constexpr auto until_trainings_begin = 60s;
 
@@ -109,7 +109,6 @@ class Run {
 
   JobEnd run_job(const Start& start, const std::vector<std::string>& words, const std::vector<std::string>& without) {
     const std::string newest_before = checkpoints_.newest();
-    const auto begin = Clock::now();
     MemoryKills memory_kills;
     memory_kills.watch(::getpid());
     RunningJob job{command_of(start, words), without};
@@ -117,13 +116,17 @@ class Run {
     kill_at_.reset();
     is_not_begun_ = false;
     bool has_begun = false;
+    Clock::time_point begin;
     std::optional<int> code;
     while (!(code = job.poll())) {
       wait(job, has_begun, watch.is_asking());
       job.relay();
       while (const auto signal = signals_.take())
         if (*signal != SIGCHLD) take(*signal, job);
-      has_begun = has_begun || job.has_begun() || checkpoints_.newest() != newest_before;
+      if (!has_begun && (job.has_begun() || checkpoints_.newest() != newest_before)) {
+        has_begun = true;
+        begin = Clock::now();
+      }
       if (!killed_by_) look(watch, has_begun, start, job);
       insist(job);
       memory_kills.look();
@@ -131,8 +134,8 @@ class Run {
     watch.stop();
     job.end_what_is_left();
     JobEnd end{.exit_code = *code, .report = job.report(), .has_begun = has_begun || job.report().has_begun};
-    end.made_progress =
-        checkpoints_.newest() != newest_before || (!is_not_begun_ && Clock::now() - begin > worth_a_restart);
+    end.made_progress = checkpoints_.newest() != newest_before ||
+                        (has_begun && Clock::now() - begin > worth_a_restart + command_.stall_timeout());
     end.was_told_to_stop = told_to_stop_;
     end.mpirun_was_killed = job.was_killed();
     if (*code == 128 + SIGKILL) end.memory = memory_kills.told_of(::getpid());

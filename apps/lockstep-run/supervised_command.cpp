@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/runtime/runtime.hpp>
 
 #include "apps/lockstep-train/command_line.hpp"
 #include "train/shared_shards.hpp"
@@ -42,7 +43,12 @@ SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::strin
   return {.checkpoints = line.training.checkpoints,
           .names_cluster = !line.runtime.cluster_spec.empty(),
           .names_start = line.training.resume.from == Resume::From::path,
-          .shards = shards};
+          .shards = shards,
+          .stall_timeout = line.runtime.stall_timeout};
+}
+
+std::chrono::duration<double> SupervisedCommand::stall_timeout() const {
+  return training_ ? training_->stall_timeout : RuntimeOptions{}.stall_timeout;
 }
 
 /// Of the training that `first_ranks` began. Nothing if this is no training, or its shards do not fit the ranks, which

@@ -1,6 +1,7 @@
 // The command that is started under mpirun, and what becomes of it when it is started again.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -31,6 +32,9 @@ class SupervisedCommand {
   /// Whether the command names a cluster, which has one number of ranks.
   bool fixes_ranks() const { return training_ && training_->names_cluster; }
 
+  /// After which the job of a rank that does not come ends by itself. For other programs the default.
+  std::chrono::duration<double> stall_timeout() const;
+
   const std::vector<std::string>& words() const { return words_; }
 
   /// For a start of `ranks` after one of `first_ranks`: from the newest checkpoint, with the same shards. A training
@@ -47,6 +51,7 @@ class SupervisedCommand {
     bool names_cluster;
     bool names_start;  ///< a checkpoint to begin from
     ShardRequest shards;
+    std::chrono::duration<double> stall_timeout;
   };
 
   static Training read(const std::vector<std::string>& words);

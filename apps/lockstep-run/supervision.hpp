@@ -45,7 +45,7 @@ struct JobEnd {
   int exit_code = 0;  ///< of mpirun; 128 + the signal if one ended it
   JobReport report = {};
   bool has_begun = true;       ///< its ranks have met, as far as can be seen from here
-  bool made_progress = false;  ///< it wrote a checkpoint, or worked for a minute
+  bool made_progress = false;  ///< it wrote a checkpoint, or worked for a while
   bool was_told_to_stop = false;
   bool mpirun_was_killed = false;  ///< rather than a rank: the code is that of a signal
   /// If not 0, it had not begun after this time, and was ended for that.

@@ -363,6 +363,7 @@ TEST_CASE("a training is started again from its newest checkpoint, with the same
     const Words words = command.again(ranks, first, seen);
     return Words{words.end() - 2, words.end()};
   };
+  CHECK(training({"--stall-timeout", "7"}).stall_timeout().count() == 7);
   CHECK(ends(training(), 2, 4, {}) == Words{"--shards", "8"});
   CHECK(ends(training({"--device", "cuda"}), 2, 4, {}) == Words{"--shards", "4"});
   CHECK(ends(training({"--shards=ranks"}), 2, 4, {}) == Words{"--shards", "4"});
