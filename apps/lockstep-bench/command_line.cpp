@@ -38,10 +38,12 @@ void add_json(OptionParser& parser, std::filesystem::path& json) {
 /// The options of every benchmark.
 void add_run(OptionParser& parser, CommandLine& line) {
   add_json(parser, line.json);
-  parser.option("--network", "CIDR", "Network, such as 10.77.0.0/24, for heartbeats between nodes (default: MPI's btl_tcp_if_include, else any)",
-                [&](const std::string& option, const std::string& text) {
-                  line.runtime.network = parse_network_name(option, text);
-                });
+  parser.option(
+      "--network", "CIDR",
+      "Network, such as 10.77.0.0/24, for heartbeats between nodes (default: MPI's btl_tcp_if_include, else any)",
+      [&](const std::string& option, const std::string& text) {
+        line.runtime.network = parse_network_name(option, text);
+      });
 }
 
 /// The options of a benchmark that iterates.
