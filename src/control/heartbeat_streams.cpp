@@ -182,6 +182,11 @@ std::vector<std::uint32_t> HeartbeatStreams::refusals(int rank) const {
   return hosts;
 }
 
+void HeartbeatStreams::forget_refusals(int rank) {
+  for (Answer& each : answers_)
+    if (each.rank == rank) each.refused = false;
+}
+
 std::uint32_t HeartbeatStreams::reached(int rank) const {
   const auto found = std::ranges::find_if(answers_, [&](const Answer& e) { return e.rank == rank && e.reached; });
   return found == answers_.end() ? 0 : found->host;

@@ -37,6 +37,9 @@ class HeartbeatStreams {
   /// The hosts that, asked for `rank`, said last that nobody listens there.
   std::vector<std::uint32_t> refusals(int rank) const;
 
+  /// `rank` was heard, in whichever way: what refused its connection before was not the end of its process.
+  void forget_refusals(int rank);
+
   /// The host where `rank` was reached by a connection; 0 if it was not.
   std::uint32_t reached(int rank) const;
 

@@ -212,6 +212,7 @@ std::optional<int> Heartbeats::take(std::span<const std::byte> bytes, Way way, s
   if (way == Way::datagram) heard.from = from;
   for (Socket::Target& target : socket_->targets)
     if (target.rank == message->rank) target.refused = false;
+  socket_->streams.forget_refusals(message->rank);
   table.write(message->rank, message->row);
   if (message->reported) (void)table.claim_report();
   if (message->warned) (void)table.claim_warning();

@@ -363,14 +363,16 @@ class Watchdog::Thread {
   std::optional<Finding> look_for_death(int row, const PhaseTable::Snapshot& seen) {
     Peer& peer = this->peer(row);
     if (peer.process.get() >= 0) return std::nullopt;
-    // Its neighbours learn of it sooner, from their kernel. If it has none, this is the only sign.
-    const bool refused = peer.elsewhere && heartbeats_->was_refused(row) && !peer.life.is_mute();
+    const auto unsure = terminate_spread + 2.0 * static_cast<double>(ticks_a_heartbeat_) * options_.tick;
+    // Its neighbours learn of it sooner, from their kernel. If it has none, this is the only sign. A firewall may
+    // refuse as well, so it counts only if nothing else shows that the rank lives.
+    const bool refused = peer.elsewhere && heartbeats_->was_refused(row) && !peer.life.is_mute() &&
+                         peer.life.unproven() > Seconds{unsure};
     peer.refused = refused ? peer.refused + tick_took_ : Seconds{0};
     if (peer.refused > terminate_spread && !seen.terminated)
       return Finding{fmt::format("{} is gone: its process ended; it {}", name(row), describe(seen)),
                      ExitCode::peer_failed};
     if (peer.life.is_mute()) return std::nullopt;
-    const auto unsure = terminate_spread + 2.0 * static_cast<double>(ticks_a_heartbeat_) * options_.tick;
     // The last look counts in any case: on a busy machine there may have been few others.
     const bool last = told_to_end_ && peer.elsewhere && !peer.has_beaten_since_told && time_since_told() > last_look;
     if (!last && peer.life.unproven() <= (peer.elsewhere ? Seconds{unsure} : terminate_spread)) return std::nullopt;

@@ -79,6 +79,24 @@ TEST_CASE("the host of a rank whose process ended says so, if the rank was heard
   CHECK(watched.line() == "lockstep: replica 1 is gone: its process ended; it was before the first step, computing\n");
 }
 
+TEST_CASE("a rank that is heard after its host refused a connection has not ended: a firewall may refuse") {
+  std::uint16_t closed = 0;
+  {
+    const Heartbeats gone;
+    closed = gone.address().stream_port;
+  }
+  Ranks ranks{{0, 1}, [&](int rank, Addresses& told) {
+                if (rank == 0) told[1].stream_port = closed;
+              }};
+  REQUIRE(ranks.hears(0, 1));
+  REQUIRE(eventually([&] {
+    ranks.beats(0).receive(ranks.table(0));
+    return ranks.beats(0).was_refused(1);
+  }));
+  REQUIRE(ranks.hears(0, 1));
+  CHECK_FALSE(ranks.beats(0).was_refused(1));
+}
+
 TEST_CASE("of a node of which some ranks still beat, a silent one has stopped", "[B-45]") {
   Ranks ranks{{0, 1, 1}};
   // Both are heard by rank 0: it is alone.
