@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "cluster/launch.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -20,9 +22,8 @@ enum class Launcher { mpirun, daemon, unknown };
 Launcher launcher(pid_t process) {
   std::string name;
   std::getline(std::ifstream{fmt::format("/proc/{}/comm", process)}, name);
-  if (name == "mpirun" || name == "mpiexec" || name == "orterun") return Launcher::mpirun;
-  if (name == "orted") return Launcher::daemon;
-  return Launcher::unknown;
+  if (launcher_of_name(name) != LauncherKind::open_mpi) return Launcher::unknown;
+  return name == "orted" || name == "prted" ? Launcher::daemon : Launcher::mpirun;
 }
 
 volatile std::sig_atomic_t launcher_ends_job = 0;
