@@ -22,8 +22,9 @@ enum class Launcher { mpirun, daemon, unknown };
 Launcher launcher(pid_t process) {
   std::string name;
   std::getline(std::ifstream{fmt::format("/proc/{}/comm", process)}, name);
-  if (launcher_of_name(name) != LauncherKind::open_mpi) return Launcher::unknown;
-  return name == "orted" || name == "prted" ? Launcher::daemon : Launcher::mpirun;
+  // Those of PRRTE's machine may serve other jobs too.
+  if (launcher_of_name(name) != LauncherKind::open_mpi || name == "prte" || name == "prted") return Launcher::unknown;
+  return name == "orted" ? Launcher::daemon : Launcher::mpirun;
 }
 
 volatile std::sig_atomic_t launcher_ends_job = 0;
