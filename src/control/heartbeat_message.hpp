@@ -34,7 +34,7 @@ using SealedHeartbeat = std::array<std::byte, sealed_heartbeat_bytes>;
 
 SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key);
 
-/// Nothing unless these bytes were sealed with this key, and all that they say can be: of a job of `ranks`.
+/// Nothing unless these bytes were sealed with this key, and every field is in range for a job of `ranks` ranks.
 std::optional<HeartbeatMessage> open_sealed(std::span<const std::byte> bytes, const HeartbeatKey& key, int ranks);
 
 }  // namespace lockstep

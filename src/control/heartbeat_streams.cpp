@@ -13,6 +13,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/network.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -21,18 +23,6 @@ constexpr std::ptrdiff_t most_strangers = 16;
 constexpr std::uint64_t receipts_of_a_stranger = 100;
 // A rank that cannot be connected to is asked again, but not all the time.
 constexpr std::uint64_t receipts_between_attempts = 8;
-
-CommError stream_error(const char* call) {
-  return CommError{fmt::format("heartbeats between nodes: {}: {}", call, std::strerror(errno))};
-}
-
-sockaddr_in stream_address(std::uint32_t host, std::uint16_t port) {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = host;
-  address.sin_port = port;
-  return address;
-}
 
 /// Small messages that are of no use later.
 void send_at_once(int descriptor) {
@@ -44,13 +34,13 @@ void send_at_once(int descriptor) {
 
 HeartbeatStreams::HeartbeatStreams(std::uint32_t host)
     : listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)} {
-  if (listener_.get() < 0) throw stream_error("socket");
-  sockaddr_in address = stream_address(host, 0);
+  if (listener_.get() < 0) throw heartbeat_error("socket");
+  sockaddr_in address = socket_address(host, 0);
   socklen_t length = sizeof address;
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(listener_.get(), any, length) != 0) throw stream_error("bind");
-  if (::listen(listener_.get(), 64) != 0) throw stream_error("listen");
-  if (::getsockname(listener_.get(), any, &length) != 0) throw stream_error("getsockname");
+  if (::bind(listener_.get(), any, length) != 0) throw heartbeat_error("bind");
+  if (::listen(listener_.get(), 64) != 0) throw heartbeat_error("listen");
+  if (::getsockname(listener_.get(), any, &length) != 0) throw heartbeat_error("getsockname");
   port_ = address.sin_port;
 }
 
@@ -68,7 +58,7 @@ void HeartbeatStreams::open(int rank, std::span<const std::uint32_t> hosts, std:
                           .since = receipts_};
     if (connection.descriptor.get() < 0) return;
     send_at_once(connection.descriptor.get());
-    const sockaddr_in target = stream_address(host, port);
+    const sockaddr_in target = socket_address(host, port);
     const int result =
         ::connect(connection.descriptor.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target);
     // An address of this host refuses at once.
@@ -96,7 +86,7 @@ void HeartbeatStreams::receive(const Take& take) {
   drop_surplus();
 }
 
-/// Whoever repeats a message of another rank is that rank to us, but takes no more than this of what the process has.
+/// A message that somebody repeats passes for its sender. This bounds the descriptors that it can take.
 void HeartbeatStreams::drop_surplus() {
   constexpr std::ptrdiff_t most_from_one = 2;  // one may be left from before the network failed
   for (auto each = connections_.begin(); each != connections_.end();) {
@@ -111,9 +101,10 @@ void HeartbeatStreams::accept() {
   for (int more = 8; more > 0; --more) {
     Descriptor descriptor{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (descriptor.get() < 0) return;
-    const auto strangers =
-        std::ranges::count_if(connections_, [](const Connection& each) { return !each.asked_for && !each.known; });
-    if (strangers >= most_strangers) continue;
+    // The oldest goes, so that those who say nothing keep nobody out.
+    const auto is_stranger = [](const Connection& each) { return !each.asked_for && !each.known; };
+    if (std::ranges::count_if(connections_, is_stranger) >= most_strangers)
+      connections_.erase(std::ranges::find_if(connections_, is_stranger));
     send_at_once(descriptor.get());
     connections_.push_back({.descriptor = std::move(descriptor), .since = receipts_});
   }

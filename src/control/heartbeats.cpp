@@ -26,10 +26,6 @@ namespace {
 // Only who brings something this new is taken for its sender: a message may come both as a datagram and in a stream.
 constexpr std::uint64_t newest_messages = 64;
 
-CommError system_error(const char* call) {
-  return CommError{fmt::format("heartbeats between nodes: {}: {}", call, std::strerror(errno))};
-}
-
 /// The line of progress is the chief's. The end of all lines may be any node's.
 void note_open_line(const PhaseTable& table, const HeartbeatMessage& message) {
   if (message.rank != 0 && message.open_line != OpenLine::over) return;
@@ -37,14 +33,6 @@ void note_open_line(const PhaseTable& table, const HeartbeatMessage& message) {
   while (before != static_cast<std::uint32_t>(OpenLine::over) &&
          !table.open_line().compare_exchange_weak(before, static_cast<std::uint32_t>(message.open_line)))
     continue;
-}
-
-sockaddr_in address_of(std::uint32_t host, std::uint16_t port) {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = host;
-  address.sin_port = port;
-  return address;
 }
 
 /// Where others may reach this host: the loopback address only if there are no others.
@@ -60,7 +48,7 @@ std::vector<std::uint32_t> shown_hosts() {
 /// Starts a connection.
 Descriptor knock(std::uint32_t host, std::uint16_t port) {
   Descriptor descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  const sockaddr_in target = address_of(host, port);
+  const sockaddr_in target = socket_address(host, port);
   (void)::connect(descriptor.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target);
   return descriptor;
 }
@@ -128,13 +116,14 @@ struct Heartbeats::Socket {
 Heartbeats::Heartbeats(std::uint32_t host) : socket_{std::make_unique<Socket>(host)} {
   if (::sodium_init() < 0) throw CommError{"heartbeats between nodes: libsodium does not start"};
   const int descriptor = socket_->descriptor.get();
-  if (descriptor < 0) throw system_error("socket");
-  sockaddr_in bound = address_of(host, 0);
+  if (descriptor < 0) throw heartbeat_error("socket");
+  sockaddr_in bound = socket_address(host, 0);
   socklen_t length = sizeof bound;
-  if (::bind(descriptor, reinterpret_cast<sockaddr*>(&bound), length) != 0) throw system_error("bind");
+  if (::bind(descriptor, reinterpret_cast<sockaddr*>(&bound), length) != 0) throw heartbeat_error("bind");
   const int told = 1;
-  if (::setsockopt(descriptor, SOL_IP, IP_RECVERR, &told, sizeof told) != 0) throw system_error("setsockopt");
-  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &length) != 0) throw system_error("getsockname");
+  if (::setsockopt(descriptor, SOL_IP, IP_RECVERR, &told, sizeof told) != 0) throw heartbeat_error("setsockopt");
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &length) != 0)
+    throw heartbeat_error("getsockname");
   address_.port = bound.sin_port;
   address_.stream_port = socket_->streams.port();
   const std::vector<std::uint32_t> hosts = host != 0 ? std::vector{host} : shown_hosts();
@@ -154,7 +143,7 @@ void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addre
     const int carrier = nodes_->carrier(rank, node);
     const Address& there = addresses[static_cast<std::size_t>(carrier)];
     for (const std::uint32_t host : there.hosts)
-      if (host != 0) socket_->targets.push_back({carrier, address_of(host, there.port)});
+      if (host != 0) socket_->targets.push_back({carrier, socket_address(host, there.port)});
   }
 }
 

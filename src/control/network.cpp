@@ -93,4 +93,16 @@ std::string to_text(std::uint32_t address) {
   return ::inet_ntop(AF_INET, &whole, text, sizeof text) ? text : "";
 }
 
+sockaddr_in socket_address(std::uint32_t host, std::uint16_t port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = host;
+  address.sin_port = port;
+  return address;
+}
+
+CommError heartbeat_error(const char* call) {
+  return CommError{fmt::format("heartbeats between nodes: {}: {}", call, std::strerror(errno))};
+}
+
 }  // namespace lockstep

@@ -8,6 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include <netinet/in.h>
+
+#include <lockstep/base/error.hpp>
+
 namespace lockstep {
 
 /// The addresses whose first `prefix` bits are those of `address`.
@@ -39,5 +43,11 @@ std::uint32_t address_for_heartbeats(const std::string& network);
 
 /// "10.77.0.1".
 std::string to_text(std::uint32_t address);
+
+/// For the system's calls. `port` is in network byte order.
+sockaddr_in socket_address(std::uint32_t host, std::uint16_t port);
+
+/// What errno says of a call for heartbeats.
+CommError heartbeat_error(const char* call);
 
 }  // namespace lockstep

@@ -196,8 +196,10 @@ PhaseTable::Observed PhaseTable::observed() const {
 }
 
 void PhaseTable::show_observed(int row) {
-  const std::uint64_t count = std::uint64_t{observed().count} + 1;
-  header().observed.store(count << 32 | static_cast<std::uint32_t>(row));
+  // Two ranks of the node may speak at once.
+  std::uint64_t before = header().observed.load();
+  while (!header().observed.compare_exchange_weak(before, ((before >> 32) + 1) << 32 | static_cast<std::uint32_t>(row)))
+    continue;
 }
 
 namespace {

@@ -35,9 +35,10 @@ class PhaseTable {
     std::int32_t process = 0;  ///< 0 if unknown, or on another node
     bool terminated = false;   ///< SIGTERM is about to end the process
     std::uint64_t heartbeat = 0;
-    std::uint64_t meeting = 0;  ///< number of agreements and sums entered so far
-    std::uint64_t passed = 0;   ///< number of the last one that every rank came to; 0 if unknown, or on another node
-    Tag last;                   ///< kind, count and site of the last agreement
+    std::uint64_t meeting =
+        0;  ///< number of the agreement or sum entered last; goes back where a wait for a GPU ends in a sum
+    std::uint64_t passed = 0;  ///< number of the last one that every rank came to; 0 if unknown, or on another node
+    Tag last;                  ///< kind, count and site of the last agreement
     Position position;
   };
 

@@ -231,6 +231,23 @@ TEST_CASE("strangers who connect are dropped") {
   }));
 }
 
+TEST_CASE("strangers who say nothing keep nobody out") {
+  Ranks ranks{{0, 1}};
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = ranks.addresses[1].stream_port;
+  std::vector<Descriptor> strangers;
+  for (int i = 0; i < 20; ++i) {
+    strangers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(strangers.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  }
+  std::byte byte;
+  for (int i = 0; i < 3; ++i) ranks.beat(1);  // takes up to eight of them each time
+  REQUIRE(eventually([&] { return ::recv(strangers.front().get(), &byte, 1, MSG_DONTWAIT) == 0; }));
+  CHECK(::recv(strangers.back().get(), &byte, 1, MSG_DONTWAIT) == -1);
+}
+
 TEST_CASE("a rank of which no heartbeat arrives lives as long as agreements need it, and may then work alone") {
   Eavesdropper nobody;
   const bool was_heard = GENERATE(true, false);
