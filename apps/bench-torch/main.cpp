@@ -104,10 +104,10 @@ StepFunction flat_step(const std::string& name, const std::shared_ptr<Model>& mo
 
 StepFunction replicas_step(const std::string& name, const std::shared_ptr<Model>& model, Strategy& strategy,
                            bool tuned) {
-  const auto net = std::make_shared<torch::DataParallel<Model>>(strategy, model);
+  const auto net = std::make_shared<libtorch::DataParallel<Model>>(strategy, model);
   std::function<void(ReplicaContext&)> update;
   if (tuned) {
-    const auto rules = std::make_shared<torch::ModuleOptimizer>(
+    const auto rules = std::make_shared<libtorch::ModuleOptimizer>(
         name == "gpt" ? net->optimizer(AdamWOptions{.learning_rate = rate, .weight_decay = 0})
                       : net->optimizer(SgdOptions{.learning_rate = rate, .momentum = momentum}));
     update = [rules](ReplicaContext& context) { rules->step(context); };
@@ -115,11 +115,11 @@ StepFunction replicas_step(const std::string& name, const std::shared_ptr<Model>
     update = [rules = std::shared_ptr{make_optimizer(name, net->parameters())}](ReplicaContext&) { rules->step(); };
   }
   return [=, &strategy](const Batch& batch) {
-    torch::MeanLoss mean;
+    libtorch::MeanLoss mean;
     strategy.run([&](ReplicaContext& context) {
       net->zero_grad();
       const at::Tensor loss = loss_of(*model, batch, at::Reduction::Sum);
-      mean = net->backward(context, loss, batch.labels.numel());
+      mean = net->backward(context, libtorch::Loss::sum(loss, batch.labels.numel()));
       update(context);
     });
     return at::scalar_tensor(mean.mean, at::kDouble);

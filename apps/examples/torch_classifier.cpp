@@ -44,23 +44,23 @@ void run(Runtime& runtime, const char* directory) {
   torch::manual_seed(1);
   const ImageData data = load_image_data(directory, classes);
   const Images train{data.train}, test{data.test};
-  auto net = torch::DataParallel{runtime.strategy(), Net{classes}};  // replica 0's parameters on every rank
+  auto net = libtorch::DataParallel{runtime.strategy(), Net{classes}};  // replica 0's parameters on every rank
   torch::optim::AdamW adamw{net.parameters(), torch::optim::AdamWOptions{2e-3}};
 
   const auto mine = [&](const torch::Tensor& all) {
     const Range rows = shard_range(all.size(0), runtime.size(), runtime.rank());
     return all.slice(0, rows.first, rows.last);
   };
-  torch::MeanLoss loss;
-  torch::Sampler sampler{runtime.strategy(), data.train.count(), {.seed = 1}};
+  libtorch::MeanLoss loss;
+  libtorch::Sampler sampler{runtime.strategy(), data.train.count(), {.seed = 1}};
   for (; sampler.epoch() < epochs; sampler.reset())
     while (const auto rows = sampler.next(batch_size))  // this rank's part of the batch
       runtime.strategy().run([&](ReplicaContext& context) {
         const auto samples = torch::tensor(std::vector<std::int64_t>(rows->begin(), rows->end()), torch::kLong);
         adamw.zero_grad();
-        const auto scores = net->forward(train.pixels.index({samples})).log_softmax(1);
-        const auto loss_sum = torch::nll_loss(scores, train.labels.index({samples}), {}, torch::Reduction::Sum);
-        loss = net.backward(context, loss_sum, samples.size(0));
+        const auto scores = net->forward(train.pixels.index({samples}));
+        const auto mean = torch::cross_entropy_loss(scores, train.labels.index({samples}));
+        loss = net.backward(context, libtorch::Loss::mean(mean, samples.size(0)));
         adamw.step();
       });
   net->eval();

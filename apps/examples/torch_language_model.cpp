@@ -71,9 +71,9 @@ void run(Runtime& runtime, const std::string& path) {
   const auto windows = text.unfold(0, context + 1, context / 4);  // each with the byte after it
 
   const LanguageModel model;
-  auto net = torch::DataParallel{runtime.strategy(), model};
+  auto net = libtorch::DataParallel{runtime.strategy(), model};
   auto adamw = net.optimizer(AdamWOptions{.learning_rate = 3e-3});
-  torch::Sampler sampler{runtime.strategy(), windows.size(0), {.seed = 1}};
+  libtorch::Sampler sampler{runtime.strategy(), windows.size(0), {.seed = 1}};
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
     double loss = 0;
     std::int64_t steps = 0;
@@ -85,8 +85,8 @@ void run(Runtime& runtime, const std::string& path) {
         const auto labels = batch.slice(1, 1).flatten();
         adamw.zero_grad();
         const auto logits = net->forward(batch.slice(1, 0, context)).flatten(0, 1);
-        const auto sum = torch::nll_loss(logits.log_softmax(1), labels, {}, torch::Reduction::Sum);
-        loss += net.backward(context_of_rank, sum, labels.numel()).mean;  // over the bytes of all ranks
+        const auto mean = torch::cross_entropy_loss(logits, labels);
+        loss += net.backward(context_of_rank, libtorch::Loss::mean(mean, labels.numel())).mean;  // over all ranks
         net.clip_norm(1);
         adamw.step(context_of_rank);
       });

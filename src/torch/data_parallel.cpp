@@ -54,27 +54,26 @@ ReplicatedModule::ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::
 ReplicatedModule::ReplicatedModule(ReplicatedModule&&) noexcept = default;
 ReplicatedModule::~ReplicatedModule() = default;
 
-MeanLoss ReplicatedModule::backward(ReplicaContext& context, const at::Tensor& loss_sum, std::int64_t samples,
-                                    Here here) {
-  return Step{*impl_, context, here}.of_batch(loss_sum, samples);
+MeanLoss ReplicatedModule::backward(ReplicaContext& context, const Loss& loss, Here here) {
+  return Step{*impl_, context, here}.of_batch(loss);
 }
 
-MeanLoss ReplicatedModule::backward_shards(ReplicaContext& context, int shards,
-                                           const std::function<ShardLoss(int)>& compute, Here here) {
+MeanLoss ReplicatedModule::backward_shards(ReplicaContext& context, int shards, const std::function<Loss(int)>& compute,
+                                           Here here) {
   return Step{*impl_, context, here}.of_shards(shards, compute);
 }
 
-void ReplicatedModule::accumulate(const at::Tensor& loss_sum, std::int64_t samples) {
-  impl_->require_loss(loss_sum, samples);
+void ReplicatedModule::accumulate(const Loss& loss) {
+  impl_->require_loss(loss);
   impl_->require_in_place();
   impl_->update_trained();
   impl_->begin();
   try {
-    impl_->run_autograd(loss_sum, samples, [&](std::size_t parameter) {
+    impl_->run_autograd(loss, [&](std::size_t parameter) {
       impl_->bring_home(parameter);
       impl_->has[parameter] = 1;
     });
-    impl_->note_accumulated(loss_sum, samples);
+    impl_->note_accumulated(loss);
   } catch (...) {
     impl_->zero_grad();
     throw;

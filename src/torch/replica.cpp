@@ -236,13 +236,17 @@ void ReplicatedModule::Impl::require_in_place() const {
   for (const ModuleBuffer& each : buffers) require_at(each.variable, each.tensor, "buffer");
 }
 
-void ReplicatedModule::Impl::require_loss(const at::Tensor& loss_sum, std::int64_t samples) const {
-  if (samples < 0) throw InvalidArgument{fmt::format("a loss of {} samples; expected 0 or more", samples)};
+void ReplicatedModule::Impl::require_loss(const Loss& loss) const {
+  const double samples = loss.samples();
+  if (!(samples >= 0) || std::isinf(samples))
+    throw InvalidArgument{fmt::format("a loss of {} samples; expected 0 or more", samples)};
   if (samples == 0) return;
-  if (!loss_sum.defined()) throw InvalidArgument{fmt::format("an undefined loss of {} samples", samples)};
-  if (loss_sum.numel() != 1 || !at::isFloatingType(loss_sum.scalar_type()))
-    throw InvalidArgument{fmt::format("a loss of {} elements of {}; expected one real number, the sum over the samples",
-                                      loss_sum.numel(), c10::toString(loss_sum.scalar_type()))};
+  const at::Tensor& value = loss.value();
+  if (!value.defined()) throw InvalidArgument{fmt::format("an undefined loss of {} samples", samples)};
+  if (value.numel() != 1 || !at::isFloatingType(value.scalar_type()))
+    throw InvalidArgument{fmt::format("a loss of {} elements of {}; expected one real number, the {} the samples",
+                                      value.numel(), c10::toString(value.scalar_type()),
+                                      loss.is_mean() ? "mean of" : "sum over")};
 }
 
 void ReplicatedModule::Impl::update_trained() {
@@ -292,9 +296,8 @@ void ReplicatedModule::Impl::begin() {
   }
 }
 
-void ReplicatedModule::Impl::run_autograd(const at::Tensor& loss_sum, std::int64_t samples,
-                                          const std::function<void(std::size_t)>& take) {
-  if (samples == 0 || inputs.empty()) return;
+void ReplicatedModule::Impl::run_autograd(const Loss& loss, const std::function<void(std::size_t)>& take) {
+  if (loss.samples() == 0 || inputs.empty()) return;
   Pass pass{take, std::vector<char>(parameters.size())};
   {
     const std::lock_guard lock{mutex_};
@@ -307,7 +310,13 @@ void ReplicatedModule::Impl::run_autograd(const at::Tensor& loss_sum, std::int64
       module.pass_ = nullptr;
     }
   } const end{*this};
-  loss_sum.backward({}, {}, false, at::TensorList{inputs});
+  const at::Tensor factor = loss.is_mean() ? at::full_like(loss.value(), loss.samples()) : at::Tensor{};
+  loss.value().backward(factor, loss.retains_graph(), false, at::TensorList{inputs});
+}
+
+double ReplicatedModule::Impl::sum_of(const Loss& loss) const {
+  if (loss.samples() == 0) return 0;
+  return device->number<double>(loss.value()) * (loss.is_mean() ? loss.samples() : 1);
 }
 
 void ReplicatedModule::Impl::on_gradient(std::size_t number) {
@@ -318,7 +327,7 @@ void ReplicatedModule::Impl::on_gradient(std::size_t number) {
     gradient.reset();
     throw ContextError{
         fmt::format("the gradient of parameter {} was computed by a backward pass of this rank alone: expected "
-                    "net.backward(context, loss_sum, samples) or net.accumulate(loss_sum, samples) of its DataParallel",
+                    "net.backward(context, loss) or net.accumulate(loss) of its DataParallel",
                     parameter.variable.label())};
   }
   if (std::exchange(pass_->seen[number], 1))
@@ -360,10 +369,10 @@ bool ReplicatedModule::Impl::was_zeroed() const {
   return !gradient.defined() || (gradient._version() != *accumulated->version && !has_nonzero(gradient, *device));
 }
 
-void ReplicatedModule::Impl::note_accumulated(const at::Tensor& loss_sum, std::int64_t samples) {
+void ReplicatedModule::Impl::note_accumulated(const Loss& loss) {
   if (!accumulated) accumulated.emplace();
-  accumulated->samples += samples;
-  if (samples > 0) accumulated->loss += device->number<double>(loss_sum);
+  accumulated->samples += loss.samples();
+  accumulated->loss += sum_of(loss);
   const auto witness = std::ranges::find(has, 1);
   if (witness == has.end()) return;
   accumulated->witness = static_cast<std::size_t>(witness - has.begin());

@@ -49,7 +49,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   /// InvalidArgument unless all parameters and buffers still are where they belong.
   void require_in_place() const;
-  void require_loss(const at::Tensor& loss_sum, std::int64_t samples) const;
+  void require_loss(const Loss& loss) const;
 
   /// Takes note of what is frozen.
   void update_trained();
@@ -63,8 +63,11 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// Before the first pass of a step. Gradients of earlier steps are put aside.
   void begin();
 
-  /// Computes the gradients of `loss_sum`, and calls `take` when that of a parameter is in `.grad`.
-  void run_autograd(const at::Tensor& loss_sum, std::int64_t samples, const std::function<void(std::size_t)>& take);
+  /// Computes the gradients of the sum over the samples, and calls `take` when that of a parameter is in `.grad`.
+  void run_autograd(const Loss& loss, const std::function<void(std::size_t)>& take);
+
+  /// The sum over the samples; 0 if there are none. Waits for a GPU.
+  double sum_of(const Loss& loss) const;
 
   void on_gradient(std::size_t number);
 
@@ -77,13 +80,13 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   void zero_grad();
 
   struct Accumulated {
-    std::int64_t samples = 0;
+    double samples = 0;
     double loss = 0;
     std::size_t witness = 0;               ///< a parameter with a gradient, which shows whether gradients were zeroed
     std::optional<unsigned> version = {};  ///< of that gradient; empty if there is none
   };
   bool was_zeroed() const;
-  void note_accumulated(const at::Tensor& loss_sum, std::int64_t samples);
+  void note_accumulated(const Loss& loss);
 
   /// Gradients are there.
   std::vector<std::size_t> present() const;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,10 +22,6 @@ TensorView numbers(Reals& values) {
   return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::f64};
 }
 
-double value_of(const at::Tensor& loss_sum, std::int64_t samples, TorchDevice& device) {
-  return samples > 0 ? device.number<double>(loss_sum) : 0;
-}
-
 }  // namespace
 
 Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& here)
@@ -35,9 +30,9 @@ Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& 
       context_{context},
       here_{here},
       rank_{context.replica_id_in_sync_group(here)},
-      samples_(static_cast<std::size_t>(context.num_replicas_in_sync())),
       has_(module.parameters.size()),
       changed_(module.buffers.size()),
+      samples_(static_cast<std::size_t>(context.num_replicas_in_sync())),
       noted_(module.buffers.size()) {
   if (&context.strategy().store() != &module.store)
     throw InvalidArgument{"a step of a DataParallel in the context of another strategy than its own"};
@@ -45,20 +40,19 @@ Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& 
   module.update_trained();
 }
 
-MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
-  module_.require_loss(loss_sum, samples);
+MeanLoss Step::of_batch(const Loss& loss) {
+  module_.require_loss(loss);
   module_.begin();
   // One rank knows the number of samples before the sum, and need not move the gradients.
-  if (samples_.size() == 1 && !module_.accumulated)
-    divided_by_ = static_cast<double>(std::max<std::int64_t>(samples, 1));
-  SyncSums on_the_way{loss_sum};
+  if (samples_.size() == 1 && !module_.accumulated) divided_by_ = loss.samples() > 0 ? loss.samples() : 1;
+  SyncSums on_the_way{loss.value()};
   return run("backward", on_the_way.list(), [&](DeclaredSums& sums) {
     const ReplicatedModule::Impl::Accumulated before = module_.accumulated.value_or(decltype(before){});
     std::vector<std::size_t> piece_of(module_.parameters.size());
     for (std::size_t i = 0; i < module_.trained.size(); ++i) piece_of[module_.trained[i]] = module_.pieces.piece_of(i);
     std::vector<char> sent(module_.parameters.size());
     on_the_way.open(sums, *module_.device, stream_);
-    module_.run_autograd(loss_sum, samples, [&](std::size_t parameter) {
+    module_.run_autograd(loss, [&](std::size_t parameter) {
       if (!divided_by_) module_.bring_home(parameter);
       module_.has[parameter] = sent[parameter] = 1;
       module_.device->stream_follows();
@@ -69,8 +63,8 @@ MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
       if (divided_by_ && sent[parameter]) module_.divide(parameter, *divided_by_);
     // Without samples, or if nothing before a layer has a gradient, autograd does not come there.
     on_the_way.make_the_rest();
-    samples_[static_cast<std::size_t>(rank_)] = before.samples + samples;
-    loss_ = before.loss + value_of(loss_sum, samples, *module_.device);
+    total_ = samples_[static_cast<std::size_t>(rank_)] = before.samples + loss.samples();
+    loss_ = before.loss + module_.sum_of(loss);
     for (const std::size_t parameter : module_.trained) {
       if (sent[parameter]) continue;
       if (!module_.has[parameter]) fill_zero(module_.store.gradient(module_.parameters[parameter].variable), stream_);
@@ -80,7 +74,7 @@ MeanLoss Step::of_batch(const at::Tensor& loss_sum, std::int64_t samples) {
   });
 }
 
-MeanLoss Step::of_shards(int shards, const std::function<ShardLoss(int)>& compute) {
+MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
   const Range own = shards_of_rank(shards, context_.num_replicas_in_sync(), rank_);
   module_.begin();
   if (module_.accumulated)
@@ -97,10 +91,10 @@ MeanLoss Step::of_shards(int shards, const std::function<ShardLoss(int)>& comput
 }
 
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
-void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& compute, DeclaredSums& sums) {
+void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums) {
   std::vector<FixedOrderAccumulator> gradients;
   for (const FlatRange& range : module_.pieces.ranges()) gradients.emplace_back(range.gradients, stream_);
-  FixedOrderAccumulator reals{DType::f64, 1 + module_.reals};
+  FixedOrderAccumulator reals{DType::f64, 2 + module_.reals};
   for (ModuleBuffer& buffer : module_.buffers) buffer.note();
 
   for (std::int64_t shard = own.first; shard < own.last; ++shard) {
@@ -120,9 +114,9 @@ void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& comput
               variable);
       }
     };
-    const ShardLoss loss = compute(static_cast<int>(shard));
-    module_.require_loss(loss.loss_sum, loss.samples);
-    module_.run_autograd(loss.loss_sum, loss.samples, [&](std::size_t parameter) {
+    const Loss loss = compute(static_cast<int>(shard));
+    module_.require_loss(loss);
+    module_.run_autograd(loss, [&](std::size_t parameter) {
       const Parameter& each = module_.parameters[parameter];
       const at::NoGradGuard plain;
       at::Tensor& gradient = each.tensor.mutable_grad();
@@ -134,11 +128,12 @@ void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& comput
     for (FixedOrderAccumulator& each : gradients) each.push();
 
     const auto own_reals = reals.next().elements<double>();
-    own_reals[0] = value_of(loss.loss_sum, loss.samples, *module_.device);
-    weigh_buffers(loss.samples, own_reals.data() + 1);
+    own_reals[0] = module_.sum_of(loss);
+    own_reals[1] = loss.samples();
+    weigh_buffers(loss.samples(), own_reals.data() + 2);
     reals.push();
-    const bool is_first = loss.samples > 0 && samples_[static_cast<std::size_t>(rank_)] == 0;
-    samples_[static_cast<std::size_t>(rank_)] += loss.samples;
+    const bool is_first = loss.samples() > 0 && samples_[static_cast<std::size_t>(rank_)] == 0;
+    samples_[static_cast<std::size_t>(rank_)] += loss.samples();
     const std::vector<char> changed = module_.changed_buffers();
     for (std::size_t i = 0; i < changed_.size(); ++i) {
       if (!changed[i]) continue;
@@ -151,10 +146,11 @@ void Step::compute_shards(Range own, const std::function<ShardLoss(int)>& comput
 
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(module_.pieces.ranges()[i].gradients);
   for (std::size_t i = 0; i < module_.trained.size(); ++i) (void)sums.ready(module_.pieces.piece_of(i));
-  Reals sum(static_cast<std::size_t>(1 + module_.reals));
+  Reals sum(static_cast<std::size_t>(2 + module_.reals));
   reals.finish(numbers(sum));
-  loss_ = sum.front();
-  buffers_.emplace(sum.begin() + 1, sum.end());
+  loss_ = sum[0];
+  total_ = sum[1];
+  buffers_.emplace(sum.begin() + 2, sum.end());
 }
 
 MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
@@ -178,7 +174,7 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
     if (failure_) context_.strategy().group().meeting().fail(failure_);
     context_.strategy().agree(TagKind::merge, here_, "the end of a backward pass");
   }
-  return {.mean = total_ > 0 ? loss_ / static_cast<double>(total_) : 0, .samples = total_};
+  return {.mean = total_ > 0 ? loss_ / total_ : 0, .samples = total_};
 }
 
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
@@ -206,29 +202,31 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
   std::ranges::copy(module_.has, has_.begin());
   covered.wait_in([&] { all_reduce_totals(reductions); });
   if (failures_ > 0) return;
-  total_ = std::accumulate(samples_.begin(), samples_.end(), std::int64_t{0});
   share_buffers(reductions, covered);
   finish_gradients();
 }
 
 void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   std::vector<std::int64_t> integers{failures_};
-  for (const auto* each : {&samples_, &has_, &changed_}) integers.insert(integers.end(), each->begin(), each->end());
-  Reals reals{loss_};
+  for (const auto* each : {&has_, &changed_}) integers.insert(integers.end(), each->begin(), each->end());
+  Reals reals{loss_, total_};
+  reals.insert(reals.end(), samples_.begin(), samples_.end());
   const std::array views{numbers(integers), numbers(reals)};
   reductions.all_reduce(ReduceOp::sum, views);
   failures_ = integers.front();
   auto at = integers.cbegin() + 1;
-  for (auto* each : {&samples_, &has_, &changed_}) {
+  for (auto* each : {&has_, &changed_}) {
     std::copy_n(at, each->size(), each->begin());
     at += std::ssize(*each);
   }
-  loss_ = reals.front();
+  loss_ = reals[0];
+  total_ = reals[1];
+  samples_.assign(reals.begin() + 2, reals.end());
 }
 
-void Step::weigh_buffers(std::int64_t samples, double* to) const {
+void Step::weigh_buffers(double samples, double* to) const {
   if (module_.reals == 0) return;
-  const at::Tensor weighed = module_.device->on_host(module_.real_elements().mul(static_cast<double>(samples)));
+  const at::Tensor weighed = module_.device->on_host(module_.real_elements().mul(samples));
   std::ranges::copy(view_of(weighed).elements<double>(), to);
 }
 
@@ -246,11 +244,11 @@ at::Tensor Step::changed_integers() const {
 /// All ranks know which buffers have changed on any of them, and how many samples each has.
 void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
   if (std::ranges::none_of(changed_, [](std::int64_t ranks) { return ranks > 0; })) return;
-  const auto first = std::ranges::find_if(samples_, [](std::int64_t samples) { return samples > 0; });
+  const auto first = std::ranges::find_if(samples_, [](double samples) { return samples > 0; });
   const bool is_first = first == samples_.end() ? rank_ == 0 : first - samples_.begin() == rank_;
   // Without samples anywhere, the first rank's count.
-  const std::int64_t weight = total_ > 0 ? samples_[static_cast<std::size_t>(rank_)] : rank_ == 0 ? 1 : 0;
-  const double total = total_ > 0 ? static_cast<double>(total_) : 1;
+  const double weight = total_ > 0 ? samples_[static_cast<std::size_t>(rank_)] : rank_ == 0 ? 1 : 0;
+  const double total = total_ > 0 ? total_ : 1;
   if (!buffers_ || total_ == 0) {
     buffers_.emplace(static_cast<std::size_t>(module_.reals));
     weigh_buffers(weight, buffers_->data());
@@ -284,7 +282,7 @@ void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& cove
 void Step::finish_gradients() {
   const at::NoGradGuard plain;
   if (total_ > 0 && !divided_by_)
-    for (at::Tensor& range : module_.flat) divide(range, static_cast<double>(total_));
+    for (at::Tensor& range : module_.flat) divide(range, total_);
   for (const std::size_t i : module_.trained) {
     if (divided_by_) break;  // there, or where autograd has left it
     Parameter& parameter = module_.parameters[i];

@@ -16,7 +16,7 @@
 
 namespace lockstep::libtorch {
 
-/// Sums of doubles: the loss, and then the floating-point buffers, each times the samples.
+/// Sums of doubles.
 using Reals = std::vector<double>;
 
 class Step {
@@ -24,22 +24,22 @@ class Step {
   Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& here);
 
   /// Of this rank's batch, and of what it accumulated.
-  MeanLoss of_batch(const at::Tensor& loss_sum, std::int64_t samples);
+  MeanLoss of_batch(const Loss& loss);
 
   /// Of this rank's shards.
-  MeanLoss of_shards(int shards, const std::function<ShardLoss(int)>& compute);
+  MeanLoss of_shards(int shards, const std::function<Loss(int)>& compute);
 
  private:
   /// The sums `on_the_way` are those that `compute` makes over the ranks.
   MeanLoss run(std::string_view what, const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute);
   void reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
               MeetingPoint::Covered& covered);
-  void compute_shards(Range own, const std::function<ShardLoss(int)>& compute, DeclaredSums& sums);
+  void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
   void all_reduce_totals(CrossDeviceOps& reductions);
   void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
   void finish_gradients();
 
-  void weigh_buffers(std::int64_t samples, double* to) const;
+  void weigh_buffers(double samples, double* to) const;
   at::Tensor changed_integers() const;
 
   ReplicatedModule::Impl& module_;
@@ -50,15 +50,15 @@ class Step {
 
   // Of this rank, and after `all_reduce_totals` of all.
   std::int64_t failures_ = 0;
-  std::vector<std::int64_t> samples_;  ///< by rank
   std::vector<std::int64_t> has_;      ///< by parameter: the number of ranks with a gradient
   std::vector<std::int64_t> changed_;  ///< by buffer
-  double loss_ = 0;
+  Reals samples_;                      ///< by rank
+  double loss_ = 0;                    ///< the sum over the samples
+  double total_ = 0;                   ///< samples
 
-  std::int64_t total_ = 0;            ///< samples of all ranks
   std::optional<double> divided_by_;  ///< the gradients, before the sum
   std::exception_ptr failure_;        ///< of this rank
-  std::optional<Reals> buffers_;      ///< this rank's, if its shards have added them up
+  std::optional<Reals> buffers_;      ///< this rank's times its samples, if its shards have added them up
   std::vector<at::Tensor> noted_;     ///< other buffers after the first shard with samples, where that has changed them
 };
 

@@ -62,7 +62,7 @@ class Normalise final : public autograd::Function<Normalise> {
       if (!point->open)
         throw ContextError{
             "the backward pass of a SyncBatchNorm adds up over all ranks: expected net.backward(context, "
-            "loss_sum, samples) of its DataParallel"};
+            "loss) of its DataParallel"};
       point->open->all_reduce(sums);
     }
     const auto means = (sums / std::max(context->saved_data["count"].toDouble(), 1.0)).chunk(2);
@@ -170,8 +170,8 @@ void SyncBatchNormImpl::_check_input_dim(const at::Tensor& x) {
 }
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
-  stream << fmt::format("lockstep::torch::SyncBatchNorm({}, eps={}, affine={})", options.num_features(), options.eps(),
-                        options.affine());
+  stream << fmt::format("lockstep::libtorch::SyncBatchNorm({}, eps={}, affine={})", options.num_features(),
+                        options.eps(), options.affine());
 }
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {

@@ -31,7 +31,7 @@ TEST_CASE("every rank gets the parameters of replica 0, in the strategy's memory
   Strategy strategy = runtime().make_strategy();
   torch::nn::Sequential layers{torch::nn::Linear{2, 3}, torch::nn::BatchNorm1d{3}};
   const at::Tensor before = layers->parameters()[0];
-  const auto net = torch::DataParallel{strategy, layers};
+  const auto net = libtorch::DataParallel{strategy, layers};
   std::set<std::string> names;
   for (const auto& each : strategy.store().variables()) names.insert(each->name);
   CHECK(names == std::set<std::string>{"0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var",
@@ -44,20 +44,35 @@ TEST_CASE("every rank gets the parameters of replica 0, in the strategy's memory
   }
   CHECK_NOTHROW(strategy.attest());
 
-  const auto plane = lockstep::torch::DataParallel{strategy, Plane{}, {.name = "second"}};
+  const auto plane = libtorch::DataParallel{strategy, Plane{}, {.name = "second"}};
   CHECK(plane.variables()[0].name() == "second.w");
   CHECK(values_of(plane->w) == Values{1, 2});
 }
 
+TEST_CASE("a mean counts as often as what it was divided by, which may be weights") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Plane{}};
+  const double weight = 0.5 * (rank() + 1), total = 0.5 * triangle();
+  strategy.run([&](ReplicaContext& context) {
+    const at::Tensor mean = net->forward(weights({8, 24})) / weight;
+    net.accumulate(libtorch::Loss::mean(mean, weight));
+    const libtorch::MeanLoss loss =
+        net.backward(context, libtorch::Loss::mean(mean.detach() * net->w.sum() * 0, weight));
+    CHECK(loss.samples == 2 * total);
+    CHECK(loss.mean == 56.0 * ranks() / (2 * total));
+  });
+  CHECK(values_of(net->w.grad()) == Values{8.0 * ranks() / (2 * total), 24.0 * ranks() / (2 * total)});
+}
+
 TEST_CASE("the gradient is the mean over the samples of all ranks, of which some have none") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, std::make_shared<Plane>()};
+  auto net = libtorch::DataParallel{strategy, std::make_shared<Plane>()};
   MeetingPoint& meeting = strategy.group().meeting();
   const auto meetings = meeting.meetings();
   strategy.run([&](ReplicaContext& context) {
     // Rank 0 has no samples, and a loss that is no number.
     const at::Tensor loss = rank() == 0 ? at::Tensor{} : net->forward(samples_of_rank(rank()));
-    const torch::MeanLoss mean = net.backward(context, loss, rank());
+    const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(loss, rank()));
     const int samples = sum_to(last(), 1);
     CHECK(mean.samples == samples);
     if (samples == 0) {
@@ -76,11 +91,11 @@ TEST_CASE("a torch optimizer makes the same step everywhere, in flat memory") {
   Strategy strategy = runtime().make_strategy();
   Plane module;
   torch::optim::SGD sgd{{module.w}, 1.0};  // made before
-  auto net = torch::DataParallel{strategy, module};
+  auto net = libtorch::DataParallel{strategy, module};
   for (int step = 0; step < 2; ++step)
     strategy.run([&](ReplicaContext& context) {
       sgd.zero_grad();
-      net.backward(context, net->forward(samples_of_rank(1)) * (rank() + 1), 1);
+      net.backward(context, libtorch::Loss::sum(net->forward(samples_of_rank(1)) * (rank() + 1), 1));
       sgd.step();
     });
   const double step = 1.0 * triangle() / ranks();
@@ -90,12 +105,13 @@ TEST_CASE("a torch optimizer makes the same step everywhere, in flat memory") {
 
 TEST_CASE("what a rank does not use counts as zeros, and what no rank uses has no gradient") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a", "b", "c"}}};
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b", "c"}}};
   torch::optim::SGD sgd{net.parameters(), torch::optim::SGDOptions{1}.weight_decay(0.5)};
   for (int step = 0; step < 2; ++step) {
     strategy.run([&](ReplicaContext& context) {
       sgd.zero_grad();
-      const torch::MeanLoss mean = net.backward(context, net->forward(odd_one() ? "ab" : "a", 4), 1);
+      const libtorch::MeanLoss mean =
+          net.backward(context, libtorch::Loss::sum(net->forward(odd_one() ? "ab" : "a", 4), 1));
       CHECK(mean.samples == ranks());
       CHECK(values_of(net->gradient("a")) == Values{4, 4});
       CHECK(values_of(net->gradient("b")) == Values{4.0 / ranks(), 4.0 / ranks()});
@@ -109,7 +125,7 @@ TEST_CASE("what a rank does not use counts as zeros, and what no rank uses has n
 
 TEST_CASE("gradients are accumulated without communication, and zeroing forgets them") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a", "b"}}};
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
   torch::optim::SGD sgd{net.parameters(), 1};
   enum class Zeroed { never, by_module, by_replica, by_optimizer };
   for (const Zeroed zeroed : {Zeroed::never, Zeroed::by_module, Zeroed::by_replica, Zeroed::by_optimizer}) {
@@ -117,12 +133,12 @@ TEST_CASE("gradients are accumulated without communication, and zeroing forgets 
     strategy.run([&](ReplicaContext& context) {
       net.zero_grad();
       const auto meetings = strategy.group().meeting().meetings();
-      for (int i = 0; i <= rank(); ++i) net.accumulate(net->forward("ab", 2), 2);
+      for (int i = 0; i <= rank(); ++i) net.accumulate(libtorch::Loss::sum(net->forward("ab", 2), 2));
       CHECK(strategy.group().meeting().meetings() == meetings);
       if (zeroed == Zeroed::by_module) net->zero_grad();
       if (zeroed == Zeroed::by_replica) net.zero_grad();
       if (zeroed == Zeroed::by_optimizer) sgd.zero_grad();
-      const torch::MeanLoss mean = net.backward(context, net->forward("a", 6), 1);
+      const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(net->forward("a", 6), 1));
       const int kept = zeroed == Zeroed::never ? triangle() : 0;
       const double samples = ranks() + 2 * kept;
       CHECK(mean.samples == samples);
@@ -136,10 +152,10 @@ TEST_CASE("gradients are accumulated without communication, and zeroing forgets 
 
 TEST_CASE("a second backward adds its mean to the gradients, as in torch") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a", "b"}}};
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
   strategy.run([&](ReplicaContext& context) {
-    net.backward(context, net->forward("ab", 2 * (rank() + 1)), 1);
-    net.backward(context, net->forward("a", 10), 1);
+    net.backward(context, libtorch::Loss::sum(net->forward("ab", 2 * (rank() + 1)), 1));
+    net.backward(context, libtorch::Loss::sum(net->forward("a", 10), 1));
     const double first = 2.0 * triangle() / ranks();
     CHECK(values_of(net->gradient("a")) == Values{first + 10, first + 10});
     CHECK(values_of(net->gradient("b")) == Values{first, first});
@@ -148,7 +164,7 @@ TEST_CASE("a second backward adds its mean to the gradients, as in torch") {
 
 TEST_CASE("buckets travel in the order of memory, whatever autograd's order") {
   Strategy strategy = runtime().make_strategy({.packing = Unpacked{}});
-  auto net = torch::DataParallel{strategy, Parts{{"a", "b", "c", "d"}}};
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b", "c", "d"}}};
   // Autograd goes backwards through the graph, so each rank completes the gradients in another order.
   const std::array<std::string, 4> orders{"abcd", "dcba", "bd", "cadb"};
   const auto order_of = [&](int of) -> const std::string& {
@@ -158,7 +174,7 @@ TEST_CASE("buckets travel in the order of memory, whatever autograd's order") {
     at::Tensor sum = torch::ones({}, at::kDouble);
     double factor = 1 + rank();
     for (const char name : order_of(rank())) sum = sum + factor * net->of({name}).sum() + 0 * sum;
-    net.backward(context, sum, 1);
+    net.backward(context, libtorch::Loss::sum(sum, 1));
     for (const char name : std::string{"abcd"}) {
       double expected = 0;
       for (int r = 0; r < ranks(); ++r)
@@ -170,10 +186,11 @@ TEST_CASE("buckets travel in the order of memory, whatever autograd's order") {
 
 TEST_CASE("frozen parameters have no gradient, and all ranks freeze the same") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a", "b"}}};
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
   const auto step = [&] {
     net.zero_grad();
-    strategy.run([&](ReplicaContext& context) { net.backward(context, net->forward("ab", 2), 1); });
+    strategy.run(
+        [&](ReplicaContext& context) { net.backward(context, libtorch::Loss::sum(net->forward("ab", 2), 1)); });
   };
   net->of("a").requires_grad_(false);
   step();
@@ -199,26 +216,26 @@ struct Tied : torch::nn::Module {
 
 TEST_CASE("a tied parameter is one variable, whose gradient has both uses") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Tied{}};
+  auto net = libtorch::DataParallel{strategy, Tied{}};
   CHECK(net.parameters().size() == 1);
   CHECK(net.variables()[0].name() == "in");
   strategy.run([&](ReplicaContext& context) {
     const auto named = net->named_parameters();
-    net.backward(context, (named["in"] * named["out"]).sum() * (rank() + 1), 1);
+    net.backward(context, libtorch::Loss::sum((named["in"] * named["out"]).sum() * (rank() + 1), 1));
   });
   CHECK(values_of(net->w.grad()) == Values{4.0 * triangle() / ranks(), 6.0 * triangle() / ranks()});
 }
 
 TEST_CASE("of two modules in one loss, backward computes the gradients of its own") {
   Strategy strategy = runtime().make_strategy();
-  auto first = torch::DataParallel{strategy, Plane{}};
-  auto second = torch::DataParallel{strategy, Plane{}};
+  auto first = libtorch::DataParallel{strategy, Plane{}};
+  auto second = libtorch::DataParallel{strategy, Plane{}};
   CHECK(second.variables()[0].name() == "w_1");
   strategy.run([&](ReplicaContext& context) {
     const at::Tensor x = torch::ones({2}, at::kDouble) * (rank() + 1);
-    first.backward(context, second->forward(x * first->w), 1);
+    first.backward(context, libtorch::Loss::sum(second->forward(x * first->w), 1));
     CHECK_FALSE(second->w.grad().defined());
-    second.backward(context, second->forward(x), 1);
+    second.backward(context, libtorch::Loss::sum(second->forward(x), 1));
   });
   const double x = 1.0 * triangle() / ranks();
   CHECK(values_of(first->w.grad()) == Values{x, 2 * x});
@@ -229,7 +246,7 @@ TEST_CASE("the module lives on without its replicas") {
   auto module = std::make_shared<Plane>();
   {
     Strategy strategy = runtime().make_strategy();
-    const auto net = torch::DataParallel{strategy, module};
+    const auto net = libtorch::DataParallel{strategy, module};
   }
   module->forward(torch::ones({2}, at::kDouble)).backward();
   CHECK(values_of(module->w) == Values{1, 2});

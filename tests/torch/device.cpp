@@ -46,8 +46,8 @@ TEST_CASE("steps on the strategy's device are those of one process on the CPU", 
   Strategy strategy = runtime().make_strategy();
   torch::nn::Sequential whole = layers();
   torch::nn::Sequential synchronous = layers();
-  torch::convert_sync_batch_norm(*synchronous);
-  auto net = torch::DataParallel{strategy, synchronous};
+  libtorch::convert_sync_batch_norm(*synchronous);
+  auto net = libtorch::DataParallel{strategy, synchronous};
   CHECK(net->parameters()[0].device() == net.device());
   auto adamw = net.optimizer(AdamWOptions{.learning_rate = 0.05});
   torch::optim::AdamW expected{whole->parameters(), torch::optim::AdamWOptions{0.05}.weight_decay(0)};
@@ -58,7 +58,7 @@ TEST_CASE("steps on the strategy's device are those of one process on the CPU", 
       // Rank r has r + 1 samples.
       const at::Tensor mine = x.slice(0, rank() * (rank() + 1) / 2, (rank() + 1) * (rank() + 2) / 2).to(net.device());
       adamw.zero_grad();
-      const torch::MeanLoss loss = net.backward(context, loss_of(*net, mine), mine.size(0));
+      const libtorch::MeanLoss loss = net.backward(context, libtorch::Loss::sum(loss_of(*net, mine), mine.size(0)));
       CHECK(loss.samples == triangle());
       net.clip_norm(0.5);
       adamw.step(context);
@@ -79,14 +79,14 @@ TEST_CASE("shards on the strategy's device are those of one process on the CPU",
   Strategy strategy = runtime().make_strategy();
   const int shards = 4 * ranks();
   torch::nn::Sequential whole = layers();
-  auto net = torch::DataParallel{strategy, layers()};
+  auto net = libtorch::DataParallel{strategy, layers()};
   const auto samples_of = [](int shard) {
     torch::manual_seed(static_cast<std::uint64_t>(shard));
     return torch::rand({3, 1, 4, 4}, at::kDouble);
   };
   strategy.run([&](ReplicaContext& context) {
-    const torch::MeanLoss loss = net.backward_shards(context, shards, [&](int shard) -> torch::ShardLoss {
-      return {loss_of(*net, samples_of(shard).to(net.device())), 3};
+    const libtorch::MeanLoss loss = net.backward_shards(context, shards, [&](int shard) -> libtorch::Loss {
+      return libtorch::Loss::sum(loss_of(*net, samples_of(shard).to(net.device())), 3);
     });
     CHECK(loss.samples == 3 * shards);
   });

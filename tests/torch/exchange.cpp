@@ -32,7 +32,7 @@ struct Net : torch::nn::Module {
     return out(layer_norm(torch::gelu(hidden(features))));
   }
   torch::nn::Conv2d conv{torch::nn::Conv2dOptions{1, 4, 3}.bias(false)};
-  torch::SyncBatchNorm norm{4};
+  libtorch::SyncBatchNorm norm{4};
   torch::nn::Linear hidden{4 * 4 * 4, 16}, out{16, 5};
   torch::nn::LayerNorm layer_norm{torch::nn::LayerNormOptions{{16}}};
 };
@@ -48,7 +48,7 @@ torch::Tensor read_doubles(const std::string& path, at::IntArrayRef shape) {
 
 void run(Runtime& runtime, const std::string& folder) {
   torch::set_num_threads(1);
-  auto net = torch::DataParallel{runtime.strategy(), Net{}};
+  auto net = libtorch::DataParallel{runtime.strategy(), Net{}};
   load_weights(runtime.strategy(), folder + "/of-python.safetensors");
   torch::optim::AdamW adamw{net.parameters(), torch::optim::AdamWOptions{1e-2}};
   const auto images = read_doubles(folder + "/images", {steps, batch, 1, 6, 6});
@@ -64,7 +64,7 @@ void run(Runtime& runtime, const std::string& folder) {
       const auto expected = mine(labels[step]);
       const auto loss =
           torch::nll_loss(net->forward(mine(images[step])).log_softmax(1), expected, {}, torch::Reduction::Sum);
-      const torch::MeanLoss mean = net.backward(context, loss, expected.size(0));
+      const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(loss, expected.size(0)));
       if (runtime.is_chief()) std::printf("%.17g\n", mean.mean);
       adamw.step();
     });

@@ -24,7 +24,7 @@ enum class Fault { in_forward, in_tensor_hook, in_parameter_hook, in_agreement }
 TEST_CASE("a throw anywhere on one rank is a PeerError on the others, in the same step, and nothing has changed") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a", "b"}}};
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
   Fault fault{};
   bool armed = false;
   net->of("b").register_hook([&](const at::Tensor&) {
@@ -43,7 +43,7 @@ TEST_CASE("a throw anywhere on one rank is a PeerError on the others, in the sam
           if (armed && kind == Fault::in_tensor_hook) throw std::runtime_error{"bang"};
           if (armed && kind == Fault::in_agreement) (void)context.all_reduce(ReduceOp::sum, 1);
         });
-        net.backward(context, loss, 1);
+        net.backward(context, libtorch::Loss::sum(loss, 1));
         returned = true;
       });
     };
@@ -60,7 +60,8 @@ TEST_CASE("a throw anywhere on one rank is a PeerError on the others, in the sam
     CHECK(values_of(net->of("a")) == Values{1, 1});
     armed = false;
     net.zero_grad();
-    strategy.run([&](ReplicaContext& context) { net.backward(context, net->forward("ab", 4), 2); });
+    strategy.run(
+        [&](ReplicaContext& context) { net.backward(context, libtorch::Loss::sum(net->forward("ab", 4), 2)); });
     CHECK(values_of(net->gradient("b")) == Values{2, 2});
   }
   expect_in_step();
@@ -69,10 +70,10 @@ TEST_CASE("a throw anywhere on one rank is a PeerError on the others, in the sam
 TEST_CASE("an error of torch's in forward is one line on the other ranks, without its call stack") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Plane{}};
+  auto net = libtorch::DataParallel{strategy, Plane{}};
   const auto step = [&] {
     strategy.run([&](ReplicaContext& context) {
-      net.backward(context, net->forward(torch::ones({odd_one() ? 3 : 2}, at::kDouble)), 1);
+      net.backward(context, libtorch::Loss::sum(net->forward(torch::ones({odd_one() ? 3 : 2}, at::kDouble)), 1));
     });
   };
   const std::string words = odd_one() ? message_of<c10::Error>(step) : message_of<PeerError>(step);
@@ -85,21 +86,21 @@ TEST_CASE("modules that differ are told apart before any is replicated") {
   Strategy strategy = runtime().make_strategy();
   const std::vector<std::string> names =
       odd_one() ? std::vector<std::string>{"a", "c"} : std::vector<std::string>{"a", "b"};
-  const std::string told = message_of<MismatchError>([&] { (void)torch::DataParallel{strategy, Parts{names}}; });
+  const std::string told = message_of<MismatchError>([&] { (void)libtorch::DataParallel{strategy, Parts{names}}; });
   CHECK_THAT(told, Catch::Contains("'b'") && Catch::Contains("'c'"));
 }
 
 TEST_CASE("what would make the replicas differ is refused in one sentence") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Plane{}};
+  auto net = libtorch::DataParallel{strategy, Plane{}};
   const at::Tensor x = torch::ones({2}, at::kDouble);
   CHECK_THAT(message_of<ContextError>([&] { net->forward(x).backward(); }),
              Catch::Contains("the gradient of parameter 'w' was computed by a backward pass of this rank alone"));
   CHECK_FALSE(net->w.grad().defined());
   CHECK(torch::autograd::grad({net->forward(x)}, {net->w}).size() == 1);
 
-  const auto refused = [&](const at::Tensor& loss, std::int64_t samples) {
-    return message_of<InvalidArgument>([&] { net.accumulate(loss, samples); });
+  const auto refused = [&](const at::Tensor& loss, double samples) {
+    return message_of<InvalidArgument>([&] { net.accumulate(libtorch::Loss::sum(loss, samples)); });
   };
   CHECK(refused(net->forward(x), -1) == "a loss of -1 samples; expected 0 or more");
   CHECK(refused({}, 1) == "an undefined loss of 1 samples");
@@ -111,13 +112,13 @@ TEST_CASE("what would make the replicas differ is refused in one sentence") {
     Complex() { register_parameter("phase", torch::zeros({2}, at::kComplexFloat)); }
   };
   CHECK(message_of<InvalidArgument>([&] {
-          torch::DataParallel{strategy, Complex{}};
+          libtorch::DataParallel{strategy, Complex{}};
         }) == "parameter 'phase' is ComplexFloat; expected f32, f64, f16 or bf16, such as its view_as_real");
   struct Shared : torch::nn::Module {
     Shared() { register_parameter("out", register_parameter("in", weights({1})).detach()); }
   };
   CHECK_THAT(message_of<InvalidArgument>([&] {
-               torch::DataParallel{strategy, Shared{}};
+               libtorch::DataParallel{strategy, Shared{}};
              }),
              Catch::StartsWith("parameters 'in' and 'out' are two tensors in the same memory"));
   expect_in_step();

@@ -58,11 +58,11 @@ at::Tensor both(Weights& weights, double x, bool fails = false) {
 
 TEST_CASE("gradients that autograd completes on another thread are reduced like the others") {
   Strategy strategy = runtime().make_strategy({.packing = Unpacked{}});
-  auto net = torch::DataParallel{strategy, Weights{}};
+  auto net = libtorch::DataParallel{strategy, Weights{}};
   for (int step = 0; step < 3; ++step)
     strategy.run([&](ReplicaContext& context) {
       net.zero_grad();
-      net.backward(context, both(*net, rank() + 1), 1);
+      net.backward(context, libtorch::Loss::sum(both(*net, rank() + 1), 1));
       const double mean = 2.0 * triangle() / ranks();
       CHECK(net->near.grad().equal(torch::full({2}, mean, at::kDouble)));
       CHECK(net->far.grad().equal(torch::full({2}, mean, at::kDouble)));
@@ -73,9 +73,9 @@ TEST_CASE("gradients that autograd completes on another thread are reduced like 
 TEST_CASE("a throw on a thread of autograd is a PeerError on the other ranks") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Weights{}};
+  auto net = libtorch::DataParallel{strategy, Weights{}};
   const auto step = [&](bool fails) {
-    strategy.run([&](ReplicaContext& context) { net.backward(context, both(*net, 1, fails), 1); });
+    strategy.run([&](ReplicaContext& context) { net.backward(context, libtorch::Loss::sum(both(*net, 1, fails), 1)); });
   };
   if (odd_one()) {
     CHECK(message_of<std::runtime_error>([&] { step(true); }) == "bang");
@@ -90,11 +90,11 @@ TEST_CASE("a throw on a thread of autograd is a PeerError on the other ranks") {
 
 TEST_CASE("a gradient that one backward pass completes twice is refused, and the next pass is right") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Weights{}};
+  auto net = libtorch::DataParallel{strategy, Weights{}};
   const auto step = [&](bool twice) {
     strategy.run([&](ReplicaContext& context) {
       const at::Tensor loss = both(*net, 1);
-      net.backward(context, twice ? loss + net->far.sum() : loss, 1);
+      net.backward(context, libtorch::Loss::sum(twice ? loss + net->far.sum() : loss, 1));
     });
   };
   CHECK_THAT(message_of<InvalidArgument>([&] { step(true); }),
@@ -108,10 +108,10 @@ TEST_CASE("a gradient that one backward pass completes twice is refused, and the
 
 TEST_CASE("hooks see the sum over this rank's samples, and may keep its memory") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Weights{}};
+  auto net = libtorch::DataParallel{strategy, Weights{}};
   at::Tensor kept;
   net->near.register_hook([&](const at::Tensor& gradient) { kept = gradient.detach(); });
-  strategy.run([&](ReplicaContext& context) { net.backward(context, (net->near * 6).sum(), 3); });
+  strategy.run([&](ReplicaContext& context) { net.backward(context, libtorch::Loss::sum((net->near * 6).sum(), 3)); });
   CHECK(kept.equal(torch::full({2}, 6, at::kDouble)));
   CHECK(net->near.grad().equal(torch::full({2}, 2, at::kDouble)));
 }
@@ -119,20 +119,20 @@ TEST_CASE("hooks see the sum over this rank's samples, and may keep its memory")
 TEST_CASE("shards of half precision, and a step in another strategy's context, are refused on every rank") {
   Strategy strategy = runtime().make_strategy(), other = runtime().make_strategy();
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
-    auto net = torch::DataParallel{strategy, Weights{type}};
+    auto net = libtorch::DataParallel{strategy, Weights{type}};
     const std::string message = message_of<InvalidArgument>([&] {
       strategy.run([&](ReplicaContext& context) {
-        net.backward_shards(context, ranks(), [&](int) -> torch::ShardLoss { return {net->near.sum(), 1}; });
+        net.backward_shards(context, ranks(), [&](int) { return libtorch::Loss::sum(net->near.sum(), 1); });
       });
     });
     CHECK_THAT(message, Catch::StartsWith("parameter 'near"));
     CHECK_THAT(message,
                Catch::Contains(type == at::kHalf ? " is f16, and partial sums" : " is bf16, and partial sums"));
   }
-  auto net = torch::DataParallel{strategy, Weights{}};
+  auto net = libtorch::DataParallel{strategy, Weights{}};
   CHECK(message_of<InvalidArgument>([&] {
-          other.run([&](ReplicaContext& context) { net.backward(context, net->near.sum(), 1); });
+          other.run([&](ReplicaContext& context) { net.backward(context, libtorch::Loss::sum(net->near.sum(), 1)); });
         }) == "a step of a DataParallel in the context of another strategy than its own");
-  strategy.run([&](ReplicaContext& context) { net.backward(context, net->near.sum(), 1); });
+  strategy.run([&](ReplicaContext& context) { net.backward(context, libtorch::Loss::sum(net->near.sum(), 1)); });
   CHECK(net->near.grad().equal(torch::ones({2}, at::kDouble)));
 }

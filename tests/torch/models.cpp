@@ -33,7 +33,7 @@ void run(Runtime& runtime, const std::string& name, const std::string& folder) {
   torch::set_num_threads(1);
   const std::shared_ptr<bench_torch::Model> model = bench_torch::make_model(name);
   model->to(torch::kDouble);
-  auto net = torch::DataParallel{runtime.strategy(), model};
+  auto net = libtorch::DataParallel{runtime.strategy(), model};
   load_weights(runtime.strategy(), folder + "/weights.safetensors");
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   if (name == "gpt")
@@ -53,7 +53,7 @@ void run(Runtime& runtime, const std::string& name, const std::string& folder) {
       optimizer->zero_grad();
       const torch::Tensor scores = net->forward(inputs[step]).flatten(0, -2).log_softmax(1);
       const auto loss = torch::nll_loss(scores, labels[step], {}, torch::Reduction::Sum);
-      const torch::MeanLoss mean = net.backward(context, loss, labels[step].size(0));
+      const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(loss, labels[step].size(0)));
       if (runtime.is_chief()) std::printf("%.17g\n", mean.mean);
       optimizer->step();
     });

@@ -58,7 +58,7 @@ struct Numbers : torch::data::datasets::BatchDataset<Numbers, std::vector<std::s
 
 TEST_CASE("a Sampler cuts each epoch's order into global batches, and these among the ranks") {
   Strategy strategy = runtime().make_strategy();
-  torch::Sampler sampler{strategy, 13, {.seed = 5}};
+  libtorch::Sampler sampler{strategy, 13, {.seed = 5}};
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     sampler.reset();
     const Rows order = sample_order(13, 5, epoch);
@@ -71,19 +71,19 @@ TEST_CASE("a Sampler cuts each epoch's order into global batches, and these amon
     CHECK(drawn(strategy, sampler.next(5), 5) == part_of(order, 10, 13));  // on 4 ranks one has none
     CHECK_FALSE(sampler.next(5));
   }
-  torch::Sampler ordered{strategy, 7, {.drop_last = true}};
+  libtorch::Sampler ordered{strategy, 7, {.drop_last = true}};
   CHECK(drawn(strategy, ordered.next(4), 4) == Rows{0, 1, 2, 3});
   CHECK_FALSE(ordered.next(4));
-  torch::Sampler few{strategy, 3};
+  libtorch::Sampler few{strategy, 3};
   CHECK(drawn(strategy, few.next(100), 100) == Rows{0, 1, 2});
   CHECK_FALSE(few.next(100));
-  CHECK_FALSE(torch::Sampler{strategy, 0}.next(4));
+  CHECK_FALSE(libtorch::Sampler{strategy, 0}.next(4));
 }
 
 TEST_CASE("a Sampler goes on where options or an archive say") {
   Strategy strategy = runtime().make_strategy();
   const Rows order = sample_order(13, 5, 3);
-  torch::Sampler sampler{strategy, 13, {.seed = 5, .epoch = 3, .step = 1}};
+  libtorch::Sampler sampler{strategy, 13, {.seed = 5, .epoch = 3, .step = 1}};
   std::stringstream file;
   {
     torch::serialize::OutputArchive archive;
@@ -92,7 +92,7 @@ TEST_CASE("a Sampler goes on where options or an archive say") {
   }
   sampler.reset();  // as a loader does before its first step
   CHECK(drawn(strategy, sampler.next(4), 4) == part_of(order, 4, 8));
-  torch::Sampler restored{strategy, 13, {.seed = 5}};
+  libtorch::Sampler restored{strategy, 13, {.seed = 5}};
   (void)restored.next(4);
   torch::serialize::InputArchive archive;
   archive.load_from(file);
@@ -106,7 +106,7 @@ TEST_CASE("a Sampler goes on where options or an archive say") {
 TEST_CASE("a loader of torch draws by a Sampler, one epoch after the other") {
   Strategy strategy = runtime().make_strategy();
   // Loaders refuse an empty part, and the last batch of 28 has a sample for each of 8 ranks.
-  const auto loader = torch::data::make_data_loader(Numbers{}, torch::Sampler{strategy, 28, {.seed = 2}},
+  const auto loader = torch::data::make_data_loader(Numbers{}, libtorch::Sampler{strategy, 28, {.seed = 2}},
                                                     torch::data::DataLoaderOptions(10).workers(0));
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     Rows all;
@@ -119,9 +119,9 @@ TEST_CASE("a loader of torch draws by a Sampler, one epoch after the other") {
 TEST_CASE("a Sampler refuses numbers below 0, and batches of none") {
   Strategy strategy = runtime().make_strategy();
   CHECK(message_of<InvalidArgument>([&] {
-          torch::Sampler{strategy, -1};
+          libtorch::Sampler{strategy, -1};
         }) == "a Sampler of -1 samples at step 0 of epoch 0; expected 0 or more of each");
-  torch::Sampler sampler{strategy, 3};
+  libtorch::Sampler sampler{strategy, 3};
   CHECK(message_of<InvalidArgument>([&] { (void)sampler.next(0); }) ==
         "a global batch of 0 samples; expected 1 or more");
 }

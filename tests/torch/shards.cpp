@@ -40,19 +40,19 @@ struct Residual : torch::nn::Module {
 /// What three steps of 26 images in eight shards end in.
 std::string train_in_shards(Strategy& strategy) {
   torch::set_num_threads(1);
-  auto net = torch::DataParallel{strategy, Residual{}};
+  auto net = libtorch::DataParallel{strategy, Residual{}};
   torch::optim::AdamW adamw{net.parameters(), torch::optim::AdamWOptions{0.05}};
   std::string losses;
   for (int step = 0; step < 3; ++step)
     strategy.run([&](ReplicaContext& context) {
       adamw.zero_grad();
-      const torch::MeanLoss loss = net.backward_shards(context, 8, [&](int shard) {
+      const libtorch::MeanLoss loss = net.backward_shards(context, 8, [&](int shard) {
         const Range rows = shard_range(26, 8, shard);
         torch::manual_seed(static_cast<std::uint64_t>(100 * step + shard));
         const at::Tensor images = torch::rand({rows.size(), 1, 5, 5}), labels = torch::randint(3, {rows.size()});
-        return torch::ShardLoss{torch::nll_loss(torch::log_softmax(net->forward(images, shard % 3 == 0), 1), labels, {},
-                                                at::Reduction::Sum),
-                                rows.size()};
+        return libtorch::Loss::sum(torch::nll_loss(torch::log_softmax(net->forward(images, shard % 3 == 0), 1), labels,
+                                                   {}, at::Reduction::Sum),
+                                   rows.size());
       });
       CHECK(loss.samples == 26);
       losses += std::to_string(loss.mean) + " ";
@@ -88,11 +88,11 @@ struct Counting : torch::nn::Module {
 
 TEST_CASE("a counter is what the first shard with samples has made of it") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Counting{}};
+  auto net = libtorch::DataParallel{strategy, Counting{}};
   strategy.run([&](ReplicaContext& context) {
-    net.backward_shards(context, 2 * ranks(), [&](int shard) -> torch::ShardLoss {
+    net.backward_shards(context, 2 * ranks(), [&](int shard) -> libtorch::Loss {
       net->count.add_(shard + 1);
-      return {net->w.sum(), shard == 0 ? 0 : 1};
+      return libtorch::Loss::sum(net->w.sum(), shard == 0 ? 0 : 1);
     });
   });
   CHECK(values_of(net->count) == Values{9});
@@ -101,12 +101,12 @@ TEST_CASE("a counter is what the first shard with samples has made of it") {
 
 TEST_CASE("shards refuse what cannot keep their bits, and a failure in one reaches all ranks") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a"}}};
+  auto net = libtorch::DataParallel{strategy, Parts{{"a"}}};
   const auto step = [&](int thrower) {
     strategy.run([&](ReplicaContext& context) {
-      net.backward_shards(context, 24, [&](int shard) -> torch::ShardLoss {
+      net.backward_shards(context, 24, [&](int shard) -> libtorch::Loss {
         if (shard == thrower) throw std::runtime_error{"bang"};
-        return {net->forward("a", shard), 1};
+        return libtorch::Loss::sum(net->forward("a", shard), 1);
       });
     });
   };
@@ -119,6 +119,6 @@ TEST_CASE("shards refuse what cannot keep their bits, and a failure in one reach
   step(-1);
   CHECK(values_of(net->gradient("a")) == Values{11.5, 11.5});
   net.zero_grad();
-  net.accumulate(net->forward("a", 1), 1);
+  net.accumulate(libtorch::Loss::sum(net->forward("a", 1), 1));
   CHECK_THAT(message_of<InvalidArgument>([&] { step(-1); }), Catch::StartsWith("shards after a pass"));
 }

@@ -23,7 +23,7 @@ torch::nn::Sequential normalised_layers() {
 
 torch::nn::Sequential converted_layers() {
   torch::nn::Sequential layers = normalised_layers();
-  torch::convert_sync_batch_norm(*layers);
+  libtorch::convert_sync_batch_norm(*layers);
   return layers;
 }
 
@@ -46,7 +46,7 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
   // As many samples as the rank's number, so rank 0 has none if there are others.
   const auto first = [](int of) { return ranks() == 1 ? 3 * of : of * (of - 1) / 2; };
   torch::nn::Sequential whole = normalised_layers();
-  auto net = torch::DataParallel{strategy, converted_layers()};
+  auto net = libtorch::DataParallel{strategy, converted_layers()};
   for (int step = 0; step < 2; ++step) {
     torch::manual_seed(static_cast<std::uint64_t>(step));
     const at::Tensor x = torch::rand({first(ranks()), 1, 4, 4}, at::kDouble) + 10;
@@ -55,7 +55,7 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
       net.zero_grad();
       const at::Tensor mine = part(rank());
       at::Tensor y = net->forward(mine);
-      net.backward(context, (y * y * y).sum(), mine.size(0));
+      net.backward(context, libtorch::Loss::sum((y * y * y).sum(), mine.size(0)));
     });
     whole->zero_grad();
     const at::Tensor y = whole->forward(x);
@@ -79,7 +79,7 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
 
   const auto options = torch::nn::BatchNormOptions{1}.track_running_stats(false);
   torch::nn::BatchNorm2d untracked{options};
-  torch::SyncBatchNorm sync{options};
+  libtorch::SyncBatchNorm sync{options};
   untracked->eval();
   sync->eval();
   CHECK(torch::allclose(sync(x.to(at::kFloat)), untracked(x.to(at::kFloat))));
@@ -88,29 +88,29 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
 TEST_CASE("batch norms are converted in layers at any depth, and named where that can't be") {
   Nested nested;
   const at::Tensor weight = nested.layers->named_parameters()["0.weight"];
-  torch::convert_sync_batch_norm(nested);
-  CHECK(dynamic_cast<torch::SyncBatchNorm::Impl*>(nested.named_modules("", false)["layers.0"].get()));
+  libtorch::convert_sync_batch_norm(nested);
+  CHECK(dynamic_cast<libtorch::SyncBatchNorm::Impl*>(nested.named_modules("", false)["layers.0"].get()));
   CHECK(nested.named_parameters()["layers.0.weight"].data_ptr() == weight.data_ptr());
   // Outside a strategy's step, the mean is this rank's. One sample is its own mean; torch's batch norm refuses it.
   CHECK(nested.forward(torch::ones({1, 2})).equal(torch::ones({1, 2})));
 
   torch::nn::Sequential layers{torch::nn::BatchNorm1d{2}, Block{}};
-  CHECK_THAT(message_of<InvalidArgument>([&] { torch::convert_sync_batch_norm(*layers); }),
+  CHECK_THAT(message_of<InvalidArgument>([&] { libtorch::convert_sync_batch_norm(*layers); }),
              Catch::StartsWith("1.norm is a part of "));
   CHECK(dynamic_cast<torch::nn::BatchNorm1dImpl*>(layers->named_children()["0"].get()));
   Block block;
-  CHECK_THAT(message_of<InvalidArgument>([&] { torch::convert_sync_batch_norm(block); }),
+  CHECK_THAT(message_of<InvalidArgument>([&] { libtorch::convert_sync_batch_norm(block); }),
              Catch::StartsWith("norm is a part of "));
 }
 
 TEST_CASE("SyncBatchNorm refuses passes of one rank, and one that fails does not keep the others waiting") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, converted_layers()};
+  auto net = libtorch::DataParallel{strategy, converted_layers()};
   const at::Tensor x = torch::rand({2, 1, 4, 4}, at::kDouble) * (1 + rank());
   strategy.run([&](ReplicaContext& context) {
     const at::Tensor loss = net->forward(x).sum();
-    CHECK_THAT(message_of<ContextError>([&] { net.accumulate(loss, 2); }),
+    CHECK_THAT(message_of<ContextError>([&] { net.accumulate(libtorch::Loss::sum(loss, 2)); }),
                Catch::StartsWith("the backward pass of a SyncBatchNorm adds up over all ranks"));
     (void)context;
   });
@@ -120,7 +120,7 @@ TEST_CASE("SyncBatchNorm refuses passes of one rank, and one that fails does not
       loss.register_hook([](const at::Tensor&) {
         if (odd_one()) throw std::runtime_error{"bang"};
       });
-      net.backward(context, loss, 2);
+      net.backward(context, libtorch::Loss::sum(loss, 2));
     });
   };
   if (odd_one()) {

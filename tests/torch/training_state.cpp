@@ -48,13 +48,13 @@ extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcep
 
 TEST_CASE("real buffers become the mean by samples, and others those of the first rank that has some") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Running{}};
+  auto net = libtorch::DataParallel{strategy, Running{}};
   for (int step = 0; step < 2; ++step) {
     strategy.run([&](ReplicaContext& context) {
       // Rank 0 has no samples if there are others, but counts.
       const std::int64_t samples = ranks() == 1 ? 1 : rank();
       if (rank() == 0 && ranks() > 1) net->count.add_(100);
-      net.backward(context, samples > 0 ? net->forward(3.0 * samples) : at::Tensor{}, samples);
+      net.backward(context, libtorch::Loss::sum(samples > 0 ? net->forward(3.0 * samples) : at::Tensor{}, samples));
     });
     CHECK_NOTHROW(strategy.attest());
   }
@@ -67,12 +67,12 @@ TEST_CASE("real buffers become the mean by samples, and others those of the firs
 
 TEST_CASE("the norm is clipped alike, and an optimizer of lockstep leaves alone what nobody used") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Parts{{"a", "b", "c"}}};
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b", "c"}}};
   auto sgd = net.optimizer(SgdOptions{.learning_rate = 1, .momentum = 0.5});
   const auto step = [&](const std::string& used) {
     strategy.run([&](ReplicaContext& context) {
       sgd.zero_grad();
-      net.backward(context, net->forward(used, 2.0 * (rank() + 1)), rank() + 1);
+      net.backward(context, libtorch::Loss::sum(net->forward(used, 2.0 * (rank() + 1)), rank() + 1));
       if (used == "ab") {
         CHECK(net.clip_norm(2) == 4);  // four elements of 2
         CHECK(net.clip_norm(2) == 2);
@@ -93,17 +93,17 @@ TEST_CASE("the norm is clipped alike, and an optimizer of lockstep leaves alone 
 
 TEST_CASE("the optimizers of two modules count their own steps, and a module has one with the same slots") {
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Running{}};
-  auto critic = torch::DataParallel{strategy, Running{}, {.name = "critic"}};
+  auto net = libtorch::DataParallel{strategy, Running{}};
+  auto critic = libtorch::DataParallel{strategy, Running{}, {.name = "critic"}};
   const AdamWOptions options{.learning_rate = LearningRate{{.peak = 1, .warmup_steps = 3}}};
   auto of_critic = critic.optimizer(options);
   auto of_net = net.optimizer(options);
   CHECK_THROWS_WITH(net.optimizer(options), Catch::StartsWith("prepare (training_state.cpp:") &&
                                                 Catch::Contains("with optimizer 'optimizer_1', first used at"));
   strategy.run([&](ReplicaContext& context) {
-    critic.backward(context, critic->forward(1), 1);
+    critic.backward(context, libtorch::Loss::sum(critic->forward(1), 1));
     of_critic.step(context);
-    net.backward(context, net->forward(1), 1);
+    net.backward(context, libtorch::Loss::sum(net->forward(1), 1));
     of_net.step(context);
   });
   CHECK(of_net.rules().learning_rate() == 0.25);
@@ -114,13 +114,13 @@ TEST_CASE("the optimizers of two modules count their own steps, and a module has
 TEST_CASE("steps allocate no memory for tensors") {
   const int at_first = allocations;
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Running{}};
+  auto net = libtorch::DataParallel{strategy, Running{}};
   auto adamw = net.optimizer(AdamWOptions{.learning_rate = 1});
   const auto step = [&] {
     strategy.run([&](ReplicaContext& context) {
       adamw.zero_grad();
-      net.accumulate(net->forward(rank()), 1);
-      net.backward(context, net->forward(rank() + 1), 1);
+      net.accumulate(libtorch::Loss::sum(net->forward(rank()), 1));
+      net.backward(context, libtorch::Loss::sum(net->forward(rank() + 1), 1));
       net.clip_norm(1);
       adamw.step(context);
     });
@@ -144,13 +144,13 @@ TEST_CASE("checkpoints and weights have torch's names, and restore parameters, b
   const auto train = [&](Strategy& strategy, auto& net, auto& adamw) {
     strategy.run([&](ReplicaContext& context) {
       adamw.zero_grad();
-      net.backward(context, net->forward(rank() + 1), 1);
+      net.backward(context, libtorch::Loss::sum(net->forward(rank() + 1), 1));
       adamw.step(context);
     });
   };
   const AdamWOptions options{.learning_rate = 0.5};
   Strategy strategy = runtime().make_strategy();
-  auto net = torch::DataParallel{strategy, Running{}};
+  auto net = libtorch::DataParallel{strategy, Running{}};
   auto adamw = net.optimizer(options);
   train(strategy, net, adamw);
   save_checkpoint(strategy, folder + "/checkpoint");
@@ -158,7 +158,7 @@ TEST_CASE("checkpoints and weights have torch's names, and restore parameters, b
   train(strategy, net, adamw);
 
   Strategy other = runtime().make_strategy();
-  auto again = torch::DataParallel{other, Running{}};
+  auto again = libtorch::DataParallel{other, Running{}};
   auto resumed = again.optimizer(options);
   load_weights(other, folder + "/weights");
   CHECK(values_of(again->count) == Values{8});

@@ -41,14 +41,15 @@ struct Victim : torch::nn::Module {
 
 void run(Runtime& runtime, const std::string& fault) {
   torch::set_num_threads(1);
-  auto net = torch::DataParallel{runtime.strategy(), Victim{}};
+  auto net = libtorch::DataParallel{runtime.strategy(), Victim{}};
   torch::optim::SGD sgd{net.parameters(), 1e-3};
   net->fault = fault;
   for (int step = 1;; ++step) {
     net->armed = step == 4 && runtime.rank() == runtime.size() - 1;
     runtime.strategy().run([&](ReplicaContext& context) {
       sgd.zero_grad();
-      net.backward(context, net->forward(torch::ones({3, 4}) * (runtime.rank() + 1)).square().sum(), 3);
+      net.backward(context,
+                   libtorch::Loss::sum(net->forward(torch::ones({3, 4}) * (runtime.rank() + 1)).square().sum(), 3));
       sgd.step();
     });
   }

@@ -17,6 +17,7 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
+#include <lockstep/torch/loss.hpp>
 
 namespace lockstep {
 namespace detail {
@@ -43,14 +44,8 @@ namespace libtorch {
 
 /// The loss of a batch that all ranks share.
 struct MeanLoss {
-  double mean = 0;           ///< over the samples of all ranks; 0 if there are none
-  std::int64_t samples = 0;  ///< of all ranks
-};
-
-/// What a shard of the batch yields. The loss is a sum over its samples; it may be undefined if there are none.
-struct ShardLoss {
-  ::torch::Tensor loss_sum;
-  std::int64_t samples = 0;
+  double mean = 0;     ///< over the samples of all ranks; 0 if there are none
+  double samples = 0;  ///< of all ranks: the sum of Loss::samples
 };
 
 struct DataParallelOptions {
@@ -93,12 +88,12 @@ class ModuleOptimizer {
 /// strategy may have several modules; a name that is taken gets a number, as every variable's does, unless
 /// DataParallelOptions::name tells the modules apart.
 ///
-/// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Losses are sums and
-/// every rank says how many samples it has, so batches may be uneven, or empty on some ranks. As in torch, the gradient
-/// is added to what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. A parameter that only
-/// some ranks have used counts as zeros on the others. One that no rank has used, or that is frozen
-/// (requires_grad(false)), has no gradient from this step, so that torch's optimizers skip it. All ranks freeze the
-/// same ones; otherwise they throw MismatchError. A sparse gradient becomes dense.
+/// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Every rank says how
+/// many samples its loss has, so batches may be uneven, or empty on some ranks. As in torch, the gradient is added to
+/// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. A parameter that only some ranks
+/// have used counts as zeros on the others. One that no rank has used, or that is frozen (requires_grad(false)), has no
+/// gradient from this step, so that torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw
+/// MismatchError. A sparse gradient becomes dense.
 ///
 /// Gradients come from `backward`, `backward_shards` and `accumulate` alone: a plain `loss.backward()` through the
 /// module would make the replicas differ, so it throws ContextError. `torch::autograd::grad` remains free. These three
@@ -133,17 +128,15 @@ class ReplicatedModule {
   ReplicatedModule(ReplicatedModule&&) noexcept;
   ~ReplicatedModule();
 
-  /// COLL, blocking, one agreement, in replica context. The backward pass of this rank's `loss_sum`, a scalar, which is
-  /// the sum of the losses of its `samples` samples. Buckets of gradients are ready as autograd completes them, and
-  /// reduced in an order that does not depend on autograd's; on the host that is done once all of them are there. A
-  /// rank without samples passes 0; its loss is not looked at and may be undefined (`{}`). Includes what was
-  /// accumulated. Returns the loss over all ranks, which costs no further message. If no rank has samples, there is no
-  /// gradient.
+  /// COLL, blocking, one agreement, in replica context. The backward pass of this rank's loss. Buckets of gradients are
+  /// ready as autograd completes them, and reduced in an order that does not depend on autograd's; on the host that is
+  /// done once all of them are there. A rank without samples passes `{}`. Includes what was accumulated. Returns the
+  /// loss over all ranks, which costs no further message. If no rank has samples, there is no gradient.
   ///
-  /// InvalidArgument, before the agreement, for a negative number of samples and for a loss that is no real scalar.
+  /// InvalidArgument, before the agreement, for a negative or infinite number of samples and for a loss that is no real
+  /// scalar.
   /// MismatchError if the ranks differ in the parameters that are not frozen.
-  MeanLoss backward(ReplicaContext& context, const ::torch::Tensor& loss_sum, std::int64_t samples,
-                    Here here = Here::current());
+  MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
   /// batch is cut into `shards`, of which each rank computes as many, side by side (shards_of_rank). `compute(shard)`
@@ -157,12 +150,12 @@ class ReplicatedModule {
   /// rounded; so is a number of shards that the ranks do not divide, and a pass that was accumulated before.
   ///
   /// `compute` is called after the agreement, so it makes no agreement of its own (ContextError).
-  MeanLoss backward_shards(ReplicaContext& context, int shards, const std::function<ShardLoss(int shard)>& compute,
+  MeanLoss backward_shards(ReplicaContext& context, int shards, const std::function<Loss(int shard)>& compute,
                            Here here = Here::current());
 
   /// LOCAL. A backward pass whose gradients and samples stay on this rank, for the next `backward`, which adds its own.
   /// Ranks may differ in how often they accumulate. Zeroing the gradients forgets it.
-  void accumulate(const ::torch::Tensor& loss_sum, std::int64_t samples);
+  void accumulate(const Loss& loss);
 
   /// LOCAL. Makes the gradients undefined, and forgets what was accumulated. Costs nothing.
   void zero_grad();
@@ -202,12 +195,12 @@ concept TorchModule = std::derived_from<typename detail::ModuleType<T>::type, ::
 
 /// A module of type M, replicated. `net->` is the module itself:
 ///
-///     auto net = lockstep::torch::DataParallel{strategy, Net{}};
+///     auto net = lockstep::libtorch::DataParallel{strategy, Net{}};
 ///     torch::optim::AdamW adamw{net.parameters()};
 ///     strategy.run([&](ReplicaContext& context) {
 ///       adamw.zero_grad();
-///       const auto sum = CrossEntropyFuncOptions{}.reduction(torch::kSum);
-///       net.backward(context, cross_entropy(net->forward(images), labels, sum), labels.size(0));
+///       const auto loss = torch::cross_entropy_loss(net->forward(images), labels);
+///       net.backward(context, lockstep::libtorch::Loss::mean(loss, labels.size(0)));
 ///       adamw.step();
 ///     });
 template <std::derived_from<::torch::nn::Module> M>
@@ -242,12 +235,3 @@ DataParallel(Strategy&, T, const DataParallelOptions&) -> DataParallel<typename 
 
 }  // namespace libtorch
 }  // namespace lockstep
-
-// lockstep::torch is torch itself, with the names above. A namespace of its own would make `torch::nn` ambiguous in
-// every program that says `using namespace lockstep`. Names of torch's own come first.
-namespace torch {
-using namespace ::lockstep::libtorch;
-}
-namespace lockstep {
-namespace torch = ::torch;
-}

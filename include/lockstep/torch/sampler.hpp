@@ -26,7 +26,8 @@ struct SamplerOptions {
 /// each. So a resumed run goes on with the samples that it had not seen, also on another number of ranks.
 ///
 ///     auto loader = torch::data::make_data_loader(
-///         std::move(dataset), torch::Sampler{strategy, count, {.seed = 1}}, torch::data::DataLoaderOptions(128));
+///         std::move(dataset), lockstep::libtorch::Sampler{strategy, count, {.seed = 1}},
+///         torch::data::DataLoaderOptions(128));
 ///     for (int epoch = 0; epoch < epochs; ++epoch)
 ///       for (const auto& batch : *loader) …
 ///

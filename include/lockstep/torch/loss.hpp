@@ -1,0 +1,61 @@
+// A loss of LibTorch together with what it is: a sum over samples, or a mean.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include <torch/types.h>
+
+namespace lockstep::libtorch {
+
+/// The loss of a rank's batch, or of one shard. A mean and a sum of the same samples lead to the same gradients:
+///
+///     net.backward(context, Loss::mean(torch::cross_entropy_loss(scores, labels), labels.size(0)));
+///
+/// A default-made one is the loss of a rank without samples.
+class Loss {
+ public:
+  Loss() = default;
+
+  /// `value` is the sum of the losses of `samples` samples. The value is one real number; it is not looked at, and may
+  /// be undefined, if there are 0 samples.
+  static Loss sum(::torch::Tensor value, double samples) { return {std::move(value), samples, false}; }
+
+  /// `value` is such a sum divided by `samples`: the number of samples, or what the loss was divided by in its place,
+  /// such as the sum of the weights of a weighted cross-entropy, or the number of tokens that count.
+  static Loss mean(::torch::Tensor value, double samples) { return {std::move(value), samples, true}; }
+
+  /// The same loss, whose graph stays for another backward pass: of two losses that share a part of it, the first.
+  Loss retain_graph() const {
+    Loss loss = *this;
+    loss.retains_graph_ = true;
+    return loss;
+  }
+
+  /// The same loss, in whose graph `inputs` are leaves that need a gradient and are no parameters, as the points of a
+  /// gradient penalty are. Any other such leaf is an InvalidArgument, since nobody would train it. Their `.grad` stays
+  /// as it was.
+  Loss with_inputs(std::vector<::torch::Tensor> inputs) const {
+    Loss loss = *this;
+    loss.inputs_ = std::move(inputs);
+    return loss;
+  }
+
+  const ::torch::Tensor& value() const { return value_; }
+  double samples() const { return samples_; }
+  bool is_mean() const { return is_mean_; }
+  bool retains_graph() const { return retains_graph_; }
+  const std::vector<::torch::Tensor>& inputs() const { return inputs_; }
+
+ private:
+  Loss(::torch::Tensor value, double samples, bool is_mean)
+      : value_{std::move(value)}, samples_{samples}, is_mean_{is_mean} {}
+
+  ::torch::Tensor value_;
+  double samples_ = 0;
+  bool is_mean_ = false;
+  bool retains_graph_ = false;
+  std::vector<::torch::Tensor> inputs_;
+};
+
+}  // namespace lockstep::libtorch
