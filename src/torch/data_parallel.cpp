@@ -23,7 +23,6 @@ ModuleOptimizer::~ModuleOptimizer() = default;
 
 void ModuleOptimizer::step(ReplicaContext& context, Here here) {
   ReplicatedModule::Impl& module = *impl_->module;
-  module.require_in_place();
   std::vector<std::size_t> present = module.present();
   for (const std::size_t i : present) module.bring_home(i);
   if (present != impl_->present) {
@@ -65,7 +64,7 @@ MeanLoss ReplicatedModule::backward_shards(ReplicaContext& context, int shards, 
 
 void ReplicatedModule::accumulate(const Loss& loss) {
   impl_->require_loss(loss);
-  impl_->require_in_place();
+  impl_->bring_values_home();
   impl_->update_trained();
   impl_->begin();
   try {

@@ -95,25 +95,36 @@ MirroredVariable create(Strategy& strategy, const DataParallelOptions& options, 
       [&] { return Tensor::copy_of(view_of(in_variable_type(value, *make_torch_device(strategy.stream())))); }, here);
 }
 
-/// Moves `tensor` to `there`, which has the same elements.
-void move_to(at::Tensor there, at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kBool) there = there.view(at::kBool);
-  tensor.set_data(there);
-}
-
 /// One dimension of bytes.
 at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.flatten().view(at::kByte);
 }
 
-void require_at(const MirroredVariable& variable, const at::Tensor& tensor, std::string_view kind) {
-  const bool is_there = tensor.numel() == 0 || tensor.data_ptr() == static_cast<void*>(variable.local().data());
-  if (!is_there || !tensor.is_contiguous())
-    throw InvalidArgument{
-        fmt::format("{} {} has other memory than the strategy's: convert a module and load its "
-                    "weights before DataParallel, or load them by load_weights",
-                    kind, variable.label())};
+bool is_at(const at::Tensor& home, const at::Tensor& tensor) {
+  return tensor.layout() == home.layout() && tensor.data_ptr() == home.data_ptr() &&
+         tensor.scalar_type() == home.scalar_type() && tensor.sizes() == home.sizes() && tensor.is_contiguous();
 }
+
+/// "f64[2, 3]"
+std::string type_and_shape(const at::Tensor& tensor) {
+  const auto dtype = libtorch::dtype_of(tensor.scalar_type());
+  return fmt::format("{}{}", dtype ? name_of(*dtype) : c10::toString(tensor.scalar_type()),
+                     to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()}));
+}
+
+/// What DataParallel has made the values of `module`, for the store.
+class ModuleGuest final : public lockstep::detail::StoreGuest {
+ public:
+  explicit ModuleGuest(ReplicatedModule::Impl& module) : module_{module} {}
+
+  void bring_values_home() override { module_.bring_values_home(); }
+  void bring_state_home() override {}
+  std::vector<OptimizerState> state() override { return {}; }
+  void take_over() override { module_.note_buffers(); }
+
+ private:
+  ReplicatedModule::Impl& module_;
+};
 
 class OnGradient final : public ::torch::autograd::FunctionPostHook {
  public:
@@ -131,6 +142,12 @@ class OnGradient final : public ::torch::autograd::FunctionPostHook {
 };
 
 }  // namespace
+
+void require_like(std::string_view what, const at::Tensor& now, const at::Tensor& home, std::string_view remedy) {
+  if (now.scalar_type() == home.scalar_type() && now.sizes() == home.sizes() && now.layout() == home.layout()) return;
+  throw InvalidArgument{fmt::format("{} has become {}{}; expected {}, {}", what, now.is_sparse() ? "sparse " : "",
+                                    type_and_shape(now), type_and_shape(home), remedy)};
+}
 
 std::optional<DType> dtype_of(at::ScalarType type) {
   const auto found = std::ranges::find(types, type, &decltype(types)::value_type::first);
@@ -176,24 +193,34 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ::torch::nn::Module& module, co
     strategy.group().meeting().fail(std::current_exception());
   }
   for (const auto& [name, value] : named_parameters)
-    parameters.push_back({value, create(strategy, options, name, value, true, here), {}});
+    parameters.push_back({value, create(strategy, options, name, value, true, here), {}, {}});
   for (const auto& [name, value] : named_buffers)
-    buffers.push_back({value, create(strategy, options, name, value, false, here)});
+    buffers.push_back({value, create(strategy, options, name, value, false, here), {}});
   strategy.agree(TagKind::create, here,
                  fmt::format("DataParallel of {} parameters and {} buffers", parameters.size(), buffers.size()));
   strategy.seal(here);
   device->torch_follows();
   for (Parameter& each : parameters) {
     each.tensor.mutable_grad().reset();
-    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
+    each.home = home_of(each.variable, each.tensor);
+    each.tensor.set_data(each.home);
     each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
   }
   for (ModuleBuffer& each : buffers) {
-    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
+    each.home = home_of(each.variable, each.tensor);
+    each.tensor.set_data(each.home);
     each.note();
     if (each.is_real()) reals += each.tensor.numel();
   }
   has.resize(parameters.size());
+  guest = std::make_shared<ModuleGuest>(*this);
+  store.add_guest(guest);
+}
+
+/// Where `tensor`, the value of `variable`, has its place.
+at::Tensor ReplicatedModule::Impl::home_of(const MirroredVariable& variable, const at::Tensor& tensor) const {
+  const at::Tensor home = tensor_of(variable.for_reading(variable.dtype()), variable);
+  return tensor.scalar_type() == at::kBool ? home.view(at::kBool) : home;
 }
 
 at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Variable& variable) const {
@@ -231,9 +258,49 @@ at::Tensor ReplicatedModule::Impl::real_elements() const {
   return at::cat(parts);
 }
 
-void ReplicatedModule::Impl::require_in_place() const {
-  for (const Parameter& each : parameters) require_at(each.variable, each.tensor, "parameter");
-  for (const ModuleBuffer& each : buffers) require_at(each.variable, each.tensor, "buffer");
+void ReplicatedModule::Impl::bring_values_home() {
+  std::vector<std::pair<at::Tensor*, const at::Tensor*>> away;
+  const auto look_at = [&](std::string_view kind, auto& values) {
+    for (auto& each : values) {
+      if (is_at(each.home, each.tensor)) continue;
+      require_like(fmt::format("{} {}", kind, each.variable.label()), each.tensor, each.home,
+                   "as DataParallel has taken it: convert a module before");
+      away.emplace_back(&each.tensor, &each.home);
+    }
+  };
+  look_at("parameter", parameters);
+  look_at("buffer", buffers);
+  if (away.empty()) return;
+  const at::NoGradGuard plain;
+  device->torch_follows();
+  for (const auto& [tensor, home] : away) {
+    home->copy_(*tensor);
+    tensor->set_data(*home);
+  }
+  device->stream_follows();
+  // A parameter that was of another type or on another device meanwhile has another accumulator.
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (Accumulator& known = parameters[i].accumulator;
+        known && ::torch::autograd::impl::try_get_grad_accumulator(parameters[i].tensor) != known) {
+      known = {};
+      if (parameters[i].tensor.requires_grad()) listen_to(i);
+    }
+}
+
+/// Calls `on_gradient` whenever autograd has added to the gradient.
+void ReplicatedModule::Impl::listen_to(std::size_t number) {
+  Parameter& parameter = parameters[number];
+  parameter.accumulator = ::torch::autograd::impl::grad_accumulator(parameter.tensor);
+  // Weakly: the module may live on without its replicas.
+  parameter.accumulator->add_post_hook(std::make_unique<OnGradient>([weak = weak_from_this(), number] {
+    if (const auto alive = weak.lock()) alive->on_gradient(number);
+  }));
+}
+
+void ReplicatedModule::Impl::note_buffers() {
+  device->torch_follows();
+  for (ModuleBuffer& each : buffers) each.note();
+  device->stream_follows();
 }
 
 void ReplicatedModule::Impl::require_loss(const Loss& loss) const {
@@ -264,13 +331,7 @@ void ReplicatedModule::Impl::update_trained() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!trains[i]) continue;
     Parameter& each = parameters[i];
-    if (!each.accumulator) {
-      each.accumulator = ::torch::autograd::impl::grad_accumulator(each.tensor);
-      // Weakly: the module may live on without its replicas.
-      each.accumulator->add_post_hook(std::make_unique<OnGradient>([weak = weak_from_this(), i] {
-        if (const auto alive = weak.lock()) alive->on_gradient(i);
-      }));
-    }
+    if (!each.accumulator) listen_to(i);
     trained.push_back(i);
     inputs.push_back(each.tensor);
     variables.push_back(each.variable);

@@ -30,6 +30,7 @@ using Accumulator = decltype(::torch::autograd::impl::grad_accumulator(at::Tenso
 struct Parameter {
   at::Tensor tensor;
   MirroredVariable variable;
+  at::Tensor home;               ///< view of the store's values
   at::Tensor gradient;           ///< view of the store's
   Accumulator accumulator = {};  ///< kept, and with it the hook; null before it was needed
 };
@@ -37,6 +38,7 @@ struct Parameter {
 struct ModuleBuffer {
   at::Tensor tensor;
   MirroredVariable variable;
+  at::Tensor home;
   at::Tensor known = {};  ///< what all ranks had after the last step
 
   bool is_real() const { return is_floating_point(variable.dtype()); }
@@ -47,8 +49,13 @@ struct ModuleBuffer {
 struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   Impl(Strategy& strategy, ::torch::nn::Module& module, const DataParallelOptions& options, const Here& here);
 
-  /// InvalidArgument unless all parameters and buffers still are where they belong.
-  void require_in_place() const;
+  /// Copies parameters and buffers whose memory was replaced to the store's, and points them there. InvalidArgument for
+  /// one that has another shape or type now.
+  void bring_values_home();
+
+  /// After somebody has written the store's values.
+  void note_buffers();
+
   void require_loss(const Loss& loss) const;
 
   /// Takes note of what is frozen.
@@ -69,6 +76,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// The sum over the samples; 0 if there are none. Waits for a GPU.
   double sum_of(const Loss& loss) const;
 
+  void listen_to(std::size_t number);
   void on_gradient(std::size_t number);
 
   /// Moves `.grad` to the store, unless it is there.
@@ -93,12 +101,14 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   /// A tensor for `view` of the store's memory, which is `variable`'s; keeps it alive.
   at::Tensor tensor_of(const TensorView& view, const Variable& variable) const;
+  at::Tensor home_of(const MirroredVariable& variable, const at::Tensor& tensor) const;
 
   VariableStore& store;
   std::unique_ptr<TorchDevice> device;
   std::vector<Parameter> parameters;
   std::vector<ModuleBuffer> buffers;
-  std::int64_t reals = 0;  ///< elements of the floating-point buffers
+  std::shared_ptr<lockstep::detail::StoreGuest> guest;  ///< stays in the store as long as this lives
+  std::int64_t reals = 0;                               ///< elements of the floating-point buffers
 
   std::vector<char> trains;                 ///< by parameter: not frozen
   std::vector<std::size_t> trained;         ///< parameters that are not
@@ -121,6 +131,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::mutex mutex_;  ///< hooks may run on autograd's threads
   Pass* pass_ = nullptr;
 };
+
+/// "parameter 'w' has become f32[2]; expected f64[2], …" unless `now` can be copied to `home`.
+void require_like(std::string_view what, const at::Tensor& now, const at::Tensor& home, std::string_view remedy);
 
 /// "f32" of torch; nothing for types that variables cannot have.
 std::optional<DType> dtype_of(at::ScalarType type);

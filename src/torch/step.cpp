@@ -36,7 +36,7 @@ Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& 
       noted_(module.buffers.size()) {
   if (&context.strategy().store() != &module.store)
     throw InvalidArgument{"a step of a DataParallel in the context of another strategy than its own"};
-  module.require_in_place();
+  module.bring_values_home();
   module.update_trained();
 }
 

@@ -118,8 +118,11 @@ class ReplicatedModule {
  public:
   /// COLL, agreed, blocking. Creates the variables, seals the strategy, and gives every rank the parameters and buffers
   /// of replica 0. The module may be on the CPU or on the rank's device already. Convert the module first
-  /// (`to(torch::kFloat64)`), and load its weights first, or by `load_weights`: what replaces the memory of a parameter
-  /// later is an InvalidArgument in the next `backward`.
+  /// (`to(torch::kFloat64)`). Later, `torch::load`, `to` and `set_data` may replace the memory of a parameter or a
+  /// buffer: whatever uses it next, such as `backward`, `attest`, `save_weights` or a checkpoint, first copies it to
+  /// the strategy's memory and points it there again. InvalidArgument there if its shape or type has changed. Every
+  /// rank loads the same, or rank 0 alone and then all call `rebroadcast`; otherwise the next attestation says who
+  /// differs.
   ///
   /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, and for a buffer of a
   /// type that variables cannot have; MismatchError for modules that differ in names, shapes or types.
@@ -179,10 +182,11 @@ class ReplicatedModule {
   /// The variables of the parameters, in the same order.
   std::vector<Variable> variables() const;
 
+  struct Impl;
+  Impl& impl() const { return *impl_; }  ///< for library code
+
  private:
   friend class ModuleOptimizer;
-  friend class Step;
-  struct Impl;
   template <class Rules, class Options>
   ModuleOptimizer make_optimizer(const Options& options, const Here& here);
 
