@@ -104,10 +104,15 @@ ReplicatedOptimizer::State::State(VariableStore& store, const std::vector<Replic
 void ReplicatedOptimizer::State::hold(const at::Tensor& tensor, std::size_t group,
                                       const std::map<const void*, std::string>& names) {
   const auto found = names.find(tensor.unsafeGetTensorImpl());
-  if (found == names.end())
+  if (found == names.end()) {
+    const auto owner = owner_of(tensor);
     throw InvalidArgument{fmt::format(
-        "a parameter of shape {} in group {} of a {} is none of the modules'; expected parameters of the DataParallels",
-        to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()}), group, class_)};
+        "{} in group {} of a {} is no parameter of the modules that were named",
+        owner ? fmt::format("parameter {} of {}", owner->module->parameters[owner->number].variable.label(),
+                            owner->module->label)
+              : fmt::format("a tensor of shape {}", to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()})),
+        group, class_)};
+  }
   if (std::ranges::find(parameters_, found->second, &HeldParameter::name) != parameters_.end())
     throw InvalidArgument{fmt::format("parameter '{}' is in a {} twice", found->second, class_)};
   parameters_.push_back({.tensor = tensor, .name = found->second, .group = group});
