@@ -120,7 +120,16 @@ TEST_CASE("a module that was of another type for a while trains on, and one that
   convert(at::kFloat);
   convert(at::kDouble);
   train(strategy, net, sgd);
-  CHECK(values_of(net->w.grad())[0] == 1.0 * triangle() / ranks());
+  const double step = 1.0 * triangle() / ranks();
+  CHECK(values_of(net->w.grad())[0] == step);
+  auto own = net.optimizer(SgdOptions{.learning_rate = 1});
+  strategy.run([&](ReplicaContext& context) {
+    own.zero_grad();
+    net.backward(context, libtorch::Loss::sum(net->forward(rank() + 1), 1));
+    net->w.set_data(net->w.clone());
+    own.step(context);
+  });
+  CHECK(values_of(net->w) == Values{1 - 2 * step, 2 - 2 * step});
 
   const auto expect_refused = [&](const auto& call) {
     CAPTURE(rank());
