@@ -149,7 +149,7 @@ TEST_CASE("ranks with other tensors of torch hear of it in one sentence, and res
   CHECK_THAT(mismatch([](ReplicaContext& context, const at::Tensor& same, const at::Tensor&) {
                return libtorch::all_reduce(context, ReduceOp::sum, Map{{odd_one() ? "b" : "a", same}});
              }),
-             Catch::Contains("f64[2] in {a: tensor }") && Catch::Contains("f64[2] in {b: tensor }"));
+             Catch::Contains(" in {a: tensor }") && Catch::Contains(" in {b: tensor }"));
   CHECK_THAT(mismatch([](ReplicaContext& context, const at::Tensor& same, const at::Tensor&) {
                return libtorch::all_gather(context, odd_one() ? same.gt(1) : same.to(at::kByte));
              }),
@@ -161,7 +161,7 @@ TEST_CASE("ranks with other tensors of torch hear of it in one sentence, and res
   CHECK_THAT(mismatch([](ReplicaContext& context, const at::Tensor& same, const at::Tensor&) {
                return libtorch::all_reduce_async(context, ReduceOp::sum, Map{{odd_one() ? "b" : "a", same}}).wait();
              }),
-             Catch::Contains("all_reduce_async: sum of f64[2] in {b: tensor }"));
+             Catch::Contains("all_reduce_async: sum of f64[2]") && Catch::Contains(" in {b: tensor }"));
   at::Tensor kept;
   run_there([&](ReplicaContext& context, auto there) { kept = libtorch::all_gather(context, there({1, 2})); });
   CHECK(kept.size(0) == 2 * ranks());
