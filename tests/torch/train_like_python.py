@@ -47,16 +47,17 @@ class Layer(nn.Module):
     def forward(self, x):
         y = torch.tanh(self.linear(x) + self.average)
         if self.training:
-            self.average = 0.9 * self.average + 0.1 * x.mean(0)
+            self.average = 0.9 * self.average + 0.1 * x.detach().mean(0)
             self.calls.add_(1)
         return y
 
 
 class Script(nn.Module):
-    """With a parameter of two names, and one that stays as it is."""
+    """With a parameter of two names, one that stays as it is, and a layer that keeps a list of its parameters."""
 
     def __init__(self):
         super().__init__()
+        self.rnn = nn.LSTM(6, 6, batch_first=True)
         self.layers = nn.Sequential(Layer(), nn.Linear(36, 36, bias=False), nn.GELU(), nn.LayerNorm(36))
         self.out = nn.Linear(36, 5)
         self.scale = nn.Parameter(torch.full((5,), 2.0), requires_grad=False)
@@ -64,7 +65,8 @@ class Script(nn.Module):
         self.double()
 
     def forward(self, x):
-        return self.out(self.layers(x.flatten(1))) * self.scale
+        states, _ = self.rnn(x.squeeze(1))
+        return self.out(self.layers(states.flatten(1))) * self.scale
 
 
 def train(net, images, labels):
