@@ -19,6 +19,7 @@ struct ModuleParts {
   std::string kind;                               ///< "Net", for messages
   std::function<NamedTensors()> parameters = {};  ///< those that it has now
   std::function<NamedTensors()> buffers = {};
+  std::function<void()> bring_buffers_home = [] {};  ///< where a forward pass may put other tensors in their place
 };
 
 ModuleParts parts_of(std::shared_ptr<::torch::nn::Module> module);

@@ -202,6 +202,7 @@ at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Varia
 
 // A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
 std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
+  parts.bring_buffers_home();
   std::vector<char> changed;
   std::vector<at::Tensor> flags;
   for (const ModuleBuffer& each : buffers) {

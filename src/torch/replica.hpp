@@ -71,7 +71,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// an accumulated pass waits. InvalidArgument for parameters and buffers that the strategy does not know.
   void prepare();
 
-  /// By buffer: whether its bytes are not what was noted.
+  /// By buffer: whether its bytes are not what was noted. Before anything else reads the buffers after a forward pass.
   std::vector<char> changed_buffers() const;
 
   /// While one lives, autograd's gradients of this module are welcome, and handed to `take` by number. Without `take`

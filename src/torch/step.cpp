@@ -151,6 +151,7 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
   FixedOrderAccumulator reals{DType::f64, 2 + reals_};
+  for (const ReplicatedModule::Impl* const module : modules_) module->parts.bring_buffers_home();
   for (ModuleBuffer* const buffer : buffers_) buffer->note();
 
   for (std::int64_t shard = own.first; shard < own.last; ++shard) {
@@ -181,6 +182,7 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
     device().stream_follows();
     for (FixedOrderAccumulator& each : gradients) each.push();
 
+    const std::vector<char> changed = changed_buffers();
     const auto own_reals = reals.next().elements<double>();
     own_reals[0] = sum_of(loss, device());
     own_reals[1] = loss.samples();
@@ -188,7 +190,6 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
     reals.push();
     const bool is_first = loss.samples() > 0 && samples_[rank_] == 0;
     samples_[rank_] += loss.samples();
-    const std::vector<char> changed = changed_buffers();
     for (std::size_t i = 0; i < changed_.size(); ++i) {
       if (!changed[i]) continue;
       changed_[i] = 1;

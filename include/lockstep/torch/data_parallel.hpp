@@ -38,6 +38,10 @@ struct ModuleType<Holder> {
   using type = typename Holder::ContainedType;
 };
 
+/// Modules that are no torch::nn::Module: those of TorchScript, where script.hpp is included.
+template <class M>
+inline constexpr bool is_script = false;
+
 }  // namespace detail
 
 namespace libtorch {
@@ -192,6 +196,9 @@ class ReplicatedModule {
   struct Impl;
   Impl& impl() const { return *impl_; }  ///< for library code
 
+ protected:
+  explicit ReplicatedModule(std::shared_ptr<Impl> impl) : impl_{std::move(impl)} {}
+
  private:
   friend class ModuleOptimizer;
   template <class Rules, class Options>
@@ -225,7 +232,8 @@ concept TorchModule = std::derived_from<typename detail::ModuleType<T>::type, ::
 ///       net.backward(context, lockstep::libtorch::Loss::mean(loss, labels.size(0)));
 ///       adamw.step();
 ///     });
-template <std::derived_from<::torch::nn::Module> M>
+template <class M>
+requires std::derived_from<M, ::torch::nn::Module> || lockstep::detail::is_script<M>
 class DataParallel : public ReplicatedModule {
  public:
   /// COLL, as ReplicatedModule.
