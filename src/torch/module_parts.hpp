@@ -19,7 +19,12 @@ struct ModuleParts {
   std::string kind;                               ///< "Net", for messages
   std::function<NamedTensors()> parameters = {};  ///< those that it has now
   std::function<NamedTensors()> buffers = {};
+  std::vector<at::Tensor> tables = {};      ///< parameters whose gradients are sparse
+  std::vector<std::string> max_norms = {};  ///< parameters that a forward pass changes
 };
+
+/// "'a', 'b' and 3 more".
+std::string first_names(const std::vector<std::string>& names);
 
 ModuleParts parts_of(std::shared_ptr<::torch::nn::Module> module);
 

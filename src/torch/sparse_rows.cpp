@@ -88,8 +88,9 @@ Rows next_rows(const std::byte*& from, const at::Tensor& table, const std::share
   rows.indices.resize(static_cast<std::size_t>(count));
   if (count > 0) std::memcpy(rows.indices.data(), from, rows.indices.size() * sizeof count);
   from += rows.indices.size() * sizeof count;
-  rows.values = at::from_blob(const_cast<std::byte*>(from), {count, row_size_of(table)}, [owner](void*) {},
-                              at::TensorOptions{}.dtype(table.scalar_type()))
+  rows.values = at::from_blob(
+                    const_cast<std::byte*>(from), {count, row_size_of(table)}, [owner](void*) {},
+                    at::TensorOptions{}.dtype(table.scalar_type()))
                     .to(sum_type_of(table));
   from += padded_bytes(value_bytes(count, table));
   return rows;
@@ -158,6 +159,18 @@ at::Tensor sparse_gradient(const Rows& rows, const at::Tensor& table) {
   return at::_sparse_coo_tensor_unsafe(indices.to(table.device()), values, table.sizes())._coalesced_(true);
 }
 
+IndexedSlices slices_of(const Rows& rows, const at::Tensor& table) {
+  const auto own = std::make_shared<const at::Tensor>(rows.values.to(table.scalar_type()));
+  Shape shape{table.sizes().begin(), table.sizes().end()};
+  const Shape dense_shape = shape;
+  shape[0] = std::ssize(rows.indices);
+  return {.values = Tensor{std::shared_ptr<const Buffer>{own, nullptr},
+                           TensorView{static_cast<std::byte*>(own->data_ptr()), shape,
+                                      *libtorch::dtype_of(own->scalar_type())}},
+          .indices = Tensor::from(rows.indices, {shape[0]}),
+          .dense_shape = dense_shape};
+}
+
 RowMessage::RowMessage(std::span<const Rows> rows, std::span<const at::Tensor> tables) {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -188,7 +201,9 @@ std::vector<std::vector<Rows>> RowMessage::gather(CrossDeviceOps& reductions, st
   if (longest > most)
     for (const std::int64_t each : bytes)
       whole.push_back(std::make_shared<const Tensor>(Tensor::uninitialised(DType::u8, {each})));
-  const auto part_of = [&](std::int64_t size, std::int64_t first) { return std::clamp(size - first, std::int64_t{0}, most); };
+  const auto part_of = [&](std::int64_t size, std::int64_t first) {
+    return std::clamp(size - first, std::int64_t{0}, most);
+  };
   for (std::int64_t first = 0; first < longest; first += most) {
     Tensor part = packed_.sharing(packed_.view().slice(std::min(first, this->bytes()), part_of(this->bytes(), first)));
     reductions.all_gather(std::span{&part, 1});

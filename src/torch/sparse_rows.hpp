@@ -24,12 +24,12 @@ struct Rows {
 /// No row of `table`.
 Rows no_rows_of(const at::Tensor& table);
 
-/// The rows that `gradient` names if it is sparse, else all. Those of one index are added up in their order. Waits for a
-/// GPU.
+/// The rows that `gradient` names if it is sparse, else all. Those of one index are added up in their order. Waits for
+/// a GPU.
 Rows rows_of(const at::Tensor& gradient, TorchDevice& device);
 
-/// The sum of `parts`, of which there is at least one. Rows of one index are added up in the order of the parts, without
-/// a zero for a part that lacks the row.
+/// The sum of `parts`, of which there is at least one. Rows of one index are added up in the order of the parts,
+/// without a zero for a part that lacks the row.
 Rows sum_in_order(std::span<const Rows> parts);
 
 /// The same sum in the tree of fixed_order.hpp. An aligned run of 2^k parts may be summed elsewhere and pushed as one.
@@ -52,6 +52,9 @@ class RowTree {
 
 /// A coalesced gradient of `table`, on its device. Rounds the values to its type.
 at::Tensor sparse_gradient(const Rows& rows, const at::Tensor& table);
+
+/// The same for this library's optimizers, on the host.
+IndexedSlices slices_of(const Rows& rows, const at::Tensor& table);
 
 /// The rows of several tables as one message.
 class RowMessage {

@@ -39,7 +39,7 @@ std::vector<std::string> tables_with_max_norm(const ::torch::nn::Module& module)
   std::vector<std::string> names;
   for (const auto& each : module.named_modules())
     if_table(*each.value(), [&](const auto& table) {
-      if (table.options.max_norm()) names.push_back(each.key());
+      if (table.options.max_norm()) names.push_back(each.key().empty() ? "weight" : each.key() + ".weight");
     });
   return names;
 }

@@ -8,8 +8,8 @@
 
 namespace lockstep::libtorch {
 
-/// The weights of Embedding and EmbeddingBag with `sparse(true)` that no other module has registered. All ranks find the
-/// same ones in modules that are alike.
+/// The weights of Embedding and EmbeddingBag with `sparse(true)` that no other module has registered. All ranks find
+/// the same ones in modules that are alike.
 std::vector<at::Tensor> sparse_tables(const ::torch::nn::Module& module);
 
 /// The names of those with a `max_norm`, whose forward pass changes the rows that it reads.

@@ -22,8 +22,13 @@ void write_to(const Rows& rows, at::Tensor home) {
 }  // namespace
 
 TableGradients::TableGradients(std::vector<Parameter*> tables, std::size_t rank, std::size_t ranks, TorchDevice& device)
-    : tables_{std::move(tables)}, rank_{rank}, ranks_{ranks}, device_{&device}, shard_(tables_.size()),
-      shards_(tables_.size()), rows_(tables_.size()) {
+    : tables_{std::move(tables)},
+      rank_{rank},
+      ranks_{ranks},
+      device_{&device},
+      shard_(tables_.size()),
+      shards_(tables_.size()),
+      rows_(tables_.size()) {
   if (!tables_.empty()) totals_.resize(tables_.size() + ranks_);
 }
 
@@ -58,7 +63,7 @@ void TableGradients::end_shards() {
 
 // Rows that travel in vain, since another rank's gradient turns out to be dense, are those of one step.
 void TableGradients::pack() {
-  if (tables_.empty()) return;
+  if (tables_.empty() || ranks_ == 1) return;
   std::vector<Rows> travelling;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     if (!rows_[i]) rows_[i] = no_rows_of(tables_[i]->tensor);
@@ -81,9 +86,8 @@ void TableGradients::sum_rows(CrossDeviceOps& reductions, MeetingPoint::Covered&
   if (std::ranges::all_of(bytes, [&](std::int64_t each) { return each == empty; })) return;
   std::vector<std::vector<Rows>> all;
   const std::vector<at::Tensor> tables = values();
-  covered.wait_in([&] {
-    all = message_->gather(reductions, tables, bytes, gathered_bytes / static_cast<std::int64_t>(ranks_));
-  });
+  covered.wait_in(
+      [&] { all = message_->gather(reductions, tables, bytes, gathered_bytes / static_cast<std::int64_t>(ranks_)); });
   message_.reset();
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     if (is_dense(i)) continue;

@@ -1,5 +1,5 @@
-// The gradients of tables in one step, from autograd's to the sum over the ranks. They travel as the rows that a rank has
-// touched, once autograd has left all of them, and beside the buckets of the other gradients.
+// The gradients of tables in one step, from autograd's to the sum over the ranks. They travel as the rows that a rank
+// has touched, once autograd has left all of them, and beside the buckets of the other gradients.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 
 namespace lockstep::libtorch {
 
+/// Of one rank and step.
 class TableGradients {
  public:
   TableGradients() = default;
@@ -42,8 +43,8 @@ class TableGradients {
   /// COLL. `.grad` of the tables is working memory from here on.
   void exchange(CrossDeviceOps& reductions, MeetingPoint::Covered& covered, Stream& stream);
 
-  /// Whether a rank had a gradient that is dense, such as that of a table whose weights are also those of a linear layer.
-  /// Then the sum is dense.
+  /// Whether a rank had a gradient that is dense, such as that of a table whose weights are also those of a linear
+  /// layer. Then the sum is dense.
   bool is_dense(std::size_t table) const { return totals_[table] > 0; }
 
   /// LOCAL, after the exchange. The sum divided by `divisor`, sparse or in the store.
