@@ -1,8 +1,6 @@
 #include "torch/table_gradients.hpp"
 
 #include <algorithm>
-#include <array>
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -42,17 +40,18 @@ void TableGradients::take_batch() {
 }
 
 void TableGradients::take_part(const Parameter& table) {
-  const std::size_t i = number_of(table);
-  const at::Tensor gradient = std::exchange(table.tensor.mutable_grad(), at::Tensor{});
-  if (!gradient.is_sparse()) totals_[i] = 1;
-  Rows part = rows_of(gradient, *device_);
-  shard_[i] = shard_[i] ? sum_in_order(std::array{*std::move(shard_[i]), std::move(part)}) : std::move(part);
+  shard_[number_of(table)].push_back(std::exchange(table.tensor.mutable_grad(), at::Tensor{}));
 }
 
 void TableGradients::end_shard() {
   for (std::size_t i = 0; i < tables_.size(); ++i) {
-    shards_[i].push(shard_[i] ? *std::move(shard_[i]) : no_rows_of(tables_[i]->tensor));
-    shard_[i].reset();
+    std::vector<Rows> parts{no_rows_of(tables_[i]->tensor)};
+    for (const at::Tensor& part : shard_[i]) {
+      if (!part.is_sparse()) totals_[i] = 1;
+      parts.push_back(rows_of(part, *device_));
+    }
+    shards_[i].push(parts.size() == 2 ? std::move(parts.back()) : sum_in_order(parts));
+    shard_[i].clear();
   }
 }
 

@@ -27,7 +27,7 @@ class TableGradients {
   /// LOCAL. Takes the gradients of the rank's batch. The ranks' rows will be added up in the order of ranks.
   void take_batch();
 
-  /// LOCAL. Takes a part of the shard's gradient out of `.grad`.
+  /// LOCAL, from any thread. Takes a part of the shard's gradient out of `.grad`.
   void take_part(const Parameter& table);
 
   /// LOCAL. The rows of shards, and of the ranks' shards, are added up in one tree.
@@ -61,8 +61,8 @@ class TableGradients {
   std::size_t ranks_ = 0;
   TorchDevice* device_ = nullptr;
 
-  std::vector<std::optional<Rows>> shard_;  ///< by table: of this shard so far
-  std::vector<RowTree> shards_;             ///< by table
+  std::vector<std::vector<at::Tensor>> shard_;  ///< by table: parts of this shard's gradient
+  std::vector<RowTree> shards_;                 ///< by table
   bool is_tree_ = false;
   std::vector<std::optional<Rows>> rows_;  ///< by table: of this rank, then the sum
   std::optional<RowMessage> message_;
