@@ -181,6 +181,8 @@ TEST_CASE("a tied table is dense: from wrapping on, or from the step on in which
       const at::Tensor gradient = net->words->weight.grad();
       CHECK(gradient.allclose(torch::tensor(expected, at::kFloat).view({12, 2}), 1e-6));
     }
+    step(false);
+    CHECK_FALSE(net->words->weight.grad().is_sparse());
     CHECK_NOTHROW(strategy.attest());
   }
 }
