@@ -59,7 +59,9 @@ void BackwardPass::look_at(const at::Tensor& leaf) {
 
 void BackwardPass::run(const std::function<void(std::size_t module, std::size_t parameter)>& take) {
   if (loss_.samples() == 0) return;
-  if (std::ranges::all_of(modules_, [](const auto* module) { return module->trained.empty(); })) return;
+  if (std::ranges::all_of(modules_,
+                          [](const auto* module) { return module->trained.empty() && module->tables.empty(); }))
+    return;
   const at::Tensor& value = loss_.value();
   if (!value.requires_grad())
     throw InvalidArgument{

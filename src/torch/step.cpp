@@ -32,6 +32,20 @@ std::vector<std::shared_ptr<const AccumulatedPass>> accumulated_passes(const Mod
   return passes;
 }
 
+/// To the gradient of a table, which is sparse unless a part of it was dense.
+void add_earlier(Parameter& table, const at::Tensor& earlier, TorchDevice& device) {
+  at::Tensor& gradient = table.tensor.mutable_grad();
+  if (!gradient.defined()) {
+    gradient = earlier;
+  } else if (gradient.is_sparse() && earlier.is_sparse()) {
+    const std::array both{rows_of(earlier, device), rows_of(gradient, device)};
+    gradient = sparse_gradient(sum_in_order(both), table.tensor);
+  } else {
+    if (gradient.is_sparse()) table.gradient.copy_(earlier);
+    gradient = table.gradient.add_(gradient.is_sparse() ? gradient : earlier);
+  }
+}
+
 }  // namespace
 
 Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
@@ -54,12 +68,17 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
           {first_parameters_.back() + module->trained[i], piece < module->pieces.count() ? pieces + piece : no_piece});
     }
     pieces += module->pieces.count();
+    for (const std::size_t each : module->tables)
+      tables_.push_back({first_parameters_.back() + each, first_parameters_.size() - 1, each});
     for (Parameter& each : module->parameters) parameters_.push_back(&each);
     for (ModuleBuffer& each : module->buffers) {
       buffers_.push_back(&each);
       if (each.is_real()) reals_ += each.tensor.numel();
     }
   }
+  std::vector<Parameter*> tables;
+  for (const Table& each : tables_) tables.push_back(parameters_[each.number]);
+  table_gradients_ = {std::move(tables), rank_, samples_.size(), device()};
   has_.resize(parameters_.size());
   samples_of_parameters_.resize(parameters_.size());
   changed_.resize(buffers_.size());
@@ -100,8 +119,9 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
           fmt::format("the gradient of parameter {} was completed twice in one backward pass, the second time after it "
                       "had been sent: the next pass will wait for all gradients",
                       parameters_[number]->variable.label())};
-    modules_[module]->bring_home(parameter);
     parameters_[number]->has = true;
+    if (parameters_[number]->is_table) return;  // its rows add up until the end
+    modules_[module]->bring_home(parameter);
     if (sends_early) send(number);
   });
   for (std::size_t module = 0; module < modules_.size(); ++module)
@@ -113,6 +133,7 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
       }
   for (const Trained& each : trained_)
     if (!is_sent[each.number]) send(each.number);
+  table_gradients_.take_batch();
 
   double& samples = samples_[rank_];
   samples = loss.samples();
@@ -133,8 +154,9 @@ MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
   const Range own = shards_of_rank(shards, context_.num_replicas_in_sync(), static_cast<int>(rank_));
   if (!accumulated_passes(modules_).empty())
     throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};
-  for (const Trained& each : trained_)
-    if (const Variable& variable = parameters_[each.number]->variable; size_of(variable.dtype()) < size_of(DType::f32))
+  for (const Parameter* const each : parameters_)
+    if (const Variable& variable = each->variable;
+        each->tensor.requires_grad() && size_of(variable.dtype()) < size_of(DType::f32))
       throw InvalidArgument{
           fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected "
                       "f32 or f64",
@@ -173,14 +195,16 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
     require_loss(loss);
     BackwardPass{modules_, loss}.run([&](std::size_t module, std::size_t parameter) {
       Parameter& each = modules_[module]->parameters[parameter];
+      has_[first_parameters_[module] + parameter] = 1;
+      if (each.is_table) return table_gradients_.take_part(each);
       const at::NoGradGuard plain;
       at::Tensor& gradient = each.tensor.mutable_grad();
       if (each.tensor.numel() > 0) place_of(each.variable).add_(gradient);
       gradient.reset();
-      has_[first_parameters_[module] + parameter] = 1;
     });
     device().stream_follows();
     for (FixedOrderAccumulator& each : gradients) each.push();
+    table_gradients_.end_shard();
 
     const std::vector<char> changed = changed_buffers();
     const auto own_reals = reals.next().elements<double>();
@@ -199,6 +223,7 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
   }
 
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(ranges[i]);
+  table_gradients_.end_shards();
   for (const Trained& each : trained_)
     if (each.piece != no_piece) (void)sums.ready(each.piece);
   Reals sum(static_cast<std::size_t>(2 + reals_));
@@ -258,6 +283,7 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
   device().stream_follows();
   try {
     compute(sums);
+    table_gradients_.pack();
     covered.require_no_agreement();
   } catch (...) {
     failure_ = std::current_exception();
@@ -275,12 +301,15 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
   covered.wait_in([&] { all_reduce_totals(reductions); });
   if (failures_ > 0) return;
   share_buffers(reductions, covered);
+  table_gradients_.exchange(reductions, covered, stream_);
   finish_gradients();
+  finish_tables();
 }
 
 void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   std::vector<std::int64_t> integers{failures_};
-  for (const auto* each : {&has_, &changed_}) integers.insert(integers.end(), each->begin(), each->end());
+  const std::array counts{&has_, &changed_, &table_gradients_.totals()};
+  for (const auto* each : counts) integers.insert(integers.end(), each->begin(), each->end());
   Reals reals{loss_, total_};
   for (const auto* each : {&samples_, &samples_of_parameters_}) reals.insert(reals.end(), each->begin(), each->end());
   const std::array views{numbers(integers), numbers(reals)};
@@ -288,14 +317,14 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   failures_ = integers.front();
   loss_ = reals[0];
   total_ = reals[1];
-  const auto copy_back = [](auto from, auto first, auto second) {
-    for (auto* each : {first, second}) {
+  const auto copy_back = [](auto from, const auto& all) {
+    for (auto* each : all) {
       std::copy_n(from, each->size(), each->begin());
       from += std::ssize(*each);
     }
   };
-  copy_back(integers.cbegin() + 1, &has_, &changed_);
-  copy_back(reals.cbegin() + 2, &samples_, &samples_of_parameters_);
+  copy_back(integers.cbegin() + 1, counts);
+  copy_back(reals.cbegin() + 2, std::array{&samples_, &samples_of_parameters_});
 }
 
 std::vector<char> Step::changed_buffers() const {
@@ -380,13 +409,30 @@ void Step::finish_gradients() {
   for (ReplicatedModule::Impl* const module : modules_) {
     for (const auto& [i, earlier] : module->earlier) {
       Parameter& parameter = module->parameters[i];
+      if (parameter.is_table) continue;
       at::Tensor& gradient = parameter.tensor.mutable_grad();
-      gradient.defined() ? parameter.gradient.add_(earlier) : parameter.gradient.copy_(earlier);
-      gradient = parameter.gradient;
+      if (!gradient.defined()) parameter.gradient.zero_();
+      gradient = parameter.gradient.add_(earlier);
     }
-    module->earlier.clear();
     module->accumulated.clear();
   }
+}
+
+void Step::finish_tables() {
+  const at::NoGradGuard plain;
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    Parameter& table = *parameters_[tables_[i].number];
+    const double samples = samples_of_parameters_[tables_[i].number];
+    const bool is_there = samples > 0 && has_[tables_[i].number] > 0;
+    table.tensor.mutable_grad() = is_there ? table_gradients_.mean(i, samples) : at::Tensor{};
+  }
+  for (ReplicatedModule::Impl* const module : modules_) {
+    for (const auto& [i, earlier] : module->earlier)
+      if (module->parameters[i].is_table) add_earlier(module->parameters[i], earlier, device());
+    module->earlier.clear();
+  }
+  for (std::size_t i = 0; i < tables_.size(); ++i)
+    if (table_gradients_.is_dense(i)) modules_[tables_[i].module]->make_dense(tables_[i].parameter);
 }
 
 }  // namespace lockstep::libtorch

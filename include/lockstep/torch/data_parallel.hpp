@@ -66,7 +66,9 @@ class ModuleOptimizer {
   ~ModuleOptimizer();
 
   /// COLL, blocking, one agreement; sends nothing. Call it in replica context after `backward`. Updates the parameters
-  /// that have a gradient. The others stay as they are, with their state. Errors as Optimizer::apply_gradients.
+  /// that have a gradient. The others stay as they are, with their state. A sparse gradient leads to the step of the
+  /// same gradient as a dense one: AdamW and a momentum move, and weight decay shrinks, also the rows that it does not
+  /// name; Sgd without these visits the named rows alone. Errors as Optimizer::apply_gradients.
   void step(ReplicaContext& context, Here here = Here::current());
 
   /// As ReplicatedModule::zero_grad.
@@ -98,8 +100,16 @@ class ModuleOptimizer {
 /// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. The next step writes its gradients
 /// to the same memory: to keep one, `clone()` it. A parameter that only some ranks have used counts as zeros on the
 /// others. One that no rank has used, or that is frozen (requires_grad(false)), has no gradient from this step, so that
-/// torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw MismatchError. A sparse gradient
-/// becomes dense.
+/// torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw MismatchError.
+///
+/// **Sparse gradients.** The weights of an Embedding or EmbeddingBag with `sparse(true)` have a sparse gradient. Of
+/// each rank, only the rows travel that its samples have touched. Those of one index are added up in the order of
+/// ranks, by `backward_shards` in its tree over the shards. `.grad` is a new, coalesced tensor with the rows of all
+/// ranks. So SGD and Adagrad of torch update these rows alone, and its Adam refuses the gradient, as ever; for AdamW,
+/// see ModuleOptimizer. All ranks have the same sparse ones; otherwise they throw MismatchError. Tied weights, which
+/// more than one module has registered, have a dense gradient. If a table is tied in another way, so that a rank finds
+/// a dense gradient in a step, the table's gradient is dense on all ranks from that step on. Other sparse gradients
+/// become dense, such as one of `torch::embedding` of a parameter of the module's own.
 ///
 /// Gradients come from `backward`, `backward_shards` and `accumulate` alone: a plain `loss.backward()` through the
 /// module would make the replicas differ, so it throws ContextError. `torch::autograd::grad` remains free. A backward
@@ -134,7 +144,8 @@ class ReplicatedModule {
   /// differs.
   ///
   /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, and for a buffer of a
-  /// type that variables cannot have; MismatchError for modules that differ in names, shapes or types.
+  /// type that variables cannot have; with several ranks, for an Embedding or EmbeddingBag with a `max_norm`, by which
+  /// a forward pass changes the weights of one rank. MismatchError for modules that differ in names, shapes or types.
   ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const DataParallelOptions& options,
                    Here here);
   ReplicatedModule(ReplicatedModule&&) noexcept;
