@@ -53,6 +53,11 @@ class Normalise final : public autograd::Function<Normalise> {
   }
 
   static autograd::variable_list backward(autograd::AutogradContext* context, autograd::variable_list gradients) {
+    // Autograd would differentiate what is computed here, where the sums over the ranks and the mean are constants.
+    if (at::GradMode::is_enabled())
+      throw InvalidArgument{
+          "create_graph through a SyncBatchNorm in training, whose gradient cannot be differentiated again: expected "
+          "create_graph=false, or another layer in its place, such as a LayerNorm, for a penalty on gradients"};
     const auto saved = context->get_saved_variables();
     const at::Tensor &normal = saved[0], &inverse = saved[1], &gradient = gradients[0];
     const auto others = all_but_channels(normal);

@@ -85,6 +85,24 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
   CHECK(torch::allclose(sync(x.to(at::kFloat)), untracked(x.to(at::kFloat))));
 }
 
+TEST_CASE("a second derivative of a SyncBatchNorm in training is refused, and in evaluation it is torch's") {
+  Strategy strategy = runtime().make_strategy();
+  libtorch::SyncBatchNorm norm{2};
+  const at::Tensor x = (torch::rand({4, 2}) + rank()).requires_grad_();
+  const auto penalty = [&] {
+    const at::Tensor slope = torch::autograd::grad({norm(x).pow(3).sum()}, {x}, {}, true, true)[0];
+    return torch::autograd::grad({slope.pow(2).sum()}, {x})[0];
+  };
+  const auto refused = Catch::StartsWith("create_graph through a SyncBatchNorm in training");
+  CHECK_THAT(message_of<InvalidArgument>(penalty), refused);
+  strategy.run([&](ReplicaContext&) {
+    CHECK_THAT(message_of<InvalidArgument>(penalty), refused);
+    CHECK_THAT(message_of<InvalidArgument>([&] { norm(x).sum().backward({}, true, true); }), refused);
+  });
+  norm->eval();
+  CHECK(penalty().defined());
+}
+
 TEST_CASE("batch norms are converted in layers at any depth, and named where that can't be") {
   Nested nested;
   const at::Tensor weight = nested.layers->named_parameters()["0.weight"];
