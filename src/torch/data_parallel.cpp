@@ -7,6 +7,7 @@
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "torch/step.hpp"
+#include "torch/sync_sums.hpp"
 
 namespace lockstep::libtorch {
 
@@ -63,16 +64,24 @@ MeanLoss ReplicatedModule::backward_shards(ReplicaContext& context, int shards, 
   return Step{*impl_, context, here}.of_shards(shards, compute);
 }
 
-void ReplicatedModule::accumulate(const Loss& loss) {
+void ReplicatedModule::accumulate(const Loss& loss, Here here) {
   impl_->require_loss(loss);
   impl_->require_in_place();
   impl_->update_trained();
   impl_->begin();
-  try {
+  const auto pass = [&] {
     impl_->run_autograd(loss, [&](std::size_t parameter) {
       impl_->bring_home(parameter);
       impl_->has[parameter] = 1;
     });
+  };
+  try {
+    SyncSums on_the_way{loss.value()};
+    if (on_the_way.list().counts.empty()) {
+      pass();
+    } else {
+      run_pass_with_sums(on_the_way, "accumulate of " + impl_->text, impl_->store, *impl_->device, here, pass);
+    }
     impl_->note_accumulated(loss);
   } catch (...) {
     impl_->zero_grad();

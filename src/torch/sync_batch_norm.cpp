@@ -61,14 +61,13 @@ class Normalise final : public autograd::Function<Normalise> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &normal = saved[0], &inverse = saved[1], &gradient = gradients[0];
     const auto others = all_but_channels(normal);
-    const at::Tensor sums =
-        at::cat({gradient.to(at::kDouble).sum(others), (gradient * normal).to(at::kDouble).sum(others)});
+    at::Tensor sums = at::cat({gradient.to(at::kDouble).sum(others), (gradient * normal).to(at::kDouble).sum(others)});
     if (const auto point = point_of(*context)) {
       if (!point->open)
         throw ContextError{
             "the backward pass of a SyncBatchNorm adds up over all ranks: expected net.backward(context, "
-            "loss) of its DataParallel"};
-      point->open->all_reduce(sums);
+            "loss) or net.accumulate(loss) of its DataParallel"};
+      sums = point->open->sum_up(*point, sums);
     }
     const auto means = (sums / std::max(context->saved_data["count"].toDouble(), 1.0)).chunk(2);
     const at::Tensor result =
@@ -124,9 +123,9 @@ std::shared_ptr<SyncBatchNormImpl> converted_norm(const ::torch::nn::Module& mod
 
 }  // namespace
 
-SyncSums::SyncSums(const at::Tensor& loss_sum) {
-  if (!has_shared || !loss_sum.defined() || !loss_sum.grad_fn()) return;
-  std::vector<autograd::Node*> found, left{loss_sum.grad_fn().get()};
+SyncSums::SyncSums(const at::Tensor& loss) {
+  if (!has_shared || !loss.defined() || !loss.grad_fn()) return;
+  std::vector<autograd::Node*> found, left{loss.grad_fn().get()};
   std::unordered_set<autograd::Node*> seen{left.front()};
   while (!left.empty()) {
     autograd::Node* const node = left.back();
@@ -142,29 +141,6 @@ SyncSums::SyncSums(const at::Tensor& loss_sum) {
       list_.counts.push_back(point->count);
       points_.push_back(std::move(point));
     }
-}
-
-SyncSums::~SyncSums() {
-  for (const auto& point : points_) point->open = nullptr;
-}
-
-void SyncSums::open(DeclaredSums& sums, TorchDevice& device, Stream& stream) {
-  sums_ = &sums;
-  device_ = &device;
-  stream_ = &stream;
-  for (const auto& point : points_) point->open = this;
-}
-
-void SyncSums::all_reduce(const at::Tensor& sum) {
-  ++made_;
-  device_->stream_follows();
-  sums_->all_reduce(view_of(sum, stream_->kind()));
-  device_->torch_follows();
-}
-
-void SyncSums::make_the_rest() {
-  for (; made_ < list_.counts.size(); ++made_)
-    sums_->all_reduce(Tensor::zeros(list_.dtype, {list_.counts[made_]}, *stream_).view());
 }
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& x) {

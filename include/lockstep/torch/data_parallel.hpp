@@ -155,7 +155,10 @@ class ReplicatedModule {
 
   /// LOCAL. A backward pass whose gradients and samples stay on this rank, for the next `backward`, which adds its own.
   /// Ranks may differ in how often they accumulate. Zeroing the gradients forgets it.
-  void accumulate(const Loss& loss);
+  ///
+  /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
+  /// layer's `forward` is: in Strategy::run, as often on every rank.
+  void accumulate(const Loss& loss, Here here = Here::current());
 
   /// LOCAL. Makes the gradients undefined, and forgets what was accumulated. Costs nothing.
   void zero_grad();
