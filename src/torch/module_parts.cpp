@@ -19,7 +19,8 @@ NamedTensors each_once(const ::torch::OrderedDict<std::string, at::Tensor>& valu
 ModuleParts parts_of(std::shared_ptr<::torch::nn::Module> module) {
   return {.kind = module->name(),
           .parameters = [module] { return each_once(module->named_parameters()); },
-          .buffers = [module] { return each_once(module->named_buffers()); }};
+          .buffers = [module] { return each_once(module->named_buffers()); },
+          .module = module};
 }
 
 }  // namespace lockstep::libtorch

@@ -19,6 +19,7 @@ struct ModuleParts {
   std::string kind;                               ///< "Net", for messages
   std::function<NamedTensors()> parameters = {};  ///< those that it has now
   std::function<NamedTensors()> buffers = {};
+  std::shared_ptr<::torch::nn::Module> module = {};  ///< null if it is of another kind
 };
 
 ModuleParts parts_of(std::shared_ptr<::torch::nn::Module> module);

@@ -15,6 +15,7 @@
 
 #include "strategy/context_stack.hpp"
 #include "torch/autograd_graph.hpp"
+#include "torch/joint_shards.hpp"
 #include "torch/replica.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -44,11 +45,11 @@ at::Tensor along(const at::Tensor& values, const at::Tensor& x) {
 class Normalise final : public autograd::Function<Normalise> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& mean,
-                            const at::Tensor& inverse, double count, bool shared) {
+                            const at::Tensor& inverse, double count, const c10::intrusive_ptr<SumPoint>& point) {
     const at::Tensor normal = (x - along(mean, x)) * along(inverse, x);
     context->save_for_backward({normal, inverse});
     context->saved_data["count"] = count;
-    if (shared) context->saved_data["sum"] = at::IValue::make_capsule(c10::make_intrusive<SumPoint>(2 * mean.numel()));
+    if (point) context->saved_data["sum"] = at::IValue::make_capsule(point);
     return normal;
   }
 
@@ -66,7 +67,7 @@ class Normalise final : public autograd::Function<Normalise> {
       if (!point->open)
         throw ContextError{
             "the backward pass of a SyncBatchNorm adds up over all ranks: expected net.backward(context, "
-            "loss) or net.accumulate(loss) of its DataParallel"};
+            "loss), backward_shards or accumulate of its DataParallel"};
       sums = point->open->sum_up(*point, sums);
     }
     const auto means = (sums / std::max(context->saved_data["count"].toDouble(), 1.0)).chunk(2);
@@ -155,6 +156,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   if (!is_training())
     return ::torch::batch_norm(x, weight, bias, running_mean, running_var, !running_mean.defined(), 0, options.eps(),
                                false);
+  JointShard* const shard = JointShard::current();
+  if (!shard) LoneShard::require_none();
   const lockstep::detail::Frame* const frame = lockstep::detail::current_frame();
   const bool shared = frame && frame->strategy().num_replicas_in_sync() > 1;
   // The first sum pushes a frame, which may move this one.
@@ -171,7 +174,9 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
     const at::NoGradGuard plain;
     const at::Tensor wide = x.to(at::kDouble);
     // Two passes: squares around a mean that is far from 0 would lose its digits.
-    const auto all_ranks = [&](const at::Tensor& sums) { return shared ? sum_over_ranks(*replica, sums) : sums; };
+    const auto all_ranks = [&](const at::Tensor& sums) {
+      return shard ? shard->sum_up(*this, sums) : shared ? sum_over_ranks(*replica, sums) : sums;
+    };
     const at::Tensor own =
         at::full({1}, static_cast<double>(x.numel() / std::max<std::int64_t>(channels, 1)), wide.options());
     const at::Tensor sums = all_ranks(at::cat({wide.sum(others), own}));
@@ -186,7 +191,13 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
       running_var.mul_(1 - share).add_((variance * unbiased).to(running_var.scalar_type()), share);
     }
   }
-  const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, shared);
+  c10::intrusive_ptr<SumPoint> point;
+  if (shard) {
+    point = shard->add_point(2 * channels, at::GradMode::is_enabled() && x.requires_grad());
+  } else if (shared) {
+    point = c10::make_intrusive<SumPoint>(2 * channels);
+  }
+  const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, point);
   return weight.defined() ? normal * along(weight, x) + along(bias, x) : normal;
 }
 
