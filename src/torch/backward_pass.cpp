@@ -11,6 +11,12 @@
 
 namespace lockstep::libtorch {
 
+std::string text_of(const ModuleList& modules) {
+  std::vector<std::string_view> texts;
+  for (const ReplicatedModule::Impl* const module : modules) texts.push_back(module->text);
+  return fmt::format("{}", fmt::join(texts, ", and "));
+}
+
 void require_loss(const Loss& loss) {
   const double samples = loss.samples();
   if (!(samples >= 0) || std::isinf(samples))

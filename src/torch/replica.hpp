@@ -94,6 +94,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
     std::vector<char> seen_;  ///< by parameter
   };
 
+  /// For passes that take turns. Returns the one that was open; null if none is.
+  Pass* exchange_pass(Pass* pass);
+
   /// Moves `.grad` to the store, unless it is there.
   void bring_home(std::size_t number);
 

@@ -147,6 +147,11 @@ ReplicatedModule::Impl::Pass::~Pass() {
   module_.pass_ = nullptr;
 }
 
+ReplicatedModule::Impl::Pass* ReplicatedModule::Impl::exchange_pass(Pass* pass) {
+  const std::lock_guard lock{mutex_};
+  return std::exchange(pass_, pass);
+}
+
 void ReplicatedModule::Impl::on_gradient(std::size_t number) {
   const std::lock_guard lock{mutex_};
   const Parameter& parameter = parameters[number];

@@ -180,7 +180,10 @@ class ReplicatedModule {
   /// Ranks may differ in how often they accumulate. Zeroing the gradients forgets it, parameter by parameter: after the
   /// `zero_grad` of one of two optimizers, the mean gradients of its parameters are over the samples since. A step of
   /// an optimizer on gradients that were only accumulated makes the replicas differ, as the next attestation says.
-  void accumulate(const Loss& loss);
+  ///
+  /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
+  /// layer's `forward` is: in Strategy::run, as often on every rank.
+  void accumulate(const Loss& loss, Here here = Here::current());
 
   /// LOCAL. Makes the gradients undefined, and forgets what was accumulated. Costs nothing.
   void zero_grad();
@@ -227,7 +230,7 @@ MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>&
                   Here here = Here::current());
 MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
                          const std::function<Loss(int shard)>& compute, Here here = Here::current());
-void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss);
+void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here = Here::current());
 
 /// A module, a shared_ptr to one, or a holder as TORCH_MODULE makes it.
 template <class T>
