@@ -45,6 +45,12 @@ std::vector<GradientBucket> GradientPieces::buckets(const Packing& packing) cons
   return buckets;
 }
 
+std::size_t GradientPieces::count() const {
+  std::size_t pieces = 0;
+  for (const auto& each : counts_) pieces += each.size();
+  return pieces;
+}
+
 std::size_t GradientPieces::variable_of(std::size_t piece) const {
   return static_cast<std::size_t>(std::ranges::find(pieces_, piece) - pieces_.begin());
 }

@@ -26,6 +26,8 @@ class GradientPieces {
   /// What travels as one message.
   std::vector<GradientBucket> buckets(const Packing& packing) const;
 
+  std::size_t count() const;
+
   /// The piece of a variable, and the variable of a piece. Variables count as they were given.
   std::size_t piece_of(std::size_t variable) const { return pieces_[variable]; }
   std::size_t variable_of(std::size_t piece) const;

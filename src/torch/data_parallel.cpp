@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -9,6 +10,21 @@
 #include "torch/step.hpp"
 
 namespace lockstep::libtorch {
+namespace {
+
+ModuleList states_of(const std::vector<ReplicatedModule*>& modules) {
+  ModuleList states;
+  for (const ReplicatedModule* const module : modules) {
+    if (!module) throw InvalidArgument{"a backward pass of a null module"};
+    if (std::ranges::find(states, &module->impl()) != states.end())
+      throw InvalidArgument{fmt::format("a backward pass that names {} twice", module->impl().label)};
+    states.push_back(&module->impl());
+  }
+  if (states.empty()) throw InvalidArgument{"a backward pass of no module"};
+  return states;
+}
+
+}  // namespace
 
 struct ModuleOptimizer::Impl {
   std::shared_ptr<ReplicatedModule::Impl> module;
@@ -45,39 +61,53 @@ Optimizer& ModuleOptimizer::rules() {
   return *impl_->rules;
 }
 
+MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here) {
+  return Step{states_of(modules), context, here}.of_batch(loss);
+}
+
+MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
+                         const std::function<Loss(int)>& compute, Here here) {
+  return Step{states_of(modules), context, here}.of_shards(shards, compute);
+}
+
+void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss) {
+  const ModuleList impls = states_of(modules);
+  require_loss(loss);
+  for (ReplicatedModule::Impl* const impl : impls) impl->prepare();
+  try {
+    BackwardPass{impls, loss}.run([&](std::size_t module, std::size_t parameter) {
+      impls[module]->bring_home(parameter);
+      impls[module]->parameters[parameter].has = true;
+    });
+    const auto pass = std::make_shared<AccumulatedPass>(
+        AccumulatedPass{.samples = loss.samples(), .loss = sum_of(loss, *impls.front()->device)});
+    for (ReplicatedModule::Impl* const impl : impls) impl->note_accumulated(pass);
+  } catch (...) {
+    for (ReplicatedModule::Impl* const impl : impls) impl->zero_grad();
+    throw;
+  }
+}
+
 ReplicatedModule::ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module,
                                    const DataParallelOptions& options, Here here)
-    : impl_{std::make_shared<Impl>(strategy, *module, options, here)} {
-  impl_->update_trained();
+    : impl_{std::make_shared<Impl>(strategy, parts_of(std::move(module)), options, here)} {
+  impl_->prepare();
 }
 
 ReplicatedModule::ReplicatedModule(ReplicatedModule&&) noexcept = default;
 ReplicatedModule::~ReplicatedModule() = default;
 
 MeanLoss ReplicatedModule::backward(ReplicaContext& context, const Loss& loss, Here here) {
-  return Step{*impl_, context, here}.of_batch(loss);
+  return libtorch::backward(context, {this}, loss, here);
 }
 
 MeanLoss ReplicatedModule::backward_shards(ReplicaContext& context, int shards, const std::function<Loss(int)>& compute,
                                            Here here) {
-  return Step{*impl_, context, here}.of_shards(shards, compute);
+  return libtorch::backward_shards(context, {this}, shards, compute, here);
 }
 
 void ReplicatedModule::accumulate(const Loss& loss) {
-  impl_->require_loss(loss);
-  impl_->require_in_place();
-  impl_->update_trained();
-  impl_->begin();
-  try {
-    impl_->run_autograd(loss, [&](std::size_t parameter) {
-      impl_->bring_home(parameter);
-      impl_->has[parameter] = 1;
-    });
-    impl_->note_accumulated(loss);
-  } catch (...) {
-    impl_->zero_grad();
-    throw;
-  }
+  libtorch::accumulate({this}, loss);
 }
 
 void ReplicatedModule::zero_grad() {

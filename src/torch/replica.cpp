@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <map>
-#include <numeric>
+#include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
-#include <torch/csrc/autograd/function_hook.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
 namespace lockstep::libtorch {
@@ -26,37 +24,14 @@ constexpr std::array<std::pair<at::ScalarType, DType>, 7> types{{
     {at::kByte, DType::u8},
 }};
 
-std::span<std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
 /// On the host. A module's flags are of a type of their own, and travel as bytes.
 at::Tensor in_variable_type(const at::Tensor& value, TorchDevice& device) {
   const at::Tensor plain = device.on_host(value.detach()).contiguous();
   return plain.scalar_type() == at::kBool ? plain.view(at::kByte) : plain;
 }
 
-bool has_nonzero(const at::Tensor& gradient, TorchDevice& device) {
-  if (gradient.is_sparse() || !gradient.is_contiguous()) return true;
-  if (!gradient.device().is_cpu()) return device.number<std::int64_t>(gradient.count_nonzero()) > 0;
-  const auto bytes = bytes_of(gradient);
-  return !bytes.empty() &&
-         (bytes[0] != std::byte{} || std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) != 0);
-}
-
-/// Named values of a module, each once.
-std::vector<std::pair<std::string, at::Tensor>> named(const ::torch::OrderedDict<std::string, at::Tensor>& values) {
-  std::vector<std::pair<std::string, at::Tensor>> result;
-  for (const auto& each : values)
-    if (each.value().defined() &&
-        std::ranges::none_of(result, [&](const auto& other) { return other.second.is_same(each.value()); }))
-      result.emplace_back(each.key(), each.value());
-  return result;
-}
-
 /// For a module on the host, or where it is to be already.
-void require_usable(at::Device device, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
-                    const std::vector<std::pair<std::string, at::Tensor>>& buffers) {
+void require_usable(at::Device device, const NamedTensors& parameters, const NamedTensors& buffers) {
   const auto require_plain = [&](const std::string& what, const at::Tensor& value) {
     if (!(value.device().is_cpu() || value.device() == device) || value.is_sparse())
       throw InvalidArgument{fmt::format("{} is {}on {}: expected a dense tensor on {}", what,
@@ -71,6 +46,11 @@ void require_usable(at::Device device, const std::vector<std::pair<std::string, 
       throw InvalidArgument{fmt::format("{} is {}; expected f32, f64, f16 or bf16{}", what,
                                         c10::toString(value.scalar_type()),
                                         value.is_complex() ? ", such as its view_as_real" : "")};
+    if (const auto owner = owner_of(value))
+      throw InvalidArgument{
+          fmt::format("{} is parameter {} of another DataParallel, {}: expected each parameter in one DataParallel. A "
+                      "loss over several modules takes backward(context, {{&one, &other}}, loss)",
+                      what, owner->module->parameters[owner->number].variable.label(), owner->module->label)};
   }
   std::map<const void*, std::string_view> names;
   for (const auto& [name, value] : parameters)
@@ -115,22 +95,41 @@ void require_at(const MirroredVariable& variable, const at::Tensor& tensor, std:
                     kind, variable.label())};
 }
 
-class OnGradient final : public ::torch::autograd::FunctionPostHook {
+/// Which module a parameter belongs to, among all that are alive in this process.
+class Owners {
  public:
-  explicit OnGradient(std::function<void()> call) : call_{std::move(call)} {}
+  void add(ReplicatedModule::Impl& module) {
+    const std::lock_guard lock{mutex_};
+    for (std::size_t i = 0; i < module.parameters.size(); ++i)
+      owners_[module.parameters[i].tensor.unsafeGetTensorImpl()] = {&module, i};
+  }
 
-  ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& outputs,
-                                              const ::torch::autograd::variable_list& gradients) override {
-    // A function may have had nothing for this parameter, such as one whose own backward pass has computed it.
-    if (gradients.front().defined()) call_();
-    return outputs;
+  void remove(const ReplicatedModule::Impl& module) {
+    const std::lock_guard lock{mutex_};
+    std::erase_if(owners_, [&](const auto& each) { return each.second.module == &module; });
+  }
+
+  std::optional<ParameterOwner> of(const at::Tensor& tensor) {
+    const std::lock_guard lock{mutex_};
+    const auto found = owners_.find(tensor.unsafeGetTensorImpl());
+    return found == owners_.end() ? std::nullopt : std::optional{found->second};
   }
 
  private:
-  std::function<void()> call_;
+  std::mutex mutex_;  ///< ranks may be threads
+  std::unordered_map<const c10::TensorImpl*, ParameterOwner> owners_;
 };
 
+Owners& owners() {
+  static Owners all;
+  return all;
+}
+
 }  // namespace
+
+std::optional<ParameterOwner> owner_of(const at::Tensor& tensor) {
+  return owners().of(tensor);
+}
 
 std::optional<DType> dtype_of(at::ScalarType type) {
   const auto found = std::ranges::find(types, type, &decltype(types)::value_type::first);
@@ -164,11 +163,12 @@ void ModuleBuffer::restore() const {
   tensor.copy_(known);
 }
 
-ReplicatedModule::Impl::Impl(Strategy& strategy, ::torch::nn::Module& module, const DataParallelOptions& options,
+ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options,
                              const Here& here)
-    : store{strategy.store()} {
-  const auto named_parameters = named(module.named_parameters());
-  const auto named_buffers = named(module.named_buffers());
+    : store{strategy.store()},
+      label{options.name.empty() ? module.kind : fmt::format("{} ({})", options.name, module.kind)},
+      parts{std::move(module)} {
+  const NamedTensors named_parameters = parts.parameters(), named_buffers = parts.buffers();
   try {
     device = make_torch_device(store.stream());
     require_usable(device->device(), named_parameters, named_buffers);
@@ -179,21 +179,27 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ::torch::nn::Module& module, co
     parameters.push_back({value, create(strategy, options, name, value, true, here), {}});
   for (const auto& [name, value] : named_buffers)
     buffers.push_back({value, create(strategy, options, name, value, false, here)});
-  strategy.agree(TagKind::create, here,
-                 fmt::format("DataParallel of {} parameters and {} buffers", parameters.size(), buffers.size()));
+  strategy.agree(
+      TagKind::create, here,
+      fmt::format("DataParallel of {}: {} parameters and {} buffers", label, parameters.size(), buffers.size()));
   strategy.seal(here);
   device->torch_follows();
   for (Parameter& each : parameters) {
     each.tensor.mutable_grad().reset();
     move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
     each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
+    known_.insert(each.tensor.unsafeGetTensorImpl());
   }
   for (ModuleBuffer& each : buffers) {
     move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
     each.note();
-    if (each.is_real()) reals += each.tensor.numel();
+    known_.insert(each.tensor.unsafeGetTensorImpl());
   }
-  has.resize(parameters.size());
+  owners().add(*this);
+}
+
+ReplicatedModule::Impl::~Impl() {
+  owners().remove(*this);
 }
 
 at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Variable& variable) const {
@@ -224,166 +230,9 @@ std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
   return changed;
 }
 
-at::Tensor ReplicatedModule::Impl::real_elements() const {
-  std::vector<at::Tensor> parts;
-  for (const ModuleBuffer& each : buffers)
-    if (each.is_real()) parts.push_back(each.tensor.flatten().to(at::kDouble));
-  return at::cat(parts);
-}
-
 void ReplicatedModule::Impl::require_in_place() const {
   for (const Parameter& each : parameters) require_at(each.variable, each.tensor, "parameter");
   for (const ModuleBuffer& each : buffers) require_at(each.variable, each.tensor, "buffer");
-}
-
-void ReplicatedModule::Impl::require_loss(const Loss& loss) const {
-  const double samples = loss.samples();
-  if (!(samples >= 0) || std::isinf(samples))
-    throw InvalidArgument{fmt::format("a loss of {} samples; expected 0 or more", samples)};
-  if (samples == 0) return;
-  const at::Tensor& value = loss.value();
-  if (!value.defined()) throw InvalidArgument{fmt::format("an undefined loss of {} samples", samples)};
-  if (value.numel() != 1 || !at::isFloatingType(value.scalar_type()))
-    throw InvalidArgument{fmt::format("a loss of {} elements of {}; expected one real number, the {} the samples",
-                                      value.numel(), c10::toString(value.scalar_type()),
-                                      loss.is_mean() ? "mean of" : "sum over")};
-}
-
-void ReplicatedModule::Impl::update_trained() {
-  std::vector<char> now;
-  for (const Parameter& each : parameters) now.push_back(each.tensor.requires_grad() ? 1 : 0);
-  if (now == trains) return;
-  if (accumulated && !was_zeroed())
-    throw InvalidArgument{"other parameters are frozen than when gradients were accumulated; expected backward first"};
-  trains = std::move(now);
-  trained.clear();
-  inputs.clear();
-  flat.clear();
-  std::vector<Variable> variables;
-  std::string names;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!trains[i]) continue;
-    Parameter& each = parameters[i];
-    if (!each.accumulator) {
-      each.accumulator = ::torch::autograd::impl::grad_accumulator(each.tensor);
-      // Weakly: the module may live on without its replicas.
-      each.accumulator->add_post_hook(std::make_unique<OnGradient>([weak = weak_from_this(), i] {
-        if (const auto alive = weak.lock()) alive->on_gradient(i);
-      }));
-    }
-    trained.push_back(i);
-    inputs.push_back(each.tensor);
-    variables.push_back(each.variable);
-    names += each.variable.label();
-  }
-  pieces = lockstep::detail::GradientPieces{store, variables, Here::current()};
-  for (const FlatRange& range : pieces.ranges()) flat.push_back(tensor_of(range.gradients, variables.front()));
-  text = fmt::format("{} of {} parameters (digest {}) and {} buffers", trained.size(), parameters.size(),
-                     to_hex(digest_of(names)), buffers.size());
-}
-
-void ReplicatedModule::Impl::begin() {
-  if (accumulated && !was_zeroed()) return;
-  accumulated.reset();
-  earlier.clear();
-  std::ranges::fill(has, 0);
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor& gradient = parameters[i].tensor.mutable_grad();
-    if (!gradient.defined()) continue;
-    if (has_nonzero(gradient, *device)) earlier.emplace_back(i, gradient.clone());
-    // Autograd then hands its own tensor over instead of adding to this one.
-    gradient.reset();
-  }
-}
-
-void ReplicatedModule::Impl::run_autograd(const Loss& loss, const std::function<void(std::size_t)>& take) {
-  if (loss.samples() == 0 || inputs.empty()) return;
-  Pass pass{take, std::vector<char>(parameters.size())};
-  {
-    const std::lock_guard lock{mutex_};
-    pass_ = &pass;
-  }
-  struct End {
-    Impl& module;
-    ~End() {
-      const std::lock_guard lock{module.mutex_};
-      module.pass_ = nullptr;
-    }
-  } const end{*this};
-  const at::Tensor factor = loss.is_mean() ? at::full_like(loss.value(), loss.samples()) : at::Tensor{};
-  loss.value().backward(factor, loss.retains_graph(), false, at::TensorList{inputs});
-}
-
-double ReplicatedModule::Impl::sum_of(const Loss& loss) const {
-  if (loss.samples() == 0) return 0;
-  return device->number<double>(loss.value()) * (loss.is_mean() ? loss.samples() : 1);
-}
-
-void ReplicatedModule::Impl::on_gradient(std::size_t number) {
-  const std::lock_guard lock{mutex_};
-  const Parameter& parameter = parameters[number];
-  at::Tensor& gradient = parameter.tensor.mutable_grad();
-  if (!pass_) {
-    gradient.reset();
-    throw ContextError{
-        fmt::format("the gradient of parameter {} was computed by a backward pass of this rank alone: expected "
-                    "net.backward(context, loss) or net.accumulate(loss) of its DataParallel",
-                    parameter.variable.label())};
-  }
-  if (std::exchange(pass_->seen[number], 1))
-    throw InvalidArgument{fmt::format("the gradient of parameter {} was completed twice in one backward pass",
-                                      parameter.variable.label())};
-  if (gradient.defined()) pass_->take(number);
-}
-
-void ReplicatedModule::Impl::bring_home(std::size_t number) {
-  Parameter& parameter = parameters[number];
-  at::Tensor& gradient = parameter.tensor.mutable_grad();
-  if (gradient.is_same(parameter.gradient)) return;
-  const at::NoGradGuard plain;
-  if (gradient.is_sparse()) {
-    parameter.gradient.zero_().add_(gradient);
-  } else {
-    parameter.gradient.copy_(gradient);
-  }
-  gradient = parameter.gradient;
-}
-
-void ReplicatedModule::Impl::divide(std::size_t number, double divisor) {
-  at::Tensor& gradient = parameters[number].tensor.mutable_grad();
-  // One that others may read, such as a hook's caller, stays as it is.
-  if (gradient.is_sparse() || gradient.storage().use_count() > 1) bring_home(number);
-  libtorch::divide(gradient, divisor);
-}
-
-void ReplicatedModule::Impl::zero_grad() {
-  for (const Parameter& each : parameters) each.tensor.mutable_grad().reset();
-  accumulated.reset();
-  earlier.clear();
-}
-
-/// Somebody may have zeroed the gradients since, such as a torch optimizer.
-bool ReplicatedModule::Impl::was_zeroed() const {
-  if (!accumulated->version) return false;
-  const at::Tensor& gradient = parameters[accumulated->witness].tensor.grad();
-  return !gradient.defined() || (gradient._version() != *accumulated->version && !has_nonzero(gradient, *device));
-}
-
-void ReplicatedModule::Impl::note_accumulated(const Loss& loss) {
-  if (!accumulated) accumulated.emplace();
-  accumulated->samples += loss.samples();
-  accumulated->loss += sum_of(loss);
-  const auto witness = std::ranges::find(has, 1);
-  if (witness == has.end()) return;
-  accumulated->witness = static_cast<std::size_t>(witness - has.begin());
-  accumulated->version = static_cast<unsigned>(parameters[accumulated->witness].gradient._version());
-}
-
-std::vector<std::size_t> ReplicatedModule::Impl::present() const {
-  std::vector<std::size_t> numbers;
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (parameters[i].tensor.grad().defined()) numbers.push_back(i);
-  return numbers;
 }
 
 }  // namespace lockstep::libtorch

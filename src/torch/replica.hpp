@@ -1,5 +1,5 @@
-// What a replicated module is made of: its parameters and buffers as views of the strategy's memory, and the hooks by
-// which autograd says that a gradient is there.
+// What a replicated module is made of: its parameters and buffers as views of the strategy's memory, and the gradients
+// of the step that it is in.
 #pragma once
 
 #include <cstddef>
@@ -10,28 +10,30 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
-
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "optim/gradient_pieces.hpp"
+#include "torch/autograd_graph.hpp"
+#include "torch/module_parts.hpp"
 #include "torch/torch_device.hpp"
 
 namespace lockstep::libtorch {
 
-/// A pointer whose type depends on the version of torch.
-using Accumulator = decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{}));
-
 struct Parameter {
   at::Tensor tensor;
   MirroredVariable variable;
-  at::Tensor gradient;           ///< view of the store's
-  Accumulator accumulator = {};  ///< kept, and with it the hook; null before it was needed
+  at::Tensor gradient;     ///< view of the store's
+  GradientHook hook = {};  ///< set when it is first needed
+
+  // Of this rank, in the step that goes on.
+  bool has = false;                      ///< a pass has led to a gradient
+  double samples = 0;                    ///< of the accumulated passes that count for it
+  std::optional<unsigned> version = {};  ///< of `gradient` after the last one; empty if none has led to a gradient
 };
 
 struct ModuleBuffer {
@@ -44,49 +46,51 @@ struct ModuleBuffer {
   void restore() const;
 };
 
+/// A pass whose gradients wait for the step's last one. One of several modules counts once.
+struct AccumulatedPass {
+  double samples;
+  double loss;  ///< the sum
+};
+
 struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
-  Impl(Strategy& strategy, ::torch::nn::Module& module, const DataParallelOptions& options, const Here& here);
+  Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options, const Here& here);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
 
   /// InvalidArgument unless all parameters and buffers still are where they belong.
   void require_in_place() const;
-  void require_loss(const Loss& loss) const;
 
-  /// Takes note of what is frozen.
-  void update_trained();
+  /// Before a pass. Takes note of what is frozen and of what was zeroed since the last pass; begins a new step unless
+  /// an accumulated pass waits. InvalidArgument for parameters and buffers that the strategy does not know.
+  void prepare();
 
   /// By buffer: whether its bytes are not what was noted.
   std::vector<char> changed_buffers() const;
 
-  /// The elements of the floating-point buffers, one after the other, as doubles. There must be some.
-  at::Tensor real_elements() const;
+  /// While one lives, autograd's gradients of this module are welcome, and handed to `take` by number. Without `take`
+  /// they stay where autograd has left them.
+  class Pass {
+   public:
+    Pass(Impl& module, std::function<void(std::size_t)> take);
+    Pass(const Pass&) = delete;
+    Pass& operator=(const Pass&) = delete;
+    ~Pass();
 
-  /// Before the first pass of a step. Gradients of earlier steps are put aside.
-  void begin();
-
-  /// Computes the gradients of the sum over the samples, and calls `take` when that of a parameter is in `.grad`.
-  void run_autograd(const Loss& loss, const std::function<void(std::size_t)>& take);
-
-  /// The sum over the samples; 0 if there are none. Waits for a GPU.
-  double sum_of(const Loss& loss) const;
-
-  void on_gradient(std::size_t number);
+   private:
+    friend struct Impl;
+    Impl& module_;
+    std::function<void(std::size_t)> take_;
+    std::vector<char> seen_;  ///< by parameter
+  };
 
   /// Moves `.grad` to the store, unless it is there.
   void bring_home(std::size_t number);
 
-  /// On one rank, after autograd. Divides `.grad` where it is if nobody shares its memory, which spares the copy.
-  void divide(std::size_t number, double divisor);
-
   void zero_grad();
 
-  struct Accumulated {
-    double samples = 0;
-    double loss = 0;
-    std::size_t witness = 0;               ///< a parameter with a gradient, which shows whether gradients were zeroed
-    std::optional<unsigned> version = {};  ///< of that gradient; empty if there is none
-  };
-  bool was_zeroed() const;
-  void note_accumulated(const Loss& loss);
+  /// After a pass that was accumulated.
+  void note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass);
 
   /// Gradients are there.
   std::vector<std::size_t> present() const;
@@ -95,32 +99,45 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   at::Tensor tensor_of(const TensorView& view, const Variable& variable) const;
 
   VariableStore& store;
+  std::string label;  ///< "critic (Net)"
+  ModuleParts parts;
   std::unique_ptr<TorchDevice> device;
   std::vector<Parameter> parameters;
   std::vector<ModuleBuffer> buffers;
-  std::int64_t reals = 0;  ///< elements of the floating-point buffers
 
-  std::vector<char> trains;                 ///< by parameter: not frozen
-  std::vector<std::size_t> trained;         ///< parameters that are not
-  std::vector<at::Tensor> inputs;           ///< the same as tensors
+  std::vector<std::size_t> trained;         ///< parameters that are not frozen
   lockstep::detail::GradientPieces pieces;  ///< of `trained`
   std::vector<at::Tensor> flat;             ///< the ranges of `pieces`
   std::string text;                         ///< what the ranks compare
 
-  std::optional<Accumulated> accumulated;
-  std::vector<char> has;                                    ///< by parameter: this step has a gradient
+  std::vector<std::shared_ptr<const AccumulatedPass>> accumulated;
   std::vector<std::pair<std::size_t, at::Tensor>> earlier;  ///< gradients of earlier steps, to be added
   std::shared_ptr<const ops::Kernels> kernels;              ///< made when they are needed
 
- private:
-  struct Pass {
-    const std::function<void(std::size_t)>& take;
-    std::vector<char> seen;  ///< by parameter
-  };
+  std::int64_t passes = 0;  ///< that autograd has made
+  bool fires_once = true;   ///< each pass so far has completed each gradient once at most
 
-  std::mutex mutex_;  ///< hooks may run on autograd's threads
+ private:
+  void require_known() const;
+  void update_trained();
+  void forget_zeroed();
+  void begin();
+  void on_gradient(std::size_t number);
+
+  std::unordered_set<const c10::TensorImpl*> known_;  ///< parameters and buffers
+  std::vector<char> trains_;                          ///< by parameter: not frozen
+  std::mutex mutex_;                                  ///< hooks may run on autograd's threads
   Pass* pass_ = nullptr;
 };
+
+/// A parameter of a replicated module that is alive.
+struct ParameterOwner {
+  ReplicatedModule::Impl* module;
+  std::size_t number;
+};
+
+/// Null for any other tensor.
+std::optional<ParameterOwner> owner_of(const at::Tensor& tensor);
 
 /// "f32" of torch; nothing for types that variables cannot have.
 std::optional<DType> dtype_of(at::ScalarType type);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/shards.hpp>
@@ -22,66 +23,118 @@ TensorView numbers(Reals& values) {
   return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::f64};
 }
 
+/// What wait for the last pass of the step; one that several modules share counts once.
+std::vector<std::shared_ptr<const AccumulatedPass>> accumulated_passes(const ModuleList& modules) {
+  std::vector<std::shared_ptr<const AccumulatedPass>> passes;
+  for (const ReplicatedModule::Impl* const module : modules)
+    for (const auto& pass : module->accumulated)
+      if (std::ranges::find(passes, pass) == passes.end()) passes.push_back(pass);
+  return passes;
+}
+
 }  // namespace
 
-Step::Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& here)
-    : module_{module},
-      stream_{module.store.stream()},
+Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
+    : modules_{std::move(modules)},
+      stream_{context.strategy().stream()},
       context_{context},
       here_{here},
-      rank_{context.replica_id_in_sync_group(here)},
-      has_(module.parameters.size()),
-      changed_(module.buffers.size()),
-      samples_(static_cast<std::size_t>(context.num_replicas_in_sync())),
-      noted_(module.buffers.size()) {
-  if (&context.strategy().store() != &module.store)
-    throw InvalidArgument{"a step of a DataParallel in the context of another strategy than its own"};
-  module.require_in_place();
-  module.update_trained();
+      rank_{static_cast<std::size_t>(context.replica_id_in_sync_group(here))},
+      samples_(static_cast<std::size_t>(context.num_replicas_in_sync())) {
+  for (const ReplicatedModule::Impl* const module : modules_)
+    if (&context.strategy().store() != &module->store)
+      throw InvalidArgument{"a step of a DataParallel in the context of another strategy than its own"};
+  std::size_t pieces = 0;
+  for (ReplicatedModule::Impl* const module : modules_) {
+    module->prepare();
+    first_parameters_.push_back(parameters_.size());
+    for (std::size_t i = 0; i < module->trained.size(); ++i) {
+      const std::size_t piece = module->pieces.piece_of(i);
+      trained_.push_back(
+          {first_parameters_.back() + module->trained[i], piece < module->pieces.count() ? pieces + piece : no_piece});
+    }
+    pieces += module->pieces.count();
+    for (Parameter& each : module->parameters) parameters_.push_back(&each);
+    for (ModuleBuffer& each : module->buffers) {
+      buffers_.push_back(&each);
+      if (each.is_real()) reals_ += each.tensor.numel();
+    }
+  }
+  has_.resize(parameters_.size());
+  samples_of_parameters_.resize(parameters_.size());
+  changed_.resize(buffers_.size());
+  noted_.resize(buffers_.size());
 }
 
 MeanLoss Step::of_batch(const Loss& loss) {
-  module_.require_loss(loss);
-  module_.begin();
-  // One rank knows the number of samples before the sum, and need not move the gradients.
-  if (samples_.size() == 1 && !module_.accumulated) divided_by_ = loss.samples() > 0 ? loss.samples() : 1;
+  require_loss(loss);
+  BackwardPass pass{modules_, loss};
   SyncSums on_the_way{loss.value()};
   return run("backward", on_the_way.list(), [&](DeclaredSums& sums) {
-    const ReplicatedModule::Impl::Accumulated before = module_.accumulated.value_or(decltype(before){});
-    std::vector<std::size_t> piece_of(module_.parameters.size());
-    for (std::size_t i = 0; i < module_.trained.size(); ++i) piece_of[module_.trained[i]] = module_.pieces.piece_of(i);
-    std::vector<char> sent(module_.parameters.size());
-    on_the_way.open(sums, *module_.device, stream_);
-    module_.run_autograd(loss, [&](std::size_t parameter) {
-      if (!divided_by_) module_.bring_home(parameter);
-      module_.has[parameter] = sent[parameter] = 1;
-      module_.device->stream_follows();
-      (void)sums.ready(piece_of[parameter]);
-    });
-    // Autograd has let go of them by now.
-    for (const std::size_t parameter : module_.trained)
-      if (divided_by_ && sent[parameter]) module_.divide(parameter, *divided_by_);
+    on_the_way.open(sums, device(), stream_);
+    compute_batch(pass, loss, sums);
     // Without samples, or if nothing before a layer has a gradient, autograd does not come there.
     on_the_way.make_the_rest();
-    total_ = samples_[static_cast<std::size_t>(rank_)] = before.samples + loss.samples();
-    loss_ = before.loss + module_.sum_of(loss);
-    for (const std::size_t parameter : module_.trained) {
-      if (sent[parameter]) continue;
-      if (!module_.has[parameter]) fill_zero(module_.store.gradient(module_.parameters[parameter].variable), stream_);
-      (void)sums.ready(piece_of[parameter]);
-    }
-    std::ranges::copy(module_.changed_buffers(), changed_.begin());
   });
 }
 
+// On the host, gradients are sent once all are there. A GPU sends them behind those that autograd still computes: then
+// a gradient must be complete when autograd first says so, as it is where no nested pass adds another part.
+void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums) {
+  const bool sends_early =
+      stream_.kind() != DeviceKind::cpu && std::ranges::all_of(modules_, [](const ReplicatedModule::Impl* module) {
+        return module->passes > 0 && module->fires_once;
+      });
+  std::vector<std::size_t> piece_of(parameters_.size(), no_piece);
+  for (const Trained& each : trained_) piece_of[each.number] = each.piece;
+  std::vector<char> is_sent(parameters_.size());
+  const auto send = [&](std::size_t number) {
+    is_sent[number] = 1;
+    device().stream_follows();
+    if (piece_of[number] != no_piece) (void)sums.ready(piece_of[number]);
+  };
+  pass.run([&](std::size_t module, std::size_t parameter) {
+    const std::size_t number = first_parameters_[module] + parameter;
+    if (is_sent[number])
+      throw InvalidArgument{
+          fmt::format("the gradient of parameter {} was completed twice in one backward pass, the second time after it "
+                      "had been sent: the next pass will wait for all gradients",
+                      parameters_[number]->variable.label())};
+    modules_[module]->bring_home(parameter);
+    parameters_[number]->has = true;
+    if (sends_early) send(number);
+  });
+  for (std::size_t module = 0; module < modules_.size(); ++module)
+    for (const std::size_t parameter : modules_[module]->trained)
+      if (const Parameter& each = modules_[module]->parameters[parameter]; each.has) {
+        modules_[module]->bring_home(parameter);
+      } else {
+        fill_zero(modules_[module]->store.gradient(each.variable), stream_);
+      }
+  for (const Trained& each : trained_)
+    if (!is_sent[each.number]) send(each.number);
+
+  double& samples = samples_[rank_];
+  samples = loss.samples();
+  loss_ = sum_of(loss, device());
+  for (const auto& before : accumulated_passes(modules_)) {
+    samples += before->samples;
+    loss_ += before->loss;
+  }
+  total_ = samples;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    has_[i] = parameters_[i]->has ? 1 : 0;
+    samples_of_parameters_[i] = parameters_[i]->samples + loss.samples();
+  }
+  std::ranges::copy(changed_buffers(), changed_.begin());
+}
+
 MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
-  const Range own = shards_of_rank(shards, context_.num_replicas_in_sync(), rank_);
-  module_.begin();
-  if (module_.accumulated)
+  const Range own = shards_of_rank(shards, context_.num_replicas_in_sync(), static_cast<int>(rank_));
+  if (!accumulated_passes(modules_).empty())
     throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};
-  for (const std::size_t parameter : module_.trained)
-    if (const Variable& variable = module_.parameters[parameter].variable;
-        size_of(variable.dtype()) < size_of(DType::f32))
+  for (const Trained& each : trained_)
+    if (const Variable& variable = parameters_[each.number]->variable; size_of(variable.dtype()) < size_of(DType::f32))
       throw InvalidArgument{
           fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected "
                       "f32 or f64",
@@ -92,10 +145,13 @@ MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
 
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
 void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums) {
+  std::vector<TensorView> ranges;
+  for (const ReplicatedModule::Impl* const module : modules_)
+    for (const FlatRange& range : module->pieces.ranges()) ranges.push_back(range.gradients);
   std::vector<FixedOrderAccumulator> gradients;
-  for (const FlatRange& range : module_.pieces.ranges()) gradients.emplace_back(range.gradients, stream_);
-  FixedOrderAccumulator reals{DType::f64, 2 + module_.reals};
-  for (ModuleBuffer& buffer : module_.buffers) buffer.note();
+  for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
+  FixedOrderAccumulator reals{DType::f64, 2 + reals_};
+  for (ModuleBuffer* const buffer : buffers_) buffer->note();
 
   for (std::int64_t shard = own.first; shard < own.last; ++shard) {
     std::vector<TensorView> places;
@@ -103,59 +159,71 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
       places.push_back(gradients[i].next());
       fill_zero(places.back(), stream_);
     }
-    module_.device->torch_follows();
+    device().torch_follows();
     const auto place_of = [&](const Variable& variable) {
-      const TensorView home = module_.store.gradient(variable);
-      for (std::size_t i = 0;; ++i) {
-        const TensorView& range = module_.pieces.ranges()[i].gradients;
-        if (range.data() <= home.data() && home.data() < range.data() + range.bytes())
-          return module_.tensor_of(
-              TensorView{places[i].data() + (home.data() - range.data()), home.shape(), home.dtype(), home.device()},
-              variable);
-      }
+      const TensorView home = modules_.front()->store.gradient(variable);
+      for (std::size_t i = 0;; ++i)
+        if (ranges[i].data() <= home.data() && home.data() < ranges[i].data() + ranges[i].bytes())
+          return modules_.front()->tensor_of(TensorView{places[i].data() + (home.data() - ranges[i].data()),
+                                                        home.shape(), home.dtype(), home.device()},
+                                             variable);
     };
     const Loss loss = compute(static_cast<int>(shard));
-    module_.require_loss(loss);
-    module_.run_autograd(loss, [&](std::size_t parameter) {
-      const Parameter& each = module_.parameters[parameter];
+    require_loss(loss);
+    BackwardPass{modules_, loss}.run([&](std::size_t module, std::size_t parameter) {
+      Parameter& each = modules_[module]->parameters[parameter];
       const at::NoGradGuard plain;
       at::Tensor& gradient = each.tensor.mutable_grad();
       if (each.tensor.numel() > 0) place_of(each.variable).add_(gradient);
       gradient.reset();
-      module_.has[parameter] = 1;
+      has_[first_parameters_[module] + parameter] = 1;
     });
-    module_.device->stream_follows();
+    device().stream_follows();
     for (FixedOrderAccumulator& each : gradients) each.push();
 
     const auto own_reals = reals.next().elements<double>();
-    own_reals[0] = module_.sum_of(loss);
+    own_reals[0] = sum_of(loss, device());
     own_reals[1] = loss.samples();
     weigh_buffers(loss.samples(), own_reals.data() + 2);
     reals.push();
-    const bool is_first = loss.samples() > 0 && samples_[static_cast<std::size_t>(rank_)] == 0;
-    samples_[static_cast<std::size_t>(rank_)] += loss.samples();
-    const std::vector<char> changed = module_.changed_buffers();
+    const bool is_first = loss.samples() > 0 && samples_[rank_] == 0;
+    samples_[rank_] += loss.samples();
+    const std::vector<char> changed = changed_buffers();
     for (std::size_t i = 0; i < changed_.size(); ++i) {
       if (!changed[i]) continue;
       changed_[i] = 1;
-      ModuleBuffer& buffer = module_.buffers[i];
-      if (is_first && !buffer.is_real()) noted_[i] = buffer.tensor.clone();
-      buffer.restore();
+      if (is_first && !buffers_[i]->is_real()) noted_[i] = buffers_[i]->tensor.clone();
+      buffers_[i]->restore();
     }
   }
 
-  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(module_.pieces.ranges()[i].gradients);
-  for (std::size_t i = 0; i < module_.trained.size(); ++i) (void)sums.ready(module_.pieces.piece_of(i));
-  Reals sum(static_cast<std::size_t>(2 + module_.reals));
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(ranges[i]);
+  for (const Trained& each : trained_)
+    if (each.piece != no_piece) (void)sums.ready(each.piece);
+  Reals sum(static_cast<std::size_t>(2 + reals_));
   reals.finish(numbers(sum));
   loss_ = sum[0];
   total_ = sum[1];
-  buffers_.emplace(sum.begin() + 2, sum.end());
+  std::ranges::fill(samples_of_parameters_, total_);
+  own_reals_.emplace(sum.begin() + 2, sum.end());
+}
+
+std::vector<GradientBucket> Step::buckets(const Packing& packing) const {
+  std::vector<GradientBucket> all;
+  std::size_t pieces = 0;
+  for (const ReplicatedModule::Impl* const module : modules_) {
+    for (const GradientBucket& each : module->pieces.buckets(packing))
+      all.push_back({each.memory, pieces + each.pieces});
+    pieces += module->pieces.count();
+  }
+  return all;
 }
 
 MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
                    const std::function<void(DeclaredSums&)>& compute) {
-  std::string text = fmt::format("{} of {}", what, module_.text);
+  std::vector<std::string_view> texts;
+  for (const ReplicatedModule::Impl* const module : modules_) texts.push_back(module->text);
+  std::string text = fmt::format("{} of {}", what, fmt::join(texts, ", and "));
   if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
   try {
     context_.declared_step(
@@ -165,11 +233,11 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
         },
         here_);
   } catch (...) {
-    module_.zero_grad();
+    forget_gradients();
     throw;
   }
   if (failures_ > 0) {
-    module_.zero_grad();
+    forget_gradients();
     // Every rank is here, so those that did not fail hear of it before their programs go on.
     if (failure_) context_.strategy().group().meeting().fail(failure_);
     context_.strategy().agree(TagKind::merge, here_, "the end of a backward pass");
@@ -177,12 +245,16 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
   return {.mean = total_ > 0 ? loss_ / total_ : 0, .samples = total_};
 }
 
+void Step::forget_gradients() {
+  for (ReplicatedModule::Impl* const module : modules_) module->zero_grad();
+}
+
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
                   CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
-  const std::vector<GradientBucket> buckets = module_.pieces.buckets(reductions.packing());
+  const std::vector<GradientBucket> messages = buckets(reductions.packing());
   ReplicaGroup& group = context_.strategy().group();
-  DeclaredSums sums{reductions, on_the_way, stream_, buckets, &covered};
-  module_.device->stream_follows();
+  DeclaredSums sums{reductions, on_the_way, stream_, messages, &covered};
+  device().stream_follows();
   try {
     compute(sums);
     covered.require_no_agreement();
@@ -190,7 +262,7 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
     failure_ = std::current_exception();
     failures_ = 1;
     group.see_through([&] {
-      module_.device->stream_follows();  // a part of the gradients may be on its way
+      device().stream_follows();  // a part of the gradients may be on its way
       sums.make_the_rest();
     });
   }
@@ -199,7 +271,6 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
     sums.finish();
     stream_.synchronize();
   });
-  std::ranges::copy(module_.has, has_.begin());
   covered.wait_in([&] { all_reduce_totals(reductions); });
   if (failures_ > 0) return;
   share_buffers(reductions, covered);
@@ -210,64 +281,76 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   std::vector<std::int64_t> integers{failures_};
   for (const auto* each : {&has_, &changed_}) integers.insert(integers.end(), each->begin(), each->end());
   Reals reals{loss_, total_};
-  reals.insert(reals.end(), samples_.begin(), samples_.end());
+  for (const auto* each : {&samples_, &samples_of_parameters_}) reals.insert(reals.end(), each->begin(), each->end());
   const std::array views{numbers(integers), numbers(reals)};
   reductions.all_reduce(ReduceOp::sum, views);
   failures_ = integers.front();
-  auto at = integers.cbegin() + 1;
-  for (auto* each : {&has_, &changed_}) {
-    std::copy_n(at, each->size(), each->begin());
-    at += std::ssize(*each);
-  }
   loss_ = reals[0];
   total_ = reals[1];
-  samples_.assign(reals.begin() + 2, reals.end());
+  const auto copy_back = [](auto from, auto first, auto second) {
+    for (auto* each : {first, second}) {
+      std::copy_n(from, each->size(), each->begin());
+      from += std::ssize(*each);
+    }
+  };
+  copy_back(integers.cbegin() + 1, &has_, &changed_);
+  copy_back(reals.cbegin() + 2, &samples_, &samples_of_parameters_);
 }
 
+std::vector<char> Step::changed_buffers() const {
+  std::vector<char> changed;
+  for (const ReplicatedModule::Impl* const module : modules_) {
+    const std::vector<char> more = module->changed_buffers();
+    changed.insert(changed.end(), more.begin(), more.end());
+  }
+  return changed;
+}
+
+/// The elements of the floating-point buffers, one after the other.
 void Step::weigh_buffers(double samples, double* to) const {
-  if (module_.reals == 0) return;
-  const at::Tensor weighed = module_.device->on_host(module_.real_elements().mul(samples));
+  if (reals_ == 0) return;
+  std::vector<at::Tensor> parts;
+  for (const ModuleBuffer* const each : buffers_)
+    if (each->is_real()) parts.push_back(each->tensor.flatten().to(at::kDouble));
+  const at::Tensor weighed = device().on_host(at::cat(parts).mul(samples));
   std::ranges::copy(view_of(weighed).elements<double>(), to);
 }
 
 /// On the host: the elements of the other buffers that any rank has changed.
 at::Tensor Step::changed_integers() const {
   std::vector<at::Tensor> parts;
-  for (std::size_t i = 0; i < changed_.size(); ++i) {
-    const ModuleBuffer& buffer = module_.buffers[i];
-    if (changed_[i] > 0 && !buffer.is_real())
-      parts.push_back((noted_[i].defined() ? noted_[i] : buffer.tensor).flatten().to(at::kLong));
-  }
-  return parts.empty() ? at::empty({0}, at::kLong) : module_.device->on_host(at::cat(parts));
+  for (std::size_t i = 0; i < changed_.size(); ++i)
+    if (changed_[i] > 0 && !buffers_[i]->is_real())
+      parts.push_back((noted_[i].defined() ? noted_[i] : buffers_[i]->tensor).flatten().to(at::kLong));
+  return parts.empty() ? at::empty({0}, at::kLong) : device().on_host(at::cat(parts));
 }
 
 /// All ranks know which buffers have changed on any of them, and how many samples each has.
 void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
   if (std::ranges::none_of(changed_, [](std::int64_t ranks) { return ranks > 0; })) return;
   const auto first = std::ranges::find_if(samples_, [](double samples) { return samples > 0; });
-  const bool is_first = first == samples_.end() ? rank_ == 0 : first - samples_.begin() == rank_;
+  const bool is_first = first == samples_.end() ? rank_ == 0 : first == samples_.begin() + std::ptrdiff_t(rank_);
   // Without samples anywhere, the first rank's count.
-  const double weight = total_ > 0 ? samples_[static_cast<std::size_t>(rank_)] : rank_ == 0 ? 1 : 0;
+  const double weight = total_ > 0 ? samples_[rank_] : rank_ == 0 ? 1 : 0;
   const double total = total_ > 0 ? total_ : 1;
-  if (!buffers_ || total_ == 0) {
-    buffers_.emplace(static_cast<std::size_t>(module_.reals));
-    weigh_buffers(weight, buffers_->data());
+  if (!own_reals_ || total_ == 0) {
+    own_reals_.emplace(static_cast<std::size_t>(reals_));
+    weigh_buffers(weight, own_reals_->data());
   }
   at::Tensor integers = changed_integers();
   if (!is_first) integers.zero_();
-  const std::array views{view_of(integers), numbers(*buffers_)};
+  const std::array views{view_of(integers), numbers(*own_reals_)};
   covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, views); });
 
   const at::NoGradGuard plain;
-  const at::Device device = module_.device->device();
-  const at::Tensor reals = at::from_blob(buffers_->data(), {module_.reals}, at::kDouble).div(total).to(device);
-  integers = integers.to(device);
+  const at::Tensor reals = at::from_blob(own_reals_->data(), {reals_}, at::kDouble).div(total).to(device().device());
+  integers = integers.to(device().device());
   std::int64_t real = 0, integer = 0;
   for (std::size_t i = 0; i < changed_.size(); ++i) {
-    ModuleBuffer& buffer = module_.buffers[i];
-    const auto next = [&](const at::Tensor& all, std::int64_t& first) {
+    ModuleBuffer& buffer = *buffers_[i];
+    const auto next = [&](const at::Tensor& all, std::int64_t& start) {
       const auto count = buffer.tensor.numel();
-      return all.narrow(0, std::exchange(first, first + count), count).view(buffer.tensor.sizes());
+      return all.narrow(0, std::exchange(start, start + count), count).view(buffer.tensor.sizes());
     };
     if (buffer.is_real()) {
       const at::Tensor value = next(reals, real);
@@ -281,26 +364,28 @@ void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& cove
 
 void Step::finish_gradients() {
   const at::NoGradGuard plain;
-  if (total_ > 0 && !divided_by_)
-    for (at::Tensor& range : module_.flat) divide(range, total_);
-  for (const std::size_t i : module_.trained) {
-    if (divided_by_) break;  // there, or where autograd has left it
-    Parameter& parameter = module_.parameters[i];
-    parameter.tensor.mutable_grad() = total_ > 0 && has_[i] > 0 ? parameter.gradient : at::Tensor{};
+  const bool are_whole =
+      std::ranges::all_of(trained_, [&](const Trained& each) { return samples_of_parameters_[each.number] == total_; });
+  if (are_whole && total_ > 0)
+    for (ReplicatedModule::Impl* const module : modules_)
+      for (at::Tensor& range : module->flat) divide(range, total_);
+  for (const Trained& each : trained_) {
+    Parameter& parameter = *parameters_[each.number];
+    const double samples = samples_of_parameters_[each.number];
+    const bool is_there = samples > 0 && has_[each.number] > 0;
+    if (is_there && !are_whole) divide(parameter.gradient, samples);
+    parameter.tensor.mutable_grad() = is_there ? parameter.gradient : at::Tensor{};
   }
-  for (const auto& [i, earlier] : module_.earlier) {
-    Parameter& parameter = module_.parameters[i];
-    at::Tensor& gradient = parameter.tensor.mutable_grad();
-    if (gradient.defined()) {
-      module_.bring_home(i);
-      parameter.gradient.add_(earlier);
-    } else {
-      parameter.gradient.copy_(earlier);
+  for (ReplicatedModule::Impl* const module : modules_) {
+    for (const auto& [i, earlier] : module->earlier) {
+      Parameter& parameter = module->parameters[i];
+      at::Tensor& gradient = parameter.tensor.mutable_grad();
+      gradient.defined() ? parameter.gradient.add_(earlier) : parameter.gradient.copy_(earlier);
       gradient = parameter.gradient;
     }
+    module->earlier.clear();
+    module->accumulated.clear();
   }
-  module_.earlier.clear();
-  module_.accumulated.reset();
 }
 
 }  // namespace lockstep::libtorch

@@ -1,6 +1,7 @@
-// One step of a replicated module: its gradients, losses and buffers, summed over the ranks.
+// One step of replicated modules: their gradients, losses and buffers, summed over the ranks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "torch/backward_pass.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {
@@ -21,7 +23,8 @@ using Reals = std::vector<double>;
 
 class Step {
  public:
-  Step(ReplicatedModule::Impl& module, ReplicaContext& context, const Here& here);
+  /// InvalidArgument for modules that are not of the context's strategy.
+  Step(ModuleList modules, ReplicaContext& context, const Here& here);
 
   /// Of this rank's batch, and of what it accumulated.
   MeanLoss of_batch(const Loss& loss);
@@ -30,36 +33,55 @@ class Step {
   MeanLoss of_shards(int shards, const std::function<Loss(int)>& compute);
 
  private:
+  /// A parameter that is not frozen.
+  struct Trained {
+    std::size_t number;  ///< in `parameters_`
+    std::size_t piece;   ///< of the gradients; `no_piece` if it has no elements
+  };
+  static constexpr std::size_t no_piece = static_cast<std::size_t>(-1);
+
   /// The sums `on_the_way` are those that `compute` makes over the ranks.
   MeanLoss run(std::string_view what, const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute);
   void reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
               MeetingPoint::Covered& covered);
+  void compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums);
   void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
   void all_reduce_totals(CrossDeviceOps& reductions);
   void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
   void finish_gradients();
+  void forget_gradients();
 
+  std::vector<GradientBucket> buckets(const Packing& packing) const;
+  std::vector<char> changed_buffers() const;
   void weigh_buffers(double samples, double* to) const;
   at::Tensor changed_integers() const;
+  TorchDevice& device() const { return *modules_.front()->device; }
 
-  ReplicatedModule::Impl& module_;
+  ModuleList modules_;
   Stream& stream_;
   ReplicaContext& context_;
   Here here_;
-  int rank_;
+  std::size_t rank_;
+
+  // Of all modules, one after the other.
+  std::vector<Parameter*> parameters_;
+  std::vector<ModuleBuffer*> buffers_;
+  std::vector<std::size_t> first_parameters_;  ///< of each module
+  std::vector<Trained> trained_;
+  std::int64_t reals_ = 0;  ///< elements of the floating-point buffers
 
   // Of this rank, and after `all_reduce_totals` of all.
   std::int64_t failures_ = 0;
   std::vector<std::int64_t> has_;      ///< by parameter: the number of ranks with a gradient
   std::vector<std::int64_t> changed_;  ///< by buffer
   Reals samples_;                      ///< by rank
+  Reals samples_of_parameters_;        ///< fewer where a parameter's gradient was zeroed since the step began
   double loss_ = 0;                    ///< the sum over the samples
   double total_ = 0;                   ///< samples
 
-  std::optional<double> divided_by_;  ///< the gradients, before the sum
-  std::exception_ptr failure_;        ///< of this rank
-  std::optional<Reals> buffers_;      ///< this rank's times its samples, if its shards have added them up
-  std::vector<at::Tensor> noted_;     ///< other buffers after the first shard with samples, where that has changed them
+  std::exception_ptr failure_;      ///< of this rank
+  std::optional<Reals> own_reals_;  ///< this rank's buffers times its samples, if its shards have added them up
+  std::vector<at::Tensor> noted_;   ///< other buffers after the first shard with samples, where that has changed them
 };
 
 }  // namespace lockstep::libtorch

@@ -2,7 +2,6 @@
 #include <atomic>
 #include <ostream>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include <lockstep/torch/sync_batch_norm.hpp>
 
 #include "strategy/context_stack.hpp"
+#include "torch/autograd_graph.hpp"
 #include "torch/replica.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -120,16 +120,11 @@ std::shared_ptr<SyncBatchNormImpl> converted_norm(const ::torch::nn::Module& mod
 }  // namespace
 
 SyncSums::SyncSums(const at::Tensor& loss_sum) {
-  if (!has_shared || !loss_sum.defined() || !loss_sum.grad_fn()) return;
-  std::vector<autograd::Node*> found, left{loss_sum.grad_fn().get()};
-  std::unordered_set<autograd::Node*> seen{left.front()};
-  while (!left.empty()) {
-    autograd::Node* const node = left.back();
-    left.pop_back();
-    if (dynamic_cast<autograd::CppNode<Normalise>*>(node)) found.push_back(node);
-    for (const autograd::Edge& edge : node->next_edges())
-      if (edge.function && seen.insert(edge.function.get()).second) left.push_back(edge.function.get());
-  }
+  if (!has_shared) return;
+  std::vector<autograd::Node*> found;
+  visit_graph(loss_sum, [&](autograd::Node& node) {
+    if (dynamic_cast<autograd::CppNode<Normalise>*>(&node)) found.push_back(&node);
+  });
   // Autograd runs what was computed last first.
   std::ranges::sort(found, std::ranges::greater{}, [](autograd::Node* node) { return node->sequence_nr(); });
   for (autograd::Node* const node : found)

@@ -95,7 +95,9 @@ TEST_CASE("what would make the replicas differ is refused in one sentence") {
   auto net = libtorch::DataParallel{strategy, Plane{}};
   const at::Tensor x = torch::ones({2}, at::kDouble);
   CHECK_THAT(message_of<ContextError>([&] { net->forward(x).backward(); }),
-             Catch::Contains("the gradient of parameter 'w' was computed by a backward pass of this rank alone"));
+             Catch::Contains(
+                 "the gradient of parameter 'w' of lockstep::test::Plane was computed by a backward pass of this rank "
+                 "alone"));
   CHECK_FALSE(net->w.grad().defined());
   CHECK(torch::autograd::grad({net->forward(x)}, {net->w}).size() == 1);
 

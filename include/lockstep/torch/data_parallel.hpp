@@ -81,23 +81,28 @@ class ModuleOptimizer {
 /// DataParallel without the module's own type.
 ///
 /// Parameters are variables of the strategy, named as in Module::named_parameters, as they are in Python:
-/// "conv1.weight". They are views of the strategy's memory, and so are their gradients, unless the rank is the only
-/// one. So checkpoints, `save_weights`, `load_weights`, `attest` and `rebroadcast` work as for all variables.
-/// Parameters stay the same objects: a torch optimizer that was made before still updates them. A parameter that a
-/// module shares with another one (a tied one) is one variable, under its first name. Buffers are variables too. A
-/// strategy may have several modules; a name that is taken gets a number, as every variable's does, unless
-/// DataParallelOptions::name tells the modules apart.
+/// "conv1.weight". They are views of the strategy's memory, and so are their gradients. So checkpoints, `save_weights`,
+/// `load_weights`, `attest` and `rebroadcast` work as for all variables. Parameters stay the same objects: a torch
+/// optimizer that was made before still updates them. A parameter that a module shares with another one (a tied one) is
+/// one variable, under its first name. Buffers are variables too. Register all parameters and buffers before: one that
+/// is registered later is an InvalidArgument in the next `backward`. A strategy may have several modules; a name that
+/// is taken gets a number, as every variable's does, unless DataParallelOptions::name tells the modules apart. No
+/// parameter may belong to two of them.
 ///
 /// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Every rank says how
 /// many samples its loss has, so batches may be uneven, or empty on some ranks. As in torch, the gradient is added to
-/// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. A parameter that only some ranks
-/// have used counts as zeros on the others. One that no rank has used, or that is frozen (requires_grad(false)), has no
-/// gradient from this step, so that torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw
-/// MismatchError. A sparse gradient becomes dense.
+/// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. The next step writes its gradients
+/// to the same memory: to keep one, `clone()` it. A parameter that only some ranks have used counts as zeros on the
+/// others. One that no rank has used, or that is frozen (requires_grad(false)), has no gradient from this step, so that
+/// torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw MismatchError. A sparse gradient
+/// becomes dense.
 ///
 /// Gradients come from `backward`, `backward_shards` and `accumulate` alone: a plain `loss.backward()` through the
-/// module would make the replicas differ, so it throws ContextError. `torch::autograd::grad` remains free. These three
-/// compute the gradients of this module, and leave those of other leaves of the graph alone.
+/// module would make the replicas differ, so it throws ContextError. `torch::autograd::grad` remains free. A backward
+/// pass may run others inside, as activation checkpointing does: each adds its part. On GPUs, a gradient whose parts
+/// come in two of them can be sent too early in the step that first does so; that step throws InvalidArgument, and
+/// later ones wait for all parts. Whatever else the loss depends on and needs a gradient, such as a tensor outside of
+/// the module or a parameter of another DataParallel, is an InvalidArgument that names it, unless Loss::ignoring does.
 ///
 /// **Buffers.** The forward passes of a step change each rank's own buffers. `backward` then makes those that changed
 /// on any rank equal: floating-point buffers, such as running statistics, become the mean over the ranks, weighted by
@@ -128,14 +133,14 @@ class ReplicatedModule {
   ReplicatedModule(ReplicatedModule&&) noexcept;
   ~ReplicatedModule();
 
-  /// COLL, blocking, one agreement, in replica context. The backward pass of this rank's loss. Buckets of gradients are
-  /// ready as autograd completes them, and reduced in an order that does not depend on autograd's; on the host that is
-  /// done once all of them are there. A rank without samples passes `{}`. Includes what was accumulated. Returns the
-  /// loss over all ranks, which costs no further message. If no rank has samples, there is no gradient.
+  /// COLL, blocking, one agreement, in replica context. The backward pass of this rank's loss. Gradients are reduced in
+  /// an order that does not depend on autograd's: on the host once all of them are there, on a GPU while autograd
+  /// computes the others. A rank without samples passes `{}`. Includes what was accumulated. Returns the loss over all
+  /// ranks, which costs no further message. If no rank has samples, there is no gradient.
   ///
-  /// InvalidArgument, before the agreement, for a negative or infinite number of samples and for a loss that is no real
-  /// scalar.
-  /// MismatchError if the ranks differ in the parameters that are not frozen.
+  /// InvalidArgument, before the agreement, for a negative or infinite number of samples, for a loss that is no real
+  /// scalar, and for one that depends on what nobody would train. MismatchError if the ranks differ in the parameters
+  /// that are not frozen.
   MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
@@ -154,7 +159,9 @@ class ReplicatedModule {
                            Here here = Here::current());
 
   /// LOCAL. A backward pass whose gradients and samples stay on this rank, for the next `backward`, which adds its own.
-  /// Ranks may differ in how often they accumulate. Zeroing the gradients forgets it.
+  /// Ranks may differ in how often they accumulate. Zeroing the gradients forgets it, parameter by parameter: after the
+  /// `zero_grad` of one of two optimizers, the mean gradients of its parameters are over the samples since. A step of
+  /// an optimizer on gradients that were only accumulated makes the replicas differ, as the next attestation says.
   void accumulate(const Loss& loss);
 
   /// LOCAL. Makes the gradients undefined, and forgets what was accumulated. Costs nothing.
@@ -179,15 +186,27 @@ class ReplicatedModule {
   /// The variables of the parameters, in the same order.
   std::vector<Variable> variables() const;
 
+  struct Impl;
+  Impl& impl() const { return *impl_; }  ///< for library code
+
  private:
   friend class ModuleOptimizer;
-  friend class Step;
-  struct Impl;
   template <class Rules, class Options>
   ModuleOptimizer make_optimizer(const Options& options, const Here& here);
 
   std::shared_ptr<Impl> impl_;  ///< optimizers refer to it
 };
+
+/// One loss over several modules of a strategy, such as an encoder and a decoder: as the methods of ReplicatedModule,
+/// for the gradients and buffers of all of them, with one agreement. Samples count once. Every rank names the same
+/// modules in the same order; InvalidArgument for none, for one that is named twice, and for one of another strategy.
+///
+///     backward(context, {&encoder, &decoder}, Loss::mean(loss, images.size(0)));
+MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, const Loss& loss,
+                  Here here = Here::current());
+MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
+                         const std::function<Loss(int shard)>& compute, Here here = Here::current());
+void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss);
 
 /// A module, a shared_ptr to one, or a holder as TORCH_MODULE makes it.
 template <class T>

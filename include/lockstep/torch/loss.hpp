@@ -32,12 +32,13 @@ class Loss {
     return loss;
   }
 
-  /// The same loss, in whose graph `inputs` are leaves that need a gradient and are no parameters, as the points of a
-  /// gradient penalty are. Any other such leaf is an InvalidArgument, since nobody would train it. Their `.grad` stays
-  /// as it was.
-  Loss with_inputs(std::vector<::torch::Tensor> inputs) const {
+  /// The same loss, whose gradients with respect to `leaves` nobody wants: their `.grad` stays as it was. Every tensor
+  /// that the loss depends on and that needs a gradient must be a parameter of the modules that train, or be one of
+  /// these, such as the points of a gradient penalty, or the parameters of a discriminator that the generator's loss
+  /// goes through. Anything else is an InvalidArgument, since nobody would train it. A frozen parameter costs less.
+  Loss ignoring(std::vector<::torch::Tensor> leaves) const {
     Loss loss = *this;
-    loss.inputs_ = std::move(inputs);
+    loss.ignored_ = std::move(leaves);
     return loss;
   }
 
@@ -45,7 +46,7 @@ class Loss {
   double samples() const { return samples_; }
   bool is_mean() const { return is_mean_; }
   bool retains_graph() const { return retains_graph_; }
-  const std::vector<::torch::Tensor>& inputs() const { return inputs_; }
+  const std::vector<::torch::Tensor>& ignored() const { return ignored_; }
 
  private:
   Loss(::torch::Tensor value, double samples, bool is_mean)
@@ -55,7 +56,7 @@ class Loss {
   double samples_ = 0;
   bool is_mean_ = false;
   bool retains_graph_ = false;
-  std::vector<::torch::Tensor> inputs_;
+  std::vector<::torch::Tensor> ignored_;
 };
 
 }  // namespace lockstep::libtorch

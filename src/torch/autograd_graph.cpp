@@ -1,0 +1,58 @@
+#include "torch/autograd_graph.hpp"
+
+#include <memory>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+namespace lockstep::libtorch {
+namespace {
+
+namespace autograd = ::torch::autograd;
+
+class AfterGradient final : public autograd::FunctionPostHook {
+ public:
+  explicit AfterGradient(std::function<void()> call) : call_{std::move(call)} {}
+
+  autograd::variable_list operator()(const autograd::variable_list& outputs,
+                                     const autograd::variable_list& gradients) override {
+    // A function may have had nothing for this leaf, such as one whose own backward pass has computed it.
+    if (gradients.front().defined()) call_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
+}  // namespace
+
+GradientHook::GradientHook(const at::Tensor& leaf, std::function<void()> call)
+    : accumulator_{autograd::impl::grad_accumulator(leaf)} {
+  accumulator_->add_post_hook(std::make_unique<AfterGradient>(std::move(call)));
+}
+
+void visit_graph(const at::Tensor& value, const std::function<void(GraphNode&)>& visit) {
+  if (!value.defined() || !value.requires_grad()) return;
+  // Holds the node of a value that is a leaf itself.
+  const autograd::Edge root = autograd::impl::gradient_edge(value);
+  std::vector<GraphNode*> left{root.function.get()};
+  std::unordered_set<GraphNode*> seen{left.front()};
+  while (!left.empty()) {
+    GraphNode* const node = left.back();
+    left.pop_back();
+    visit(*node);
+    for (const autograd::Edge& edge : node->next_edges())
+      if (edge.function && seen.insert(edge.function.get()).second) left.push_back(edge.function.get());
+  }
+}
+
+at::Tensor leaf_of(const GraphNode& node) {
+  const auto* const accumulator = dynamic_cast<const autograd::AccumulateGrad*>(&node);
+  return accumulator ? accumulator->variable : at::Tensor{};
+}
+
+}  // namespace lockstep::libtorch

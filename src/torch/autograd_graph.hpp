@@ -1,0 +1,36 @@
+// The internals of autograd that the bridge stands on: the nodes that add up the gradients of leaves, and the graph
+// behind a loss. Another version of LibTorch may change them; then this file changes.
+#pragma once
+
+#include <functional>
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace lockstep::libtorch {
+
+using GraphNode = ::torch::autograd::Node;
+
+/// Calls a function each time that autograd has added to the `.grad` of a leaf, on whichever thread that is. Goes on
+/// after its end, as long as the leaf lives.
+class GradientHook {
+ public:
+  GradientHook() = default;
+
+  /// `leaf` needs a gradient.
+  GradientHook(const at::Tensor& leaf, std::function<void()> call);
+
+  bool is_set() const { return accumulator_ != nullptr; }
+
+ private:
+  /// Autograd itself refers to it weakly. The type depends on the version.
+  decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{})) accumulator_ = {};
+};
+
+/// Every node of the graph of `value` once. None if that needs no gradient.
+void visit_graph(const at::Tensor& value, const std::function<void(GraphNode&)>& visit);
+
+/// The leaf whose gradient `node` adds up; undefined for other nodes.
+at::Tensor leaf_of(const GraphNode& node);
+
+}  // namespace lockstep::libtorch

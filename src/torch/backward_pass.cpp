@@ -1,0 +1,86 @@
+#include "torch/backward_pass.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep::libtorch {
+
+void require_loss(const Loss& loss) {
+  const double samples = loss.samples();
+  if (!(samples >= 0) || std::isinf(samples))
+    throw InvalidArgument{fmt::format("a loss of {} samples; expected 0 or more", samples)};
+  if (samples == 0) return;
+  const at::Tensor& value = loss.value();
+  if (!value.defined()) throw InvalidArgument{fmt::format("an undefined loss of {} samples", samples)};
+  if (value.numel() != 1 || !at::isFloatingType(value.scalar_type()))
+    throw InvalidArgument{fmt::format("a loss of {} elements of {}; expected one real number, the {} the samples",
+                                      value.numel(), c10::toString(value.scalar_type()),
+                                      loss.is_mean() ? "mean of" : "sum over")};
+}
+
+double sum_of(const Loss& loss, TorchDevice& device) {
+  if (loss.samples() == 0) return 0;
+  return device.number<double>(loss.value()) * (loss.is_mean() ? loss.samples() : 1);
+}
+
+BackwardPass::BackwardPass(const ModuleList& modules, const Loss& loss) : modules_{modules}, loss_{loss} {
+  if (loss.samples() == 0) return;
+  visit_graph(loss.value(), [&](const GraphNode& node) {
+    if (const at::Tensor leaf = leaf_of(node); leaf.defined()) look_at(leaf);
+  });
+}
+
+void BackwardPass::look_at(const at::Tensor& leaf) {
+  const std::optional<ParameterOwner> owner = owner_of(leaf);
+  if (owner && std::ranges::find(modules_, owner->module) != modules_.end()) return;
+  const bool is_ignored =
+      std::ranges::any_of(loss_.ignored(), [&](const at::Tensor& each) { return each.is_same(leaf); });
+  if (!is_ignored && owner)
+    throw InvalidArgument{
+        fmt::format("the loss depends on parameter {} of another DataParallel, {}, which this backward pass would not "
+                    "train: expected backward(context, {{&one, &other}}, loss) for both, frozen parameters, or "
+                    "Loss::ignoring",
+                    owner->module->parameters[owner->number].variable.label(), owner->module->label)};
+  if (!is_ignored)
+    throw InvalidArgument{
+        fmt::format("the loss depends on a tensor{} of shape [{}] that needs a gradient and is no parameter of a "
+                    "DataParallel, so nobody would train it: expected a parameter that is registered before "
+                    "DataParallel, or Loss::ignoring",
+                    leaf.name().empty() ? "" : " '" + leaf.name() + "'", fmt::join(leaf.sizes(), ", "))};
+  foreign_.push_back(leaf);
+  if (owner && std::ranges::find(strangers_, owner->module) == strangers_.end()) strangers_.push_back(owner->module);
+}
+
+void BackwardPass::run(const std::function<void(std::size_t module, std::size_t parameter)>& take) {
+  if (loss_.samples() == 0) return;
+  if (std::ranges::all_of(modules_, [](const auto* module) { return module->trained.empty(); })) return;
+  const at::Tensor& value = loss_.value();
+  if (!value.requires_grad())
+    throw InvalidArgument{
+        "a loss that depends on no parameter: expected one that was computed with gradients, by a module that is not "
+        "frozen"};
+
+  struct PutBack {
+    std::vector<std::pair<at::Tensor, at::Tensor>> gradients;
+    ~PutBack() {
+      for (auto& [leaf, gradient] : gradients) leaf.mutable_grad() = gradient;
+    }
+  } put_back;
+  for (const at::Tensor& leaf : foreign_)
+    put_back.gradients.emplace_back(leaf, std::exchange(leaf.mutable_grad(), at::Tensor{}));
+
+  std::list<ReplicatedModule::Impl::Pass> open;
+  for (ReplicatedModule::Impl* const stranger : strangers_) open.emplace_back(*stranger, nullptr);
+  for (std::size_t i = 0; i < modules_.size(); ++i)
+    open.emplace_back(*modules_[i], [&take, i](std::size_t parameter) { take(i, parameter); });
+  value.backward(loss_.is_mean() ? at::full_like(value, loss_.samples()) : at::Tensor{}, loss_.retains_graph());
+  for (ReplicatedModule::Impl* const module : modules_) ++module->passes;
+}
+
+}  // namespace lockstep::libtorch

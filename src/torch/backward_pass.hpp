@@ -1,0 +1,40 @@
+// One backward pass of autograd through replicated modules.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "torch/replica.hpp"
+
+namespace lockstep::libtorch {
+
+using ModuleList = std::vector<ReplicatedModule::Impl*>;
+
+/// InvalidArgument for a loss that is no real number, or whose samples cannot be counted.
+void require_loss(const Loss& loss);
+
+/// The sum over the samples; 0 if there are none. Waits for a GPU.
+double sum_of(const Loss& loss, TorchDevice& device);
+
+class BackwardPass {
+ public:
+  /// InvalidArgument if the loss depends on a leaf that nobody would train. All arguments must outlive this object.
+  BackwardPass(const ModuleList& modules, const Loss& loss);
+
+  /// `take(module, parameter)`, in which `module` counts as given, is called each time that a gradient has been added
+  /// to the parameter's `.grad`: once, as a rule, and again if a nested backward pass adds another part.
+  void run(const std::function<void(std::size_t module, std::size_t parameter)>& take);
+
+ private:
+  void look_at(const at::Tensor& leaf);
+
+  const ModuleList& modules_;
+  const Loss& loss_;
+  std::vector<at::Tensor> foreign_;                 ///< leaves whose `.grad` stays as it was
+  std::vector<ReplicatedModule::Impl*> strangers_;  ///< other modules with such leaves
+};
+
+}  // namespace lockstep::libtorch

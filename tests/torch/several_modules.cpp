@@ -1,0 +1,148 @@
+// Losses that depend on more than one module, and modules that are not what they were when they were wrapped.
+#include <string>
+#include <vector>
+
+#include <lockstep/torch/data_parallel.hpp>
+
+#include "torch_modules.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using libtorch::Loss;
+
+namespace {
+
+/// The refusal of a backward pass of `net`, on every rank.
+template <class M>
+std::string refusal_of(Strategy& strategy, libtorch::DataParallel<M>& net, const Loss& loss) {
+  const std::string message =
+      message_of<InvalidArgument>([&] { strategy.run([&](ReplicaContext& context) { net.backward(context, loss); }); });
+  expect_in_step();
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("a loss over two modules trains both with one agreement, and counts its samples once") {
+  Strategy strategy = runtime().make_strategy();
+  auto first = libtorch::DataParallel{strategy, Parts{{"a", "unused"}}, {.name = "encoder"}};
+  auto second = libtorch::DataParallel{strategy, Parts{{"b", "frozen"}}, {.name = "decoder"}};
+  second->of("frozen").requires_grad_(false);
+  const auto loss = [&](double x) { return (first->of("a") * second->of("b")).sum() * x; };
+  strategy.run([&](ReplicaContext& context) {
+    libtorch::accumulate({&first, &second}, Loss::mean(loss(3), 2));
+    const auto meetings = strategy.group().meeting().meetings();
+    const libtorch::MeanLoss mean =
+        libtorch::backward(context, {&first, &second}, Loss::sum(loss(6.0 * (rank() + 1)), rank()));
+    CHECK(strategy.group().meeting().meetings() == meetings + 1);
+    const double samples = 2 * ranks() + triangle() - ranks();
+    double sum = 0;
+    for (int other = 0; other < ranks(); ++other) sum += 6 + (other > 0 ? 6 * (other + 1) : 0);
+    CHECK(mean.samples == samples);
+    CHECK(mean.mean == 2 * sum / samples);
+    CHECK(values_of(first->gradient("a")) == Values{sum / samples, sum / samples});
+    CHECK(values_of(second->gradient("b")) == Values{sum / samples, sum / samples});
+    CHECK_FALSE(first->gradient("unused").defined());
+    CHECK_FALSE(second->gradient("frozen").defined());
+  });
+}
+
+TEST_CASE("two losses on one graph add up") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Plane{}};
+  strategy.run([&](ReplicaContext& context) {
+    const at::Tensor shared = net->forward(weights({1, 2}) * (rank() + 1)).square();
+    net.backward(context, Loss::sum(shared, 1).retain_graph());
+    net.backward(context, Loss::sum(shared * 3, 1));
+  });
+  // w is (1, 2) everywhere, and the gradient of 4 y^2 is 8 y x.
+  double sum = 0;
+  for (int other = 1; other <= ranks(); ++other) sum += 8.0 * 5 * other * other;
+  CHECK(values_of(net->w.grad()) == Values{sum / ranks(), 2 * sum / ranks()});
+}
+
+TEST_CASE("shards of a loss over two modules end in the mean over all of them") {
+  Strategy strategy = runtime().make_strategy();
+  auto first = libtorch::DataParallel{strategy, Plane{}}, second = libtorch::DataParallel{strategy, Plane{}};
+  strategy.run([&](ReplicaContext& context) {
+    const libtorch::MeanLoss mean = libtorch::backward_shards(
+        context, {&first, &second}, 24, [&](int shard) { return Loss::mean((first->w * second->w).sum() * shard, 1); });
+    CHECK(mean.mean == 5 * 11.5);
+  });
+  CHECK(values_of(first->w.grad()) == Values{11.5, 23});
+  CHECK(values_of(second->w.grad()) == Values{11.5, 23});
+}
+
+TEST_CASE("a loss that goes through another module trains it, or says that it does not") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Plane{}};
+  auto critic = libtorch::DataParallel{strategy, Plane{}, {.name = "critic"}};
+  const at::Tensor x = torch::ones({2}, at::kDouble) * (rank() + 1);
+  CHECK_THAT(refusal_of(strategy, net, Loss::sum(critic->forward(x * net->w), 1)),
+             Catch::StartsWith("the loss depends on parameter 'critic.w' of another DataParallel, critic "
+                               "(lockstep::test::Plane), which this backward pass would not train"));
+  strategy.run([&](ReplicaContext& context) {
+    critic.backward(context, Loss::sum(critic->forward(x), 1));
+    net.backward(context, Loss::sum(critic->forward(x * net->w), 1).ignoring(critic.parameters()));
+  });
+  const double mean = 1.0 * triangle() / ranks();
+  CHECK(values_of(net->w.grad()) == Values{mean, 2 * mean});
+  CHECK(values_of(critic->w.grad()) == Values{mean, mean});  // not those of the other loss
+  critic->w.requires_grad_(false);
+  net.zero_grad();
+  strategy.run([&](ReplicaContext& context) { net.backward(context, Loss::sum(critic->forward(x * net->w), 1)); });
+  CHECK(values_of(net->w.grad()) == Values{mean, 2 * mean});
+}
+
+TEST_CASE("whatever needs a gradient and would not be trained is refused by name") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Plane{}};
+  const at::Tensor outside = torch::ones({2, 1}, at::TensorOptions{at::kDouble}.requires_grad(true));
+  const auto loss = [&] { return Loss::sum(net->forward(weights({1, 2})) * outside.sum(), 1); };
+  CHECK_THAT(
+      refusal_of(strategy, net, loss()),
+      Catch::StartsWith("the loss depends on a tensor of shape [2, 1] that needs a gradient and is no parameter"));
+  strategy.run([&](ReplicaContext& context) { net.backward(context, loss().ignoring({outside})); });
+  CHECK_FALSE(outside.grad().defined());
+  CHECK(values_of(net->w.grad()) == Values{2, 4});
+  CHECK_THAT(refusal_of(strategy, net, Loss::sum(torch::ones({}, at::kDouble), 1)),
+             Catch::StartsWith("a loss that depends on no parameter"));
+
+  net->register_buffer("late", weights({1}));
+  CHECK_THAT(refusal_of(strategy, net, loss()),
+             Catch::StartsWith("buffer 'late' of lockstep::test::Plane was registered after DataParallel"));
+  net->register_parameter("later", weights({1}));
+  CHECK_THAT(refusal_of(strategy, net, loss()),
+             Catch::StartsWith("parameter 'later' of lockstep::test::Plane was registered after DataParallel"));
+}
+
+TEST_CASE("a parameter belongs to one DataParallel at a time") {
+  Strategy strategy = runtime().make_strategy();
+  const auto module = std::make_shared<Plane>();
+  {
+    const auto net = libtorch::DataParallel{strategy, module};
+    Parts sharing{{"a"}};
+    sharing.register_parameter("shared", module->w);
+    const auto refusal = [&](auto wrapped) {
+      return message_of<InvalidArgument>([&] { libtorch::DataParallel{strategy, wrapped}; });
+    };
+    CHECK_THAT(refusal(module), Catch::StartsWith("parameter 'w' is parameter 'w' of another DataParallel, "
+                                                  "lockstep::test::Plane"));
+    CHECK_THAT(refusal(std::make_shared<Parts>(sharing)), Catch::StartsWith("parameter 'shared' is parameter 'w'"));
+    expect_in_step();
+  }
+  CHECK_NOTHROW(libtorch::DataParallel{strategy, module});
+}
+
+TEST_CASE("a backward pass names each of its modules once") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Plane{}};
+  const auto refusal = [&](const std::vector<libtorch::ReplicatedModule*>& modules) {
+    return message_of<InvalidArgument>([&] {
+      libtorch::accumulate(modules, Loss::sum(net->forward(weights({1, 2})), 1));
+    });
+  };
+  CHECK(refusal({}) == "a backward pass of no module");
+  CHECK(refusal({nullptr}) == "a backward pass of a null module");
+  CHECK(refusal({&net, &net}) == "a backward pass that names lockstep::test::Plane twice");
+}
