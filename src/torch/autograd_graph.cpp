@@ -88,6 +88,10 @@ void run_autograd(const at::Tensor& value, const at::Tensor& factor, const Graph
   (void)autograd::Engine::get_default_engine().execute(roots, gradients, retains_graph, false, true);
 }
 
+void note_change(const at::Tensor& tensor) {
+  autograd::impl::bump_version(tensor);
+}
+
 at::Tensor leaf_of(const GraphNode& node) {
   const auto* const accumulator = dynamic_cast<const autograd::AccumulateGrad*>(&node);
   return accumulator ? accumulator->variable : at::Tensor{};

@@ -14,8 +14,8 @@ namespace lockstep::libtorch {
 using GraphNode = ::torch::autograd::Node;
 using GraphNodes = std::vector<std::shared_ptr<GraphNode>>;
 
-/// Calls a function each time that autograd has added to the `.grad` of a leaf, on whichever thread that is. Goes on
-/// after its end, as long as the leaf lives.
+/// Calls a function each time that autograd has added to the `.grad` of a leaf, on whichever thread that is. After its
+/// end, graphs that it was part of still do.
 class GradientHook {
  public:
   GradientHook() = default;
@@ -41,6 +41,9 @@ void visit_graph(const at::Tensor& value, const GraphNodes& others, const std::f
 /// A backward pass from `value`, whose gradient is `factor` (1 if that is undefined), and from `others`, whose
 /// gradients are zeros. There may be no value.
 void run_autograd(const at::Tensor& value, const at::Tensor& factor, const GraphNodes& others, bool retains_graph);
+
+/// Says that the tensor's elements have changed. Graphs that need the old ones throw in their backward pass.
+void note_change(const at::Tensor& tensor);
 
 /// The leaf whose gradient `node` adds up; undefined for other nodes.
 at::Tensor leaf_of(const GraphNode& node);

@@ -21,9 +21,25 @@ ModuleList states_of(const std::vector<ReplicatedModule*>& modules) {
     if (std::ranges::find(states, &module->impl()) != states.end())
       throw InvalidArgument{fmt::format("a backward pass that names {} twice", module->impl().label)};
     states.push_back(&module->impl());
+    if (&states.front()->store != &states.back()->store)
+      throw InvalidArgument{fmt::format("a backward pass of {} and {}, which are of two strategies",
+                                        states.front()->label, states.back()->label)};
   }
   if (states.empty()) throw InvalidArgument{"a backward pass of no module"};
   return states;
+}
+
+/// A step that fails, also before the ranks have agreed on it, leaves no gradients.
+MeanLoss step_of(const std::vector<ReplicatedModule*>& modules,
+                 const std::function<MeanLoss(const ModuleList&)>& make) {
+  const ModuleList states = states_of(modules);
+  for (const ReplicatedModule::Impl* const state : states) state->require_idle();
+  try {
+    return make(states);
+  } catch (...) {
+    for (ReplicatedModule::Impl* const state : states) state->zero_grad();
+    throw;
+  }
 }
 
 }  // namespace
@@ -67,6 +83,7 @@ void ModuleOptimizer::step(ReplicaContext& context, Here here) {
   module.device->stream_follows();
   impl_->rules->apply_reduced_gradients(context, impl_->gradients, here);
   module.device->torch_follows();
+  module.note_new_values();
 }
 
 void ModuleOptimizer::zero_grad() {
@@ -78,19 +95,23 @@ Optimizer& ModuleOptimizer::rules() {
 }
 
 MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here) {
-  return Step{states_of(modules), context, here}.of_batch(loss);
+  return step_of(modules, [&](const ModuleList& states) { return Step{states, context, here}.of_batch(loss); });
 }
 
 MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
                          const std::function<Loss(int)>& compute, Here here) {
-  return Step{states_of(modules), context, here}.of_shards(shards, compute);
+  return step_of(modules, [&](const ModuleList& states) {
+    return Step{states, context, here}.of_shards(shards, compute);
+  });
 }
 
 void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here) {
   const ModuleList impls = states_of(modules);
   require_loss(loss);
-  for (ReplicatedModule::Impl* const impl : impls) impl->prepare();
+  for (ReplicatedModule::Impl* const impl : impls) impl->require_idle();
   try {
+    for (ReplicatedModule::Impl* const impl : impls) impl->prepare();
+    const ReplicatedModule::Impl::Busy busy{impls};
     SyncSums on_the_way{loss.value()};
     BackwardPass pass{impls, loss, on_the_way.shared()};
     const auto run = [&] {
@@ -110,7 +131,7 @@ void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
         AccumulatedPass{.samples = loss.samples(), .loss = sum_of(loss, *impls.front()->device)});
     for (ReplicatedModule::Impl* const impl : impls) impl->note_accumulated(accumulated);
   } catch (...) {
-    for (ReplicatedModule::Impl* const impl : impls) impl->zero_grad();
+    for (ReplicatedModule::Impl* const impl : impls) impl->forget_accumulated();
     throw;
   }
 }

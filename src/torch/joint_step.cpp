@@ -56,6 +56,8 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
     for (const ShardGradients& each : gradients) places.push_back(each.of(static_cast<std::int64_t>(i)));
     run_shard(*passes[i], i, ranges, places);
   };
+  const ReplicatedModule::Impl::Busy busy{modules_};
+  for (const ReplicatedModule::Impl* const module : all_) module->parts.bring_buffers_home();
   for (ModuleBuffer* const buffer : buffers_) buffer->note();
   JointShards joint{own, modules_, buffers_, stream_, {.forward = forward, .backward = backward}};
   const auto add_ranks = [&](auto&& add, const at::Tensor& sum) {
@@ -63,22 +65,17 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
     add(view_of(sum, stream_.kind()));
     device().torch_follows();
   };
-  try {
-    joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
-      const auto add = [&](const TensorView& view) {
-        context_.declared_merge(
-            fmt::format("{} shards, {}", shards, what),
-            [&](CrossDeviceOps& reductions) {
-              reductions.all_reduce(ReduceOp::sum, {&view, 1});
-            },
-            here_);
-      };
-      add_ranks(add, sum);
-    });
-  } catch (...) {
-    forget_gradients();
-    throw;
-  }
+  joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
+    const auto add = [&](const TensorView& view) {
+      context_.declared_merge(
+          fmt::format("{} shards, {}", shards, what),
+          [&](CrossDeviceOps& reductions) {
+            reductions.all_reduce(ReduceOp::sum, {&view, 1});
+          },
+          here_);
+    };
+    add_ranks(add, sum);
+  });
   for (const auto& pass : passes) {
     joint.state().include(pass->foreign(), pass->strangers());
     joint.state().include({}, modules_);

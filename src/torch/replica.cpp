@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -35,6 +36,11 @@ at::Tensor in_variable_type(const at::Tensor& value, TorchDevice& device) {
 /// For a module on the host, or where it is to be already.
 void require_usable(at::Device device, const NamedTensors& parameters, const NamedTensors& buffers) {
   const auto require_plain = [&](const std::string& what, const at::Tensor& value) {
+    if (const auto owner = owner_of(value))
+      throw InvalidArgument{
+          fmt::format("{} is {} of another DataParallel, {}: expected each in one DataParallel. A loss over several "
+                      "modules takes backward(context, {{&one, &other}}, loss)",
+                      what, owner->label, owner->module->label)};
     if (!(value.device().is_cpu() || value.device() == device) || value.is_sparse())
       throw InvalidArgument{fmt::format("{} is {}on {}: expected a dense tensor on {}", what,
                                         value.is_sparse() ? "sparse, " : "", value.device().str(),
@@ -48,11 +54,6 @@ void require_usable(at::Device device, const NamedTensors& parameters, const Nam
       throw InvalidArgument{fmt::format("{} is {}; expected f32, f64, f16 or bf16{}", what,
                                         c10::toString(value.scalar_type()),
                                         value.is_complex() ? ", such as its view_as_real" : "")};
-    if (const auto owner = owner_of(value))
-      throw InvalidArgument{
-          fmt::format("{} is parameter {} of another DataParallel, {}: expected each parameter in one DataParallel. A "
-                      "loss over several modules takes backward(context, {{&one, &other}}, loss)",
-                      what, owner->module->parameters[owner->number].variable.label(), owner->module->label)};
   }
   std::map<const void*, std::string_view> names;
   for (const auto& [name, value] : parameters)
@@ -102,29 +103,44 @@ at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.flatten().view(at::kByte);
 }
 
-/// Which module a parameter belongs to, among all that are alive in this process.
+/// The modules of this process that are alive, and what belongs to them.
 class Owners {
  public:
   void add(ReplicatedModule::Impl& module) {
     const std::lock_guard lock{mutex_};
-    for (std::size_t i = 0; i < module.parameters.size(); ++i)
-      owners_[module.parameters[i].tensor.unsafeGetTensorImpl()] = {&module, i};
+    modules_.push_back(&module);
+    const auto add_all = [&](std::string_view kind, const auto& values) {
+      for (const auto& each : values)
+        owners_[each.tensor.unsafeGetTensorImpl()] = {&module, fmt::format("{} {}", kind, each.variable.label())};
+    };
+    add_all("parameter", module.parameters);
+    add_all("buffer", module.buffers);
   }
 
   void remove(const ReplicatedModule::Impl& module) {
     const std::lock_guard lock{mutex_};
+    std::erase(modules_, &module);
     std::erase_if(owners_, [&](const auto& each) { return each.second.module == &module; });
   }
 
-  std::optional<ParameterOwner> of(const at::Tensor& tensor) {
+  std::optional<TensorOwner> of(const at::Tensor& tensor) {
     const std::lock_guard lock{mutex_};
     const auto found = owners_.find(tensor.unsafeGetTensorImpl());
     return found == owners_.end() ? std::nullopt : std::optional{found->second};
   }
 
+  std::vector<ReplicatedModule::Impl*> of(const VariableStore& store) {
+    const std::lock_guard lock{mutex_};
+    std::vector<ReplicatedModule::Impl*> modules;
+    std::ranges::copy_if(modules_, std::back_inserter(modules),
+                         [&](const ReplicatedModule::Impl* module) { return &module->store == &store; });
+    return modules;
+  }
+
  private:
   std::mutex mutex_;  ///< ranks may be threads
-  std::unordered_map<const c10::TensorImpl*, ParameterOwner> owners_;
+  std::vector<ReplicatedModule::Impl*> modules_;
+  std::unordered_map<const c10::TensorImpl*, TensorOwner> owners_;
 };
 
 Owners& owners() {
@@ -134,8 +150,12 @@ Owners& owners() {
 
 }  // namespace
 
-std::optional<ParameterOwner> owner_of(const at::Tensor& tensor) {
+std::optional<TensorOwner> owner_of(const at::Tensor& tensor) {
   return owners().of(tensor);
+}
+
+std::vector<ReplicatedModule::Impl*> modules_of(const VariableStore& store) {
+  return owners().of(store);
 }
 
 std::optional<DType> dtype_of(at::ScalarType type) {
@@ -165,9 +185,9 @@ void ModuleBuffer::note() {
   known.defined() ? known.copy_(tensor) : known = tensor.clone();
 }
 
-void ModuleBuffer::restore() const {
-  const at::NoGradGuard plain;
-  tensor.copy_(known);
+// Without a new version of the tensor, as a batch norm writes it: a graph may still need to be computed backwards.
+void ModuleBuffer::write(const at::Tensor& value) const {
+  tensor.variable_data().copy_(value);
 }
 
 ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options,

@@ -27,18 +27,28 @@ namespace lockstep::libtorch {
 struct Parameter {
   at::Tensor tensor;
   MirroredVariable variable;
-  at::Tensor home;         ///< view of the store's values
-  at::Tensor gradient;     ///< view of the store's
-  GradientHook hook = {};  ///< set when it is first needed
-  bool is_table = false;   ///< its gradient is sparse, so rows travel instead of `gradient`
+  at::Tensor home;      ///< view of the store's values
+  at::Tensor gradient;  ///< view of the store's
+  GradientHook hook = {};
+  bool is_table = false;  ///< its gradient is sparse, so rows travel instead of `gradient`
 
   // Of this rank, in the step that goes on.
-  bool has = false;                      ///< a pass has led to a gradient
-  double samples = 0;                    ///< of the accumulated passes that count for it
-  at::Tensor left = {};                  ///< the gradient after the last one; undefined if none has led to one
-  std::optional<unsigned> version = {};  ///< of `left`
+  bool has = false;     ///< a pass has led to a gradient
+  bool zeroed = false;  ///< somebody has zeroed it in between
+  double samples = 0;   ///< of the accumulated passes since then
+
+  // The gradient that the last pass or step has left.
+  at::Tensor left = {};
+  unsigned version = 0;
+  bool left_zero = false;
 
   void begin();
+
+  /// After a pass or a step. Looks at elements on the host alone.
+  void note_left();
+
+  /// Nobody has written the gradient since then.
+  bool is_untouched() const;
 };
 
 struct ModuleBuffer {
@@ -49,7 +59,8 @@ struct ModuleBuffer {
 
   bool is_real() const { return is_floating_point(variable.dtype()); }
   void note();
-  void restore() const;
+  void write(const at::Tensor& value) const;
+  void restore() const { write(known); }
 };
 
 /// A pass whose gradients wait for the step's last one. One of several modules counts once.
@@ -74,6 +85,21 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// Before a pass. Takes note of what is frozen and of what was zeroed since the last pass; begins a new step unless
   /// an accumulated pass waits. InvalidArgument for parameters and buffers that the strategy does not know.
   void prepare();
+
+  /// ContextError inside a pass.
+  void require_idle() const;
+
+  /// While one lives, the modules are in a pass.
+  class Busy {
+   public:
+    explicit Busy(const std::vector<Impl*>& modules);
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+    ~Busy();
+
+   private:
+    const std::vector<Impl*>& modules_;
+  };
 
   /// By buffer: whether its bytes are not what was noted. Before anything else reads the buffers after a forward pass.
   std::vector<char> changed_buffers() const;
@@ -104,6 +130,13 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   /// After a pass that was accumulated.
   void note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass);
+
+  /// After one that failed: forgets all that were. Gradients of earlier steps are `.grad` again.
+  void forget_accumulated();
+
+  /// After the optimizer, or another part of the strategy, has written the values: a graph that was computed with
+  /// others can no longer be computed backwards.
+  void note_new_values();
 
   /// From the next pass on, all of its gradient travels. On every rank.
   void make_dense(std::size_t table);
@@ -142,24 +175,28 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   void set_hook(std::size_t number);
   void require_known() const;
   void update_trained();
-  void forget_zeroed();
-  void begin();
+  void look_at_gradients();
+  void show_earlier();
   void on_gradient(std::size_t number);
 
   std::unordered_set<const c10::TensorImpl*> known_;  ///< parameters and buffers
   std::vector<char> trains_;                          ///< by parameter: not frozen
   std::mutex mutex_;                                  ///< hooks may run on autograd's threads
   Pass* pass_ = nullptr;
+  bool is_busy_ = false;
 };
 
-/// A parameter of a replicated module that is alive.
-struct ParameterOwner {
+/// Of a parameter or a buffer of a replicated module that is alive.
+struct TensorOwner {
   ReplicatedModule::Impl* module;
-  std::size_t number;
+  std::string label;  ///< "parameter 'critic.w'"
 };
 
 /// Null for any other tensor.
-std::optional<ParameterOwner> owner_of(const at::Tensor& tensor);
+std::optional<TensorOwner> owner_of(const at::Tensor& tensor);
+
+/// The replicated modules of a strategy that are alive, in the order of creation.
+std::vector<ReplicatedModule::Impl*> modules_of(const VariableStore& store);
 
 /// InvalidArgument unless `now` has the type and the shape of `home`: "`what` has become f32[2]; expected f64[2],
 /// `remedy`".

@@ -30,7 +30,10 @@ class ModuleGuest final : public lockstep::detail::StoreGuest {
   void bring_values_home() override { module_.bring_values_home(); }
   void bring_state_home() override {}
   std::vector<OptimizerState> state() override { return {}; }
-  void take_over() override { module_.note_buffers(); }
+  void take_over() override {
+    module_.note_buffers();
+    module_.note_new_values();
+  }
 
  private:
   ReplicatedModule::Impl& module_;
@@ -77,7 +80,7 @@ void ReplicatedModule::Impl::bring_values_home() {
     Parameter& each = parameters[i];
     if (!each.hook.is_set() || each.hook.is_heard_by(each.tensor)) continue;
     each.hook = {};
-    if (each.tensor.requires_grad()) set_hook(i);
+    set_hook(i);
   }
 }
 

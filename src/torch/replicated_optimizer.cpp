@@ -108,8 +108,7 @@ void ReplicatedOptimizer::State::hold(const at::Tensor& tensor, std::size_t grou
     const auto owner = owner_of(tensor);
     throw InvalidArgument{fmt::format(
         "{} in group {} of a {} is no parameter of the modules that were named",
-        owner ? fmt::format("parameter {} of {}", owner->module->parameters[owner->number].variable.label(),
-                            owner->module->label)
+        owner ? fmt::format("{} of {}", owner->label, owner->module->label)
               : fmt::format("a tensor of shape {}", to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()})),
         group, class_)};
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -71,6 +72,10 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
     for (const std::size_t each : module->tables)
       tables_.push_back({first_parameters_.back() + each, first_parameters_.size() - 1, each});
     for (Parameter& each : module->parameters) parameters_.push_back(&each);
+  }
+  all_ = modules_of(modules_.front()->store);
+  for (ReplicatedModule::Impl* const module : all_) {
+    module->bring_values_home();
     for (ModuleBuffer& each : module->buffers) {
       buffers_.push_back(&each);
       if (each.is_real()) reals_ += each.tensor.numel();
@@ -80,6 +85,7 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
   for (const Table& each : tables_) tables.push_back(parameters_[each.number]);
   table_gradients_ = {std::move(tables), rank_, samples_.size(), device()};
   has_.resize(parameters_.size());
+  zeroed_.resize(parameters_.size());
   samples_of_parameters_.resize(parameters_.size());
   changed_.resize(buffers_.size());
   noted_.resize(buffers_.size());
@@ -106,13 +112,16 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
       });
   std::vector<std::size_t> piece_of(parameters_.size(), no_piece);
   for (const Trained& each : trained_) piece_of[each.number] = each.piece;
-  std::vector<char> is_sent(parameters_.size());
+  std::vector<char> is_sent(parameters_.size()), had(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) had[i] = parameters_[i]->has ? 1 : 0;
   const auto send = [&](std::size_t number) {
     is_sent[number] = 1;
     device().stream_follows();
     if (piece_of[number] != no_piece) (void)sums.ready(piece_of[number]);
   };
+  std::mutex mutex;  // hooks of two modules may run at the same time
   pass.run([&](std::size_t module, std::size_t parameter) {
+    const std::lock_guard lock{mutex};
     const std::size_t number = first_parameters_[module] + parameter;
     if (is_sent[number])
       throw InvalidArgument{
@@ -145,7 +154,8 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
   total_ = samples;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     has_[i] = parameters_[i]->has ? 1 : 0;
-    samples_of_parameters_[i] = parameters_[i]->samples + loss.samples();
+    zeroed_[i] = parameters_[i]->zeroed ? 1 : 0;
+    samples_of_parameters_[i] = loss.samples() + (had[i] ? parameters_[i]->samples : 0);
   }
   std::ranges::copy(changed_buffers(), changed_.begin());
 }
@@ -172,7 +182,7 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
   FixedOrderAccumulator reals{DType::f64, 2 + reals_};
-  for (const ReplicatedModule::Impl* const module : modules_) module->parts.bring_buffers_home();
+  for (const ReplicatedModule::Impl* const module : all_) module->parts.bring_buffers_home();
   for (ModuleBuffer* const buffer : buffers_) buffer->note();
   table_gradients_.begin_shards(1);
 
@@ -274,29 +284,23 @@ std::vector<GradientBucket> Step::buckets(const Packing& packing) const {
 MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
                    const std::function<void(DeclaredSums&)>& compute) {
   std::string text = fmt::format("{} of {}", what, text_of(modules_));
+  for (const ReplicatedModule::Impl* const module : all_)
+    if (std::ranges::find(modules_, module) == modules_.end() && !module->buffers.empty())
+      text += fmt::format(", with {} buffers of {}", module->buffers.size(), module->label);
   if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
-  try {
-    context_.declared_step(
-        text,
-        [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
-          reduce(on_the_way, compute, reductions, covered);
-        },
-        here_);
-  } catch (...) {
-    forget_gradients();
-    throw;
-  }
+  const ReplicatedModule::Impl::Busy busy{modules_};
+  context_.declared_step(
+      text,
+      [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+        reduce(on_the_way, compute, reductions, covered);
+      },
+      here_);
   if (failures_ > 0) {
-    forget_gradients();
     // Every rank is here, so those that did not fail hear of it before their programs go on.
     if (failure_) context_.strategy().group().meeting().fail(failure_);
     context_.strategy().agree(TagKind::merge, here_, "the end of a backward pass");
   }
   return {.mean = total_ > 0 ? loss_ / total_ : 0, .samples = total_};
-}
-
-void Step::forget_gradients() {
-  for (ReplicatedModule::Impl* const module : modules_) module->zero_grad();
 }
 
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
@@ -332,7 +336,7 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
 
 void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   std::vector<std::int64_t> integers{failures_};
-  const std::array counts{&has_, &changed_, &table_gradients_.totals()};
+  const std::array counts{&has_, &zeroed_, &changed_, &table_gradients_.totals()};
   for (const auto* each : counts) integers.insert(integers.end(), each->begin(), each->end());
   Reals reals{loss_, total_};
   for (const auto* each : {&samples_, &samples_of_parameters_}) reals.insert(reals.end(), each->begin(), each->end());
@@ -349,11 +353,14 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   };
   copy_back(integers.cbegin() + 1, counts);
   copy_back(reals.cbegin() + 2, std::array{&samples_, &samples_of_parameters_});
+  // A rank without a gradient cannot see that it was zeroed.
+  for (std::size_t i = 0; i < zeroed_.size(); ++i)
+    if (zeroed_[i] == 0) samples_of_parameters_[i] = total_;
 }
 
 std::vector<char> Step::changed_buffers() const {
   std::vector<char> changed;
-  for (const ReplicatedModule::Impl* const module : modules_) {
+  for (const ReplicatedModule::Impl* const module : all_) {
     const std::vector<char> more = module->changed_buffers();
     changed.insert(changed.end(), more.begin(), more.end());
   }
@@ -408,9 +415,9 @@ void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& cove
     };
     if (buffer.is_real()) {
       const at::Tensor value = next(reals, real);
-      if (changed_[i] > 0) buffer.tensor.copy_(value);
+      if (changed_[i] > 0) buffer.write(value);
     } else if (changed_[i] > 0) {
-      buffer.tensor.copy_(next(integers, integer));
+      buffer.write(next(integers, integer));
     }
     if (changed_[i] > 0) buffer.note();
   }
@@ -457,6 +464,7 @@ void Step::finish_tables() {
   }
   for (std::size_t i = 0; i < tables_.size(); ++i)
     if (table_gradients_.is_dense(i)) modules_[tables_[i].module]->make_dense(tables_[i].parameter);
+  for (Parameter* const each : parameters_) each->note_left();
 }
 
 }  // namespace lockstep::libtorch

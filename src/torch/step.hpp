@@ -62,7 +62,6 @@ class Step {
   void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
   void finish_gradients();
   void finish_tables();
-  void forget_gradients();
 
   std::vector<GradientBucket> buckets(const Packing& packing) const;
   std::vector<char> changed_buffers() const;
@@ -71,6 +70,7 @@ class Step {
   TorchDevice& device() const { return *modules_.front()->device; }
 
   ModuleList modules_;
+  ModuleList all_;  ///< of the strategy: a loss may go through modules that it does not train
   Stream& stream_;
   ReplicaContext& context_;
   Here here_;
@@ -78,7 +78,7 @@ class Step {
 
   // Of all modules, one after the other.
   std::vector<Parameter*> parameters_;
-  std::vector<ModuleBuffer*> buffers_;
+  std::vector<ModuleBuffer*> buffers_;         ///< also those of the strategy's other modules
   std::vector<std::size_t> first_parameters_;  ///< of each module
   std::vector<Trained> trained_;
   std::vector<Table> tables_;
@@ -87,9 +87,10 @@ class Step {
   // Of this rank, and after `all_reduce_totals` of all.
   std::int64_t failures_ = 0;
   std::vector<std::int64_t> has_;      ///< by parameter: the number of ranks with a gradient
+  std::vector<std::int64_t> zeroed_;   ///< by parameter: those that have seen it zeroed since the step began
   std::vector<std::int64_t> changed_;  ///< by buffer
   Reals samples_;                      ///< by rank
-  Reals samples_of_parameters_;        ///< fewer where a parameter's gradient was zeroed since the step began
+  Reals samples_of_parameters_;        ///< in whose passes it had a gradient, since it was zeroed
   double loss_ = 0;                    ///< the sum over the samples
   double total_ = 0;                   ///< samples
 
