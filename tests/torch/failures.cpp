@@ -119,7 +119,11 @@ TEST_CASE("what would make the replicas differ is refused in one sentence") {
           libtorch::DataParallel{strategy, Complex{}};
         }) == "parameter 'phase' is ComplexFloat; expected f32, f64, f16 or bf16, such as its view_as_real");
   struct Shared : torch::nn::Module {
-    Shared() { register_parameter("out", register_parameter("in", weights({1})).detach()); }
+    at::Tensor whole = weights({1, 2, 3});
+    Shared() {
+      register_parameter("in", whole.narrow(0, 0, 2));
+      register_parameter("out", whole.narrow(0, 1, 2));
+    }
   };
   CHECK_THAT(message_of<InvalidArgument>([&] {
                libtorch::DataParallel{strategy, Shared{}};
