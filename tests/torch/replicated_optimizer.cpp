@@ -239,6 +239,8 @@ TEST_CASE("other learning rates and other state of one rank are found, and rebro
   expect_repaired("a@exp_avg");
   if (is_odd) state_of_a().step(9);
   expect_repaired("a@step");
+  training.optimizer->state().clear();
+  CHECK(training.all()["a@exp_avg"] == Values{0, 0, 0});
 }
 
 TEST_CASE("other learning rates with an optimizer of torch's alone are found in the variables") {
