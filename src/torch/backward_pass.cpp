@@ -32,13 +32,20 @@ double sum_of(const Loss& loss, TorchDevice& device) {
 BackwardPass::BackwardPass(const ModuleList& modules, const Loss& loss) : modules_{modules}, loss_{loss} {
   if (loss.samples() == 0) return;
   visit_graph(loss.value(), [&](const GraphNode& node) {
-    if (const at::Tensor leaf = leaf_of(node); leaf.defined()) look_at(leaf);
+    if (const at::Tensor leaf = leaf_of(node); leaf.defined()) look_at(leaf, node);
   });
 }
 
-void BackwardPass::look_at(const at::Tensor& leaf) {
+void BackwardPass::look_at(const at::Tensor& leaf, const GraphNode& node) {
   const std::optional<ParameterOwner> owner = owner_of(leaf);
-  if (owner && std::ranges::find(modules_, owner->module) != modules_.end()) return;
+  if (owner && std::ranges::find(modules_, owner->module) != modules_.end()) {
+    const Parameter& parameter = owner->module->parameters[owner->number];
+    if (parameter.hook.is_at(node)) return;
+    throw InvalidArgument{
+        fmt::format("the loss was computed while parameter {} of {} was of another type or on another device: expected "
+                    "the module as DataParallel has taken it",
+                    parameter.variable.label(), owner->module->label)};
+  }
   const bool is_ignored =
       std::ranges::any_of(loss_.ignored(), [&](const at::Tensor& each) { return each.is_same(leaf); });
   if (!is_ignored && owner)

@@ -29,7 +29,7 @@ class BackwardPass {
   void run(const std::function<void(std::size_t module, std::size_t parameter)>& take);
 
  private:
-  void look_at(const at::Tensor& leaf);
+  void look_at(const at::Tensor& leaf, const GraphNode& node);
 
   const ModuleList& modules_;
   const Loss& loss_;

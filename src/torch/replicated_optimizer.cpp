@@ -179,6 +179,8 @@ void ReplicatedOptimizer::State::look_at(HeldParameter& parameter) {
     if (!slot.is_used && !slot.at->defined()) continue;
     HeldSlot held{fmt::format("{}@{}", parameter.name, slot.name), slot.name, *slot.at};
     if (held.value.defined()) {
+      // The momentum of a sparse gradient is sparse, too, and goes on as well if it is not.
+      if (held.value.is_sparse()) held.value = held.value.to_dense();
       require_like(fmt::format("state '{}' of {}", held.name, description()), held.value, parameter.tensor,
                    "as its parameter is");
       *slot.at = held.value = held.value.to(parameter.tensor.device()).contiguous();

@@ -26,7 +26,8 @@ namespace lockstep::libtorch {
 /// is; they are restored with the rest, as torch's own `load` does, so set another learning rate after that. If there
 /// are several groups, `fc.weight@adamw.1` says that the parameter is in the second. A checkpoint fits if all names do:
 /// the class of the optimizer, its parameters, its groups, and its slots, which follow from the options (momentum,
-/// amsgrad, centered). Where a parameter has no state yet, its slots are kept as zeros.
+/// amsgrad, centered). Where a parameter has no state yet, its slots are kept as zeros. A scheduler of learning rates
+/// counts for itself: make the steps of a new one before the restore, which then sets the rate.
 ///
 /// Must not outlive the optimizer, which stays where it is and keeps its parameters. An optimizer without one of these
 /// works as well, but nobody knows of its state.
