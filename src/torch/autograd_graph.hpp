@@ -40,4 +40,8 @@ void visit_graph(const at::Tensor& value, const std::function<void(GraphNode&)>&
 /// The leaf whose gradient `node` adds up; undefined for other nodes.
 at::Tensor leaf_of(const GraphNode& node);
 
+/// From here on, a backward pass that this thread begins computes on it, on a GPU too. InvalidArgument if this LibTorch
+/// cannot do that.
+void run_backward_on_this_thread();
+
 }  // namespace lockstep::libtorch

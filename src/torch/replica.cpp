@@ -8,7 +8,9 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
 namespace lockstep::libtorch {
@@ -73,6 +75,26 @@ MirroredVariable create(Strategy& strategy, const DataParallelOptions& options, 
   return strategy.create_variable(
       {.name = options.name.empty() ? name : options.name + "." + name, .trainable = trainable},
       [&] { return Tensor::copy_of(view_of(in_variable_type(value, *make_torch_device(strategy.stream())))); }, here);
+}
+
+/// A max_norm scales down the rows that a rank looks up, on that rank alone.
+void require_same_rows(const ModuleParts& parts, int ranks) {
+  if (ranks == 1 || parts.max_norms.empty()) return;
+  throw InvalidArgument{
+      fmt::format("parameter '{}' has a max_norm, by which the forward pass of a rank changes the rows that it reads, "
+                  "and replicas would differ: expected a table without",
+                  parts.max_norms.front())};
+}
+
+/// "3 parameters, 2 sparse (digest 0123456789abcdef): 'words', 'tags'": what the ranks compare.
+std::string describe_parameters(const NamedTensors& parameters, const std::vector<at::Tensor>& tables) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : parameters)
+    if (std::ranges::any_of(tables, [&](const at::Tensor& table) { return table.is_same(value); }))
+      names.push_back("'" + name + "'");
+  if (names.empty()) return fmt::format("{} parameters", parameters.size());
+  return fmt::format("{} parameters, {} sparse (digest {}): {}", parameters.size(), names.size(),
+                     to_hex(digest_of(fmt::format("{}", fmt::join(names, " ")))), first_names(names));
 }
 
 /// One dimension of bytes.
@@ -157,6 +179,7 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
   try {
     device = make_torch_device(store.stream());
     require_usable(device->device(), named_parameters, named_buffers);
+    require_same_rows(parts, strategy.num_replicas_in_sync());
   } catch (...) {
     strategy.group().meeting().fail(std::current_exception());
   }
@@ -164,9 +187,9 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
     parameters.push_back({value, create(strategy, options, name, value, true, here), {}, {}});
   for (const auto& [name, value] : named_buffers)
     buffers.push_back({value, create(strategy, options, name, value, false, here), {}});
-  strategy.agree(
-      TagKind::create, here,
-      fmt::format("DataParallel of {}: {} parameters and {} buffers", label, parameters.size(), buffers.size()));
+  strategy.agree(TagKind::create, here,
+                 fmt::format("DataParallel of {}: {}, {} buffers", label,
+                             describe_parameters(named_parameters, parts.tables), buffers.size()));
   strategy.seal(here);
   device->torch_follows();
   for (Parameter& each : parameters) {
@@ -175,6 +198,8 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
     each.tensor.set_data(each.home);
     each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
     known_.insert(each.tensor.unsafeGetTensorImpl());
+    each.is_table =
+        std::ranges::any_of(parts.tables, [&](const at::Tensor& table) { return table.is_same(each.tensor); });
   }
   for (ModuleBuffer& each : buffers) {
     each.home = home_of(each.variable, each.tensor);
@@ -202,6 +227,7 @@ at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Varia
 
 // A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
 std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
+  parts.bring_buffers_home();
   std::vector<char> changed;
   std::vector<at::Tensor> flags;
   for (const ModuleBuffer& each : buffers) {

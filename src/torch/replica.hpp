@@ -30,11 +30,15 @@ struct Parameter {
   at::Tensor home;         ///< view of the store's values
   at::Tensor gradient;     ///< view of the store's
   GradientHook hook = {};  ///< set when it is first needed
+  bool is_table = false;   ///< its gradient is sparse, so rows travel instead of `gradient`
 
   // Of this rank, in the step that goes on.
   bool has = false;                      ///< a pass has led to a gradient
   double samples = 0;                    ///< of the accumulated passes that count for it
-  std::optional<unsigned> version = {};  ///< of `gradient` after the last one; empty if none has led to a gradient
+  at::Tensor left = {};                  ///< the gradient after the last one; undefined if none has led to one
+  std::optional<unsigned> version = {};  ///< of `left`
+
+  void begin();
 };
 
 struct ModuleBuffer {
@@ -71,7 +75,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// an accumulated pass waits. InvalidArgument for parameters and buffers that the strategy does not know.
   void prepare();
 
-  /// By buffer: whether its bytes are not what was noted.
+  /// By buffer: whether its bytes are not what was noted. Before anything else reads the buffers after a forward pass.
   std::vector<char> changed_buffers() const;
 
   /// While one lives, autograd's gradients of this module are welcome, and handed to `take` by number. Without `take`
@@ -90,6 +94,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
     std::vector<char> seen_;  ///< by parameter
   };
 
+  /// For passes that take turns. Returns the one that was open; null if none is.
+  Pass* exchange_pass(Pass* pass);
+
   /// Moves `.grad` to the store, unless it is there.
   void bring_home(std::size_t number);
 
@@ -97,6 +104,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   /// After a pass that was accumulated.
   void note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass);
+
+  /// From the next pass on, all of its gradient travels. On every rank.
+  void make_dense(std::size_t table);
 
   /// Gradients are there.
   std::vector<std::size_t> present() const;
@@ -112,7 +122,8 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::vector<ModuleBuffer> buffers;
   std::shared_ptr<lockstep::detail::StoreGuest> guest;  ///< the store asks it as long as this lives
 
-  std::vector<std::size_t> trained;         ///< parameters that are not frozen
+  std::vector<std::size_t> trained;         ///< parameters that are not frozen, other than tables
+  std::vector<std::size_t> tables;          ///< that are not frozen
   lockstep::detail::GradientPieces pieces;  ///< of `trained`
   std::vector<at::Tensor> flat;             ///< the ranges of `pieces`
   std::string text;                         ///< what the ranks compare
