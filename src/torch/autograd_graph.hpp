@@ -29,6 +29,9 @@ class GradientHook {
   /// another device.
   bool is_heard_by(const at::Tensor& leaf) const;
 
+  /// Whether it waits for what `node` adds up.
+  bool is_at(const GraphNode& node) const { return accumulator_.get() == &node; }
+
  private:
   /// Autograd itself refers to it weakly. The type depends on the version.
   decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{})) accumulator_ = {};

@@ -52,7 +52,7 @@ BackwardPass::BackwardPass(const ModuleList& modules, const Loss& loss, const Gr
       std::erase_if(others_, [&](const auto& other) { return other.get() == &node; });
     });
   visit_graph(value, others_, [&](const GraphNode& node) {
-    if (const at::Tensor leaf = leaf_of(node); leaf.defined()) look_at(leaf);
+    if (const at::Tensor leaf = leaf_of(node); leaf.defined()) look_at(leaf, node);
   });
 }
 
@@ -66,7 +66,7 @@ void BackwardPass::ignore(const at::Tensor& leaf) {
   if (owner && std::ranges::find(strangers_, owner->module) == strangers_.end()) strangers_.push_back(owner->module);
 }
 
-void BackwardPass::look_at(const at::Tensor& leaf) {
+void BackwardPass::look_at(const at::Tensor& leaf, const GraphNode& node) {
   if (!leaf.requires_grad()) return;  // frozen since
   if (std::ranges::any_of(foreign_, [&](const at::Tensor& each) { return each.is_same(leaf); })) return;
   const std::optional<TensorOwner> owner = owner_of(leaf);
@@ -76,7 +76,17 @@ void BackwardPass::look_at(const at::Tensor& leaf) {
                     "DataParallel, so nobody would train it: expected a parameter that is registered before "
                     "DataParallel, or Loss::ignoring",
                     leaf.name().empty() ? "" : " '" + leaf.name() + "'", fmt::join(leaf.sizes(), ", "))};
-  if (std::ranges::find(modules_, owner->module) == modules_.end())
+  const bool is_ours = std::ranges::find(modules_, owner->module) != modules_.end();
+  if (!owner->parameter)
+    throw InvalidArgument{
+        fmt::format("the loss depends on {} of {}, which needs a gradient: expected a parameter", owner->label,
+                    owner->module->label)};
+  if (is_ours && !owner->module->parameters[*owner->parameter].hook.is_at(node))
+    throw InvalidArgument{
+        fmt::format("the loss was computed while {} of {} was of another type or on another device: expected the module "
+                    "as DataParallel has taken it",
+                    owner->label, owner->module->label)};
+  if (!is_ours)
     throw InvalidArgument{
         fmt::format("the loss depends on {} of another DataParallel, {}, which this backward pass would not train: "
                     "expected backward(context, {{&one, &other}}, loss) for both, frozen parameters, or Loss::ignoring",

@@ -39,7 +39,7 @@ class BackwardPass {
 
  private:
   void ignore(const at::Tensor& leaf);
-  void look_at(const at::Tensor& leaf);
+  void look_at(const at::Tensor& leaf, const GraphNode& node);
 
   const ModuleList& modules_;
   const Loss& loss_;

@@ -1,7 +1,7 @@
 #include "torch/optimizer_kinds.hpp"
 
-#include <array>
 #include <concepts>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -109,7 +109,9 @@ Key key_of(const at::Tensor& parameter) {
   if constexpr (std::is_pointer_v<Key>) {
     return parameter.unsafeGetTensorImpl();
   } else {
-    return c10::guts::to_string(parameter.unsafeGetTensorImpl());
+    std::ostringstream text;
+    text << parameter.unsafeGetTensorImpl();
+    return text.str();
   }
 }
 

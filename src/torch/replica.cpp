@@ -126,8 +126,10 @@ class Owners {
       for (const auto& each : values)
         owners_[each.tensor.unsafeGetTensorImpl()] = {&module, fmt::format("{} {}", kind, each.variable.label())};
     };
-    add_all("parameter", module.parameters);
     add_all("buffer", module.buffers);
+    add_all("parameter", module.parameters);
+    for (std::size_t i = 0; i < module.parameters.size(); ++i)
+      owners_[module.parameters[i].tensor.unsafeGetTensorImpl()].parameter = i;
   }
 
   void remove(const ReplicatedModule::Impl& module) {

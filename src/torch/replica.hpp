@@ -189,7 +189,8 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 /// Of a parameter or a buffer of a replicated module that is alive.
 struct TensorOwner {
   ReplicatedModule::Impl* module;
-  std::string label;  ///< "parameter 'critic.w'"
+  std::string label;                          ///< "parameter 'critic.w'"
+  std::optional<std::size_t> parameter = {};  ///< its number; empty for a buffer
 };
 
 /// Null for any other tensor.

@@ -29,11 +29,14 @@ struct HeldParameter {
   at::Tensor tensor;
   std::string name;
   std::size_t group;
-  std::int64_t has_state = 0;
+  std::int64_t has_state = 0;  ///< a StateLayout
   std::int64_t steps = 0;
   bool counts_steps = false;
   std::vector<HeldSlot> slots = {};
 };
+
+/// The momentum of sparse gradients is sparse. It is saved as a dense tensor, and goes on as it was.
+enum StateLayout : std::int64_t { no_state, dense_state, sparse_state };
 
 /// An option of a group.
 struct HeldOption {
@@ -170,7 +173,7 @@ void ReplicatedOptimizer::State::look_at(HeldParameter& parameter) {
   const bool is_new = !found && parameter.has_state;  // somebody has cleared the state
   const OptimizerMembers members =
       kind_.members(optimizer_.param_groups()[parameter.group].options(), found ? *found : *blank);
-  parameter.has_state = found ? 1 : 0;
+  parameter.has_state = found ? dense_state : no_state;
   parameter.counts_steps = members.steps != nullptr;
   parameter.steps = members.steps ? *members.steps : 0;
   std::vector<HeldSlot> slots;
@@ -178,9 +181,16 @@ void ReplicatedOptimizer::State::look_at(HeldParameter& parameter) {
     if (!slot.is_used && !slot.at->defined()) continue;
     HeldSlot held{fmt::format("{}@{}", parameter.name, slot.name), slot.name, *slot.at};
     if (held.value.defined()) {
+      const bool is_sparse = held.value.is_sparse();
+      if (is_sparse) held.value = held.value.to_dense();
       require_like(fmt::format("state '{}' of {}", held.name, description()), held.value, parameter.tensor,
                    "as its parameter is");
-      *slot.at = held.value = held.value.to(parameter.tensor.device()).contiguous();
+      held.value = held.value.to(parameter.tensor.device()).contiguous();
+      if (is_sparse) {
+        parameter.has_state = sparse_state;
+      } else {
+        *slot.at = held.value;
+      }
     } else {
       const auto before = std::ranges::find(parameter.slots, slot.name, &HeldSlot::slot);
       held.value = !is_new && !found && before != parameter.slots.end()
@@ -207,6 +217,8 @@ std::vector<OptimizerState> ReplicatedOptimizer::State::state() {
 }
 
 void ReplicatedOptimizer::State::take_over() {
+  const at::NoGradGuard plain;
+  device_->torch_follows();
   auto& groups = optimizer_.param_groups();
   for (std::size_t group = 0; group < options_.size(); ++group) {
     if (options_[group].empty()) continue;
@@ -215,7 +227,7 @@ void ReplicatedOptimizer::State::take_over() {
   }
   for (const HeldParameter& each : parameters_) {
     auto* found = find_state(optimizer_, each.tensor);
-    if (!each.has_state) {
+    if (each.has_state == no_state) {
       if (found) set_state(optimizer_, each.tensor, nullptr);
       continue;
     }
@@ -226,9 +238,9 @@ void ReplicatedOptimizer::State::take_over() {
     const OptimizerMembers members = kind_.members(groups[each.group].options(), *found);
     if (members.steps) *members.steps = each.steps;
     for (const HeldSlot& held : each.slots)
-      *std::ranges::find(members.slots, held.slot, &OptimizerSlot::name)->at = held.value;
+      *std::ranges::find(members.slots, held.slot, &OptimizerSlot::name)->at =
+          each.has_state == sparse_state ? held.value.to_sparse(1) : held.value;
   }
-  device_->torch_follows();
 }
 
 std::string ReplicatedOptimizer::State::text() {

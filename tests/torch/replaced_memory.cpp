@@ -118,7 +118,10 @@ TEST_CASE("a module that was of another type for a while trains on, and one that
   torch::optim::SGD sgd{net.parameters(), 1};
   const auto convert = [&](at::ScalarType type) { net->w.set_data(net->w.detach().to(type)); };
   convert(at::kFloat);
+  const at::Tensor early = net->forward(1);
   convert(at::kDouble);
+  CHECK_THAT(message_of<InvalidArgument>([&] { net.accumulate(libtorch::Loss::sum(early, 1)); }),
+             Catch::StartsWith("the loss was computed while parameter 'w' of"));
   train(strategy, net, sgd);
   const double step = 1.0 * triangle() / ranks();
   CHECK(values_of(net->w.grad())[0] == step);

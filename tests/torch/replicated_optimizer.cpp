@@ -171,6 +171,70 @@ TEST_CASE("the state of torch's optimizers has the names of parameters and slots
   CHECK(names_of(strategy).size() == 7);
 }
 
+TEST_CASE("an embedding with sparse gradients goes on from a checkpoint to the same bytes") {
+  struct Words : torch::nn::Module {
+    torch::nn::Embedding table =
+        register_module("table", torch::nn::Embedding{torch::nn::EmbeddingOptions{5, 2}.sparse(true)});
+    Words() {
+      to(at::kDouble);
+      torch::NoGradGuard plain;
+      table->weight.copy_(torch::arange(10, at::kDouble).view({5, 2}) / 7);
+    }
+  };
+  const SharedFolder folder;
+  for (const auto& [kind, make] : kinds()) {
+    if (kind != "adagrad" && kind != "sgd by nesterov") continue;  // one with momentum, and one whose state is dense
+    CAPTURE(kind);
+    struct Run {
+      Strategy strategy = runtime().make_strategy();
+      libtorch::DataParallel<Words> net{strategy, std::make_shared<Words>()};
+      std::unique_ptr<Optimizers> optimizer;
+      libtorch::ReplicatedOptimizer replicated;
+      explicit Run(const MakeOptimizer& make) : optimizer{make(net.parameters())}, replicated{net, *optimizer} {}
+      Values step(int number) {
+        strategy.run([&](ReplicaContext& context) {
+          optimizer->zero_grad();
+          const at::Tensor words = torch::tensor({(number + rank()) % 4, number % 3, number % 3}, at::kLong);
+          net.backward(context, libtorch::Loss::sum(net->table->forward(words).sin().sum() * 0.3, 3));
+          optimizer->step();
+        });
+        return values_of(net->table->weight);
+      }
+    };
+    Run whole{make}, saved{make}, resumed{make};
+    for (int step = 0; step < 2; ++step) {
+      whole.step(step);
+      saved.step(step);
+    }
+    save_checkpoint(saved.strategy, folder / kind);
+    restore_checkpoint(resumed.strategy, folder / kind);
+    for (int step = 2; step < 5; ++step) {
+      const Values expected = whole.step(step);
+      CHECK(resumed.step(step) == expected);
+      CHECK(saved.step(step) == expected);
+    }
+  }
+  folder.remove();
+}
+
+TEST_CASE("the momentum of a sparse gradient is saved as a dense tensor, and stays sparse") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Plane{}};
+  torch::optim::SGD sgd{net.parameters(), torch::optim::SGDOptions{1}.momentum(0.5).nesterov(true)};
+  const libtorch::ReplicatedOptimizer replicated{net, sgd};
+  for (int step = 0; step < 2; ++step) {
+    net->w.mutable_grad() = weights({0, 4}).to_sparse();
+    sgd.step();
+    CHECK_NOTHROW(strategy.attest());
+    CHECK(strategy.store().optimizer_state().back().value.to_vector<double>() == Values{0, step == 0 ? 4.0 : 6.0});
+    if (odd_one() && ranks() > 1) sgd.state().clear();
+    strategy.rebroadcast();
+    const auto& state = static_cast<torch::optim::SGDParamState&>(*sgd.state().begin()->second);
+    CHECK((state.momentum_buffer().is_sparse() && state.momentum_buffer().is_coalesced()));
+  }
+  CHECK(values_of(net->w) == Values{1, 2 - 6 - 7});
+}
+
 TEST_CASE("a checkpoint of another optimizer, of other parameters or of other groups is refused in one line") {
   const SharedFolder folder;
   const std::string path = folder / "checkpoint";
@@ -239,6 +303,8 @@ TEST_CASE("other learning rates and other state of one rank are found, and rebro
   expect_repaired("a@exp_avg");
   if (is_odd) state_of_a().step(9);
   expect_repaired("a@step");
+  training.optimizer->state().clear();
+  CHECK(training.all()["a@exp_avg"] == Values{0, 0, 0});
 }
 
 TEST_CASE("other learning rates with an optimizer of torch's alone are found in the variables") {

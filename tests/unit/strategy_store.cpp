@@ -344,6 +344,38 @@ TEST_CASE("a variable is read in bf16 from a copy, which follows whoever may wri
   }
 }
 
+TEST_CASE("a guest is asked around each use of values and optimizer state, as long as it lives") {
+  struct Guest : detail::StoreGuest {
+    std::string calls;
+    double value = 0;
+    void bring_values_home() override { calls += "v"; }
+    void bring_state_home() override { calls += "s"; }
+    std::vector<OptimizerState> state() override {
+      return {{"theirs", TensorView{reinterpret_cast<std::byte*>(&value), {}, DType::f64}}};
+    }
+    void take_over() override { calls += "t"; }
+  };
+  StoreFixture f;
+  const MirroredVariable v = f.make("v", 1);
+  f.strategy.seal();
+  auto guest = std::make_shared<Guest>();
+  f.store.add_guest(guest);
+  const auto calls_of = [&](const auto& use) {
+    guest->calls.clear();
+    use();
+    return guest->calls;
+  };
+  CHECK(calls_of([&] { (void)v.local(); }) == "v");
+  CHECK(calls_of([&] { (void)v.for_reading(DType::f32); }).empty());
+  CHECK(calls_of([&] { f.strategy.attest(); }) == "vs");
+  CHECK(calls_of([&] { f.strategy.rebroadcast(); }) == "vst");
+  CHECK(f.store.optimizer_state().front().name == "theirs");
+  CHECK(f.store.optimizer_values().size() == 1);
+  guest.reset();
+  CHECK(f.store.optimizer_state().empty());
+  CHECK_NOTHROW(f.strategy.attest());
+}
+
 TEST_CASE("only f32 on the host is read in bf16") {
   StoreFixture f;
   const MirroredVariable wide = f.make("wide", 1, true, DType::f64), v = f.make("v", 1);

@@ -21,12 +21,13 @@ namespace lockstep::libtorch {
 /// Torch makes the state of a parameter in the first step that has its gradient. A checkpoint restores which parameters
 /// have any, too, so a training that is resumed before its first step goes on to the same bytes.
 ///
-/// `fc.weight@exp_avg` is a slot of a parameter, `fc.weight@step` its number of steps, and `fc.weight@adamw` 1 if it
+/// `fc.weight@exp_avg` is a slot of a parameter, `fc.weight@step` its number of steps, and `fc.weight@adamw` 0 until it
 /// has state. `fc.weight@adamw.lr`, `fc.weight@adamw.beta1`, … are the options of the group whose first parameter that
 /// is; they are restored with the rest, as torch's own `load` does, so set another learning rate after that. If there
 /// are several groups, `fc.weight@adamw.1` says that the parameter is in the second. A checkpoint fits if all names do:
 /// the class of the optimizer, its parameters, its groups, and its slots, which follow from the options (momentum,
-/// amsgrad, centered). Where a parameter has no state yet, its slots are kept as zeros.
+/// amsgrad, centered). Where a parameter has no state yet, its slots are kept as zeros. A scheduler of learning rates
+/// counts for itself: make the steps of a new one before the restore, which then sets the rate.
 ///
 /// Must not outlive the optimizer, which stays where it is and keeps its parameters. An optimizer without one of these
 /// works as well, but nobody knows of its state.
