@@ -5,8 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <lockstep/base/error.hpp>
 
 namespace lockstep::libtorch {
 namespace {
@@ -28,11 +31,26 @@ class AfterGradient final : public autograd::FunctionPostHook {
   std::function<void()> call_;
 };
 
+template <class State>
+void end_threads_of(State& state) {
+  if constexpr (requires { state.set_multithreading_enabled(false); }) {
+    state.set_multithreading_enabled(false);
+  } else {
+    throw InvalidArgument{
+        "SyncBatchNorm in backward_shards on a GPU with a LibTorch whose autograd computes there on another thread; "
+        "expected LibTorch 2.0 or later"};
+  }
+}
+
 }  // namespace
 
 GradientHook::GradientHook(const at::Tensor& leaf, std::function<void()> call)
     : accumulator_{autograd::impl::grad_accumulator(leaf)} {
   accumulator_->add_post_hook(std::make_unique<AfterGradient>(std::move(call)));
+}
+
+bool GradientHook::is_heard_by(const at::Tensor& leaf) const {
+  return autograd::impl::try_get_grad_accumulator(leaf) == accumulator_;
 }
 
 void visit_graph(const at::Tensor& value, const std::function<void(GraphNode&)>& visit) {
@@ -53,6 +71,10 @@ void visit_graph(const at::Tensor& value, const std::function<void(GraphNode&)>&
 at::Tensor leaf_of(const GraphNode& node) {
   const auto* const accumulator = dynamic_cast<const autograd::AccumulateGrad*>(&node);
   return accumulator ? accumulator->variable : at::Tensor{};
+}
+
+void run_backward_on_this_thread() {
+  end_threads_of(c10::AutogradState::get_tls_state());
 }
 
 }  // namespace lockstep::libtorch

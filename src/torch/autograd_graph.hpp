@@ -22,6 +22,10 @@ class GradientHook {
 
   bool is_set() const { return accumulator_ != nullptr; }
 
+  /// Whether autograd still has the node for `leaf`. It makes another one once the leaf was of another type, or on
+  /// another device.
+  bool is_heard_by(const at::Tensor& leaf) const;
+
  private:
   /// Autograd itself refers to it weakly. The type depends on the version.
   decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{})) accumulator_ = {};
@@ -32,5 +36,9 @@ void visit_graph(const at::Tensor& value, const std::function<void(GraphNode&)>&
 
 /// The leaf whose gradient `node` adds up; undefined for other nodes.
 at::Tensor leaf_of(const GraphNode& node);
+
+/// From here on, a backward pass that this thread begins computes on it, on a GPU too. InvalidArgument if this LibTorch
+/// cannot do that.
+void run_backward_on_this_thread();
 
 }  // namespace lockstep::libtorch

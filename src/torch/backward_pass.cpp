@@ -11,6 +11,12 @@
 
 namespace lockstep::libtorch {
 
+std::string text_of(const ModuleList& modules) {
+  std::vector<std::string_view> texts;
+  for (const ReplicatedModule::Impl* const module : modules) texts.push_back(module->text);
+  return fmt::format("{}", fmt::join(texts, ", and "));
+}
+
 void require_loss(const Loss& loss) {
   const double samples = loss.samples();
   if (!(samples >= 0) || std::isinf(samples))
@@ -59,7 +65,9 @@ void BackwardPass::look_at(const at::Tensor& leaf) {
 
 void BackwardPass::run(const std::function<void(std::size_t module, std::size_t parameter)>& take) {
   if (loss_.samples() == 0) return;
-  if (std::ranges::all_of(modules_, [](const auto* module) { return module->trained.empty(); })) return;
+  if (std::ranges::all_of(modules_,
+                          [](const auto* module) { return module->trained.empty() && module->tables.empty(); }))
+    return;
   const at::Tensor& value = loss_.value();
   if (!value.requires_grad())
     throw InvalidArgument{

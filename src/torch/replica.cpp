@@ -8,7 +8,9 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
 namespace lockstep::libtorch {
@@ -75,24 +77,29 @@ MirroredVariable create(Strategy& strategy, const DataParallelOptions& options, 
       [&] { return Tensor::copy_of(view_of(in_variable_type(value, *make_torch_device(strategy.stream())))); }, here);
 }
 
-/// Moves `tensor` to `there`, which has the same elements.
-void move_to(at::Tensor there, at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kBool) there = there.view(at::kBool);
-  tensor.set_data(there);
+/// A max_norm scales down the rows that a rank looks up, on that rank alone.
+void require_same_rows(const ModuleParts& parts, int ranks) {
+  if (ranks == 1 || parts.max_norms.empty()) return;
+  throw InvalidArgument{
+      fmt::format("parameter '{}' has a max_norm, by which the forward pass of a rank changes the rows that it reads, "
+                  "and replicas would differ: expected a table without",
+                  parts.max_norms.front())};
+}
+
+/// "3 parameters, 2 sparse (digest 0123456789abcdef): 'words', 'tags'": what the ranks compare.
+std::string describe_parameters(const NamedTensors& parameters, const std::vector<at::Tensor>& tables) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : parameters)
+    if (std::ranges::any_of(tables, [&](const at::Tensor& table) { return table.is_same(value); }))
+      names.push_back("'" + name + "'");
+  if (names.empty()) return fmt::format("{} parameters", parameters.size());
+  return fmt::format("{} parameters, {} sparse (digest {}): {}", parameters.size(), names.size(),
+                     to_hex(digest_of(fmt::format("{}", fmt::join(names, " ")))), first_names(names));
 }
 
 /// One dimension of bytes.
 at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.flatten().view(at::kByte);
-}
-
-void require_at(const MirroredVariable& variable, const at::Tensor& tensor, std::string_view kind) {
-  const bool is_there = tensor.numel() == 0 || tensor.data_ptr() == static_cast<void*>(variable.local().data());
-  if (!is_there || !tensor.is_contiguous())
-    throw InvalidArgument{
-        fmt::format("{} {} has other memory than the strategy's: convert a module and load its "
-                    "weights before DataParallel, or load them by load_weights",
-                    kind, variable.label())};
 }
 
 /// Which module a parameter belongs to, among all that are alive in this process.
@@ -172,30 +179,37 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
   try {
     device = make_torch_device(store.stream());
     require_usable(device->device(), named_parameters, named_buffers);
+    require_same_rows(parts, strategy.num_replicas_in_sync());
   } catch (...) {
     strategy.group().meeting().fail(std::current_exception());
   }
   for (const auto& [name, value] : named_parameters)
-    parameters.push_back({value, create(strategy, options, name, value, true, here), {}});
+    parameters.push_back({value, create(strategy, options, name, value, true, here), {}, {}});
   for (const auto& [name, value] : named_buffers)
-    buffers.push_back({value, create(strategy, options, name, value, false, here)});
-  strategy.agree(
-      TagKind::create, here,
-      fmt::format("DataParallel of {}: {} parameters and {} buffers", label, parameters.size(), buffers.size()));
+    buffers.push_back({value, create(strategy, options, name, value, false, here), {}});
+  strategy.agree(TagKind::create, here,
+                 fmt::format("DataParallel of {}: {}, {} buffers", label,
+                             describe_parameters(named_parameters, parts.tables), buffers.size()));
   strategy.seal(here);
   device->torch_follows();
   for (Parameter& each : parameters) {
     each.tensor.mutable_grad().reset();
-    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
+    each.home = home_of(each.variable, each.tensor);
+    each.tensor.set_data(each.home);
     each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
     known_.insert(each.tensor.unsafeGetTensorImpl());
+    each.is_table =
+        std::ranges::any_of(parts.tables, [&](const at::Tensor& table) { return table.is_same(each.tensor); });
   }
   for (ModuleBuffer& each : buffers) {
-    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
+    each.home = home_of(each.variable, each.tensor);
+    each.tensor.set_data(each.home);
     each.note();
     known_.insert(each.tensor.unsafeGetTensorImpl());
   }
   owners().add(*this);
+  guest = make_guest(*this);
+  store.add_guest(guest);
 }
 
 ReplicatedModule::Impl::~Impl() {
@@ -229,11 +243,6 @@ std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
     changed.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
   }
   return changed;
-}
-
-void ReplicatedModule::Impl::require_in_place() const {
-  for (const Parameter& each : parameters) require_at(each.variable, each.tensor, "parameter");
-  for (const ModuleBuffer& each : buffers) require_at(each.variable, each.tensor, "buffer");
 }
 
 }  // namespace lockstep::libtorch

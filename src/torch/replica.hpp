@@ -27,18 +27,24 @@ namespace lockstep::libtorch {
 struct Parameter {
   at::Tensor tensor;
   MirroredVariable variable;
+  at::Tensor home;         ///< view of the store's values
   at::Tensor gradient;     ///< view of the store's
   GradientHook hook = {};  ///< set when it is first needed
+  bool is_table = false;   ///< its gradient is sparse, so rows travel instead of `gradient`
 
   // Of this rank, in the step that goes on.
   bool has = false;                      ///< a pass has led to a gradient
   double samples = 0;                    ///< of the accumulated passes that count for it
-  std::optional<unsigned> version = {};  ///< of `gradient` after the last one; empty if none has led to a gradient
+  at::Tensor left = {};                  ///< the gradient after the last one; undefined if none has led to one
+  std::optional<unsigned> version = {};  ///< of `left`
+
+  void begin();
 };
 
 struct ModuleBuffer {
   at::Tensor tensor;
   MirroredVariable variable;
+  at::Tensor home;
   at::Tensor known = {};  ///< what all ranks had after the last step
 
   bool is_real() const { return is_floating_point(variable.dtype()); }
@@ -58,8 +64,12 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   Impl& operator=(const Impl&) = delete;
   ~Impl();
 
-  /// InvalidArgument unless all parameters and buffers still are where they belong.
-  void require_in_place() const;
+  /// Copies parameters and buffers whose memory was replaced to the store's, and points them there. InvalidArgument for
+  /// one that has another shape or type now.
+  void bring_values_home();
+
+  /// After somebody has written the store's values.
+  void note_buffers();
 
   /// Before a pass. Takes note of what is frozen and of what was zeroed since the last pass; begins a new step unless
   /// an accumulated pass waits. InvalidArgument for parameters and buffers that the strategy does not know.
@@ -84,6 +94,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
     std::vector<char> seen_;  ///< by parameter
   };
 
+  /// For passes that take turns. Returns the one that was open; null if none is.
+  Pass* exchange_pass(Pass* pass);
+
   /// Moves `.grad` to the store, unless it is there.
   void bring_home(std::size_t number);
 
@@ -91,6 +104,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   /// After a pass that was accumulated.
   void note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass);
+
+  /// From the next pass on, all of its gradient travels. On every rank.
+  void make_dense(std::size_t table);
 
   /// Gradients are there.
   std::vector<std::size_t> present() const;
@@ -104,8 +120,10 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<TorchDevice> device;
   std::vector<Parameter> parameters;
   std::vector<ModuleBuffer> buffers;
+  std::shared_ptr<lockstep::detail::StoreGuest> guest;  ///< the store asks it as long as this lives
 
-  std::vector<std::size_t> trained;         ///< parameters that are not frozen
+  std::vector<std::size_t> trained;         ///< parameters that are not frozen, other than tables
+  std::vector<std::size_t> tables;          ///< that are not frozen
   lockstep::detail::GradientPieces pieces;  ///< of `trained`
   std::vector<at::Tensor> flat;             ///< the ranges of `pieces`
   std::string text;                         ///< what the ranks compare
@@ -118,6 +136,10 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   bool fires_once = true;   ///< each pass so far has completed each gradient once at most
 
  private:
+  /// Where `tensor`, the value of `variable`, has its place.
+  at::Tensor home_of(const MirroredVariable& variable, const at::Tensor& tensor) const;
+
+  void set_hook(std::size_t number);
   void require_known() const;
   void update_trained();
   void forget_zeroed();
@@ -138,6 +160,13 @@ struct ParameterOwner {
 
 /// Null for any other tensor.
 std::optional<ParameterOwner> owner_of(const at::Tensor& tensor);
+
+/// InvalidArgument unless `now` has the type and the shape of `home`: "`what` has become f32[2]; expected f64[2],
+/// `remedy`".
+void require_like(std::string_view what, const at::Tensor& now, const at::Tensor& home, std::string_view remedy);
+
+/// A guest of the store that keeps the values of `module`, which must outlive it.
+std::shared_ptr<lockstep::detail::StoreGuest> make_guest(ReplicatedModule::Impl& module);
 
 /// "f32" of torch; nothing for types that variables cannot have.
 std::optional<DType> dtype_of(at::ScalarType type);

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
@@ -18,22 +17,23 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 }
 
 bool has_nonzero(const at::Tensor& gradient, TorchDevice& device) {
-  if (gradient.is_sparse() || !gradient.is_contiguous()) return true;
+  if (gradient.is_sparse())
+    return gradient._nnz() > 0 && device.number<std::int64_t>(gradient._values().count_nonzero()) > 0;
+  if (!gradient.is_contiguous()) return true;
   if (!gradient.device().is_cpu()) return device.number<std::int64_t>(gradient.count_nonzero()) > 0;
   const auto bytes = bytes_of(gradient);
   return !bytes.empty() &&
          (bytes[0] != std::byte{} || std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) != 0);
 }
 
-/// "'a', 'b' and 3 more".
-std::string first_names(const std::vector<std::string>& names) {
-  constexpr std::size_t most = 3;
-  const auto shown = std::span{names}.first(std::min(most, names.size()));
-  const std::string more = names.size() > most ? fmt::format(" and {} more", names.size() - most) : "";
-  return fmt::format("{}{}", fmt::join(shown, ", "), more);
-}
-
 }  // namespace
+
+void Parameter::begin() {
+  has = false;
+  samples = 0;
+  left.reset();
+  version.reset();
+}
 
 void ReplicatedModule::Impl::require_known() const {
   const auto require_all = [&](const NamedTensors& now, std::string_view kind) {
@@ -49,11 +49,18 @@ void ReplicatedModule::Impl::require_known() const {
 }
 
 void ReplicatedModule::Impl::prepare() {
-  require_in_place();
+  bring_values_home();
   require_known();
   forget_zeroed();
   update_trained();
   if (accumulated.empty()) begin();
+}
+
+void ReplicatedModule::Impl::set_hook(std::size_t number) {
+  // Weakly: the module may live on without its replicas.
+  parameters[number].hook = {parameters[number].tensor, [weak = weak_from_this(), number] {
+                               if (const auto alive = weak.lock()) alive->on_gradient(number);
+                             }};
 }
 
 void ReplicatedModule::Impl::update_trained() {
@@ -65,6 +72,7 @@ void ReplicatedModule::Impl::update_trained() {
         "other parameters of {} are frozen than when gradients were accumulated; expected backward first", label)};
   trains_ = std::move(now);
   trained.clear();
+  tables.clear();
   flat.clear();
   std::vector<Variable> variables;
   std::vector<std::string> frozen;
@@ -75,18 +83,19 @@ void ReplicatedModule::Impl::update_trained() {
       frozen.push_back(each.variable.label());
       continue;
     }
-    // Weakly: the module may live on without its replicas.
-    if (!each.hook.is_set())
-      each.hook = {each.tensor, [weak = weak_from_this(), i] {
-                     if (const auto alive = weak.lock()) alive->on_gradient(i);
-                   }};
-    trained.push_back(i);
-    variables.push_back(each.variable);
+    if (!each.hook.is_set()) set_hook(i);
     names += each.variable.label();
+    if (each.is_table) {
+      names += " by rows";
+      tables.push_back(i);
+    } else {
+      trained.push_back(i);
+      variables.push_back(each.variable);
+    }
   }
   pieces = lockstep::detail::GradientPieces{store, variables, Here::current()};
   for (const FlatRange& range : pieces.ranges()) flat.push_back(tensor_of(range.gradients, variables.front()));
-  text = fmt::format("{}: {} of {} parameters train (digest {}){}, {} buffers", label, trained.size(),
+  text = fmt::format("{}: {} of {} parameters train (digest {}){}, {} buffers", label, trained.size() + tables.size(),
                      parameters.size(), to_hex(digest_of(names)),
                      frozen.empty() ? "" : fmt::format(", {} frozen", first_names(frozen)), buffers.size());
 }
@@ -102,15 +111,13 @@ void ReplicatedModule::Impl::forget_zeroed() {
     any = true;
     at::Tensor& gradient = each.tensor.mutable_grad();
     const bool is_untouched =
-        gradient.is_same(each.gradient) && static_cast<unsigned>(gradient._version()) == *each.version;
+        gradient.is_same(each.left) && static_cast<unsigned>(gradient._version()) == *each.version;
     if (is_untouched || (gradient.defined() && has_nonzero(gradient, *device))) {
       any_left = true;
       continue;
     }
     gradient.reset();
-    each.has = false;
-    each.samples = 0;
-    each.version.reset();
+    each.begin();
   }
   if (!any || any_left) return;
   accumulated.clear();
@@ -120,9 +127,7 @@ void ReplicatedModule::Impl::forget_zeroed() {
 void ReplicatedModule::Impl::begin() {
   earlier.clear();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i].has = false;
-    parameters[i].samples = 0;
-    parameters[i].version.reset();
+    parameters[i].begin();
     at::Tensor& gradient = parameters[i].tensor.mutable_grad();
     if (!gradient.defined()) continue;
     if (has_nonzero(gradient, *device)) earlier.emplace_back(i, gradient.clone());
@@ -140,6 +145,11 @@ ReplicatedModule::Impl::Pass::Pass(Impl& module, std::function<void(std::size_t)
 ReplicatedModule::Impl::Pass::~Pass() {
   const std::lock_guard lock{module_.mutex_};
   module_.pass_ = nullptr;
+}
+
+ReplicatedModule::Impl::Pass* ReplicatedModule::Impl::exchange_pass(Pass* pass) {
+  const std::lock_guard lock{mutex_};
+  return std::exchange(pass_, pass);
 }
 
 void ReplicatedModule::Impl::on_gradient(std::size_t number) {
@@ -174,9 +184,7 @@ void ReplicatedModule::Impl::bring_home(std::size_t number) {
 void ReplicatedModule::Impl::zero_grad() {
   for (Parameter& each : parameters) {
     each.tensor.mutable_grad().reset();
-    each.has = false;
-    each.samples = 0;
-    each.version.reset();
+    each.begin();
   }
   accumulated.clear();
   earlier.clear();
@@ -186,8 +194,14 @@ void ReplicatedModule::Impl::note_accumulated(const std::shared_ptr<const Accumu
   accumulated.push_back(pass);
   for (Parameter& each : parameters) {
     each.samples += pass->samples;
-    if (each.has) each.version = static_cast<unsigned>(each.gradient._version());
+    each.left = each.has ? each.tensor.grad() : at::Tensor{};
+    if (each.left.defined()) each.version = static_cast<unsigned>(each.left._version());
   }
+}
+
+void ReplicatedModule::Impl::make_dense(std::size_t table) {
+  parameters[table].is_table = false;
+  trains_.clear();
 }
 
 std::vector<std::size_t> ReplicatedModule::Impl::present() const {

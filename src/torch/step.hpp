@@ -15,6 +15,7 @@
 
 #include "torch/backward_pass.hpp"
 #include "torch/replica.hpp"
+#include "torch/table_gradients.hpp"
 
 namespace lockstep::libtorch {
 
@@ -38,6 +39,11 @@ class Step {
     std::size_t number;  ///< in `parameters_`
     std::size_t piece;   ///< of the gradients; `no_piece` if it has no elements
   };
+  struct Table {
+    std::size_t number;  ///< in `parameters_`
+    std::size_t module;
+    std::size_t parameter;  ///< of the module
+  };
   static constexpr std::size_t no_piece = static_cast<std::size_t>(-1);
 
   /// The sums `on_the_way` are those that `compute` makes over the ranks.
@@ -46,9 +52,16 @@ class Step {
               MeetingPoint::Covered& covered);
   void compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums);
   void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
+  MeanLoss of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute);
+  std::vector<TensorView> gradient_ranges() const;
+  void run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
+                 const std::vector<TensorView>& places);
+  std::vector<char> note_shard(const Loss& loss, FixedOrderAccumulator& reals);
+  void finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums);
   void all_reduce_totals(CrossDeviceOps& reductions);
   void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
   void finish_gradients();
+  void finish_tables();
   void forget_gradients();
 
   std::vector<GradientBucket> buckets(const Packing& packing) const;
@@ -68,6 +81,7 @@ class Step {
   std::vector<ModuleBuffer*> buffers_;
   std::vector<std::size_t> first_parameters_;  ///< of each module
   std::vector<Trained> trained_;
+  std::vector<Table> tables_;
   std::int64_t reals_ = 0;  ///< elements of the floating-point buffers
 
   // Of this rank, and after `all_reduce_totals` of all.
@@ -80,6 +94,7 @@ class Step {
   double total_ = 0;                   ///< samples
 
   std::exception_ptr failure_;      ///< of this rank
+  TableGradients table_gradients_;  ///< of `tables_`
   std::optional<Reals> own_reals_;  ///< this rank's buffers times its samples, if its shards have added them up
   std::vector<at::Tensor> noted_;   ///< other buffers after the first shard with samples, where that has changed them
 };

@@ -66,7 +66,9 @@ class ModuleOptimizer {
   ~ModuleOptimizer();
 
   /// COLL, blocking, one agreement; sends nothing. Call it in replica context after `backward`. Updates the parameters
-  /// that have a gradient. The others stay as they are, with their state. Errors as Optimizer::apply_gradients.
+  /// that have a gradient. The others stay as they are, with their state. A sparse gradient leads to the step of the
+  /// same gradient as a dense one: AdamW and a momentum move, and weight decay shrinks, also the rows that it does not
+  /// name; Sgd without these visits the named rows alone. Errors as Optimizer::apply_gradients.
   void step(ReplicaContext& context, Here here = Here::current());
 
   /// As ReplicatedModule::zero_grad.
@@ -98,8 +100,16 @@ class ModuleOptimizer {
 /// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. The next step writes its gradients
 /// to the same memory: to keep one, `clone()` it. A parameter that only some ranks have used counts as zeros on the
 /// others. One that no rank has used, or that is frozen (requires_grad(false)), has no gradient from this step, so that
-/// torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw MismatchError. A sparse gradient
-/// becomes dense.
+/// torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw MismatchError.
+///
+/// **Sparse gradients.** The weights of an Embedding or EmbeddingBag with `sparse(true)` have a sparse gradient. Of
+/// each rank, only the rows travel that its samples have touched. Those of one index are added up in the order of
+/// ranks, by `backward_shards` in its tree over the shards. `.grad` is a new, coalesced tensor with the rows of all
+/// ranks. So SGD and Adagrad of torch update these rows alone, and its Adam refuses the gradient, as ever; for AdamW,
+/// see ModuleOptimizer. All ranks have the same sparse ones; otherwise they throw MismatchError. Tied weights, which
+/// more than one module has registered, have a dense gradient. If a table is tied in another way, so that a rank finds
+/// a dense gradient in a step, the table's gradient is dense on all ranks from that step on. Other sparse gradients
+/// become dense, such as one of `torch::embedding` of a parameter of the module's own.
 ///
 /// Gradients come from `backward`, `backward_shards` and `accumulate` alone: a plain `loss.backward()` through the
 /// module would make the replicas differ, so it throws ContextError. `torch::autograd::grad` remains free. A backward
@@ -127,11 +137,15 @@ class ReplicatedModule {
  public:
   /// COLL, agreed, blocking. Creates the variables, seals the strategy, and gives every rank the parameters and buffers
   /// of replica 0. The module may be on the CPU or on the rank's device already. Convert the module first
-  /// (`to(torch::kFloat64)`), and load its weights first, or by `load_weights`: what replaces the memory of a parameter
-  /// later is an InvalidArgument in the next `backward`.
+  /// (`to(torch::kFloat64)`). Later, `torch::load`, `to` and `set_data` may replace the memory of a parameter or a
+  /// buffer: whatever uses it next, such as `backward`, `attest`, `save_weights` or a checkpoint, first copies it to
+  /// the strategy's memory and points it there again. InvalidArgument there if its shape or type has changed. Every
+  /// rank loads the same, or rank 0 alone and then all call `rebroadcast`; otherwise the next attestation says who
+  /// differs.
   ///
   /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, and for a buffer of a
-  /// type that variables cannot have; MismatchError for modules that differ in names, shapes or types.
+  /// type that variables cannot have; with several ranks, for an Embedding or EmbeddingBag with a `max_norm`, by which
+  /// a forward pass changes the weights of one rank. MismatchError for modules that differ in names, shapes or types.
   ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const DataParallelOptions& options,
                    Here here);
   ReplicatedModule(ReplicatedModule&&) noexcept;
@@ -166,7 +180,10 @@ class ReplicatedModule {
   /// Ranks may differ in how often they accumulate. Zeroing the gradients forgets it, parameter by parameter: after the
   /// `zero_grad` of one of two optimizers, the mean gradients of its parameters are over the samples since. A step of
   /// an optimizer on gradients that were only accumulated makes the replicas differ, as the next attestation says.
-  void accumulate(const Loss& loss);
+  ///
+  /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
+  /// layer's `forward` is: in Strategy::run, as often on every rank.
+  void accumulate(const Loss& loss, Here here = Here::current());
 
   /// LOCAL. Makes the gradients undefined, and forgets what was accumulated. Costs nothing.
   void zero_grad();
@@ -213,7 +230,7 @@ MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>&
                   Here here = Here::current());
 MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
                          const std::function<Loss(int shard)>& compute, Here here = Here::current());
-void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss);
+void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here = Here::current());
 
 /// A module, a shared_ptr to one, or a holder as TORCH_MODULE makes it.
 template <class T>

@@ -15,9 +15,12 @@ namespace lockstep::libtorch {
 /// `backward` with 0 samples, since the sums need all ranks.
 ///
 /// In training on several ranks, `forward` is COLL: two all_reduces, in `Strategy::run` (ContextError elsewhere), and
-/// in the same order on all ranks. Its backward pass adds up without an agreement of its own, as a part of
-/// ReplicatedModule::backward. So it works neither with `accumulate` nor with `backward_shards` (ContextError), where
-/// ranks or shards compute by themselves. In evaluation, `forward` is LOCAL and as in torch.
+/// in the same order on all ranks. Its backward pass adds up, too, as a part of ReplicatedModule::backward or
+/// `accumulate`, which then is COLL as well. It does not work with `backward_shards` (ContextError). In evaluation,
+/// `forward` is LOCAL and as in torch.
+///
+/// A gradient that went through it in training has no derivative: `create_graph` is an InvalidArgument, on one rank
+/// too.
 class SyncBatchNormImpl : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
  public:
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options) : NormImplBase{options} {}
