@@ -190,8 +190,13 @@ TEST_CASE("a script is saved as it was trained, and evaluation changes nothing")
   CHECK(loaded.forward({x}).toTensor().equal(scores));
   CHECK(loaded.attr("tied").toTensor().is_same(loaded.attr("layer").toModule().attr("weight").toTensor()));
   net->train();
+  (void)net->forward({samples_of(7, 4)});  // the same on every rank, without a step
+  CHECK_NOTHROW(strategy.attest());
+  for (const auto& state : strategy.store().variables())
+    if (const MirroredVariable variable{state}; variable.name() == "layer.average")
+      CHECK(variable.local().to_vector<double>() == values_of(variable_of(net, "layer.average")));
   step();
-  CHECK(values_of(variable_of(net, "layer.calls")) == Values{3});
+  CHECK(values_of(variable_of(net, "layer.calls")) == Values{4});
   CHECK_FALSE(loaded.forward({x}).toTensor().equal(net->forward({x}).toTensor()));
 }
 
