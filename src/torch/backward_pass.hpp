@@ -24,8 +24,10 @@ double sum_of(const Loss& loss, TorchDevice& device);
 
 class BackwardPass {
  public:
-  /// InvalidArgument if the loss depends on a leaf that nobody would train. All arguments must outlive this object.
-  BackwardPass(const ModuleList& modules, const Loss& loss);
+  /// InvalidArgument if the loss depends on a leaf that nobody would train. Other ranks' losses may also depend on what
+  /// `shared` nodes have computed: those that this one does not lead to have gradients of zeros. Modules and loss must
+  /// outlive this object.
+  BackwardPass(const ModuleList& modules, const Loss& loss, const GraphNodes& shared = {});
 
   /// `take(module, parameter)`, in which `module` counts as given, is called each time that a gradient has been added
   /// to the parameter's `.grad`: once, as a rule, and again if a nested backward pass adds another part.
@@ -40,6 +42,7 @@ class BackwardPass {
 
   const ModuleList& modules_;
   const Loss& loss_;
+  GraphNodes others_;
   std::vector<at::Tensor> foreign_;
   std::vector<ReplicatedModule::Impl*> strangers_;
 };

@@ -91,8 +91,8 @@ void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
   require_loss(loss);
   for (ReplicatedModule::Impl* const impl : impls) impl->prepare();
   try {
-    BackwardPass pass{impls, loss};
     SyncSums on_the_way{loss.value()};
+    BackwardPass pass{impls, loss, on_the_way.shared()};
     const auto run = [&] {
       pass.run([&](std::size_t module, std::size_t parameter) {
         Parameter& each = impls[module]->parameters[parameter];

@@ -98,10 +98,9 @@ at::Tensor JointShard::sum_up(const ::torch::nn::Module& layer, const at::Tensor
   return wait_with(own);
 }
 
-c10::intrusive_ptr<SumPoint> JointShard::add_point(std::int64_t elements, bool has_graph) {
-  points_.emplace_back();
-  if (has_graph) points_.back() = c10::make_intrusive<SumPoint>(elements);
-  return points_.back();
+void JointShard::add_point(c10::intrusive_ptr<SumPoint> point, std::shared_ptr<GraphNode> node) {
+  if (node && point->has_rows) shared_.push_back(std::move(node));
+  points_.push_back(std::move(point));
 }
 
 at::Tensor JointShard::sum_up(const SumPoint& point, const at::Tensor& own) {

@@ -35,8 +35,11 @@ class JointShard final : public SumMaker {
   /// In a forward pass. `own` and those of all other shards of all ranks, which must come to the same layer.
   at::Tensor sum_up(const ::torch::nn::Module& layer, const at::Tensor& own);
 
-  /// The next point of the forward pass. Without a graph, no backward pass comes there.
-  c10::intrusive_ptr<SumPoint> add_point(std::int64_t elements, bool has_graph);
+  /// The next point of the forward pass, and its node. Both null without a graph: no backward pass comes there.
+  void add_point(c10::intrusive_ptr<SumPoint> point, std::shared_ptr<GraphNode> node);
+
+  /// What the losses of other shards depend on, too.
+  const GraphNodes& shared() const { return shared_; }
 
   /// In the backward pass.
   at::Tensor sum_up(const SumPoint& point, const at::Tensor& own) override;
@@ -53,7 +56,8 @@ class JointShard final : public SumMaker {
   std::size_t index_;
   std::int64_t number_;
   Phase phase_ = Phase::forward;
-  std::vector<c10::intrusive_ptr<SumPoint>> points_;  ///< of the forward pass; null without a graph
+  std::vector<c10::intrusive_ptr<SumPoint>> points_;  ///< of the forward pass
+  GraphNodes shared_;
 
   // Where it waits.
   std::size_t sums_ = 0;                        ///< in the forward pass, so far

@@ -49,7 +49,7 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
   const auto forward = [&](std::size_t i) {
     losses[i] = compute(static_cast<int>(own.first) + static_cast<int>(i));
     require_loss(losses[i]);
-    passes[i].emplace(modules_, losses[i]);
+    passes[i].emplace(modules_, losses[i], JointShard::current()->shared());
   };
   const auto backward = [&](std::size_t i) {
     std::vector<TensorView> places;

@@ -87,8 +87,8 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
 
 MeanLoss Step::of_batch(const Loss& loss) {
   require_loss(loss);
-  BackwardPass pass{modules_, loss};
   SyncSums on_the_way{loss.value()};
+  BackwardPass pass{modules_, loss, on_the_way.shared()};
   return run("backward", on_the_way.list(), [&](DeclaredSums& sums) {
     on_the_way.open(sums, device(), stream_);
     compute_batch(pass, loss, sums);

@@ -127,7 +127,7 @@ std::shared_ptr<SyncBatchNormImpl> converted_norm(const ::torch::nn::Module& mod
 SyncSums::SyncSums(const at::Tensor& loss) {
   if (!has_shared) return;
   std::vector<autograd::Node*> found;
-  visit_graph(loss, [&](autograd::Node& node) {
+  visit_graph(loss, {}, [&](autograd::Node& node) {
     if (dynamic_cast<autograd::CppNode<Normalise>*>(&node)) found.push_back(&node);
   });
   // Autograd runs what was computed last first.
@@ -135,6 +135,7 @@ SyncSums::SyncSums(const at::Tensor& loss) {
   for (autograd::Node* const node : found)
     if (auto point = Normalise::point_of(static_cast<autograd::CppNode<Normalise>*>(node)->ctx_)) {
       list_.counts.push_back(point->count);
+      if (point->has_rows) shared_.push_back(node->shared_from_this());
       points_.push_back(std::move(point));
     }
 }
@@ -191,13 +192,11 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
       running_var.mul_(1 - share).add_((variance * unbiased).to(running_var.scalar_type()), share);
     }
   }
+  const bool has_graph = at::GradMode::is_enabled() && x.requires_grad();
   c10::intrusive_ptr<SumPoint> point;
-  if (shard) {
-    point = shard->add_point(2 * channels, at::GradMode::is_enabled() && x.requires_grad());
-  } else if (shared) {
-    point = c10::make_intrusive<SumPoint>(2 * channels);
-  }
+  if (shard || shared) point = c10::make_intrusive<SumPoint>(2 * channels, x.size(0) > 0);
   const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, point);
+  if (shard) has_graph ? shard->add_point(point, normal.grad_fn()) : shard->add_point({}, {});
   return weight.defined() ? normal * along(weight, x) + along(bias, x) : normal;
 }
 

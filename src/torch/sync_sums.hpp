@@ -13,6 +13,7 @@
 #include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "torch/autograd_graph.hpp"
 #include "torch/torch_device.hpp"
 
 namespace lockstep::libtorch {
@@ -30,9 +31,10 @@ class SumMaker {
 
 /// What a layer whose backward pass adds up over the ranks leaves in the graph.
 struct SumPoint : ::torch::CustomClassHolder {
-  explicit SumPoint(std::int64_t elements) : count{elements} {}
+  SumPoint(std::int64_t elements, bool rows) : count{elements}, has_rows{rows} {}
 
   std::int64_t count;        ///< of the sum's elements
+  bool has_rows;             ///< this rank's numbers are a part of others' results
   SumMaker* open = nullptr;  ///< while the sum can be made
 };
 
@@ -46,6 +48,9 @@ class SyncSums final : public SumMaker {
 
   /// In the order of the backward pass.
   const SumList& list() const { return list_; }
+
+  /// What the losses of other ranks depend on, too.
+  const GraphNodes& shared() const { return shared_; }
 
   /// From here on the backward pass can make them, on whichever thread autograd computes. All arguments must outlive
   /// this object.
@@ -62,6 +67,7 @@ class SyncSums final : public SumMaker {
 
   SumList list_{.dtype = DType::f64};
   std::vector<c10::intrusive_ptr<SumPoint>> points_;
+  GraphNodes shared_;
   DeclaredSums* sums_ = nullptr;
   TorchDevice* device_ = nullptr;
   Stream* stream_ = nullptr;

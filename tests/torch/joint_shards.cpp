@@ -96,6 +96,14 @@ struct Watched : torch::nn::Module {
   at::Tensor count = register_buffer("count", torch::tensor({7}, at::kLong));
 };
 
+/// In f64, but for the counter.
+std::shared_ptr<Watched> watched_in_f64() {
+  auto module = std::make_shared<Watched>();
+  module->to(at::kDouble);
+  module->count.set_data(module->count.to(at::kLong));
+  return module;
+}
+
 at::Tensor rows_of(int shard) {
   torch::manual_seed(static_cast<std::uint64_t>(shard));
   return torch::rand({shard % 3, 2}, at::kDouble) + shard;
@@ -107,13 +115,7 @@ using Compute = std::function<libtorch::Loss(int)>;
 
 TEST_CASE("shards through SyncBatchNorms have the gradients of the whole batch, and buffers of their own") {
   Strategy strategy = runtime().make_strategy();
-  auto plain = std::make_shared<Watched>();
-  plain->to(at::kDouble);
-  auto net = libtorch::DataParallel{strategy, [] {
-                                      auto module = std::make_shared<Watched>();
-                                      module->to(at::kDouble);
-                                      return module;
-                                    }()};
+  auto net = libtorch::DataParallel{strategy, watched_in_f64()};
   const int shards = 2 * ranks();
   std::vector<at::Tensor> all;
   for (int shard = 0; shard < shards; ++shard) all.push_back(rows_of(shard));
@@ -191,7 +193,7 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
     const at::Tensor y = net->first(x);
     return passes(is_odd(shard) ? net->first(y) : net->second(y));
   });
-  fails("changed lockstep::test", [&](int shard) {
+  fails("to evaluation mode", [&](int shard) {
     const at::Tensor y = net->forward(x);
     if (is_odd(shard)) net->eval();
     return passes(y);
@@ -208,24 +210,51 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
       const at::Tensor y = net->forward(x);
       return passes(shard >= 3 * last() ? net->first(y) : y);
     });
-  step([&](int shard) { return shard % 3 == 1 ? libtorch::Loss{} : passes(net->forward(x)); });
+  step([&](int) { return passes(net->forward(x)); });
 }
 
-TEST_CASE("a shard whose loss leaves out a SyncBatchNorm, or has no graph, adds nothing to its gradients") {
+TEST_CASE("what a shard or a rank adds to the statistics of others has gradients, whatever its own loss leaves out") {
   Strategy strategy = runtime().make_strategy();
-  auto net = libtorch::DataParallel{strategy, Watched{}};
-  const at::Tensor x = torch::rand({3, 2});
+  auto net = libtorch::DataParallel{strategy, watched_in_f64()};
+  const int shards = 4 * ranks();
+  torch::manual_seed(8);
+  const at::Tensor x = torch::rand({2 * shards, 2}, at::kDouble);
+  torch::nn::BatchNorm1d first{2}, second{2};
+  first->to(at::kDouble);
+  second->to(at::kDouble);
+  const at::Tensor w = torch::ones({2}, at::kDouble).requires_grad_();
+  const auto compare = [&] {
+    CHECK(torch::allclose(net->w.grad(), w.grad(), 1e-7, 1e-9));
+    CHECK(torch::allclose(net->first->weight.grad(), first->weight.grad(), 1e-7, 1e-9));
+    CHECK(torch::allclose(net->second->bias.grad(), second->bias.grad(), 1e-7, 1e-9));
+    CHECK_NOTHROW(strategy.attest());
+  };
   strategy.run([&](ReplicaContext& context) {
-    net.backward_shards(context, 4 * ranks(), [&](int shard) -> libtorch::Loss {
-      const at::Tensor y = net->first(x * net->w), z = net->second(y);
+    net.backward_shards(context, shards, [&](int shard) -> libtorch::Loss {
+      const at::Tensor y = net->first(x.slice(0, 2 * shard, 2 * shard + 2)), z = net->second(y * net->w);
       if (shard % 4 == 0) return {};
-      return libtorch::Loss::sum((shard % 4 == 1 ? y : z).sum(), 3);
+      return libtorch::Loss::sum((shard % 4 == 1 ? y : z).pow(3).sum(), 2);
     });
   });
-  CHECK(torch::allclose(net->first->bias.grad(), torch::full({2}, 1.0 / 3), 1e-5, 1e-6));
-  CHECK(torch::allclose(net->second->bias.grad(), torch::full({2}, 2.0 / 3), 1e-5, 1e-6));
-  CHECK_NOTHROW(strategy.attest());
+  const at::Tensor y = first(x), z = second(y * w);
+  const at::Tensor kinds = torch::arange(shards).remainder(4).repeat_interleave(2).unsqueeze(1);
+  (y.pow(3) * kinds.eq(1) + z.pow(3) * kinds.gt(1)).sum().div(1.5 * shards).backward();
+  compare();
 
+  // And the same of whole ranks.
+  net.zero_grad();
+  for (const auto& each : {first->parameters(), second->parameters(), std::vector{w}})
+    for (const at::Tensor& parameter : each) parameter.mutable_grad().reset();
+  strategy.run([&](ReplicaContext& context) {
+    const at::Tensor mine = net->forward(x.slice(0, 8 * rank(), 8 * rank() + 8));
+    net.backward(context, libtorch::Loss::sum(mine.pow(3).sum(), odd_one() ? 8 : 0));
+  });
+  second(first(x) * w).slice(0, 8 * last()).pow(3).sum().div(8).backward();
+  compare();
+}
+
+TEST_CASE("a SyncBatchNorm of another module is refused in shards, on one rank too") {
+  Strategy strategy = runtime().make_strategy();
   struct Without : torch::nn::Module {
     at::Tensor w = register_parameter("w", torch::ones({2}));
   };
@@ -233,8 +262,9 @@ TEST_CASE("a shard whose loss leaves out a SyncBatchNorm, or has no graph, adds 
   libtorch::SyncBatchNorm norm{2};
   CHECK_THAT(message_of<ContextError>([&] {
                strategy.run([&](ReplicaContext& context) {
-                 bare.backward_shards(context, ranks(),
-                                      [&](int) { return libtorch::Loss::sum(norm(x * bare->w).sum(), 3); });
+                 bare.backward_shards(context, ranks(), [&](int) {
+                   return libtorch::Loss::sum(norm(torch::rand({3, 2}) * bare->w).sum(), 3);
+                 });
                });
              }),
              Catch::StartsWith("a SyncBatchNorm in training that is no part of the modules"));

@@ -173,6 +173,14 @@ class ReplicatedModule {
   /// rounded; so is a number of shards that the ranks do not divide, and a pass that was accumulated before.
   ///
   /// `compute` is called after the agreement, so it makes no agreement of its own (ContextError).
+  ///
+  /// If a module holds a SyncBatchNorm, its mean and variance are those of all shards of all ranks. So the graphs and
+  /// gradients of all of a rank's shards are in memory at a time. Each shard computes on a thread of its own, but one
+  /// at any time: up to such a layer, then the next. Each finds the module's buffers and torch's random numbers as it
+  /// has left them; unless it seeds them, they depend on its number and on the caller's. Everything else that a shard
+  /// changes, the others see: `train()` and `eval()` are an InvalidArgument. So are shards that come to different
+  /// layers; on different ranks, they are a MismatchError. One without samples passes an empty batch. Each such layer
+  /// costs two agreements in the forward pass.
   MeanLoss backward_shards(ReplicaContext& context, int shards, const std::function<Loss(int shard)>& compute,
                            Here here = Here::current());
 
