@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <typeinfo>
 
+#include <c10/util/StringUtil.h>
 #include <fmt/format.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -109,7 +110,7 @@ Key key_of(const at::Tensor& parameter) {
   if constexpr (std::is_pointer_v<Key>) {
     return parameter.unsafeGetTensorImpl();
   } else {
-    return c10::guts::to_string(parameter.unsafeGetTensorImpl());
+    return c10::str(parameter.unsafeGetTensorImpl());
   }
 }
 
