@@ -32,6 +32,15 @@ class AfterGradient final : public autograd::FunctionPostHook {
   std::function<void()> call_;
 };
 
+template <class Node, class Pointer = GraphNodePointer>
+Pointer pointer_to_node(Node& node) {
+  if constexpr (requires { node.shared_from_this(); }) {
+    return node.shared_from_this();
+  } else {
+    return Pointer::reclaim_copy(&node);
+  }
+}
+
 template <class State>
 void end_threads_of(State& state) {
   if constexpr (requires { state.set_multithreading_enabled(false); }) {
@@ -44,6 +53,10 @@ void end_threads_of(State& state) {
 }
 
 }  // namespace
+
+GraphNodePointer pointer_to(GraphNode& node) {
+  return pointer_to_node(node);
+}
 
 GradientHook::GradientHook(const at::Tensor& leaf, std::function<void()> call)
     : accumulator_{autograd::impl::grad_accumulator(leaf)} {

@@ -6,13 +6,18 @@
 #include <memory>
 #include <vector>
 
+#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace lockstep::libtorch {
 
 using GraphNode = ::torch::autograd::Node;
-using GraphNodes = std::vector<std::shared_ptr<GraphNode>>;
+using GraphNodePointer = decltype(::torch::autograd::Edge::function);  ///< owns a node; depends on the version
+using GraphNodes = std::vector<GraphNodePointer>;
+
+/// Another owner of `node`, which has one.
+GraphNodePointer pointer_to(GraphNode& node);
 
 /// Calls a function each time that autograd has added to the `.grad` of a leaf, on whichever thread that is. After its
 /// end, graphs that it was part of still do.

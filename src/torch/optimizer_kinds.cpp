@@ -1,12 +1,12 @@
 #include "torch/optimizer_kinds.hpp"
 
 #include <concepts>
-#include <sstream>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
 
+#include <c10/util/StringUtil.h>
 #include <fmt/format.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -109,9 +109,7 @@ Key key_of(const at::Tensor& parameter) {
   if constexpr (std::is_pointer_v<Key>) {
     return parameter.unsafeGetTensorImpl();
   } else {
-    std::ostringstream text;
-    text << parameter.unsafeGetTensorImpl();
-    return text.str();
+    return c10::str(parameter.unsafeGetTensorImpl());
   }
 }
 

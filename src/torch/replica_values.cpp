@@ -27,7 +27,10 @@ class ModuleGuest final : public lockstep::detail::StoreGuest {
  public:
   explicit ModuleGuest(ReplicatedModule::Impl& module) : module_{module} {}
 
-  void bring_values_home() override { module_.bring_values_home(); }
+  void bring_values_home() override {
+    module_.parts.bring_buffers_home();
+    module_.bring_values_home();
+  }
   void bring_state_home() override {}
   std::vector<OptimizerState> state() override { return {}; }
   void take_over() override {

@@ -135,7 +135,7 @@ SyncSums::SyncSums(const at::Tensor& loss) {
   for (autograd::Node* const node : found)
     if (auto point = Normalise::point_of(static_cast<autograd::CppNode<Normalise>*>(node)->ctx_)) {
       list_.counts.push_back(point->count);
-      if (point->has_rows) shared_.push_back(node->shared_from_this());
+      if (point->has_rows) shared_.push_back(pointer_to(*node));
       points_.push_back(std::move(point));
     }
 }

@@ -89,6 +89,8 @@ TEST_CASE("a tensor is read as torch sees it, not as it lies in memory", "[devic
     CHECK(on_host(sums[1]) == Values{2 * sum, 5 * sum});
     CHECK(on_host(sums[2]) == Values{sum, 2 * sum, 3 * sum, sum, 2 * sum, 3 * sum});
     CHECK(on_host(sums[3]) == Values{-3 * sum, -6 * sum});
+    CHECK(on_host(libtorch::all_gather(context, at::_neg_view(x.t())).slice(0, 0, 3)) ==
+          Values{-1, -4, -2, -5, -3, -6});
   });
 }
 
