@@ -272,6 +272,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   const Plan& plan = plan_for(context.strategy(), request.gradients, call);
   plan.require_fit(call, request.gradients);
   if (request.computation) plan.require_dense(call);
+  context.strategy().store().bring_values_home();
   context.strategy().require_not_captured(here);  // before the copies, which a graph would record
   std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
   if (!request.computation) plan.bring_home(request.gradients);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -10,6 +12,7 @@
 namespace lockstep::libtorch {
 
 using GraphNode = ::torch::autograd::Node;
+using GraphNodes = std::vector<std::shared_ptr<GraphNode>>;
 
 /// Calls a function each time that autograd has added to the `.grad` of a leaf, on whichever thread that is. Goes on
 /// after its end, as long as the leaf lives.
@@ -22,15 +25,28 @@ class GradientHook {
 
   bool is_set() const { return accumulator_ != nullptr; }
 
+  /// Whether autograd still has the node for `leaf`. It makes another one once the leaf was of another type, or on
+  /// another device.
+  bool is_heard_by(const at::Tensor& leaf) const;
+
  private:
   /// Autograd itself refers to it weakly. The type depends on the version.
   decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{})) accumulator_ = {};
 };
 
-/// Every node of the graph of `value` once. None if that needs no gradient.
-void visit_graph(const at::Tensor& value, const std::function<void(GraphNode&)>& visit);
+/// Every node of the graph of `value`, and then of the graphs of `others`, once. A value that needs no gradient has
+/// none.
+void visit_graph(const at::Tensor& value, const GraphNodes& others, const std::function<void(GraphNode&)>& visit);
+
+/// A backward pass from `value`, whose gradient is `factor` (1 if that is undefined), and from `others`, whose
+/// gradients are zeros. There may be no value.
+void run_autograd(const at::Tensor& value, const at::Tensor& factor, const GraphNodes& others, bool retains_graph);
 
 /// The leaf whose gradient `node` adds up; undefined for other nodes.
 at::Tensor leaf_of(const GraphNode& node);
+
+/// From here on, a backward pass that this thread begins computes on it, on a GPU too. InvalidArgument if this LibTorch
+/// cannot do that.
+void run_backward_on_this_thread();
 
 }  // namespace lockstep::libtorch

@@ -11,6 +11,12 @@
 
 namespace lockstep::libtorch {
 
+std::string text_of(const ModuleList& modules) {
+  std::vector<std::string_view> texts;
+  for (const ReplicatedModule::Impl* const module : modules) texts.push_back(module->text);
+  return fmt::format("{}", fmt::join(texts, ", and "));
+}
+
 void require_loss(const Loss& loss) {
   const double samples = loss.samples();
   if (!(samples >= 0) || std::isinf(samples))
@@ -29,9 +35,14 @@ double sum_of(const Loss& loss, TorchDevice& device) {
   return device.number<double>(loss.value()) * (loss.is_mean() ? loss.samples() : 1);
 }
 
-BackwardPass::BackwardPass(const ModuleList& modules, const Loss& loss) : modules_{modules}, loss_{loss} {
-  if (loss.samples() == 0) return;
-  visit_graph(loss.value(), [&](const GraphNode& node) {
+BackwardPass::BackwardPass(const ModuleList& modules, const Loss& loss, const GraphNodes& shared)
+    : modules_{modules}, loss_{loss}, others_{shared} {
+  const at::Tensor value = loss.samples() > 0 ? loss.value() : at::Tensor{};
+  if (!shared.empty())
+    visit_graph(value, {}, [&](const GraphNode& node) {
+      std::erase_if(others_, [&](const auto& other) { return other.get() == &node; });
+    });
+  visit_graph(value, others_, [&](const GraphNode& node) {
     if (const at::Tensor leaf = leaf_of(node); leaf.defined()) look_at(leaf);
   });
 }
@@ -58,12 +69,13 @@ void BackwardPass::look_at(const at::Tensor& leaf) {
 }
 
 void BackwardPass::run(const std::function<void(std::size_t module, std::size_t parameter)>& take) {
-  if (loss_.samples() == 0) return;
+  const bool has_loss = loss_.samples() > 0;
+  if (!has_loss && others_.empty()) return;
   if (std::ranges::all_of(modules_,
                           [](const auto* module) { return module->trained.empty() && module->tables.empty(); }))
     return;
-  const at::Tensor& value = loss_.value();
-  if (!value.requires_grad())
+  const at::Tensor value = has_loss ? loss_.value() : at::Tensor{};
+  if (has_loss && !value.requires_grad())
     throw InvalidArgument{
         "a loss that depends on no parameter: expected one that was computed with gradients, by a module that is not "
         "frozen"};
@@ -81,7 +93,8 @@ void BackwardPass::run(const std::function<void(std::size_t module, std::size_t 
   for (ReplicatedModule::Impl* const stranger : strangers_) open.emplace_back(*stranger, nullptr);
   for (std::size_t i = 0; i < modules_.size(); ++i)
     open.emplace_back(*modules_[i], [&take, i](std::size_t parameter) { take(i, parameter); });
-  value.backward(loss_.is_mean() ? at::full_like(value, loss_.samples()) : at::Tensor{}, loss_.retains_graph());
+  const at::Tensor factor = has_loss && loss_.is_mean() ? at::full_like(value, loss_.samples()) : at::Tensor{};
+  run_autograd(value, factor, others_, loss_.retains_graph());
   for (ReplicatedModule::Impl* const module : modules_) ++module->passes;
 }
 

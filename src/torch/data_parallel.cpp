@@ -9,6 +9,7 @@
 
 #include "torch/sparse_rows.hpp"
 #include "torch/step.hpp"
+#include "torch/sync_sums.hpp"
 
 namespace lockstep::libtorch {
 namespace {
@@ -62,7 +63,6 @@ void ModuleOptimizer::Impl::bring_gradients(const Here& here) {
 
 void ModuleOptimizer::step(ReplicaContext& context, Here here) {
   ReplicatedModule::Impl& module = *impl_->module;
-  module.require_in_place();
   impl_->bring_gradients(here);
   module.device->stream_follows();
   impl_->rules->apply_reduced_gradients(context, impl_->gradients, here);
@@ -86,19 +86,29 @@ MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedMo
   return Step{states_of(modules), context, here}.of_shards(shards, compute);
 }
 
-void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss) {
+void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here) {
   const ModuleList impls = states_of(modules);
   require_loss(loss);
   for (ReplicatedModule::Impl* const impl : impls) impl->prepare();
   try {
-    BackwardPass{impls, loss}.run([&](std::size_t module, std::size_t parameter) {
-      Parameter& each = impls[module]->parameters[parameter];
-      each.has = true;
-      if (!each.is_table) impls[module]->bring_home(parameter);
-    });
-    const auto pass = std::make_shared<AccumulatedPass>(
+    SyncSums on_the_way{loss.value()};
+    BackwardPass pass{impls, loss, on_the_way.shared()};
+    const auto run = [&] {
+      pass.run([&](std::size_t module, std::size_t parameter) {
+        Parameter& each = impls[module]->parameters[parameter];
+        each.has = true;
+        if (!each.is_table) impls[module]->bring_home(parameter);
+      });
+    };
+    if (on_the_way.list().counts.empty()) {
+      run();
+    } else {
+      run_pass_with_sums(on_the_way, "accumulate of " + text_of(impls), impls.front()->store, *impls.front()->device,
+                         here, run);
+    }
+    const auto accumulated = std::make_shared<AccumulatedPass>(
         AccumulatedPass{.samples = loss.samples(), .loss = sum_of(loss, *impls.front()->device)});
-    for (ReplicatedModule::Impl* const impl : impls) impl->note_accumulated(pass);
+    for (ReplicatedModule::Impl* const impl : impls) impl->note_accumulated(accumulated);
   } catch (...) {
     for (ReplicatedModule::Impl* const impl : impls) impl->zero_grad();
     throw;
@@ -123,8 +133,8 @@ MeanLoss ReplicatedModule::backward_shards(ReplicaContext& context, int shards, 
   return libtorch::backward_shards(context, {this}, shards, compute, here);
 }
 
-void ReplicatedModule::accumulate(const Loss& loss) {
-  libtorch::accumulate({this}, loss);
+void ReplicatedModule::accumulate(const Loss& loss, Here here) {
+  libtorch::accumulate({this}, loss, here);
 }
 
 void ReplicatedModule::zero_grad() {

@@ -36,7 +36,8 @@ ModuleParts parts_of(std::shared_ptr<::torch::nn::Module> module) {
           .parameters = [module] { return each_once(module->named_parameters()); },
           .buffers = [module] { return each_once(module->named_buffers()); },
           .tables = sparse_tables(*module),
-          .max_norms = tables_with_max_norm(*module)};
+          .max_norms = tables_with_max_norm(*module),
+          .module = module};
 }
 
 }  // namespace lockstep::libtorch

@@ -97,24 +97,9 @@ std::string describe_parameters(const NamedTensors& parameters, const std::vecto
                      to_hex(digest_of(fmt::format("{}", fmt::join(names, " ")))), first_names(names));
 }
 
-/// Moves `tensor` to `there`, which has the same elements.
-void move_to(at::Tensor there, at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kBool) there = there.view(at::kBool);
-  tensor.set_data(there);
-}
-
 /// One dimension of bytes.
 at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.flatten().view(at::kByte);
-}
-
-void require_at(const MirroredVariable& variable, const at::Tensor& tensor, std::string_view kind) {
-  const bool is_there = tensor.numel() == 0 || tensor.data_ptr() == static_cast<void*>(variable.local().data());
-  if (!is_there || !tensor.is_contiguous())
-    throw InvalidArgument{
-        fmt::format("{} {} has other memory than the strategy's: convert a module and load its "
-                    "weights before DataParallel, or load them by load_weights",
-                    kind, variable.label())};
 }
 
 /// Which module a parameter belongs to, among all that are alive in this process.
@@ -199,9 +184,9 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
     strategy.group().meeting().fail(std::current_exception());
   }
   for (const auto& [name, value] : named_parameters)
-    parameters.push_back({value, create(strategy, options, name, value, true, here), {}});
+    parameters.push_back({value, create(strategy, options, name, value, true, here), {}, {}});
   for (const auto& [name, value] : named_buffers)
-    buffers.push_back({value, create(strategy, options, name, value, false, here)});
+    buffers.push_back({value, create(strategy, options, name, value, false, here), {}});
   strategy.agree(TagKind::create, here,
                  fmt::format("DataParallel of {}: {}, {} buffers", label,
                              describe_parameters(named_parameters, parts.tables), buffers.size()));
@@ -209,18 +194,22 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
   device->torch_follows();
   for (Parameter& each : parameters) {
     each.tensor.mutable_grad().reset();
-    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
+    each.home = home_of(each.variable, each.tensor);
+    each.tensor.set_data(each.home);
     each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
     known_.insert(each.tensor.unsafeGetTensorImpl());
     each.is_table =
         std::ranges::any_of(parts.tables, [&](const at::Tensor& table) { return table.is_same(each.tensor); });
   }
   for (ModuleBuffer& each : buffers) {
-    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
+    each.home = home_of(each.variable, each.tensor);
+    each.tensor.set_data(each.home);
     each.note();
     known_.insert(each.tensor.unsafeGetTensorImpl());
   }
   owners().add(*this);
+  guest = make_guest(*this);
+  store.add_guest(guest);
 }
 
 ReplicatedModule::Impl::~Impl() {
@@ -238,6 +227,7 @@ at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Varia
 
 // A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
 std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
+  parts.bring_buffers_home();
   std::vector<char> changed;
   std::vector<at::Tensor> flags;
   for (const ModuleBuffer& each : buffers) {
@@ -253,11 +243,6 @@ std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
     changed.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
   }
   return changed;
-}
-
-void ReplicatedModule::Impl::require_in_place() const {
-  for (const Parameter& each : parameters) require_at(each.variable, each.tensor, "parameter");
-  for (const ModuleBuffer& each : buffers) require_at(each.variable, each.tensor, "buffer");
 }
 
 }  // namespace lockstep::libtorch

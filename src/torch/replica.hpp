@@ -27,6 +27,7 @@ namespace lockstep::libtorch {
 struct Parameter {
   at::Tensor tensor;
   MirroredVariable variable;
+  at::Tensor home;         ///< view of the store's values
   at::Tensor gradient;     ///< view of the store's
   GradientHook hook = {};  ///< set when it is first needed
   bool is_table = false;   ///< its gradient is sparse, so rows travel instead of `gradient`
@@ -43,6 +44,7 @@ struct Parameter {
 struct ModuleBuffer {
   at::Tensor tensor;
   MirroredVariable variable;
+  at::Tensor home;
   at::Tensor known = {};  ///< what all ranks had after the last step
 
   bool is_real() const { return is_floating_point(variable.dtype()); }
@@ -62,14 +64,18 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   Impl& operator=(const Impl&) = delete;
   ~Impl();
 
-  /// InvalidArgument unless all parameters and buffers still are where they belong.
-  void require_in_place() const;
+  /// Copies parameters and buffers whose memory was replaced to the store's, and points them there. InvalidArgument for
+  /// one that has another shape or type now.
+  void bring_values_home();
+
+  /// After somebody has written the store's values.
+  void note_buffers();
 
   /// Before a pass. Takes note of what is frozen and of what was zeroed since the last pass; begins a new step unless
   /// an accumulated pass waits. InvalidArgument for parameters and buffers that the strategy does not know.
   void prepare();
 
-  /// By buffer: whether its bytes are not what was noted.
+  /// By buffer: whether its bytes are not what was noted. Before anything else reads the buffers after a forward pass.
   std::vector<char> changed_buffers() const;
 
   /// While one lives, autograd's gradients of this module are welcome, and handed to `take` by number. Without `take`
@@ -87,6 +93,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
     std::function<void(std::size_t)> take_;
     std::vector<char> seen_;  ///< by parameter
   };
+
+  /// For passes that take turns. Returns the one that was open; null if none is.
+  Pass* exchange_pass(Pass* pass);
 
   /// Moves `.grad` to the store, unless it is there.
   void bring_home(std::size_t number);
@@ -111,6 +120,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<TorchDevice> device;
   std::vector<Parameter> parameters;
   std::vector<ModuleBuffer> buffers;
+  std::shared_ptr<lockstep::detail::StoreGuest> guest;  ///< the store asks it as long as this lives
 
   std::vector<std::size_t> trained;         ///< parameters that are not frozen, other than tables
   std::vector<std::size_t> tables;          ///< that are not frozen
@@ -126,6 +136,10 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   bool fires_once = true;   ///< each pass so far has completed each gradient once at most
 
  private:
+  /// Where `tensor`, the value of `variable`, has its place.
+  at::Tensor home_of(const MirroredVariable& variable, const at::Tensor& tensor) const;
+
+  void set_hook(std::size_t number);
   void require_known() const;
   void update_trained();
   void forget_zeroed();
@@ -146,6 +160,13 @@ struct ParameterOwner {
 
 /// Null for any other tensor.
 std::optional<ParameterOwner> owner_of(const at::Tensor& tensor);
+
+/// InvalidArgument unless `now` has the type and the shape of `home`: "`what` has become f32[2]; expected f64[2],
+/// `remedy`".
+void require_like(std::string_view what, const at::Tensor& now, const at::Tensor& home, std::string_view remedy);
+
+/// A guest of the store that keeps the values of `module`, which must outlive it.
+std::shared_ptr<lockstep::detail::StoreGuest> make_guest(ReplicatedModule::Impl& module);
 
 /// "f32" of torch; nothing for types that variables cannot have.
 std::optional<DType> dtype_of(at::ScalarType type);

@@ -49,11 +49,18 @@ void ReplicatedModule::Impl::require_known() const {
 }
 
 void ReplicatedModule::Impl::prepare() {
-  require_in_place();
+  bring_values_home();
   require_known();
   forget_zeroed();
   update_trained();
   if (accumulated.empty()) begin();
+}
+
+void ReplicatedModule::Impl::set_hook(std::size_t number) {
+  // Weakly: the module may live on without its replicas.
+  parameters[number].hook = {parameters[number].tensor, [weak = weak_from_this(), number] {
+                               if (const auto alive = weak.lock()) alive->on_gradient(number);
+                             }};
 }
 
 void ReplicatedModule::Impl::update_trained() {
@@ -76,11 +83,7 @@ void ReplicatedModule::Impl::update_trained() {
       frozen.push_back(each.variable.label());
       continue;
     }
-    // Weakly: the module may live on without its replicas.
-    if (!each.hook.is_set())
-      each.hook = {each.tensor, [weak = weak_from_this(), i] {
-                     if (const auto alive = weak.lock()) alive->on_gradient(i);
-                   }};
+    if (!each.hook.is_set()) set_hook(i);
     names += each.variable.label();
     if (each.is_table) {
       names += " by rows";
@@ -142,6 +145,11 @@ ReplicatedModule::Impl::Pass::Pass(Impl& module, std::function<void(std::size_t)
 ReplicatedModule::Impl::Pass::~Pass() {
   const std::lock_guard lock{module_.mutex_};
   module_.pass_ = nullptr;
+}
+
+ReplicatedModule::Impl::Pass* ReplicatedModule::Impl::exchange_pass(Pass* pass) {
+  const std::lock_guard lock{mutex_};
+  return std::exchange(pass_, pass);
 }
 
 void ReplicatedModule::Impl::on_gradient(std::size_t number) {

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/shards.hpp>
 
+#include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 
 namespace lockstep::libtorch {
@@ -87,8 +87,8 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
 
 MeanLoss Step::of_batch(const Loss& loss) {
   require_loss(loss);
-  BackwardPass pass{modules_, loss};
   SyncSums on_the_way{loss.value()};
+  BackwardPass pass{modules_, loss, on_the_way.shared()};
   return run("backward", on_the_way.list(), [&](DeclaredSums& sums) {
     on_the_way.open(sums, device(), stream_);
     compute_batch(pass, loss, sums);
@@ -161,67 +161,94 @@ MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
           fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected "
                       "f32 or f64",
                       variable.label(), name_of(variable.dtype()))};
+  if (JointShards::is_for(modules_)) return of_joint_shards(shards, own, compute);
   return run(fmt::format("backward in {} shards", shards), {},
              [&](DeclaredSums& sums) { compute_shards(own, compute, sums); });
 }
 
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
 void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums) {
-  std::vector<TensorView> ranges;
-  for (const ReplicatedModule::Impl* const module : modules_)
-    for (const FlatRange& range : module->pieces.ranges()) ranges.push_back(range.gradients);
+  const std::vector<TensorView> ranges = gradient_ranges();
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
   FixedOrderAccumulator reals{DType::f64, 2 + reals_};
+  for (const ReplicatedModule::Impl* const module : modules_) module->parts.bring_buffers_home();
   for (ModuleBuffer* const buffer : buffers_) buffer->note();
+  table_gradients_.begin_shards(1);
 
   for (std::int64_t shard = own.first; shard < own.last; ++shard) {
     std::vector<TensorView> places;
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      places.push_back(gradients[i].next());
+    for (FixedOrderAccumulator& each : gradients) {
+      places.push_back(each.next());
       fill_zero(places.back(), stream_);
     }
     device().torch_follows();
-    const auto place_of = [&](const Variable& variable) {
-      const TensorView home = modules_.front()->store.gradient(variable);
-      for (std::size_t i = 0;; ++i)
-        if (ranges[i].data() <= home.data() && home.data() < ranges[i].data() + ranges[i].bytes())
-          return modules_.front()->tensor_of(TensorView{places[i].data() + (home.data() - ranges[i].data()),
-                                                        home.shape(), home.dtype(), home.device()},
-                                             variable);
-    };
+    const LoneShard lone;
     const Loss loss = compute(static_cast<int>(shard));
     require_loss(loss);
-    BackwardPass{modules_, loss}.run([&](std::size_t module, std::size_t parameter) {
-      Parameter& each = modules_[module]->parameters[parameter];
-      has_[first_parameters_[module] + parameter] = 1;
-      if (each.is_table) return table_gradients_.take_part(each);
-      const at::NoGradGuard plain;
-      at::Tensor& gradient = each.tensor.mutable_grad();
-      if (each.tensor.numel() > 0) place_of(each.variable).add_(gradient);
-      gradient.reset();
-    });
+    BackwardPass pass{modules_, loss};
+    run_shard(pass, 0, ranges, places);
     device().stream_follows();
     for (FixedOrderAccumulator& each : gradients) each.push();
-    table_gradients_.end_shard();
-
-    const auto own_reals = reals.next().elements<double>();
-    own_reals[0] = sum_of(loss, device());
-    own_reals[1] = loss.samples();
-    weigh_buffers(loss.samples(), own_reals.data() + 2);
-    reals.push();
-    const bool is_first = loss.samples() > 0 && samples_[rank_] == 0;
-    samples_[rank_] += loss.samples();
-    const std::vector<char> changed = changed_buffers();
-    for (std::size_t i = 0; i < changed_.size(); ++i) {
-      if (!changed[i]) continue;
-      changed_[i] = 1;
-      if (is_first && !buffers_[i]->is_real()) noted_[i] = buffers_[i]->tensor.clone();
-      buffers_[i]->restore();
-    }
+    table_gradients_.end_shard(0);
+    const std::vector<char> changed = note_shard(loss, reals);
+    for (std::size_t i = 0; i < changed.size(); ++i)
+      if (changed[i]) buffers_[i]->restore();
   }
-
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(ranges[i]);
+  finish_shards(reals, sums);
+}
+
+/// The memory of gradients.
+std::vector<TensorView> Step::gradient_ranges() const {
+  std::vector<TensorView> ranges;
+  for (const ReplicatedModule::Impl* const module : modules_)
+    for (const FlatRange& range : module->pieces.ranges()) ranges.push_back(range.gradients);
+  return ranges;
+}
+
+/// Adds the gradients of a shard to what is in `places`, one for each of `ranges`.
+void Step::run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
+                     const std::vector<TensorView>& places) {
+  const auto place_of = [&](const Variable& variable) {
+    const TensorView home = modules_.front()->store.gradient(variable);
+    for (std::size_t i = 0;; ++i)
+      if (ranges[i].data() <= home.data() && home.data() < ranges[i].data() + ranges[i].bytes())
+        return modules_.front()->tensor_of(
+            TensorView{places[i].data() + (home.data() - ranges[i].data()), home.shape(), home.dtype(), home.device()},
+            variable);
+  };
+  pass.run([&](std::size_t module, std::size_t parameter) {
+    Parameter& each = modules_[module]->parameters[parameter];
+    has_[first_parameters_[module] + parameter] = 1;
+    if (each.is_table) return table_gradients_.take_part(each, shard);
+    const at::NoGradGuard plain;
+    at::Tensor& gradient = each.tensor.mutable_grad();
+    if (each.tensor.numel() > 0) place_of(each.variable).add_(gradient);
+    gradient.reset();
+  });
+}
+
+/// Adds up a shard's loss, samples and buffers. Returns which buffers it has changed.
+std::vector<char> Step::note_shard(const Loss& loss, FixedOrderAccumulator& reals) {
+  std::vector<char> changed = changed_buffers();
+  const auto own_reals = reals.next().elements<double>();
+  own_reals[0] = sum_of(loss, device());
+  own_reals[1] = loss.samples();
+  weigh_buffers(loss.samples(), own_reals.data() + 2);
+  reals.push();
+  const bool is_first = loss.samples() > 0 && samples_[rank_] == 0;
+  samples_[rank_] += loss.samples();
+  for (std::size_t i = 0; i < changed_.size(); ++i) {
+    if (!changed[i]) continue;
+    changed_[i] = 1;
+    if (is_first && !buffers_[i]->is_real()) noted_[i] = buffers_[i]->tensor.clone();
+  }
+  return changed;
+}
+
+/// When the gradients of all shards are in their ranges.
+void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
   table_gradients_.end_shards();
   for (const Trained& each : trained_)
     if (each.piece != no_piece) (void)sums.ready(each.piece);
@@ -246,9 +273,7 @@ std::vector<GradientBucket> Step::buckets(const Packing& packing) const {
 
 MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
                    const std::function<void(DeclaredSums&)>& compute) {
-  std::vector<std::string_view> texts;
-  for (const ReplicatedModule::Impl* const module : modules_) texts.push_back(module->text);
-  std::string text = fmt::format("{} of {}", what, fmt::join(texts, ", and "));
+  std::string text = fmt::format("{} of {}", what, text_of(modules_));
   if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
   try {
     context_.declared_step(

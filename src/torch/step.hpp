@@ -52,6 +52,12 @@ class Step {
               MeetingPoint::Covered& covered);
   void compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums);
   void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
+  MeanLoss of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute);
+  std::vector<TensorView> gradient_ranges() const;
+  void run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
+                 const std::vector<TensorView>& places);
+  std::vector<char> note_shard(const Loss& loss, FixedOrderAccumulator& reals);
+  void finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums);
   void all_reduce_totals(CrossDeviceOps& reductions);
   void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
   void finish_gradients();

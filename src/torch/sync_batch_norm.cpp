@@ -15,6 +15,7 @@
 
 #include "strategy/context_stack.hpp"
 #include "torch/autograd_graph.hpp"
+#include "torch/joint_shards.hpp"
 #include "torch/replica.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -44,26 +45,30 @@ at::Tensor along(const at::Tensor& values, const at::Tensor& x) {
 class Normalise final : public autograd::Function<Normalise> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& mean,
-                            const at::Tensor& inverse, double count, bool shared) {
+                            const at::Tensor& inverse, double count, const c10::intrusive_ptr<SumPoint>& point) {
     const at::Tensor normal = (x - along(mean, x)) * along(inverse, x);
     context->save_for_backward({normal, inverse});
     context->saved_data["count"] = count;
-    if (shared) context->saved_data["sum"] = at::IValue::make_capsule(c10::make_intrusive<SumPoint>(2 * mean.numel()));
+    if (point) context->saved_data["sum"] = at::IValue::make_capsule(point);
     return normal;
   }
 
   static autograd::variable_list backward(autograd::AutogradContext* context, autograd::variable_list gradients) {
+    // Autograd would differentiate what is computed here, where the sums over the ranks and the mean are constants.
+    if (at::GradMode::is_enabled())
+      throw InvalidArgument{
+          "create_graph through a SyncBatchNorm in training, whose gradient cannot be differentiated again: expected "
+          "create_graph=false, or another layer in its place, such as a LayerNorm, for a penalty on gradients"};
     const auto saved = context->get_saved_variables();
     const at::Tensor &normal = saved[0], &inverse = saved[1], &gradient = gradients[0];
     const auto others = all_but_channels(normal);
-    const at::Tensor sums =
-        at::cat({gradient.to(at::kDouble).sum(others), (gradient * normal).to(at::kDouble).sum(others)});
+    at::Tensor sums = at::cat({gradient.to(at::kDouble).sum(others), (gradient * normal).to(at::kDouble).sum(others)});
     if (const auto point = point_of(*context)) {
       if (!point->open)
         throw ContextError{
             "the backward pass of a SyncBatchNorm adds up over all ranks: expected net.backward(context, "
-            "loss) of its DataParallel"};
-      point->open->all_reduce(sums);
+            "loss), backward_shards or accumulate of its DataParallel"};
+      sums = point->open->sum_up(*point, sums);
     }
     const auto means = (sums / std::max(context->saved_data["count"].toDouble(), 1.0)).chunk(2);
     const at::Tensor result =
@@ -119,10 +124,10 @@ std::shared_ptr<SyncBatchNormImpl> converted_norm(const ::torch::nn::Module& mod
 
 }  // namespace
 
-SyncSums::SyncSums(const at::Tensor& loss_sum) {
+SyncSums::SyncSums(const at::Tensor& loss) {
   if (!has_shared) return;
   std::vector<autograd::Node*> found;
-  visit_graph(loss_sum, [&](autograd::Node& node) {
+  visit_graph(loss, {}, [&](autograd::Node& node) {
     if (dynamic_cast<autograd::CppNode<Normalise>*>(&node)) found.push_back(&node);
   });
   // Autograd runs what was computed last first.
@@ -130,31 +135,9 @@ SyncSums::SyncSums(const at::Tensor& loss_sum) {
   for (autograd::Node* const node : found)
     if (auto point = Normalise::point_of(static_cast<autograd::CppNode<Normalise>*>(node)->ctx_)) {
       list_.counts.push_back(point->count);
+      if (point->has_rows) shared_.push_back(node->shared_from_this());
       points_.push_back(std::move(point));
     }
-}
-
-SyncSums::~SyncSums() {
-  for (const auto& point : points_) point->open = nullptr;
-}
-
-void SyncSums::open(DeclaredSums& sums, TorchDevice& device, Stream& stream) {
-  sums_ = &sums;
-  device_ = &device;
-  stream_ = &stream;
-  for (const auto& point : points_) point->open = this;
-}
-
-void SyncSums::all_reduce(const at::Tensor& sum) {
-  ++made_;
-  device_->stream_follows();
-  sums_->all_reduce(view_of(sum, stream_->kind()));
-  device_->torch_follows();
-}
-
-void SyncSums::make_the_rest() {
-  for (; made_ < list_.counts.size(); ++made_)
-    sums_->all_reduce(Tensor::zeros(list_.dtype, {list_.counts[made_]}, *stream_).view());
 }
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& x) {
@@ -174,6 +157,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   if (!is_training())
     return ::torch::batch_norm(x, weight, bias, running_mean, running_var, !running_mean.defined(), 0, options.eps(),
                                false);
+  JointShard* const shard = JointShard::current();
+  if (!shard) LoneShard::require_none();
   const lockstep::detail::Frame* const frame = lockstep::detail::current_frame();
   const bool shared = frame && frame->strategy().num_replicas_in_sync() > 1;
   // The first sum pushes a frame, which may move this one.
@@ -190,7 +175,9 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
     const at::NoGradGuard plain;
     const at::Tensor wide = x.to(at::kDouble);
     // Two passes: squares around a mean that is far from 0 would lose its digits.
-    const auto all_ranks = [&](const at::Tensor& sums) { return shared ? sum_over_ranks(*replica, sums) : sums; };
+    const auto all_ranks = [&](const at::Tensor& sums) {
+      return shard ? shard->sum_up(*this, sums) : shared ? sum_over_ranks(*replica, sums) : sums;
+    };
     const at::Tensor own =
         at::full({1}, static_cast<double>(x.numel() / std::max<std::int64_t>(channels, 1)), wide.options());
     const at::Tensor sums = all_ranks(at::cat({wide.sum(others), own}));
@@ -205,7 +192,11 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
       running_var.mul_(1 - share).add_((variance * unbiased).to(running_var.scalar_type()), share);
     }
   }
-  const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, shared);
+  const bool has_graph = at::GradMode::is_enabled() && x.requires_grad();
+  c10::intrusive_ptr<SumPoint> point;
+  if (shard || shared) point = c10::make_intrusive<SumPoint>(2 * channels, x.size(0) > 0);
+  const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, point);
+  if (shard) has_graph ? shard->add_point(point, normal.grad_fn()) : shard->add_point({}, {});
   return weight.defined() ? normal * along(weight, x) + along(bias, x) : normal;
 }
 

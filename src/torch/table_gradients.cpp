@@ -24,7 +24,6 @@ TableGradients::TableGradients(std::vector<Parameter*> tables, std::size_t rank,
       rank_{rank},
       ranks_{ranks},
       device_{&device},
-      shard_(tables_.size()),
       shards_(tables_.size()),
       rows_(tables_.size()) {
   if (!tables_.empty()) totals_.resize(tables_.size() + ranks_);
@@ -39,19 +38,23 @@ void TableGradients::take_batch() {
   }
 }
 
-void TableGradients::take_part(const Parameter& table) {
-  shard_[number_of(table)].push_back(std::exchange(table.tensor.mutable_grad(), at::Tensor{}));
+void TableGradients::begin_shards(std::size_t count) {
+  parts_.assign(count, std::vector<std::vector<at::Tensor>>(tables_.size()));
 }
 
-void TableGradients::end_shard() {
+void TableGradients::take_part(const Parameter& table, std::size_t shard) {
+  parts_[shard][number_of(table)].push_back(std::exchange(table.tensor.mutable_grad(), at::Tensor{}));
+}
+
+void TableGradients::end_shard(std::size_t shard) {
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     std::vector<Rows> parts{no_rows_of(tables_[i]->tensor)};
-    for (const at::Tensor& part : shard_[i]) {
+    for (const at::Tensor& part : parts_[shard][i]) {
       if (!part.is_sparse()) totals_[i] = 1;
       parts.push_back(rows_of(part, *device_));
     }
     shards_[i].push(parts.size() == 2 ? std::move(parts.back()) : sum_in_order(parts));
-    shard_[i].clear();
+    parts_[shard][i].clear();
   }
 }
 

@@ -27,11 +27,15 @@ class TableGradients {
   /// LOCAL. Takes the gradients of the rank's batch. The ranks' rows will be added up in the order of ranks.
   void take_batch();
 
-  /// LOCAL, from any thread. Takes a part of the shard's gradient out of `.grad`.
-  void take_part(const Parameter& table);
+  /// LOCAL. As many shards compute at the same time.
+  void begin_shards(std::size_t count);
 
-  /// LOCAL. The rows of shards, and of the ranks' shards, are added up in one tree.
-  void end_shard();
+  /// LOCAL, from any thread. Takes a part of the gradient of one of them out of `.grad`.
+  void take_part(const Parameter& table, std::size_t shard);
+
+  /// LOCAL, in the order of shards. Their rows, and those of the other ranks' shards, are added up in one tree. Another
+  /// shard may take the place of one that has ended.
+  void end_shard(std::size_t shard);
   void end_shards();
 
   /// LOCAL, when this rank's rows are complete.
@@ -61,8 +65,8 @@ class TableGradients {
   std::size_t ranks_ = 0;
   TorchDevice* device_ = nullptr;
 
-  std::vector<std::vector<at::Tensor>> shard_;  ///< by table: parts of this shard's gradient
-  std::vector<RowTree> shards_;                 ///< by table
+  std::vector<std::vector<std::vector<at::Tensor>>> parts_;  ///< of gradients, by shard and table
+  std::vector<RowTree> shards_;                              ///< by table
   bool is_tree_ = false;
   std::vector<std::optional<Rows>> rows_;  ///< by table: of this rank, then the sum
   std::optional<RowMessage> message_;

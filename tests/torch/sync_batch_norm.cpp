@@ -85,6 +85,21 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
   CHECK(torch::allclose(sync(x.to(at::kFloat)), untracked(x.to(at::kFloat))));
 }
 
+TEST_CASE("a second derivative of a SyncBatchNorm in training is refused, and in evaluation it is torch's") {
+  Strategy strategy = runtime().make_strategy();
+  libtorch::SyncBatchNorm norm{2};
+  const at::Tensor x = (torch::rand({4, 2}) + rank()).requires_grad_();
+  const auto penalty = [&] {
+    const at::Tensor slope = torch::autograd::grad({norm(x).pow(3).sum()}, {x}, {}, true, true)[0];
+    return torch::autograd::grad({slope.pow(2).sum()}, {x})[0];
+  };
+  const auto refused = Catch::StartsWith("create_graph through a SyncBatchNorm in training");
+  CHECK_THAT(message_of<InvalidArgument>(penalty), refused);
+  strategy.run([&](ReplicaContext&) { CHECK_THAT(message_of<InvalidArgument>(penalty), refused); });
+  norm->eval();
+  CHECK(penalty().defined());
+}
+
 TEST_CASE("batch norms are converted in layers at any depth, and named where that can't be") {
   Nested nested;
   const at::Tensor weight = nested.layers->named_parameters()["0.weight"];
@@ -103,17 +118,71 @@ TEST_CASE("batch norms are converted in layers at any depth, and named where tha
              Catch::StartsWith("norm is a part of "));
 }
 
-TEST_CASE("SyncBatchNorm refuses passes of one rank, and one that fails does not keep the others waiting") {
+TEST_CASE("passes through a SyncBatchNorm accumulate as one batch's do in torch") {
+  Strategy strategy = runtime().make_strategy();
+  torch::nn::Sequential whole = normalised_layers();
+  auto net = libtorch::DataParallel{strategy, converted_layers()};
+  torch::manual_seed(4);
+  // As many samples as the rank's number in the first pass, and one in each of the others.
+  const std::vector<at::Tensor> x{torch::rand({ranks() == 1 ? 2 : triangle() - ranks(), 1, 4, 4}, at::kDouble),
+                                  torch::rand({ranks(), 1, 4, 4}, at::kDouble)};
+  const auto cubes = [](torch::nn::Sequential& layers, const at::Tensor& of) {
+    return layers->forward(of).pow(3).sum();
+  };
+  strategy.run([&](ReplicaContext& context) {
+    torch::nn::Sequential layers{net.module()};
+    const int before = rank() * (rank() - 1) / 2;
+    const at::Tensor first = ranks() == 1 ? x[0] : x[0].slice(0, before, before + rank());
+    net.accumulate(libtorch::Loss::sum(cubes(layers, first), first.size(0)));
+    net.backward(context, libtorch::Loss::sum(cubes(layers, x[1].slice(0, rank(), rank() + 1)), 1));
+  });
+  (cubes(whole, x[0]) + cubes(whole, x[1])).div(x[0].size(0) + x[1].size(0)).backward();
+  const auto expected = whole->named_parameters();
+  for (const auto& each : net->named_parameters()) {
+    CAPTURE(each.key());
+    CHECK(torch::allclose(each.value().grad(), expected[each.key()].grad(), 1e-9, 1e-11));
+  }
+  net.zero_grad();
+  net->eval();
+  // No statistics of a batch, no sums: each rank for itself, and outside of a run.
+  if (odd_one()) net.accumulate(libtorch::Loss::sum(net->forward(x[1]).sum(), 1));
+}
+
+TEST_CASE("an accumulated pass through a SyncBatchNorm needs all ranks, and one that fails keeps none waiting") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, converted_layers()};
   const at::Tensor x = torch::rand({2, 1, 4, 4}, at::kDouble) * (1 + rank());
-  strategy.run([&](ReplicaContext& context) {
-    const at::Tensor loss = net->forward(x).sum();
-    CHECK_THAT(message_of<ContextError>([&] { net.accumulate(libtorch::Loss::sum(loss, 2)); }),
-               Catch::StartsWith("the backward pass of a SyncBatchNorm adds up over all ranks"));
-    (void)context;
-  });
+  at::Tensor late;
+  const auto step = [&](bool fails, bool skips) {
+    strategy.run([&](ReplicaContext& context) {
+      const at::Tensor loss = net->forward(x).sum();
+      late = net->forward(x).sum();
+      loss.register_hook([fails](const at::Tensor&) {
+        if (fails) throw std::runtime_error{"bang"};
+      });
+      if (!skips) net.accumulate(libtorch::Loss::sum(loss, 2));
+      net.backward(context, libtorch::Loss::sum(late.clone(), 2).retain_graph());
+    });
+  };
+  if (odd_one()) {
+    CHECK(message_of<std::runtime_error>([&] { step(true, false); }) == "bang");
+  } else {
+    CHECK_THAT(message_of<PeerError>([&] { step(false, false); }), Catch::Contains("bang"));
+  }
+  CHECK_FALSE(net.parameters()[0].grad().defined());
+  CHECK_THAT(mismatch_of([&] { step(false, odd_one()); }), Catch::Contains("merge_call #9 (sync_batch_norm.cpp"));
+  step(false, false);
+  CHECK_THAT(message_of<ContextError>([&] { net.accumulate(libtorch::Loss::sum(late, 2)); }),
+             Catch::StartsWith("accumulate of ") && Catch::Contains("expected it inside Strategy::run"));
+  expect_in_step();
+}
+
+TEST_CASE("SyncBatchNorm whose backward pass fails on one rank does not keep the others waiting") {
+  if (ranks() == 1) return;
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, converted_layers()};
+  const at::Tensor x = torch::rand({2, 1, 4, 4}, at::kDouble) * (1 + rank());
   const auto fail = [&] {
     strategy.run([&](ReplicaContext& context) {
       const at::Tensor loss = net->forward(x).sum();

@@ -38,6 +38,10 @@ struct ModuleType<Holder> {
   using type = typename Holder::ContainedType;
 };
 
+/// Modules that are no torch::nn::Module: those of TorchScript, where script.hpp is included.
+template <class M>
+inline constexpr bool is_script = false;
+
 }  // namespace detail
 
 namespace libtorch {
@@ -133,8 +137,11 @@ class ReplicatedModule {
  public:
   /// COLL, agreed, blocking. Creates the variables, seals the strategy, and gives every rank the parameters and buffers
   /// of replica 0. The module may be on the CPU or on the rank's device already. Convert the module first
-  /// (`to(torch::kFloat64)`), and load its weights first, or by `load_weights`: what replaces the memory of a parameter
-  /// later is an InvalidArgument in the next `backward`.
+  /// (`to(torch::kFloat64)`). Later, `torch::load`, `to` and `set_data` may replace the memory of a parameter or a
+  /// buffer: whatever uses it next, such as `backward`, `attest`, `save_weights` or a checkpoint, first copies it to
+  /// the strategy's memory and points it there again. InvalidArgument there if its shape or type has changed. Every
+  /// rank loads the same, or rank 0 alone and then all call `rebroadcast`; otherwise the next attestation says who
+  /// differs.
   ///
   /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, and for a buffer of a
   /// type that variables cannot have; with several ranks, for an Embedding or EmbeddingBag with a `max_norm`, by which
@@ -166,6 +173,14 @@ class ReplicatedModule {
   /// rounded; so is a number of shards that the ranks do not divide, and a pass that was accumulated before.
   ///
   /// `compute` is called after the agreement, so it makes no agreement of its own (ContextError).
+  ///
+  /// If a module holds a SyncBatchNorm, its mean and variance are those of all shards of all ranks. So the graphs and
+  /// gradients of all of a rank's shards are in memory at a time. Each shard computes on a thread of its own, but one
+  /// at any time: up to such a layer, then the next. Each finds the module's buffers and torch's random numbers as it
+  /// has left them; unless it seeds them, they depend on its number and on the caller's. Everything else that a shard
+  /// changes, the others see: `train()` and `eval()` are an InvalidArgument. So are shards that come to different
+  /// layers; on different ranks, they are a MismatchError. One without samples passes an empty batch. Each such layer
+  /// costs two agreements in the forward pass.
   MeanLoss backward_shards(ReplicaContext& context, int shards, const std::function<Loss(int shard)>& compute,
                            Here here = Here::current());
 
@@ -173,7 +188,10 @@ class ReplicatedModule {
   /// Ranks may differ in how often they accumulate. Zeroing the gradients forgets it, parameter by parameter: after the
   /// `zero_grad` of one of two optimizers, the mean gradients of its parameters are over the samples since. A step of
   /// an optimizer on gradients that were only accumulated makes the replicas differ, as the next attestation says.
-  void accumulate(const Loss& loss);
+  ///
+  /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
+  /// layer's `forward` is: in Strategy::run, as often on every rank.
+  void accumulate(const Loss& loss, Here here = Here::current());
 
   /// LOCAL. Makes the gradients undefined, and forgets what was accumulated. Costs nothing.
   void zero_grad();
@@ -200,6 +218,9 @@ class ReplicatedModule {
   struct Impl;
   Impl& impl() const { return *impl_; }  ///< for library code
 
+ protected:
+  explicit ReplicatedModule(std::shared_ptr<Impl> impl) : impl_{std::move(impl)} {}
+
  private:
   friend class ModuleOptimizer;
   template <class Rules, class Options>
@@ -217,7 +238,7 @@ MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>&
                   Here here = Here::current());
 MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
                          const std::function<Loss(int shard)>& compute, Here here = Here::current());
-void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss);
+void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here = Here::current());
 
 /// A module, a shared_ptr to one, or a holder as TORCH_MODULE makes it.
 template <class T>
@@ -233,7 +254,8 @@ concept TorchModule = std::derived_from<typename detail::ModuleType<T>::type, ::
 ///       net.backward(context, lockstep::libtorch::Loss::mean(loss, labels.size(0)));
 ///       adamw.step();
 ///     });
-template <std::derived_from<::torch::nn::Module> M>
+template <class M>
+requires std::derived_from<M, ::torch::nn::Module> || lockstep::detail::is_script<M>
 class DataParallel : public ReplicatedModule {
  public:
   /// COLL, as ReplicatedModule.

@@ -12,12 +12,16 @@ namespace lockstep::libtorch {
 /// As torch::nn::BatchNorm1d, 2d and 3d, for x of any number of dimensions from 2 on, but in training mean and variance
 /// are those of the samples of all ranks. Parameters, buffers and options are the same, so weights fit both. Ranks may
 /// have different numbers of samples. One without any runs `forward` on an empty batch, and hands that loss to
-/// `backward` with 0 samples, since the sums need all ranks.
+/// `backward` with 0 samples, since the sums need all ranks. If its batch is not empty, and only counts nothing in the
+/// loss, its part of the statistics has gradients as in a whole batch.
 ///
 /// In training on several ranks, `forward` is COLL: two all_reduces, in `Strategy::run` (ContextError elsewhere), and
-/// in the same order on all ranks. Its backward pass adds up without an agreement of its own, as a part of
-/// ReplicatedModule::backward. So it works neither with `accumulate` nor with `backward_shards` (ContextError), where
-/// ranks or shards compute by themselves. In evaluation, `forward` is LOCAL and as in torch.
+/// in the same order on all ranks. Its backward pass adds up, too, as a part of ReplicatedModule::backward or
+/// `accumulate`, which then is COLL as well. In `backward_shards` the samples are those of all shards of all ranks, and
+/// the layer must be a part of the module. In evaluation, `forward` is LOCAL and as in torch.
+///
+/// A gradient that went through it in training has no derivative: `create_graph` is an InvalidArgument, on one rank
+/// too.
 class SyncBatchNormImpl : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
  public:
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options) : NormImplBase{options} {}

@@ -1,0 +1,283 @@
+#include "torch/joint_shards.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include <ATen/Functions.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/torch/sync_batch_norm.hpp>
+
+#include "strategy/context_stack.hpp"
+
+namespace lockstep::libtorch {
+namespace {
+
+thread_local JointShard* current_shard = nullptr;
+thread_local int lone_shards = 0;
+
+bool adds_up(const ::torch::nn::Module& module) {
+  return dynamic_cast<const SyncBatchNormImpl*>(&module) != nullptr;
+}
+
+/// Calls `visit(name, module)` for all modules of `modules` that are LibTorch's.
+template <class Visit>
+void for_each_part(const ModuleList& modules, Visit&& visit) {
+  for (const ReplicatedModule::Impl* const module : modules) {
+    if (!module->parts.module) continue;
+    visit(std::string{}, *module->parts.module);
+    for (const auto& part : module->parts.module->named_modules("", false)) visit(part.key(), *part.value());
+  }
+}
+
+/// On a GPU, the stream on which torch computes for this thread.
+std::optional<c10::Stream> stream_of_torch(at::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  return c10::impl::VirtualGuardImpl{device.type()}.getStream(device);
+}
+
+}  // namespace
+
+JointShard::JointShard(JointShards& all, std::size_t index, std::int64_t number)
+    : all_{all}, index_{index}, number_{number} {
+  std::optional<lockstep::detail::Frame> frame;
+  if (const auto* const current = lockstep::detail::current_frame()) frame = *current;
+  thread_ = std::make_unique<TurnThread>([this, frame, stream = stream_of_torch(all.device_.device())] {
+    const at::ThreadLocalStateGuard as_caller{all_.torch_state_};
+    std::optional<c10::StreamGuard> on_stream;
+    if (stream) {
+      on_stream.emplace(*stream);
+      run_backward_on_this_thread();
+    }
+    std::optional<lockstep::detail::PushedFrame> pushed;
+    if (frame) pushed.emplace(*frame);
+    const MeetingPoint::Apart apart{"in a shard of a step with SyncBatchNorm"};
+    current_shard = this;
+    run();
+  });
+}
+
+JointShard::~JointShard() {
+  thread_.reset();
+  for (const auto& point : points_)
+    if (point) point->open = nullptr;
+}
+
+JointShard* JointShard::current() {
+  return current_shard;
+}
+
+void JointShard::run() {
+  all_.work_.forward(index_);
+  phase_ = Phase::between;
+  thread_->wait();
+  phase_ = Phase::backward;
+  all_.work_.backward(index_);
+  phase_ = Phase::ended;
+}
+
+at::Tensor JointShard::wait_with(const at::Tensor& own) {
+  value_ = own;
+  thread_->wait();
+  return std::exchange(value_, at::Tensor{});
+}
+
+at::Tensor JointShard::sum_up(const ::torch::nn::Module& layer, const at::Tensor& own) {
+  if (phase_ != Phase::forward)
+    throw ContextError{
+        "the forward pass of a SyncBatchNorm in a backward pass of shards: expected it in `compute`, not in a hook or "
+        "in "
+        "a part that is computed twice"};
+  ++sums_;
+  layer_ = &layer;
+  (void)all_.name_of(layer);
+  return wait_with(own);
+}
+
+void JointShard::add_point(c10::intrusive_ptr<SumPoint> point, std::shared_ptr<GraphNode> node) {
+  if (node && point->has_rows) shared_.push_back(std::move(node));
+  points_.push_back(std::move(point));
+}
+
+at::Tensor JointShard::sum_up(const SumPoint& point, const at::Tensor& own) {
+  const auto found = std::ranges::find(points_, &point, [](const auto& each) { return each.get(); });
+  point_ = static_cast<std::size_t>(found - points_.begin());
+  return wait_with(own);
+}
+
+std::string JointShard::place() const {
+  if (phase_ != Phase::forward) return fmt::format("shard {} has ended its forward pass", number_);
+  return fmt::format("shard {} is at sum {}, of {}", number_, sums_, all_.name_of(*layer_));
+}
+
+bool JointShards::is_for(const ModuleList& modules) {
+  bool any = false;
+  for_each_part(modules, [&](const std::string&, const ::torch::nn::Module& part) { any |= adds_up(part); });
+  return any;
+}
+
+JointShards::JointShards(Range own, const ModuleList& modules, std::span<ModuleBuffer* const> buffers, Stream& stream,
+                         Work work)
+    : stream_{stream},
+      device_{*modules.front()->device},
+      work_{std::move(work)},
+      state_{own, buffers, *modules.front()->device} {
+  for_each_part(modules, [&](const std::string& name, const ::torch::nn::Module& part) {
+    modes_.emplace_back(&part, part.is_training());
+    if (const auto* const norm = dynamic_cast<const SyncBatchNormImpl*>(&part))
+      layers_.emplace_back(&part, fmt::format("SyncBatchNorm '{}' of {} features", name, norm->options.num_features()));
+  });
+  for (std::int64_t number = own.first; number < own.last; ++number)
+    shards_.push_back(std::make_unique<JointShard>(*this, shards_.size(), number));
+}
+
+JointShards::~JointShards() {
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    state_.give_to(i);
+    shards_[i]->thread_->give_up();
+  }
+  state_.take_back();
+}
+
+void JointShards::take_turns() {
+  struct Back {
+    TurnState& state;
+    ~Back() { state.take_back(); }
+  } const back{state_};
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (!shards_[i]->may_go_on_) continue;
+    state_.give_to(i);
+    shards_[i]->thread_->take_turn();
+    require_same_mode();
+  }
+}
+
+void JointShards::run_forward(const AddRanks& add_ranks) {
+  for (;;) {
+    take_turns();
+    require_same_place();
+    const JointShard& first = *shards_.front();
+    if (first.phase_ != JointShard::Phase::forward) return;
+    const at::Tensor sum = add_shards();
+    add_ranks(fmt::format("sum {}, of {}", first.sums_, name_of(*first.layer_)), sum);
+    for (const auto& shard : shards_) shard->value_ = sum;
+  }
+}
+
+void JointShards::require_same_place() const {
+  const JointShard& first = *shards_.front();
+  for (const auto& shard : shards_)
+    if (shard->phase_ != first.phase_ || shard->layer_ != first.layer_ || shard->sums_ != first.sums_)
+      throw InvalidArgument{
+          fmt::format("{}, and {}: expected every shard to pass the same SyncBatchNorms in the same order, one without "
+                      "samples with an empty batch",
+                      first.place(), shard->place())};
+}
+
+/// A layer has one mode, which a shard that waits in it needs when it goes on.
+void JointShards::require_same_mode() const {
+  for (const auto& [module, trains] : modes_)
+    if (module->is_training() != trains)
+      throw InvalidArgument{
+          fmt::format("a shard has changed {} to {} mode, and the others go on in it: expected train() and eval() "
+                      "outside of `compute`",
+                      module->name(), trains ? "evaluation" : "training")};
+}
+
+at::Tensor JointShards::add_shards() const {
+  std::vector<at::Tensor> parts;
+  for (const auto& shard : shards_) parts.push_back(shard->value_);
+  if (parts.size() == 1) return parts.front().clone();
+  const at::Tensor all = at::cat(parts), sum = at::empty_like(parts.front());
+  device_.stream_follows();
+  fixed_order_sum(view_of(all, stream_.kind()), static_cast<int>(parts.size()), view_of(sum, stream_.kind()), stream_);
+  device_.torch_follows();
+  return sum;
+}
+
+const std::string& JointShards::name_of(const ::torch::nn::Module& layer) const {
+  const auto found = std::ranges::find(layers_, &layer, &decltype(layers_)::value_type::first);
+  if (found == layers_.end())
+    throw ContextError{
+        "a SyncBatchNorm in training that is no part of the modules of backward_shards: expected one of theirs, or "
+        "eval()"};
+  return found->second;
+}
+
+std::int64_t JointShards::elements_of(std::size_t point) const {
+  for (const auto& shard : shards_)
+    if (shard->points_[point]) return shard->points_[point]->count;
+  return 0;
+}
+
+/// Autograd runs what was computed last first.
+SumList JointShards::list() const {
+  SumList list{.dtype = DType::f64};
+  for (std::size_t point = shards_.front()->points_.size(); point-- > 0;)
+    if (const std::int64_t elements = elements_of(point); elements > 0) list.counts.push_back(elements);
+  return list;
+}
+
+void JointShards::require_none_beyond(std::size_t point) const {
+  for (const auto& shard : shards_)
+    if (shard->value_.defined() && shard->point_ >= point)
+      throw InvalidArgument{fmt::format(
+          "the backward pass of shard {} came to a SyncBatchNorm twice, or in another order than that of its graph",
+          shard->number_)};
+}
+
+void JointShards::run_backward(const AddRanks& add_ranks) {
+  for (const auto& shard : shards_) {
+    shard->may_go_on_ = true;
+    for (const auto& point : shard->points_)
+      if (point) point->open = shard.get();
+  }
+  take_turns();
+  for (std::size_t point = shards_.front()->points_.size(); point-- > 0;) {
+    const std::int64_t elements = elements_of(point);
+    if (elements == 0) continue;
+    require_none_beyond(point + 1);
+    for (const auto& shard : shards_) shard->may_go_on_ = shard->value_.defined() && shard->point_ == point;
+    std::vector<at::Tensor> waiting;
+    const at::Tensor none = at::zeros({elements}, at::TensorOptions{}.dtype(at::kDouble).device(device_.device()));
+    for (const auto& shard : shards_) {
+      waiting.push_back(shard->value_);
+      if (!shard->may_go_on_) shard->value_ = none;
+    }
+    const at::Tensor sum = add_shards();
+    add_ranks("", sum);
+    for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->value_ = shards_[i]->may_go_on_ ? sum : waiting[i];
+    take_turns();
+  }
+  require_none_beyond(0);
+}
+
+void JointShards::as_shard(std::size_t shard, const std::function<void()>& body) {
+  struct Back {
+    TurnState& state;
+    ~Back() { state.take_back(); }
+  } const back{state_};
+  state_.give_to(shard);
+  body();
+}
+
+LoneShard::LoneShard() {
+  ++lone_shards;
+}
+
+LoneShard::~LoneShard() {
+  --lone_shards;
+}
+
+void LoneShard::require_none() {
+  if (lone_shards > 0)
+    throw ContextError{
+        "a SyncBatchNorm in training that is no part of the modules of backward_shards: expected one of theirs, or "
+        "eval()"};
+}
+
+}  // namespace lockstep::libtorch

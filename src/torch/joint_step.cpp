@@ -1,0 +1,103 @@
+// A step whose shards are computed together.
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/reduce/fixed_order.hpp>
+
+#include "torch/joint_shards.hpp"
+#include "torch/step.hpp"
+
+namespace lockstep::libtorch {
+namespace {
+
+/// The gradients of several shards, side by side, to be added up into `sum`.
+class ShardGradients {
+ public:
+  /// All arguments must outlive this object.
+  ShardGradients(const TensorView& sum, int shards, Stream& stream) : sum_{sum}, shards_{shards}, stream_{stream} {
+    if (shards > 1) memory_ = Tensor::zeros(sum.dtype(), {shards * sum.count()}, stream);
+    if (shards == 1) fill_zero(sum, stream);
+  }
+
+  TensorView of(std::int64_t shard) const {
+    return shards_ == 1 ? sum_ : memory_.view().slice(shard * sum_.count(), sum_.count());
+  }
+
+  void add_up() const {
+    if (shards_ > 1) fixed_order_sum(memory_.view(), shards_, sum_, stream_);
+  }
+
+ private:
+  TensorView sum_;
+  int shards_;
+  Stream& stream_;
+  Tensor memory_;
+};
+
+}  // namespace
+
+// The forward passes come before the agreement, each of their sums with one of its own, as that of a single batch. So
+// the ranks know the sums of the backward passes when they agree on these.
+MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute) {
+  const auto count = static_cast<std::size_t>(own.size());
+  const std::vector<TensorView> ranges = gradient_ranges();
+  std::vector<Loss> losses(count);
+  std::vector<std::optional<BackwardPass>> passes(count);
+  std::vector<ShardGradients> gradients;
+  const auto forward = [&](std::size_t i) {
+    losses[i] = compute(static_cast<int>(own.first) + static_cast<int>(i));
+    require_loss(losses[i]);
+    passes[i].emplace(modules_, losses[i], JointShard::current()->shared());
+  };
+  const auto backward = [&](std::size_t i) {
+    std::vector<TensorView> places;
+    for (const ShardGradients& each : gradients) places.push_back(each.of(static_cast<std::int64_t>(i)));
+    run_shard(*passes[i], i, ranges, places);
+  };
+  for (ModuleBuffer* const buffer : buffers_) buffer->note();
+  JointShards joint{own, modules_, buffers_, stream_, {.forward = forward, .backward = backward}};
+  const auto add_ranks = [&](auto&& add, const at::Tensor& sum) {
+    device().stream_follows();
+    add(view_of(sum, stream_.kind()));
+    device().torch_follows();
+  };
+  try {
+    joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
+      const auto add = [&](const TensorView& view) {
+        context_.declared_merge(
+            fmt::format("{} shards, {}", shards, what),
+            [&](CrossDeviceOps& reductions) {
+              reductions.all_reduce(ReduceOp::sum, {&view, 1});
+            },
+            here_);
+      };
+      add_ranks(add, sum);
+    });
+  } catch (...) {
+    forget_gradients();
+    throw;
+  }
+  for (const auto& pass : passes) {
+    joint.state().include(pass->foreign(), pass->strangers());
+    joint.state().include({}, modules_);
+  }
+  const auto compute_backward = [&](DeclaredSums& sums) {
+    for (const TensorView& range : ranges) gradients.emplace_back(range, static_cast<int>(count), stream_);
+    table_gradients_.begin_shards(count);
+    device().torch_follows();
+    joint.run_backward([&](std::string_view, const at::Tensor& sum) {
+      add_ranks([&](const TensorView& view) { sums.all_reduce(view); }, sum);
+    });
+    device().stream_follows();
+    for (const ShardGradients& each : gradients) each.add_up();
+    for (std::size_t i = 0; i < count; ++i) table_gradients_.end_shard(i);
+    FixedOrderAccumulator reals{DType::f64, 2 + reals_};
+    for (std::size_t i = 0; i < count; ++i) joint.as_shard(i, [&] { note_shard(losses[i], reals); });
+    finish_shards(reals, sums);
+  };
+  return run(fmt::format("backward in {} shards together", shards), joint.list(), compute_backward);
+}
+
+}  // namespace lockstep::libtorch

@@ -1,0 +1,112 @@
+#include "torch/turn_state.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include <lockstep/base/digest.hpp>
+
+namespace lockstep::libtorch {
+namespace {
+
+at::Tensor state_of(at::Generator& generator) {
+  const std::lock_guard lock{generator.mutex()};
+  return generator.get_state();
+}
+
+void set_state(at::Generator& generator, const at::Tensor& state) {
+  const std::lock_guard lock{generator.mutex()};
+  generator.set_state(state);
+}
+
+/// A generator's state is on the host, whatever its device.
+std::uint64_t digest_of_state(const at::Tensor& state) {
+  return digest_of(std::span{static_cast<const std::byte*>(state.data_ptr()), state.nbytes()});
+}
+
+}  // namespace
+
+TurnState::TurnState(Range shards, std::span<ModuleBuffer* const> buffers, TorchDevice& device)
+    : buffers_{buffers}, held_(static_cast<std::size_t>(shards.size()) + 1), current_{held_.size() - 1} {
+  at::Context& context = at::globalContext();
+  generators_.push_back(context.defaultGenerator(at::kCPU));
+  if (!device.device().is_cpu()) generators_.push_back(context.defaultGenerator(device.device()));
+  save(held_.back());
+  for (std::int64_t shard = shards.first; shard < shards.last; ++shard) {
+    Held& held = held_[static_cast<std::size_t>(shard - shards.first)];
+    for (std::size_t i = 0; i < generators_.size(); ++i) {
+      const std::uint64_t base = digest_of_state(held_.back().random[i]);
+      {
+        const std::lock_guard lock{generators_[i].mutex()};
+        generators_[i].set_current_seed(digest_of(fmt::format("{} {}", base, shard)));
+      }
+      held.random.push_back(state_of(generators_[i]));
+      started_.push_back(digest_of_state(held.random.back()));
+    }
+    for (const ModuleBuffer* const buffer : buffers_) held.buffers.push_back(buffer->tensor.detach().clone());
+  }
+  load(held_.back());
+}
+
+TurnState::~TurnState() {
+  take_back();
+  for (std::size_t i = 0; i < generators_.size(); ++i) {
+    bool has_drawn = false;
+    for (std::size_t shard = 0; shard + 1 < held_.size(); ++shard)
+      has_drawn |= digest_of_state(held_[shard].random[i]) != started_[shard * generators_.size() + i];
+    if (has_drawn) (void)at::rand({1}, at::TensorOptions{}.device(generators_[i].device()));
+  }
+}
+
+void TurnState::give_to(std::size_t shard) {
+  if (shard == current_) return;
+  save(held_[current_]);
+  load(held_[shard]);
+  current_ = shard;
+}
+
+void TurnState::take_back() {
+  give_to(held_.size() - 1);
+}
+
+void TurnState::include(std::span<const at::Tensor> leaves, std::span<ReplicatedModule::Impl* const> modules) {
+  take_back();
+  for (const at::Tensor& leaf : leaves)
+    if (std::ranges::none_of(leaves_, [&](const at::Tensor& each) { return each.is_same(leaf); }))
+      leaves_.push_back(leaf);
+  for (ReplicatedModule::Impl* const module : modules)
+    if (std::ranges::find(modules_, module) == modules_.end()) modules_.push_back(module);
+  for (Held& held : held_) {
+    held.gradients.clear();
+    for (const at::Tensor& leaf : leaves_) held.gradients.push_back(leaf.grad());
+    held.passes.assign(modules_.size(), nullptr);
+  }
+}
+
+void TurnState::save(Held& held) {
+  held.random.clear();
+  for (at::Generator& generator : generators_) held.random.push_back(state_of(generator));
+  held.buffers.clear();
+  for (const ModuleBuffer* const buffer : buffers_) held.buffers.push_back(buffer->tensor.detach());
+  for (std::size_t i = 0; i < leaves_.size(); ++i) held.gradients[i] = leaves_[i].grad();
+  for (std::size_t i = 0; i < modules_.size(); ++i) held.passes[i] = modules_[i]->exchange_pass(nullptr);
+}
+
+/// Buffers lie in memory of each shard's own, so nothing is copied. Each also has its own number of versions, by which
+/// autograd sees whether one that it needs was overwritten.
+void TurnState::load(Held& held) {
+  for (std::size_t i = 0; i < generators_.size(); ++i) set_state(generators_[i], held.random[i]);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    at::Tensor& tensor = buffers_[i]->tensor;
+    tensor.set_data(held.buffers[i]);
+    tensor.unsafeGetTensorImpl()->set_version_counter(held.buffers[i].unsafeGetTensorImpl()->version_counter());
+  }
+  for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i].mutable_grad() = held.gradients[i];
+  for (std::size_t i = 0; i < modules_.size(); ++i) (void)modules_[i]->exchange_pass(held.passes[i]);
+}
+
+}  // namespace lockstep::libtorch
