@@ -8,6 +8,8 @@
 
 #include <ATen/Functions.h>
 
+#include "torch/replica.hpp"
+
 namespace lockstep::libtorch {
 namespace {
 

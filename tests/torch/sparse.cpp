@@ -12,6 +12,7 @@
 
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/torch/sync_batch_norm.hpp>
 
 #include "support/ranks.hpp"
 #include "torch/sparse_rows.hpp"
@@ -191,23 +192,31 @@ namespace {
 
 /// Sums and means of rows, some behind a layer that is dense.
 struct Bags : torch::nn::Module {
-  Bags() {
+  enum class Norm : std::uint8_t { none, over_all_shards, over_the_batch };
+  explicit Bags(Norm kind) {
     torch::manual_seed(5);
     words = register_module("words", torch::nn::Embedding{EmbeddingOptions{20, 3}.padding_idx(2).sparse(true)});
     sum = register_module(
         "sum", torch::nn::EmbeddingBag{EmbeddingBagOptions{20, 3}.mode(torch::kSum).sparse(true).padding_idx(1)});
     mean = register_module("mean", torch::nn::EmbeddingBag{EmbeddingBagOptions{20, 3}.mode(torch::kMean).sparse(true)});
     last = register_module("last", torch::nn::Linear{3, 1});
+    if (kind == Norm::over_all_shards) shared_norm = register_module("norm", libtorch::SyncBatchNorm{3});
+    if (kind == Norm::over_the_batch) norm = register_module("norm", torch::nn::BatchNorm1d{3});
     to(at::kDouble);
   }
   at::Tensor forward(const at::Tensor& bags, const at::Tensor& weights) {
     const at::Tensor offsets = torch::arange(bags.size(0)) * bags.size(1);
-    return last(
-        torch::tanh(words(bags).sum(1) + sum->forward(bags, {}, weights) * mean->forward(bags.flatten(), offsets)));
+    at::Tensor x =
+        torch::tanh(words(bags).sum(1) + sum->forward(bags, {}, weights) * mean->forward(bags.flatten(), offsets));
+    if (shared_norm) x = shared_norm(x);
+    if (norm) x = norm(x);
+    return last(x);
   }
   torch::nn::Embedding words{nullptr};
   torch::nn::EmbeddingBag sum{nullptr}, mean{nullptr};
   torch::nn::Linear last{nullptr};
+  libtorch::SyncBatchNorm shared_norm{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
 };
 
 at::Tensor loss_of_bags(Bags& net, int step, const Range& samples) {
@@ -241,22 +250,26 @@ std::string train_bags(Strategy& strategy, const std::shared_ptr<Bags>& module) 
 
 TEST_CASE("sparse steps in shards end in the same bytes on one rank and on this many, and where LibTorch ends alone") {
   if (ranks() == 3) return;
-  Strategy strategy = runtime().make_strategy();
-  std::string alone;
-  sim::run({.ranks = 1}, [&](Strategy& one, int) { alone = train_bags(one, std::make_shared<Bags>()); });
-  const auto net = std::make_shared<Bags>();
-  CHECK(train_bags(strategy, net) == alone);
-  CHECK_NOTHROW(strategy.attest());
+  for (const bool joint : {false, true}) {
+    CAPTURE(joint);
+    const auto make = [&] { return std::make_shared<Bags>(joint ? Bags::Norm::over_all_shards : Bags::Norm::none); };
+    Strategy strategy = runtime().make_strategy();
+    std::string alone;
+    sim::run({.ranks = 1}, [&](Strategy& one, int) { alone = train_bags(one, make()); });
+    const auto net = make();
+    CHECK(train_bags(strategy, net) == alone);
+    CHECK_NOTHROW(strategy.attest());
 
-  Bags plain;
-  torch::optim::Adagrad adagrad{plain.parameters(), torch::optim::AdagradOptions{0.1}};
-  for (int step = 0; step < 3; ++step) {
-    adagrad.zero_grad();
-    (loss_of_bags(plain, step, {0, 16}) / 16).backward();
-    adagrad.step();
+    Bags plain{joint ? Bags::Norm::over_the_batch : Bags::Norm::none};
+    torch::optim::Adagrad adagrad{plain.parameters(), torch::optim::AdagradOptions{0.1}};
+    for (int step = 0; step < 3; ++step) {
+      adagrad.zero_grad();
+      (loss_of_bags(plain, step, {0, 16}) / 16).backward();
+      adagrad.step();
+    }
+    for (const auto& each : plain.named_parameters())
+      CHECK(each.value().allclose(net->named_parameters()[each.key()], 0, 1e-9));
   }
-  for (const auto& each : plain.named_parameters())
-    CHECK(each.value().allclose(net->named_parameters()[each.key()], 0, 1e-12));
 }
 
 TEST_CASE("a ModuleOptimizer makes the steps of the dense gradient") {
