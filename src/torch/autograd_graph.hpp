@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
@@ -12,7 +11,9 @@
 namespace lockstep::libtorch {
 
 using GraphNode = ::torch::autograd::Node;
-using GraphNodes = std::vector<std::shared_ptr<GraphNode>>;
+/// Its type depends on the version.
+using GraphNodePointer = decltype(::torch::autograd::Edge::function);
+using GraphNodes = std::vector<GraphNodePointer>;
 
 /// Calls a function each time that autograd has added to the `.grad` of a leaf, on whichever thread that is. Goes on
 /// after its end, as long as the leaf lives.
@@ -32,7 +33,8 @@ class GradientHook {
 
 /// Every node of the graph of `value`, and then of the graphs of `others`, once. A value that needs no gradient has
 /// none.
-void visit_graph(const at::Tensor& value, const GraphNodes& others, const std::function<void(GraphNode&)>& visit);
+void visit_graph(const at::Tensor& value, const GraphNodes& others,
+                 const std::function<void(const GraphNodePointer&)>& visit);
 
 /// A backward pass from `value`, whose gradient is `factor` (1 if that is undefined), and from `others`, whose
 /// gradients are zeros. There may be no value.

@@ -38,12 +38,9 @@ double sum_of(const Loss& loss, TorchDevice& device) {
 BackwardPass::BackwardPass(const ModuleList& modules, const Loss& loss, const GraphNodes& shared)
     : modules_{modules}, loss_{loss}, others_{shared} {
   const at::Tensor value = loss.samples() > 0 ? loss.value() : at::Tensor{};
-  if (!shared.empty())
-    visit_graph(value, {}, [&](const GraphNode& node) {
-      std::erase_if(others_, [&](const auto& other) { return other.get() == &node; });
-    });
-  visit_graph(value, others_, [&](const GraphNode& node) {
-    if (const at::Tensor leaf = leaf_of(node); leaf.defined()) look_at(leaf);
+  if (!shared.empty()) visit_graph(value, {}, [&](const GraphNodePointer& node) { std::erase(others_, node); });
+  visit_graph(value, others_, [&](const GraphNodePointer& node) {
+    if (const at::Tensor leaf = leaf_of(*node); leaf.defined()) look_at(leaf);
   });
 }
 

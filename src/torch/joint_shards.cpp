@@ -98,7 +98,7 @@ at::Tensor JointShard::sum_up(const ::torch::nn::Module& layer, const at::Tensor
   return wait_with(own);
 }
 
-void JointShard::add_point(c10::intrusive_ptr<SumPoint> point, std::shared_ptr<GraphNode> node) {
+void JointShard::add_point(c10::intrusive_ptr<SumPoint> point, GraphNodePointer node) {
   if (node && point->has_rows) shared_.push_back(std::move(node));
   points_.push_back(std::move(point));
 }

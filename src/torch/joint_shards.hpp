@@ -36,7 +36,7 @@ class JointShard final : public SumMaker {
   at::Tensor sum_up(const ::torch::nn::Module& layer, const at::Tensor& own);
 
   /// The next point of the forward pass, and its node. Both null without a graph: no backward pass comes there.
-  void add_point(c10::intrusive_ptr<SumPoint> point, std::shared_ptr<GraphNode> node);
+  void add_point(c10::intrusive_ptr<SumPoint> point, GraphNodePointer node);
 
   /// What the losses of other shards depend on, too.
   const GraphNodes& shared() const { return shared_; }

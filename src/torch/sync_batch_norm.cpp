@@ -102,16 +102,16 @@ at::Tensor sum_over_ranks(ReplicaContext& replica, const at::Tensor& own) {
 
 SyncSums::SyncSums(const at::Tensor& loss) {
   if (!has_shared) return;
-  std::vector<autograd::Node*> found;
-  visit_graph(loss, {}, [&](autograd::Node& node) {
-    if (dynamic_cast<autograd::CppNode<Normalise>*>(&node)) found.push_back(&node);
+  GraphNodes found;
+  visit_graph(loss, {}, [&](const GraphNodePointer& node) {
+    if (dynamic_cast<autograd::CppNode<Normalise>*>(node.get())) found.push_back(node);
   });
   // Autograd runs what was computed last first.
-  std::ranges::sort(found, std::ranges::greater{}, [](autograd::Node* node) { return node->sequence_nr(); });
-  for (autograd::Node* const node : found)
-    if (auto point = Normalise::point_of(static_cast<autograd::CppNode<Normalise>*>(node)->ctx_)) {
+  std::ranges::sort(found, std::ranges::greater{}, [](const GraphNodePointer& node) { return node->sequence_nr(); });
+  for (const GraphNodePointer& node : found)
+    if (auto point = Normalise::point_of(static_cast<autograd::CppNode<Normalise>*>(node.get())->ctx_)) {
       list_.counts.push_back(point->count);
-      if (point->has_rows) shared_.push_back(node->shared_from_this());
+      if (point->has_rows) shared_.push_back(node);
       points_.push_back(std::move(point));
     }
 }
