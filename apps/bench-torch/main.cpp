@@ -1,12 +1,16 @@
-// Trains lockstep's models as modules of LibTorch, as a peer of scripts/bench-peers: bench-torch MODE MODEL...
+// Trains lockstep's models, and one that is mostly an embedding, as modules of LibTorch, as a peer of
+// scripts/bench-peers: bench-torch MODE MODEL...
 //
 //   flat            by hand: gradients in one tensor, summed by one MPI_Allreduce
 //   flat-tuned      the same with weights in one tensor too
 //   replicas        DataParallel, with torch's optimizer
 //   replicas-tuned  DataParallel, with lockstep's
-//   alone           one rank: the bare module and DataParallel, block by block in turns, and their ratio. Preload
-//                   tcmalloc: the C library's allocator gives memory back to the system and fetches it again, which
-//                   costs the two differently in each run
+//   reducer         c10d's Reducer over gloo, as Python's DistributedDataParallel makes it, if the build has it
+//   reducer-tuned   the same with gradients that live in its buckets, and a static graph
+//   rival           replicas and reducer-tuned, block by block in turns, and their ratio
+//   alone           one rank: DataParallel and the bare module in turns, and their ratio. Preload tcmalloc: the C
+//                   library's allocator gives memory back to the system and fetches it again, which costs the two
+//                   differently in each run
 //
 // Rank 0 prints one JSON object a model, as scripts/peers/measure.py says.
 #include <algorithm>
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <mpi.h>
 #include <torch/optim.h>
 #include <torch/utils.h>
@@ -28,13 +33,14 @@
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "apps/bench-torch/models.hpp"
+#include "apps/bench-torch/reducer.hpp"
 
 using namespace lockstep;
 using namespace lockstep::bench_torch;
 
 namespace {
 
-constexpr double rate = 1e-3, momentum = 0.9;
+constexpr double rate = 1e-3;
 constexpr int batches = 16, steps_of_block = 5;
 
 /// Trains on one batch, and returns the loss, which nobody has waited for.
@@ -44,11 +50,17 @@ at::Tensor loss_of(Model& model, const Batch& batch, at::Reduction::Reduction re
   return at::cross_entropy_loss(model.forward(batch.inputs).flatten(0, -2), batch.labels.flatten(), {}, reduction);
 }
 
+/// A momentum of sparse gradients would touch more rows in each step.
+double momentum_of(const std::string& model) {
+  return model == "embedding" ? 0 : 0.9;
+}
+
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& model, std::vector<at::Tensor> parameters) {
   if (model == "gpt")
     return std::make_unique<torch::optim::AdamW>(std::move(parameters),
                                                  torch::optim::AdamWOptions{rate}.weight_decay(0));
-  return std::make_unique<torch::optim::SGD>(std::move(parameters), torch::optim::SGDOptions{rate}.momentum(momentum));
+  return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                             torch::optim::SGDOptions{rate}.momentum(momentum_of(model)));
 }
 
 StepFunction bare_step(const std::string& name, const std::shared_ptr<Model>& model) {
@@ -109,7 +121,7 @@ StepFunction replicas_step(const std::string& name, const std::shared_ptr<Model>
   if (tuned) {
     const auto rules = std::make_shared<libtorch::ModuleOptimizer>(
         name == "gpt" ? net->optimizer(AdamWOptions{.learning_rate = rate, .weight_decay = 0})
-                      : net->optimizer(SgdOptions{.learning_rate = rate, .momentum = momentum}));
+                      : net->optimizer(SgdOptions{.learning_rate = rate, .momentum = momentum_of(name)}));
     update = [rules](ReplicaContext& context) { rules->step(context); };
   } else {
     update = [rules = std::shared_ptr{make_optimizer(name, net->parameters())}](ReplicaContext&) { rules->step(); };
@@ -123,6 +135,20 @@ StepFunction replicas_step(const std::string& name, const std::shared_ptr<Model>
       update(context);
     });
     return at::scalar_tensor(mean.mean, at::kDouble);
+  };
+}
+
+StepFunction reducer_step(const std::string& name, const std::shared_ptr<Model>& model, ReducerKind kind) {
+  ReplicaParameters parameters{model->parameters(), {}};
+  for (const at::Tensor& each : parameters.tensors) parameters.sparse.push_back(is_sparse(name, each));
+  return [=, reducer = std::shared_ptr{make_reducer(parameters, kind)},
+          optimizer = std::shared_ptr{make_optimizer(name, parameters.tensors)}](const Batch& batch) {
+    model->zero_grad(true);  // to none
+    reducer->begin();
+    const at::Tensor loss = loss_of(*model, batch, at::Reduction::Mean);
+    reducer->backward(loss);
+    optimizer->step();
+    return loss.detach();
   };
 }
 
@@ -162,9 +188,22 @@ double median_ratio(const Contender& of, const Contender& to) {
   return median(std::move(ratios));
 }
 
+/// What the mode measures, and what it compares that with, if it does.
+std::vector<Contender> make_contenders(const std::string& mode, const std::string& name, Strategy& strategy,
+                                       const std::shared_ptr<Model>& model, int ranks) {
+  const bool tuned = mode.ends_with("-tuned");
+  if (mode.starts_with("flat")) return {{flat_step(name, model, ranks, tuned)}};
+  if (mode.starts_with("reducer"))
+    return {{reducer_step(name, model, tuned ? ReducerKind::tuned : ReducerKind::plain)}};
+  std::vector<Contender> contenders{{replicas_step(name, model, strategy, tuned)}};
+  if (mode == "alone") contenders.push_back({bare_step(name, make_model(name))});
+  if (mode == "rival") contenders.push_back({reducer_step(name, make_model(name), ReducerKind::tuned)});
+  return contenders;
+}
+
 void train(Runtime& runtime, const std::string& mode, const std::string& name) {
   const int ranks = runtime.size();
-  const bool alone = mode == "alone", tuned = mode.ends_with("-tuned");
+  const bool alone = mode == "alone";
   if (alone && ranks > 1) throw ConfigError{fmt::format("mode alone on {} ranks; expected 1", ranks)};
   // Alone, a rank has as many samples as one of two.
   const auto data = make_batches(name, batch_of.at(name) / (alone ? 2 : ranks), runtime.rank(), batches);
@@ -172,20 +211,15 @@ void train(Runtime& runtime, const std::string& mode, const std::string& name) {
   std::int64_t count = 0;
   for (const at::Tensor& each : model->parameters()) count += each.numel();
   Strategy strategy = runtime.make_strategy();
-  std::vector<Contender> contenders;
-  if (mode.starts_with("flat")) {
-    contenders.push_back({flat_step(name, model, ranks, tuned)});
-  } else {
-    contenders.push_back({replicas_step(name, model, strategy, tuned)});
-    if (alone) contenders.push_back({bare_step(name, make_model(name))});
-  }
-  const int turns = alone ? 8 : 1;  // a ratio near 1 needs more of them
-  name == "mlp" ? measure(contenders, data, 3, 15 * turns) : measure(contenders, data, 1, 3 * turns);
+  std::vector<Contender> contenders = make_contenders(mode, name, strategy, model, ranks);
+  const int turns = contenders.size() > 1 ? 8 : 1;  // a ratio near 1 needs more of them
+  name == "mlp" || name == "embedding" ? measure(contenders, data, 3, 15 * turns)
+                                       : measure(contenders, data, 1, 3 * turns);
   if (!runtime.is_chief()) return;
   const Contender& measured = contenders.front();
   std::string ratio;
-  if (alone)
-    ratio = fmt::format(R"(,"bare_ms":{:.4f},"ratio":{:.4f})", median(contenders.back().ms),
+  if (contenders.size() > 1)
+    ratio = fmt::format(R"(,"other_ms":{:.4f},"ratio":{:.4f})", median(contenders.back().ms),
                         median_ratio(measured, contenders.back()));
   std::puts(fmt::format(R"({{"framework":"LibTorch","version":"{}","mode":"{}","model":"{}","parameters":{},)"
                         R"("median_ms":{:.4f},"first_loss":{:.6f},"last_loss":{:.6f}{}}})",
@@ -196,11 +230,12 @@ void train(Runtime& runtime, const std::string& mode, const std::string& name) {
 }
 
 void run(Runtime& runtime, const std::vector<std::string>& words) {
-  constexpr std::array modes{"flat", "flat-tuned", "replicas", "replicas-tuned", "alone"};
+  constexpr std::array modes{"flat",    "flat-tuned",    "replicas", "replicas-tuned",
+                             "reducer", "reducer-tuned", "rival",    "alone"};
   const auto known = [](const std::string& model) { return batch_of.contains(model); };
   if (words.size() < 2 || std::ranges::find(modes, words[0]) == modes.end() ||
       !std::all_of(words.begin() + 1, words.end(), known))
-    throw ConfigError{"bench-torch flat|flat-tuned|replicas|replicas-tuned|alone mlp|convnet|gpt..."};
+    throw ConfigError{fmt::format("bench-torch {} mlp|convnet|gpt|embedding...", fmt::join(modes, "|"))};
   torch::set_num_threads(1);
   for (std::size_t i = 1; i < words.size(); ++i) train(runtime, words[0], words[i]);
 }

@@ -1,4 +1,5 @@
-// lockstep's three models as modules of LibTorch, with the sizes of scripts/peers/measure.py.
+// lockstep's three models as modules of LibTorch, with the sizes of scripts/peers/measure.py, and one that is mostly an
+// embedding.
 #pragma once
 
 #include <cmath>
@@ -16,10 +17,12 @@ namespace nn = ::torch::nn;
 
 constexpr std::int64_t side = 28, classes = 10, hidden = 512;
 constexpr std::int64_t layers = 4, heads = 4, width = 128, context = 128, vocabulary = 256;
+// Of the embedding: rows of the table and their width, and rows that a sample has.
+constexpr std::int64_t rows = 100'000, row_width = 64, rows_of_sample = 4;
 constexpr double embedding_stddev = 0.02, norm_epsilon = 1e-5;
 
 /// What is trained: names, and samples of a step over all ranks.
-const std::map<std::string, std::int64_t> batch_of{{"mlp", 256}, {"convnet", 128}, {"gpt", 16}};
+const std::map<std::string, std::int64_t> batch_of{{"mlp", 256}, {"convnet", 128}, {"gpt", 16}, {"embedding", 128}};
 
 struct Model : nn::Module {
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
@@ -112,10 +115,22 @@ struct Gpt final : Model {
   nn::LayerNorm norm{nn::LayerNormOptions{{width}}.eps(norm_epsilon)};
 };
 
+/// A large table, of which a batch touches a few hundred rows.
+inline nn::Sequential embedding() {
+  return nn::Sequential{nn::Embedding{nn::EmbeddingOptions{rows, row_width}.sparse(true)}, nn::Flatten{},
+                        nn::Linear{rows_of_sample * row_width, 128}, nn::ReLU{}, nn::Linear{128, classes}};
+}
+
+/// Gradients of this parameter are sparse.
+inline bool is_sparse(const std::string& model, const at::Tensor& parameter) {
+  return model == "embedding" && parameter.size(0) == rows;
+}
+
 /// The same weights on every call.
 inline std::shared_ptr<Model> make_model(const std::string& name) {
   ::torch::manual_seed(1);
   if (name == "gpt") return std::make_shared<Gpt>();
+  if (name == "embedding") return std::make_shared<Layers>(embedding());
   return std::make_shared<Layers>(name == "mlp" ? mlp() : convnet());
 }
 
@@ -123,7 +138,8 @@ struct Batch {
   at::Tensor inputs, labels;
 };
 
-/// `samples` samples of each of `batches` batches. The brightness of an image tells its label, so that losses fall.
+/// `samples` samples of each of `batches` batches. The brightness of an image tells its label, and so does the first
+/// row of an embedding, so that losses fall.
 inline std::vector<Batch> make_batches(const std::string& model, std::int64_t samples, int rank, int batches) {
   ::torch::manual_seed(static_cast<std::uint64_t>(100 + rank));
   std::vector<Batch> made;
@@ -131,6 +147,9 @@ inline std::vector<Batch> make_batches(const std::string& model, std::int64_t sa
     if (model == "gpt") {
       const at::Tensor text = at::randint(vocabulary, {samples, context + 1}, at::kLong);
       made.push_back({text.slice(1, 0, context).contiguous(), text.slice(1, 1).contiguous()});
+    } else if (model == "embedding") {
+      const at::Tensor inputs = at::randint(rows, {samples, rows_of_sample}, at::kLong);
+      made.push_back({inputs, inputs.select(1, 0).remainder(classes)});
     } else {
       const at::Tensor labels = at::randint(classes, {samples}, at::kLong);
       const at::Tensor brightness = (labels + 1).to(at::kFloat).div(classes).view({samples, 1, 1, 1});

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "strategy/shared_values.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {
@@ -33,8 +34,9 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
   for (const auto& state : strategy.store().variables()) {
     if (!state->saved) continue;
     variables_.push_back(MirroredVariable{state});
-    (void)variables_.back().local(here);
+    (void)variables_.back().for_reading(state->dtype, here);
   }
+  detail::bring_home(strategy, here);
   std::ranges::copy_if(variables_, std::back_inserter(sync_on_read_), is_sync_on_read);
   for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
   for (OptimizerState& state : strategy.store().optimizer_state()) {
@@ -111,6 +113,7 @@ void StrategyValues::set(std::span<const NamedTensor> homes, std::span<const Ten
     copy(values[i].view(), home, home.device() == DeviceKind::cpu ? host_stream() : strategy_.stream());
     held_was_set_ |= held_homes.contains(home.data());
   }
+  strategy_.store().written();
 }
 
 void StrategyValues::spread(const Here& here) {

@@ -14,7 +14,8 @@ namespace lockstep {
 /// The values of a strategy's variables, and the state of its optimizers. Make it in cross-replica context.
 class StrategyValues {
  public:
-  /// ContextError if a variable has no memory yet. `strategy` must outlive it.
+  /// LOCAL, before an agreement. ContextError if a variable has no memory yet; what VariableStore::bring_home throws,
+  /// and then a PeerError on the other ranks. `strategy` must outlive it.
   StrategyValues(Strategy& strategy, const Here& here);
 
   /// COLL, directly after an agreement. The values of the sync-on-read variables, as a read combines them, and the

@@ -271,7 +271,8 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   if (request.sums) require_samples(call, *request.sums);
   const Plan& plan = plan_for(context.strategy(), request.gradients, call);
   plan.require_fit(call, request.gradients);
-  if (request.computation || reduced) plan.require_dense(call);
+  if (request.computation) plan.require_dense(call);
+  context.strategy().store().bring_values_home();
   context.strategy().require_not_captured(here);  // before the copies, which a graph would record
   std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
   if (!request.computation) plan.bring_home(request.gradients);
@@ -286,7 +287,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   context.declared_merge(
       batch,
       [&](CrossDeviceOps& reductions) {
-        if (reduced) return step_and_send(1, {}, reductions);
+        if (reduced) return step_and_send(1, plan.bring_home(slices), reductions);
         reduce_and_step(plan, request, slices, reductions);
       },
       here);

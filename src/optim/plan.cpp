@@ -137,8 +137,8 @@ std::vector<IndexedSlices> Optimizer::Plan::slices_on_host(const detail::Call& c
 void Optimizer::Plan::require_dense(const detail::Call& call) const {
   if (!sparse_.empty())
     throw InvalidArgument{
-        fmt::format("{}the gradient of variable {} is slices; a gradient that is computed after the agreement, or "
-                    "reduced before it, must be dense",
+        fmt::format("{}the gradient of variable {} is slices; a gradient that is computed after the agreement must be "
+                    "dense",
                     call.text(), variables_[sparse_.front()].label())};
 }
 

@@ -81,7 +81,7 @@ std::string sentence_of(const Drift& drift, std::span<const std::string> replica
 
 Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here) {
   const auto add_variable = [&](const Variable& variable) {
-    add(fmt::format("variable {}", variable.label()), variable.local(here));
+    add(fmt::format("variable {}", variable.label()), variable.for_reading(variable.dtype(), here));
   };
   for (const auto& variable : store.variables())
     if (variable->segment && variable->synchronization == VariableSynchronization::on_write)

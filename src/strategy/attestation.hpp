@@ -16,8 +16,8 @@ namespace lockstep::detail {
 /// sync-on-read variables in `alike`, and the optimizers' state.
 class Attestation {
  public:
-  /// LOCAL. Waits for all work on the variables' device. ContextError for a variable that is not the store's or has no
-  /// memory.
+  /// LOCAL, after VariableStore::bring_home. Waits for all work on the variables' device. ContextError for a variable
+  /// that is not the store's or has no memory.
   Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here);
 
   /// What is compared: "variable 'w', optimizer state 'w@momentum'". As the text of an agreement, it finds ranks that

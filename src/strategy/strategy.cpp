@@ -10,6 +10,7 @@
 #include "strategy/colocation.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/defaults.hpp"
+#include "strategy/shared_values.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
@@ -198,6 +199,7 @@ void Strategy::stop_sharing(const std::string& failure, const Here& here) {
 
 void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this, {"rebroadcast", here});
+  detail::bring_home(*this, here);
   std::string text = "rebroadcast";
   for (const OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
   agree(TagKind::seal, here, text);
@@ -209,11 +211,13 @@ void Strategy::rebroadcast(Here here) {
   if (!values.empty()) core_->reductions->broadcast(values, 0);
   for (const auto& [holder, held] : core_->store.held_values()) core_->reductions->broadcast(held, holder);
   stream().synchronize();
+  detail::tell_written(*this, here);
 }
 
 void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
   detail::require_cross_replica(*this, {"attest", here});
   require_not_captured(here);
+  detail::bring_home(*this, here);
   const detail::Attestation mine{core_->store, alike, here};
   core_->group.meeting().agree(TagKind::attest, core_->id, here, mine.text(), mine.comparison());
 }
@@ -248,6 +252,7 @@ void Strategy::run_replica(const std::optional<Here>& place, const std::function
     context.require_waited_for();
     if (context.attested_at_end_) {
       context.strategy().require_not_captured(context.attested_from_);
+      context.strategy().store().bring_home();
       attestation.emplace(context.strategy().store(), *context.attested_at_end_, context.attested_from_);
       result = fmt::format("{}, attesting {}", result.empty() ? "nothing" : result, attestation->text());
     }

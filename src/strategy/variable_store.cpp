@@ -34,6 +34,17 @@ void require_sealed(const VariableState& variable, const Here& here) {
                     prefix_of(here), variable.name)};
 }
 
+std::vector<std::shared_ptr<detail::StoreGuest>> living(const detail::StoreGuests& guests) {
+  std::vector<std::shared_ptr<detail::StoreGuest>> all;
+  for (const auto& guest : guests)
+    if (auto alive = guest.lock()) all.push_back(std::move(alive));
+  return all;
+}
+
+void bring_values_home_of(const detail::StoreGuests& guests) {
+  for (const auto& guest : living(guests)) guest->bring_values_home();
+}
+
 }  // namespace
 
 TensorView detail::WorkingCopy::of(const TensorView& values) {
@@ -72,6 +83,7 @@ std::string VariableStore::unique_name(const std::string& asked) const {
 
 void VariableStore::add(std::shared_ptr<VariableState> variable) {
   names_.insert(variable->name);
+  variable->guests = guests_;
   variables_.push_back(std::move(variable));
 }
 
@@ -178,6 +190,30 @@ std::int64_t VariableStore::counted(std::string_view name) const {
   return found == counters_.end() ? 0 : found->second.view().elements<std::int64_t>()[0];
 }
 
+void VariableStore::add_guest(const std::shared_ptr<detail::StoreGuest>& guest) {
+  std::erase_if(*guests_, [](const auto& each) { return each.expired(); });
+  guests_->push_back(guest);
+}
+
+std::vector<std::shared_ptr<detail::StoreGuest>> VariableStore::guests() const {
+  return living(*guests_);
+}
+
+void VariableStore::bring_values_home() const {
+  bring_values_home_of(*guests_);
+}
+
+void VariableStore::bring_home() const {
+  for (const auto& guest : guests()) {
+    guest->bring_values_home();
+    guest->bring_state_home();
+  }
+}
+
+void VariableStore::written() const {
+  for (const auto& guest : guests()) guest->take_over();
+}
+
 std::vector<OptimizerState> VariableStore::optimizer_state() const {
   std::vector<OptimizerState> all;
   for (const auto& variable : variables_) {
@@ -192,6 +228,8 @@ std::vector<OptimizerState> VariableStore::optimizer_state() const {
     }
   }
   for (const auto& [name, value] : counters_) all.push_back({name, value.view()});
+  for (const auto& guest : guests())
+    for (OptimizerState& state : guest->state()) all.push_back(std::move(state));
   return all;
 }
 
@@ -201,6 +239,8 @@ std::vector<TensorView> VariableStore::optimizer_values() const {
     for (const auto& [slot, values] : segment->slots)
       if (!segment->holder) all.push_back(values.view());
   for (const auto& [name, value] : counters_) all.push_back(value.view());
+  for (const auto& guest : guests())
+    for (OptimizerState& state : guest->state()) all.push_back(std::move(state.value));
   return all;
 }
 
@@ -273,6 +313,7 @@ bool Variable::is_initialized() const {
 }
 
 TensorView Variable::local(Here here) const {
+  bring_values_home_of(*state_->guests);
   const TensorView elements = for_reading(dtype(), here);
   state_->segment->working_copy->make_stale();
   return elements;

@@ -50,6 +50,10 @@ GradientHook::GradientHook(const at::Tensor& leaf, std::function<void()> call)
   accumulator_->add_post_hook(std::make_unique<AfterGradient>(std::move(call)));
 }
 
+bool GradientHook::is_heard_by(const at::Tensor& leaf) const {
+  return autograd::impl::try_get_grad_accumulator(leaf) == accumulator_;
+}
+
 void visit_graph(const at::Tensor& value, const GraphNodes& others,
                  const std::function<void(const GraphNodePointer&)>& visit) {
   GraphNodes left = others;
@@ -79,6 +83,10 @@ void run_autograd(const at::Tensor& value, const at::Tensor& factor, const Graph
     gradients.push_back(other->input_metadata(0).zeros_like());
   }
   (void)autograd::Engine::get_default_engine().execute(roots, gradients, retains_graph, false, true);
+}
+
+void note_change(const at::Tensor& tensor) {
+  autograd::impl::bump_version(tensor);
 }
 
 at::Tensor leaf_of(const GraphNode& node) {

@@ -15,8 +15,8 @@ using GraphNode = ::torch::autograd::Node;
 using GraphNodePointer = decltype(::torch::autograd::Edge::function);
 using GraphNodes = std::vector<GraphNodePointer>;
 
-/// Calls a function each time that autograd has added to the `.grad` of a leaf, on whichever thread that is. Goes on
-/// after its end, as long as the leaf lives.
+/// Calls a function each time that autograd has added to the `.grad` of a leaf, on whichever thread that is. After its
+/// end, graphs that it was part of still do.
 class GradientHook {
  public:
   GradientHook() = default;
@@ -25,6 +25,10 @@ class GradientHook {
   GradientHook(const at::Tensor& leaf, std::function<void()> call);
 
   bool is_set() const { return accumulator_ != nullptr; }
+
+  /// Whether autograd still has the node for `leaf`. It makes another one once the leaf was of another type, or on
+  /// another device.
+  bool is_heard_by(const at::Tensor& leaf) const;
 
  private:
   /// Autograd itself refers to it weakly. The type depends on the version.
@@ -39,6 +43,9 @@ void visit_graph(const at::Tensor& value, const GraphNodes& others,
 /// A backward pass from `value`, whose gradient is `factor` (1 if that is undefined), and from `others`, whose
 /// gradients are zeros. There may be no value.
 void run_autograd(const at::Tensor& value, const at::Tensor& factor, const GraphNodes& others, bool retains_graph);
+
+/// Says that the tensor's elements have changed. Graphs that need the old ones throw in their backward pass.
+void note_change(const at::Tensor& tensor);
 
 /// The leaf whose gradient `node` adds up; undefined for other nodes.
 at::Tensor leaf_of(const GraphNode& node);

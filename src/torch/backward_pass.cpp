@@ -28,6 +28,14 @@ void require_loss(const Loss& loss) {
     throw InvalidArgument{fmt::format("a loss of {} elements of {}; expected one real number, the {} the samples",
                                       value.numel(), c10::toString(value.scalar_type()),
                                       loss.is_mean() ? "mean of" : "sum over")};
+  // Autograd begins with their number, in the loss's type.
+  const bool is_half = value.scalar_type() == at::kHalf, is_bf16 = value.scalar_type() == at::kBFloat16;
+  const auto number = static_cast<float>(samples);
+  if (loss.is_mean() && (is_half || is_bf16) &&
+      static_cast<double>(is_half ? float{c10::Half{number}} : float{c10::BFloat16{number}}) != samples)
+    throw InvalidArgument{
+        fmt::format("a mean of {} samples in {}, which cannot hold that number: expected a mean in f32", samples,
+                    c10::toString(value.scalar_type()))};
 }
 
 double sum_of(const Loss& loss, TorchDevice& device) {
@@ -37,6 +45,7 @@ double sum_of(const Loss& loss, TorchDevice& device) {
 
 BackwardPass::BackwardPass(const ModuleList& modules, const Loss& loss, const GraphNodes& shared)
     : modules_{modules}, loss_{loss}, others_{shared} {
+  for (const at::Tensor& leaf : loss.ignored()) ignore(leaf);
   const at::Tensor value = loss.samples() > 0 ? loss.value() : at::Tensor{};
   if (!shared.empty()) visit_graph(value, {}, [&](const GraphNodePointer& node) { std::erase(others_, node); });
   visit_graph(value, others_, [&](const GraphNodePointer& node) {
@@ -44,31 +53,39 @@ BackwardPass::BackwardPass(const ModuleList& modules, const Loss& loss, const Gr
   });
 }
 
-void BackwardPass::look_at(const at::Tensor& leaf) {
-  const std::optional<ParameterOwner> owner = owner_of(leaf);
-  if (owner && std::ranges::find(modules_, owner->module) != modules_.end()) return;
-  const bool is_ignored =
-      std::ranges::any_of(loss_.ignored(), [&](const at::Tensor& each) { return each.is_same(leaf); });
-  if (!is_ignored && owner)
+void BackwardPass::ignore(const at::Tensor& leaf) {
+  if (!leaf.defined() || !leaf.is_leaf()) return;
+  const std::optional<TensorOwner> owner = owner_of(leaf);
+  if (owner && std::ranges::find(modules_, owner->module) != modules_.end())
     throw InvalidArgument{
-        fmt::format("the loss depends on parameter {} of another DataParallel, {}, which this backward pass would not "
-                    "train: expected backward(context, {{&one, &other}}, loss) for both, frozen parameters, or "
-                    "Loss::ignoring",
-                    owner->module->parameters[owner->number].variable.label(), owner->module->label)};
-  if (!is_ignored)
+        fmt::format("Loss::ignoring of {}, which this backward pass trains: expected it frozen", owner->label)};
+  foreign_.push_back(leaf);
+  if (owner && std::ranges::find(strangers_, owner->module) == strangers_.end()) strangers_.push_back(owner->module);
+}
+
+void BackwardPass::look_at(const at::Tensor& leaf) {
+  if (!leaf.requires_grad()) return;  // frozen since
+  if (std::ranges::any_of(foreign_, [&](const at::Tensor& each) { return each.is_same(leaf); })) return;
+  const std::optional<TensorOwner> owner = owner_of(leaf);
+  if (!owner)
     throw InvalidArgument{
         fmt::format("the loss depends on a tensor{} of shape [{}] that needs a gradient and is no parameter of a "
                     "DataParallel, so nobody would train it: expected a parameter that is registered before "
                     "DataParallel, or Loss::ignoring",
                     leaf.name().empty() ? "" : " '" + leaf.name() + "'", fmt::join(leaf.sizes(), ", "))};
-  foreign_.push_back(leaf);
-  if (owner && std::ranges::find(strangers_, owner->module) == strangers_.end()) strangers_.push_back(owner->module);
+  if (std::ranges::find(modules_, owner->module) == modules_.end())
+    throw InvalidArgument{
+        fmt::format("the loss depends on {} of another DataParallel, {}, which this backward pass would not train: "
+                    "expected backward(context, {{&one, &other}}, loss) for both, frozen parameters, or Loss::ignoring",
+                    owner->label, owner->module->label)};
 }
 
 void BackwardPass::run(const std::function<void(std::size_t module, std::size_t parameter)>& take) {
   const bool has_loss = loss_.samples() > 0;
   if (!has_loss && others_.empty()) return;
-  if (std::ranges::all_of(modules_, [](const auto* module) { return module->trained.empty(); })) return;
+  if (std::ranges::all_of(modules_,
+                          [](const auto* module) { return module->trained.empty() && module->tables.empty(); }))
+    return;
   const at::Tensor value = has_loss ? loss_.value() : at::Tensor{};
   if (has_loss && !value.requires_grad())
     throw InvalidArgument{

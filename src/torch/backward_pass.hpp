@@ -38,6 +38,7 @@ class BackwardPass {
   const std::vector<ReplicatedModule::Impl*>& strangers() const { return strangers_; }
 
  private:
+  void ignore(const at::Tensor& leaf);
   void look_at(const at::Tensor& leaf);
 
   const ModuleList& modules_;

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "torch/sparse_rows.hpp"
 #include "torch/step.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -20,9 +21,25 @@ ModuleList states_of(const std::vector<ReplicatedModule*>& modules) {
     if (std::ranges::find(states, &module->impl()) != states.end())
       throw InvalidArgument{fmt::format("a backward pass that names {} twice", module->impl().label)};
     states.push_back(&module->impl());
+    if (&states.front()->store != &states.back()->store)
+      throw InvalidArgument{fmt::format("a backward pass of {} and {}, which are of two strategies",
+                                        states.front()->label, states.back()->label)};
   }
   if (states.empty()) throw InvalidArgument{"a backward pass of no module"};
   return states;
+}
+
+/// A step that fails, also before the ranks have agreed on it, leaves no gradients.
+MeanLoss step_of(const std::vector<ReplicatedModule*>& modules,
+                 const std::function<MeanLoss(const ModuleList&)>& make) {
+  const ModuleList states = states_of(modules);
+  for (const ReplicatedModule::Impl* const state : states) state->require_idle();
+  try {
+    return make(states);
+  } catch (...) {
+    for (ReplicatedModule::Impl* const state : states) state->zero_grad();
+    throw;
+  }
 }
 
 }  // namespace
@@ -32,26 +49,41 @@ struct ModuleOptimizer::Impl {
   std::unique_ptr<Optimizer> rules;
   std::vector<std::size_t> present = {};
   std::vector<Gradient> gradients = {};  ///< of the parameters that are present
+
+  void bring_gradients(const Here& here);
 };
 
 ModuleOptimizer::ModuleOptimizer(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
 ModuleOptimizer::ModuleOptimizer(ModuleOptimizer&&) noexcept = default;
 ModuleOptimizer::~ModuleOptimizer() = default;
 
+/// Sparse gradients stay where they are, and the rules get their rows.
+void ModuleOptimizer::Impl::bring_gradients(const Here& here) {
+  std::vector<std::size_t> now = module->present();
+  const auto is_sparse = [&](std::size_t i) { return module->parameters[i].tensor.grad().is_sparse(); };
+  for (const std::size_t i : now)
+    if (!is_sparse(i)) module->bring_home(i);
+  const bool is_other = now != present;
+  present = std::move(now);
+  if (is_other || std::ranges::any_of(gradients, [](const Gradient& each) { return each.value.slices(); })) {
+    std::vector<Variable> variables;
+    for (const std::size_t i : present) variables.push_back(module->parameters[i].variable);
+    gradients = gradients_in_store(module->store, variables, here);
+  }
+  for (std::size_t i = 0; i < present.size(); ++i)
+    if (is_sparse(present[i])) {
+      const at::Tensor& table = module->parameters[present[i]].tensor;
+      gradients[i].value = slices_of(rows_of(table.grad(), *module->device), table);
+    }
+}
+
 void ModuleOptimizer::step(ReplicaContext& context, Here here) {
   ReplicatedModule::Impl& module = *impl_->module;
-  module.require_in_place();
-  std::vector<std::size_t> present = module.present();
-  for (const std::size_t i : present) module.bring_home(i);
-  if (present != impl_->present) {
-    impl_->present = std::move(present);
-    std::vector<Variable> variables;
-    for (const std::size_t i : impl_->present) variables.push_back(module.parameters[i].variable);
-    impl_->gradients = gradients_in_store(module.store, variables, here);
-  }
+  impl_->bring_gradients(here);
   module.device->stream_follows();
   impl_->rules->apply_reduced_gradients(context, impl_->gradients, here);
   module.device->torch_follows();
+  module.note_new_values();
 }
 
 void ModuleOptimizer::zero_grad() {
@@ -63,25 +95,30 @@ Optimizer& ModuleOptimizer::rules() {
 }
 
 MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here) {
-  return Step{states_of(modules), context, here}.of_batch(loss);
+  return step_of(modules, [&](const ModuleList& states) { return Step{states, context, here}.of_batch(loss); });
 }
 
 MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
                          const std::function<Loss(int)>& compute, Here here) {
-  return Step{states_of(modules), context, here}.of_shards(shards, compute);
+  return step_of(modules, [&](const ModuleList& states) {
+    return Step{states, context, here}.of_shards(shards, compute);
+  });
 }
 
 void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here) {
   const ModuleList impls = states_of(modules);
   require_loss(loss);
-  for (ReplicatedModule::Impl* const impl : impls) impl->prepare();
+  for (ReplicatedModule::Impl* const impl : impls) impl->require_idle();
   try {
+    for (ReplicatedModule::Impl* const impl : impls) impl->prepare();
+    const ReplicatedModule::Impl::Busy busy{impls};
     SyncSums on_the_way{loss.value()};
     BackwardPass pass{impls, loss, on_the_way.shared()};
     const auto run = [&] {
       pass.run([&](std::size_t module, std::size_t parameter) {
-        impls[module]->bring_home(parameter);
-        impls[module]->parameters[parameter].has = true;
+        Parameter& each = impls[module]->parameters[parameter];
+        each.has = true;
+        if (!each.is_table) impls[module]->bring_home(parameter);
       });
     };
     if (on_the_way.list().counts.empty()) {
@@ -94,7 +131,7 @@ void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
         AccumulatedPass{.samples = loss.samples(), .loss = sum_of(loss, *impls.front()->device)});
     for (ReplicatedModule::Impl* const impl : impls) impl->note_accumulated(accumulated);
   } catch (...) {
-    for (ReplicatedModule::Impl* const impl : impls) impl->zero_grad();
+    for (ReplicatedModule::Impl* const impl : impls) impl->forget_accumulated();
     throw;
   }
 }
@@ -130,15 +167,22 @@ double ReplicatedModule::clip_norm(double largest) {
   std::vector<TensorView> homes;
   const std::vector<std::size_t> present = impl_->present();
   for (const std::size_t i : present) {
-    impl_->bring_home(i);
-    homes.push_back(impl_->store.gradient(impl_->parameters[i].variable));
+    Parameter& each = impl_->parameters[i];
+    at::Tensor& gradient = each.tensor.mutable_grad();
+    if (!gradient.is_sparse()) {
+      impl_->bring_home(i);
+      homes.push_back(impl_->store.gradient(each.variable));
+      continue;
+    }
+    if (!gradient.is_coalesced()) gradient = sparse_gradient(rows_of(gradient, *impl_->device), each.tensor);
+    homes.push_back(view_of(gradient._values(), impl_->store.stream().kind()));
   }
   if (!impl_->kernels) impl_->kernels = ops::make_kernels(ops::KernelChoice::automatic, {}, impl_->store.stream());
   impl_->device->stream_follows();
   const double norm = std::sqrt(impl_->kernels->sum_of_squares(homes));
   const at::NoGradGuard plain;
   if (norm > largest && std::isfinite(norm))
-    for (const std::size_t i : present) impl_->parameters[i].gradient.mul_(largest / norm);
+    for (const std::size_t i : present) impl_->parameters[i].tensor.mutable_grad().mul_(largest / norm);
   return norm;
 }
 

@@ -54,8 +54,10 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
   const auto backward = [&](std::size_t i) {
     std::vector<TensorView> places;
     for (const ShardGradients& each : gradients) places.push_back(each.of(static_cast<std::int64_t>(i)));
-    run_shard(*passes[i], ranges, places);
+    run_shard(*passes[i], i, ranges, places);
   };
+  const ReplicatedModule::Impl::Busy busy{modules_};
+  for (const ReplicatedModule::Impl* const module : all_) module->parts.bring_buffers_home();
   for (ModuleBuffer* const buffer : buffers_) buffer->note();
   JointShards joint{own, modules_, buffers_, stream_, {.forward = forward, .backward = backward}};
   const auto add_ranks = [&](auto&& add, const at::Tensor& sum) {
@@ -63,34 +65,31 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
     add(view_of(sum, stream_.kind()));
     device().torch_follows();
   };
-  try {
-    joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
-      const auto add = [&](const TensorView& view) {
-        context_.declared_merge(
-            fmt::format("{} shards, {}", shards, what),
-            [&](CrossDeviceOps& reductions) {
-              reductions.all_reduce(ReduceOp::sum, {&view, 1});
-            },
-            here_);
-      };
-      add_ranks(add, sum);
-    });
-  } catch (...) {
-    forget_gradients();
-    throw;
-  }
+  joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
+    const auto add = [&](const TensorView& view) {
+      context_.declared_merge(
+          fmt::format("{} shards, {}", shards, what),
+          [&](CrossDeviceOps& reductions) {
+            reductions.all_reduce(ReduceOp::sum, {&view, 1});
+          },
+          here_);
+    };
+    add_ranks(add, sum);
+  });
   for (const auto& pass : passes) {
     joint.state().include(pass->foreign(), pass->strangers());
     joint.state().include({}, modules_);
   }
   const auto compute_backward = [&](DeclaredSums& sums) {
     for (const TensorView& range : ranges) gradients.emplace_back(range, static_cast<int>(count), stream_);
+    table_gradients_.begin_shards(count);
     device().torch_follows();
     joint.run_backward([&](std::string_view, const at::Tensor& sum) {
       add_ranks([&](const TensorView& view) { sums.all_reduce(view); }, sum);
     });
     device().stream_follows();
     for (const ShardGradients& each : gradients) each.add_up();
+    for (std::size_t i = 0; i < count; ++i) table_gradients_.end_shard(i);
     FixedOrderAccumulator reals{DType::f64, 2 + reals_};
     for (std::size_t i = 0; i < count; ++i) joint.as_shard(i, [&] { note_shard(losses[i], reals); });
     finish_shards(reals, sums);

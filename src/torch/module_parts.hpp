@@ -19,8 +19,14 @@ struct ModuleParts {
   std::string kind;                               ///< "Net", for messages
   std::function<NamedTensors()> parameters = {};  ///< those that it has now
   std::function<NamedTensors()> buffers = {};
+  std::function<void()> bring_buffers_home = [] {};  ///< where a forward pass may put other tensors in their place
+  std::vector<at::Tensor> tables = {};               ///< parameters whose gradients are sparse
+  std::vector<std::string> max_norms = {};           ///< parameters that a forward pass changes
   std::shared_ptr<::torch::nn::Module> module = {};  ///< null if it is of another kind
 };
+
+/// "'a', 'b' and 3 more".
+std::string first_names(const std::vector<std::string>& names);
 
 ModuleParts parts_of(std::shared_ptr<::torch::nn::Module> module);
 

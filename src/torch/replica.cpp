@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
 namespace lockstep::libtorch {
@@ -33,6 +36,11 @@ at::Tensor in_variable_type(const at::Tensor& value, TorchDevice& device) {
 /// For a module on the host, or where it is to be already.
 void require_usable(at::Device device, const NamedTensors& parameters, const NamedTensors& buffers) {
   const auto require_plain = [&](const std::string& what, const at::Tensor& value) {
+    if (const auto owner = owner_of(value))
+      throw InvalidArgument{
+          fmt::format("{} is {} of another DataParallel, {}: expected each in one DataParallel. A loss over several "
+                      "modules takes backward(context, {{&one, &other}}, loss)",
+                      what, owner->label, owner->module->label)};
     if (!(value.device().is_cpu() || value.device() == device) || value.is_sparse())
       throw InvalidArgument{fmt::format("{} is {}on {}: expected a dense tensor on {}", what,
                                         value.is_sparse() ? "sparse, " : "", value.device().str(),
@@ -46,11 +54,6 @@ void require_usable(at::Device device, const NamedTensors& parameters, const Nam
       throw InvalidArgument{fmt::format("{} is {}; expected f32, f64, f16 or bf16{}", what,
                                         c10::toString(value.scalar_type()),
                                         value.is_complex() ? ", such as its view_as_real" : "")};
-    if (const auto owner = owner_of(value))
-      throw InvalidArgument{
-          fmt::format("{} is parameter {} of another DataParallel, {}: expected each parameter in one DataParallel. A "
-                      "loss over several modules takes backward(context, {{&one, &other}}, loss)",
-                      what, owner->module->parameters[owner->number].variable.label(), owner->module->label)};
   }
   std::map<const void*, std::string_view> names;
   for (const auto& [name, value] : parameters)
@@ -75,10 +78,24 @@ MirroredVariable create(Strategy& strategy, const DataParallelOptions& options, 
       [&] { return Tensor::copy_of(view_of(in_variable_type(value, *make_torch_device(strategy.stream())))); }, here);
 }
 
-/// Moves `tensor` to `there`, which has the same elements.
-void move_to(at::Tensor there, at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kBool) there = there.view(at::kBool);
-  tensor.set_data(there);
+/// A max_norm scales down the rows that a rank looks up, on that rank alone.
+void require_same_rows(const ModuleParts& parts, int ranks) {
+  if (ranks == 1 || parts.max_norms.empty()) return;
+  throw InvalidArgument{
+      fmt::format("parameter '{}' has a max_norm, by which the forward pass of a rank changes the rows that it reads, "
+                  "and replicas would differ: expected a table without",
+                  parts.max_norms.front())};
+}
+
+/// "3 parameters, 2 sparse (digest 0123456789abcdef): 'words', 'tags'": what the ranks compare.
+std::string describe_parameters(const NamedTensors& parameters, const std::vector<at::Tensor>& tables) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : parameters)
+    if (std::ranges::any_of(tables, [&](const at::Tensor& table) { return table.is_same(value); }))
+      names.push_back("'" + name + "'");
+  if (names.empty()) return fmt::format("{} parameters", parameters.size());
+  return fmt::format("{} parameters, {} sparse (digest {}): {}", parameters.size(), names.size(),
+                     to_hex(digest_of(fmt::format("{}", fmt::join(names, " ")))), first_names(names));
 }
 
 /// One dimension of bytes.
@@ -86,38 +103,44 @@ at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.flatten().view(at::kByte);
 }
 
-void require_at(const MirroredVariable& variable, const at::Tensor& tensor, std::string_view kind) {
-  const bool is_there = tensor.numel() == 0 || tensor.data_ptr() == static_cast<void*>(variable.local().data());
-  if (!is_there || !tensor.is_contiguous())
-    throw InvalidArgument{
-        fmt::format("{} {} has other memory than the strategy's: convert a module and load its "
-                    "weights before DataParallel, or load them by load_weights",
-                    kind, variable.label())};
-}
-
-/// Which module a parameter belongs to, among all that are alive in this process.
+/// The modules of this process that are alive, and what belongs to them.
 class Owners {
  public:
   void add(ReplicatedModule::Impl& module) {
     const std::lock_guard lock{mutex_};
-    for (std::size_t i = 0; i < module.parameters.size(); ++i)
-      owners_[module.parameters[i].tensor.unsafeGetTensorImpl()] = {&module, i};
+    modules_.push_back(&module);
+    const auto add_all = [&](std::string_view kind, const auto& values) {
+      for (const auto& each : values)
+        owners_[each.tensor.unsafeGetTensorImpl()] = {&module, fmt::format("{} {}", kind, each.variable.label())};
+    };
+    add_all("parameter", module.parameters);
+    add_all("buffer", module.buffers);
   }
 
   void remove(const ReplicatedModule::Impl& module) {
     const std::lock_guard lock{mutex_};
+    std::erase(modules_, &module);
     std::erase_if(owners_, [&](const auto& each) { return each.second.module == &module; });
   }
 
-  std::optional<ParameterOwner> of(const at::Tensor& tensor) {
+  std::optional<TensorOwner> of(const at::Tensor& tensor) {
     const std::lock_guard lock{mutex_};
     const auto found = owners_.find(tensor.unsafeGetTensorImpl());
     return found == owners_.end() ? std::nullopt : std::optional{found->second};
   }
 
+  std::vector<ReplicatedModule::Impl*> of(const VariableStore& store) {
+    const std::lock_guard lock{mutex_};
+    std::vector<ReplicatedModule::Impl*> modules;
+    std::ranges::copy_if(modules_, std::back_inserter(modules),
+                         [&](const ReplicatedModule::Impl* module) { return &module->store == &store; });
+    return modules;
+  }
+
  private:
   std::mutex mutex_;  ///< ranks may be threads
-  std::unordered_map<const c10::TensorImpl*, ParameterOwner> owners_;
+  std::vector<ReplicatedModule::Impl*> modules_;
+  std::unordered_map<const c10::TensorImpl*, TensorOwner> owners_;
 };
 
 Owners& owners() {
@@ -127,8 +150,12 @@ Owners& owners() {
 
 }  // namespace
 
-std::optional<ParameterOwner> owner_of(const at::Tensor& tensor) {
+std::optional<TensorOwner> owner_of(const at::Tensor& tensor) {
   return owners().of(tensor);
+}
+
+std::vector<ReplicatedModule::Impl*> modules_of(const VariableStore& store) {
+  return owners().of(store);
 }
 
 std::optional<DType> dtype_of(at::ScalarType type) {
@@ -158,9 +185,9 @@ void ModuleBuffer::note() {
   known.defined() ? known.copy_(tensor) : known = tensor.clone();
 }
 
-void ModuleBuffer::restore() const {
-  const at::NoGradGuard plain;
-  tensor.copy_(known);
+// Without a new version of the tensor, as a batch norm writes it: a graph may still need to be computed backwards.
+void ModuleBuffer::write(const at::Tensor& value) const {
+  tensor.variable_data().copy_(value);
 }
 
 ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options,
@@ -172,30 +199,37 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
   try {
     device = make_torch_device(store.stream());
     require_usable(device->device(), named_parameters, named_buffers);
+    require_same_rows(parts, strategy.num_replicas_in_sync());
   } catch (...) {
     strategy.group().meeting().fail(std::current_exception());
   }
   for (const auto& [name, value] : named_parameters)
-    parameters.push_back({value, create(strategy, options, name, value, true, here), {}});
+    parameters.push_back({value, create(strategy, options, name, value, true, here), {}, {}});
   for (const auto& [name, value] : named_buffers)
-    buffers.push_back({value, create(strategy, options, name, value, false, here)});
-  strategy.agree(
-      TagKind::create, here,
-      fmt::format("DataParallel of {}: {} parameters and {} buffers", label, parameters.size(), buffers.size()));
+    buffers.push_back({value, create(strategy, options, name, value, false, here), {}});
+  strategy.agree(TagKind::create, here,
+                 fmt::format("DataParallel of {}: {}, {} buffers", label,
+                             describe_parameters(named_parameters, parts.tables), buffers.size()));
   strategy.seal(here);
   device->torch_follows();
   for (Parameter& each : parameters) {
     each.tensor.mutable_grad().reset();
-    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
+    each.home = home_of(each.variable, each.tensor);
+    each.tensor.set_data(each.home);
     each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
     known_.insert(each.tensor.unsafeGetTensorImpl());
+    each.is_table =
+        std::ranges::any_of(parts.tables, [&](const at::Tensor& table) { return table.is_same(each.tensor); });
   }
   for (ModuleBuffer& each : buffers) {
-    move_to(tensor_of(each.variable.local(), each.variable), each.tensor);
+    each.home = home_of(each.variable, each.tensor);
+    each.tensor.set_data(each.home);
     each.note();
     known_.insert(each.tensor.unsafeGetTensorImpl());
   }
   owners().add(*this);
+  guest = make_guest(*this);
+  store.add_guest(guest);
 }
 
 ReplicatedModule::Impl::~Impl() {
@@ -213,6 +247,7 @@ at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Varia
 
 // A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
 std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
+  parts.bring_buffers_home();
   std::vector<char> changed;
   std::vector<at::Tensor> flags;
   for (const ModuleBuffer& each : buffers) {
@@ -228,11 +263,6 @@ std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
     changed.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
   }
   return changed;
-}
-
-void ReplicatedModule::Impl::require_in_place() const {
-  for (const Parameter& each : parameters) require_at(each.variable, each.tensor, "parameter");
-  for (const ModuleBuffer& each : buffers) require_at(each.variable, each.tensor, "buffer");
 }
 
 }  // namespace lockstep::libtorch

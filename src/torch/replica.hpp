@@ -27,23 +27,40 @@ namespace lockstep::libtorch {
 struct Parameter {
   at::Tensor tensor;
   MirroredVariable variable;
-  at::Tensor gradient;     ///< view of the store's
-  GradientHook hook = {};  ///< set when it is first needed
+  at::Tensor home;      ///< view of the store's values
+  at::Tensor gradient;  ///< view of the store's
+  GradientHook hook = {};
+  bool is_table = false;  ///< its gradient is sparse, so rows travel instead of `gradient`
 
   // Of this rank, in the step that goes on.
-  bool has = false;                      ///< a pass has led to a gradient
-  double samples = 0;                    ///< of the accumulated passes that count for it
-  std::optional<unsigned> version = {};  ///< of `gradient` after the last one; empty if none has led to a gradient
+  bool has = false;     ///< a pass has led to a gradient
+  bool zeroed = false;  ///< somebody has zeroed it in between
+  double samples = 0;   ///< of the accumulated passes since then
+
+  // The gradient that the last pass or step has left.
+  at::Tensor left = {};
+  unsigned version = 0;
+  bool left_zero = false;
+
+  void begin();
+
+  /// After a pass or a step. Looks at elements on the host alone.
+  void note_left();
+
+  /// Nobody has written the gradient since then.
+  bool is_untouched() const;
 };
 
 struct ModuleBuffer {
   at::Tensor tensor;
   MirroredVariable variable;
+  at::Tensor home;
   at::Tensor known = {};  ///< what all ranks had after the last step
 
   bool is_real() const { return is_floating_point(variable.dtype()); }
   void note();
-  void restore() const;
+  void write(const at::Tensor& value) const;
+  void restore() const { write(known); }
 };
 
 /// A pass whose gradients wait for the step's last one. One of several modules counts once.
@@ -58,14 +75,33 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   Impl& operator=(const Impl&) = delete;
   ~Impl();
 
-  /// InvalidArgument unless all parameters and buffers still are where they belong.
-  void require_in_place() const;
+  /// Copies parameters and buffers whose memory was replaced to the store's, and points them there. InvalidArgument for
+  /// one that has another shape or type now.
+  void bring_values_home();
+
+  /// After somebody has written the store's values.
+  void note_buffers();
 
   /// Before a pass. Takes note of what is frozen and of what was zeroed since the last pass; begins a new step unless
   /// an accumulated pass waits. InvalidArgument for parameters and buffers that the strategy does not know.
   void prepare();
 
-  /// By buffer: whether its bytes are not what was noted.
+  /// ContextError inside a pass.
+  void require_idle() const;
+
+  /// While one lives, the modules are in a pass.
+  class Busy {
+   public:
+    explicit Busy(const std::vector<Impl*>& modules);
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+    ~Busy();
+
+   private:
+    const std::vector<Impl*>& modules_;
+  };
+
+  /// By buffer: whether its bytes are not what was noted. Before anything else reads the buffers after a forward pass.
   std::vector<char> changed_buffers() const;
 
   /// While one lives, autograd's gradients of this module are welcome, and handed to `take` by number. Without `take`
@@ -95,6 +131,16 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// After a pass that was accumulated.
   void note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass);
 
+  /// After one that failed: forgets all that were. Gradients of earlier steps are `.grad` again.
+  void forget_accumulated();
+
+  /// After the optimizer, or another part of the strategy, has written the values: a graph that was computed with
+  /// others can no longer be computed backwards.
+  void note_new_values();
+
+  /// From the next pass on, all of its gradient travels. On every rank.
+  void make_dense(std::size_t table);
+
   /// Gradients are there.
   std::vector<std::size_t> present() const;
 
@@ -107,8 +153,10 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<TorchDevice> device;
   std::vector<Parameter> parameters;
   std::vector<ModuleBuffer> buffers;
+  std::shared_ptr<lockstep::detail::StoreGuest> guest;  ///< the store asks it as long as this lives
 
-  std::vector<std::size_t> trained;         ///< parameters that are not frozen
+  std::vector<std::size_t> trained;         ///< parameters that are not frozen, other than tables
+  std::vector<std::size_t> tables;          ///< that are not frozen
   lockstep::detail::GradientPieces pieces;  ///< of `trained`
   std::vector<at::Tensor> flat;             ///< the ranges of `pieces`
   std::string text;                         ///< what the ranks compare
@@ -121,26 +169,41 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   bool fires_once = true;   ///< each pass so far has completed each gradient once at most
 
  private:
+  /// Where `tensor`, the value of `variable`, has its place.
+  at::Tensor home_of(const MirroredVariable& variable, const at::Tensor& tensor) const;
+
+  void set_hook(std::size_t number);
   void require_known() const;
   void update_trained();
-  void forget_zeroed();
-  void begin();
+  void look_at_gradients();
+  void show_earlier();
   void on_gradient(std::size_t number);
 
   std::unordered_set<const c10::TensorImpl*> known_;  ///< parameters and buffers
   std::vector<char> trains_;                          ///< by parameter: not frozen
   std::mutex mutex_;                                  ///< hooks may run on autograd's threads
   Pass* pass_ = nullptr;
+  bool is_busy_ = false;
 };
 
-/// A parameter of a replicated module that is alive.
-struct ParameterOwner {
+/// Of a parameter or a buffer of a replicated module that is alive.
+struct TensorOwner {
   ReplicatedModule::Impl* module;
-  std::size_t number;
+  std::string label;  ///< "parameter 'critic.w'"
 };
 
 /// Null for any other tensor.
-std::optional<ParameterOwner> owner_of(const at::Tensor& tensor);
+std::optional<TensorOwner> owner_of(const at::Tensor& tensor);
+
+/// The replicated modules of a strategy that are alive, in the order of creation.
+std::vector<ReplicatedModule::Impl*> modules_of(const VariableStore& store);
+
+/// InvalidArgument unless `now` has the type and the shape of `home`: "`what` has become f32[2]; expected f64[2],
+/// `remedy`".
+void require_like(std::string_view what, const at::Tensor& now, const at::Tensor& home, std::string_view remedy);
+
+/// A guest of the store that keeps the values of `module`, which must outlive it.
+std::shared_ptr<lockstep::detail::StoreGuest> make_guest(ReplicatedModule::Impl& module);
 
 /// "f32" of torch; nothing for types that variables cannot have.
 std::optional<DType> dtype_of(at::ScalarType type);

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
@@ -17,23 +16,52 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-bool has_nonzero(const at::Tensor& gradient, TorchDevice& device) {
-  if (gradient.is_sparse() || !gradient.is_contiguous()) return true;
-  if (!gradient.device().is_cpu()) return device.number<std::int64_t>(gradient.count_nonzero()) > 0;
-  const auto bytes = bytes_of(gradient);
+/// Of a dense tensor on the host.
+bool has_nonzero(const at::Tensor& values) {
+  if (!values.is_contiguous()) return true;
+  const auto bytes = bytes_of(values);
   return !bytes.empty() &&
          (bytes[0] != std::byte{} || std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) != 0);
 }
 
-/// "'a', 'b' and 3 more".
-std::string first_names(const std::vector<std::string>& names) {
-  constexpr std::size_t most = 3;
-  const auto shown = std::span{names}.first(std::min(most, names.size()));
-  const std::string more = names.size() > most ? fmt::format(" and {} more", names.size() - most) : "";
-  return fmt::format("{}{}", fmt::join(shown, ", "), more);
+at::Tensor values_of_gradient(const at::Tensor& gradient) {
+  return gradient.is_sparse() ? gradient._values() : gradient;
+}
+
+/// By gradient, all of which are on the same device.
+std::vector<char> have_nonzero(const std::vector<at::Tensor>& gradients, TorchDevice& device) {
+  std::vector<char> result;
+  std::vector<at::Tensor> flags;
+  for (const at::Tensor& each : gradients) {
+    const at::Tensor values = values_of_gradient(each);
+    values.device().is_cpu() ? result.push_back(has_nonzero(values) ? 1 : 0) : flags.push_back(values.ne(0).any());
+  }
+  if (!flags.empty()) {  // a GPU is waited for once
+    const at::Tensor all = device.on_host(at::stack(flags));
+    result.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
+  }
+  return result;
 }
 
 }  // namespace
+
+void Parameter::begin() {
+  has = zeroed = false;
+  samples = 0;
+}
+
+void Parameter::note_left() {
+  left = tensor.grad();
+  if (!left.defined()) return;
+  version = static_cast<unsigned>(left._version());
+  const at::Tensor values = values_of_gradient(left);
+  left_zero = values.device().is_cpu() && !has_nonzero(values);
+}
+
+bool Parameter::is_untouched() const {
+  const at::Tensor& gradient = tensor.grad();
+  return gradient.defined() && gradient.is_same(left) && static_cast<unsigned>(gradient._version()) == version;
+}
 
 void ReplicatedModule::Impl::require_known() const {
   const auto require_all = [&](const NamedTensors& now, std::string_view kind) {
@@ -49,11 +77,39 @@ void ReplicatedModule::Impl::require_known() const {
 }
 
 void ReplicatedModule::Impl::prepare() {
-  require_in_place();
+  require_idle();
+  bring_values_home();
   require_known();
-  forget_zeroed();
+  look_at_gradients();
   update_trained();
-  if (accumulated.empty()) begin();
+}
+
+void ReplicatedModule::Impl::require_idle() const {
+  if (is_busy_)
+    throw ContextError{
+        fmt::format("a backward pass of {} within another one, such as in `compute` or in a hook: expected one after "
+                    "the other",
+                    label)};
+}
+
+ReplicatedModule::Impl::Busy::Busy(const std::vector<Impl*>& modules) : modules_{modules} {
+  for (Impl* const module : modules_) module->is_busy_ = true;
+}
+
+ReplicatedModule::Impl::Busy::~Busy() {
+  for (Impl* const module : modules_) module->is_busy_ = false;
+}
+
+// A frozen parameter has one, too, since the program may unfreeze it at any time.
+void ReplicatedModule::Impl::set_hook(std::size_t number) {
+  const at::Tensor& tensor = parameters[number].tensor;
+  const bool trains = tensor.requires_grad();
+  if (!trains) tensor.requires_grad_(true);
+  // Weakly: the module may live on without its replicas.
+  parameters[number].hook = {tensor, [weak = weak_from_this(), number] {
+                               if (const auto alive = weak.lock()) alive->on_gradient(number);
+                             }};
+  if (!trains) tensor.requires_grad_(false);
 }
 
 void ReplicatedModule::Impl::update_trained() {
@@ -65,70 +121,73 @@ void ReplicatedModule::Impl::update_trained() {
         "other parameters of {} are frozen than when gradients were accumulated; expected backward first", label)};
   trains_ = std::move(now);
   trained.clear();
+  tables.clear();
   flat.clear();
   std::vector<Variable> variables;
   std::vector<std::string> frozen;
   std::string names;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Parameter& each = parameters[i];
+    if (!each.hook.is_set()) set_hook(i);
     if (!trains_[i]) {
       frozen.push_back(each.variable.label());
       continue;
     }
-    // Weakly: the module may live on without its replicas.
-    if (!each.hook.is_set())
-      each.hook = {each.tensor, [weak = weak_from_this(), i] {
-                     if (const auto alive = weak.lock()) alive->on_gradient(i);
-                   }};
-    trained.push_back(i);
-    variables.push_back(each.variable);
     names += each.variable.label();
+    if (each.is_table) {
+      names += " by rows";
+      tables.push_back(i);
+    } else {
+      trained.push_back(i);
+      variables.push_back(each.variable);
+    }
   }
   pieces = lockstep::detail::GradientPieces{store, variables, Here::current()};
   for (const FlatRange& range : pieces.ranges()) flat.push_back(tensor_of(range.gradients, variables.front()));
-  text = fmt::format("{}: {} of {} parameters train (digest {}){}, {} buffers", label, trained.size(),
+  text = fmt::format("{}: {} of {} parameters train (digest {}){}, {} buffers", label, trained.size() + tables.size(),
                      parameters.size(), to_hex(digest_of(names)),
                      frozen.empty() ? "" : fmt::format(", {} frozen", first_names(frozen)), buffers.size());
 }
 
 // A pass that was accumulated is forgotten where its gradient has been zeroed, parameter by parameter: a program may
-// have several optimizers, and zero the gradients of one. Where the pass has led to no gradient, there is nothing to
-// see; such parameters go with the last of the others.
-void ReplicatedModule::Impl::forget_zeroed() {
-  if (accumulated.empty()) return;
+// have several optimizers, and zero the gradients of one. Where neither a pass nor an earlier step has led to a
+// gradient, there is nothing to see on this rank. Other gradients are those of earlier steps, and are put aside:
+// autograd then hands its own tensor over instead of adding to this one.
+void ReplicatedModule::Impl::look_at_gradients() {
+  const bool has_begun = !accumulated.empty();
+  std::vector<at::Tensor> touched;
+  for (const Parameter& each : parameters)
+    if (each.tensor.grad().defined() && !each.is_untouched()) touched.push_back(each.tensor.grad());
+  const std::vector<char> nonzero = have_nonzero(touched, *device);
+
+  auto next_nonzero = nonzero.begin();
   bool any = false, any_left = false;
-  for (Parameter& each : parameters) {
-    if (!each.version) continue;
-    any = true;
+  std::vector<std::pair<std::size_t, at::Tensor>> put_aside;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Parameter& each = parameters[i];
     at::Tensor& gradient = each.tensor.mutable_grad();
-    const bool is_untouched =
-        gradient.is_same(each.gradient) && static_cast<unsigned>(gradient._version()) == *each.version;
-    if (is_untouched || (gradient.defined() && has_nonzero(gradient, *device))) {
-      any_left = true;
+    const bool was_there = each.left.defined();
+    const bool is_zeroed =
+        !gradient.defined() || (!each.is_untouched() && *next_nonzero++ == 0 && !(was_there && each.left_zero));
+    if (!has_begun) each.begin();
+    if (is_zeroed && has_begun && was_there) {
+      each.begin();
+      each.zeroed = any = true;
+    } else if (each.has) {
+      any = any_left = true;
+      const auto before = std::ranges::find(earlier, i, &decltype(earlier)::value_type::first);
+      if (before != earlier.end()) put_aside.push_back(*before);
       continue;
+    } else if (!is_zeroed) {
+      put_aside.emplace_back(i, gradient.clone());
     }
     gradient.reset();
-    each.has = false;
-    each.samples = 0;
-    each.version.reset();
+    each.left.reset();
   }
+  earlier = std::move(put_aside);
   if (!any || any_left) return;
   accumulated.clear();
   for (Parameter& each : parameters) each.samples = 0;
-}
-
-void ReplicatedModule::Impl::begin() {
-  earlier.clear();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i].has = false;
-    parameters[i].samples = 0;
-    parameters[i].version.reset();
-    at::Tensor& gradient = parameters[i].tensor.mutable_grad();
-    if (!gradient.defined()) continue;
-    if (has_nonzero(gradient, *device)) earlier.emplace_back(i, gradient.clone());
-    // Autograd then hands its own tensor over instead of adding to this one.
-    gradient.reset();
-  }
 }
 
 ReplicatedModule::Impl::Pass::Pass(Impl& module, std::function<void(std::size_t)> take)
@@ -159,6 +218,13 @@ void ReplicatedModule::Impl::on_gradient(std::size_t number) {
                     parameter.variable.label(), label)};
   }
   if (!pass_->take_ || !gradient.defined()) return;
+  if (!trains_[number]) {
+    gradient.reset();
+    throw InvalidArgument{
+        fmt::format("parameter {} of {} was frozen when the step began, and has a gradient now: "
+                    "expected requires_grad(true) before",
+                    parameter.variable.label(), label)};
+  }
   if (std::exchange(pass_->seen_[number], 1)) fires_once = false;
   pass_->take_(number);
 }
@@ -179,9 +245,8 @@ void ReplicatedModule::Impl::bring_home(std::size_t number) {
 void ReplicatedModule::Impl::zero_grad() {
   for (Parameter& each : parameters) {
     each.tensor.mutable_grad().reset();
-    each.has = false;
-    each.samples = 0;
-    each.version.reset();
+    each.left.reset();
+    each.begin();
   }
   accumulated.clear();
   earlier.clear();
@@ -189,10 +254,40 @@ void ReplicatedModule::Impl::zero_grad() {
 
 void ReplicatedModule::Impl::note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass) {
   accumulated.push_back(pass);
+  show_earlier();
   for (Parameter& each : parameters) {
     each.samples += pass->samples;
-    if (each.has) each.version = static_cast<unsigned>(each.gradient._version());
+    each.note_left();
   }
+}
+
+void ReplicatedModule::Impl::forget_accumulated() {
+  accumulated.clear();
+  for (Parameter& each : parameters) {
+    each.tensor.mutable_grad().reset();
+    each.begin();
+  }
+  show_earlier();
+  for (Parameter& each : parameters) each.note_left();
+}
+
+/// Where no pass of this step has led to a gradient.
+void ReplicatedModule::Impl::show_earlier() {
+  const at::NoGradGuard plain;
+  for (const auto& [i, gradient] : earlier) {
+    Parameter& each = parameters[i];
+    if (each.has) continue;
+    each.tensor.mutable_grad() = gradient.is_sparse() ? gradient : each.gradient.copy_(gradient);
+  }
+}
+
+void ReplicatedModule::Impl::note_new_values() {
+  for (const Parameter& each : parameters) note_change(each.tensor);
+}
+
+void ReplicatedModule::Impl::make_dense(std::size_t table) {
+  parameters[table].is_table = false;
+  trains_.clear();
 }
 
 std::vector<std::size_t> ReplicatedModule::Impl::present() const {

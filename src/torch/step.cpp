@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -32,6 +33,20 @@ std::vector<std::shared_ptr<const AccumulatedPass>> accumulated_passes(const Mod
   return passes;
 }
 
+/// To the gradient of a table, which is sparse unless a part of it was dense.
+void add_earlier(Parameter& table, const at::Tensor& earlier, TorchDevice& device) {
+  at::Tensor& gradient = table.tensor.mutable_grad();
+  if (!gradient.defined()) {
+    gradient = earlier;
+  } else if (gradient.is_sparse() && earlier.is_sparse()) {
+    const std::array both{rows_of(earlier, device), rows_of(gradient, device)};
+    gradient = sparse_gradient(sum_in_order(both), table.tensor);
+  } else {
+    if (gradient.is_sparse()) table.gradient.copy_(earlier);
+    gradient = table.gradient.add_(gradient.is_sparse() ? gradient : earlier);
+  }
+}
+
 }  // namespace
 
 Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
@@ -54,13 +69,23 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
           {first_parameters_.back() + module->trained[i], piece < module->pieces.count() ? pieces + piece : no_piece});
     }
     pieces += module->pieces.count();
+    for (const std::size_t each : module->tables)
+      tables_.push_back({first_parameters_.back() + each, first_parameters_.size() - 1, each});
     for (Parameter& each : module->parameters) parameters_.push_back(&each);
+  }
+  all_ = modules_of(modules_.front()->store);
+  for (ReplicatedModule::Impl* const module : all_) {
+    module->bring_values_home();
     for (ModuleBuffer& each : module->buffers) {
       buffers_.push_back(&each);
       if (each.is_real()) reals_ += each.tensor.numel();
     }
   }
+  std::vector<Parameter*> tables;
+  for (const Table& each : tables_) tables.push_back(parameters_[each.number]);
+  table_gradients_ = {std::move(tables), rank_, samples_.size(), device()};
   has_.resize(parameters_.size());
+  zeroed_.resize(parameters_.size());
   samples_of_parameters_.resize(parameters_.size());
   changed_.resize(buffers_.size());
   noted_.resize(buffers_.size());
@@ -87,21 +112,25 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
       });
   std::vector<std::size_t> piece_of(parameters_.size(), no_piece);
   for (const Trained& each : trained_) piece_of[each.number] = each.piece;
-  std::vector<char> is_sent(parameters_.size());
+  std::vector<char> is_sent(parameters_.size()), had(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) had[i] = parameters_[i]->has ? 1 : 0;
   const auto send = [&](std::size_t number) {
     is_sent[number] = 1;
     device().stream_follows();
     if (piece_of[number] != no_piece) (void)sums.ready(piece_of[number]);
   };
+  std::mutex mutex;  // hooks of two modules may run at the same time
   pass.run([&](std::size_t module, std::size_t parameter) {
+    const std::lock_guard lock{mutex};
     const std::size_t number = first_parameters_[module] + parameter;
     if (is_sent[number])
       throw InvalidArgument{
           fmt::format("the gradient of parameter {} was completed twice in one backward pass, the second time after it "
                       "had been sent: the next pass will wait for all gradients",
                       parameters_[number]->variable.label())};
-    modules_[module]->bring_home(parameter);
     parameters_[number]->has = true;
+    if (parameters_[number]->is_table) return;  // its rows add up until the end
+    modules_[module]->bring_home(parameter);
     if (sends_early) send(number);
   });
   for (std::size_t module = 0; module < modules_.size(); ++module)
@@ -113,6 +142,7 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
       }
   for (const Trained& each : trained_)
     if (!is_sent[each.number]) send(each.number);
+  table_gradients_.take_batch();
 
   double& samples = samples_[rank_];
   samples = loss.samples();
@@ -124,7 +154,8 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
   total_ = samples;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     has_[i] = parameters_[i]->has ? 1 : 0;
-    samples_of_parameters_[i] = parameters_[i]->samples + loss.samples();
+    zeroed_[i] = parameters_[i]->zeroed ? 1 : 0;
+    samples_of_parameters_[i] = loss.samples() + (had[i] ? parameters_[i]->samples : 0);
   }
   std::ranges::copy(changed_buffers(), changed_.begin());
 }
@@ -133,8 +164,9 @@ MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
   const Range own = shards_of_rank(shards, context_.num_replicas_in_sync(), static_cast<int>(rank_));
   if (!accumulated_passes(modules_).empty())
     throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};
-  for (const Trained& each : trained_)
-    if (const Variable& variable = parameters_[each.number]->variable; size_of(variable.dtype()) < size_of(DType::f32))
+  for (const Parameter* const each : parameters_)
+    if (const Variable& variable = each->variable;
+        each->tensor.requires_grad() && size_of(variable.dtype()) < size_of(DType::f32))
       throw InvalidArgument{
           fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected "
                       "f32 or f64",
@@ -150,7 +182,9 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
   FixedOrderAccumulator reals{DType::f64, 2 + reals_};
+  for (const ReplicatedModule::Impl* const module : all_) module->parts.bring_buffers_home();
   for (ModuleBuffer* const buffer : buffers_) buffer->note();
+  table_gradients_.begin_shards(1);
 
   for (std::int64_t shard = own.first; shard < own.last; ++shard) {
     std::vector<TensorView> places;
@@ -163,9 +197,10 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
     const Loss loss = compute(static_cast<int>(shard));
     require_loss(loss);
     BackwardPass pass{modules_, loss};
-    run_shard(pass, ranges, places);
+    run_shard(pass, 0, ranges, places);
     device().stream_follows();
     for (FixedOrderAccumulator& each : gradients) each.push();
+    table_gradients_.end_shard(0);
     const std::vector<char> changed = note_shard(loss, reals);
     for (std::size_t i = 0; i < changed.size(); ++i)
       if (changed[i]) buffers_[i]->restore();
@@ -183,7 +218,8 @@ std::vector<TensorView> Step::gradient_ranges() const {
 }
 
 /// Adds the gradients of a shard to what is in `places`, one for each of `ranges`.
-void Step::run_shard(BackwardPass& pass, const std::vector<TensorView>& ranges, const std::vector<TensorView>& places) {
+void Step::run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
+                     const std::vector<TensorView>& places) {
   const auto place_of = [&](const Variable& variable) {
     const TensorView home = modules_.front()->store.gradient(variable);
     for (std::size_t i = 0;; ++i)
@@ -194,16 +230,18 @@ void Step::run_shard(BackwardPass& pass, const std::vector<TensorView>& ranges, 
   };
   pass.run([&](std::size_t module, std::size_t parameter) {
     Parameter& each = modules_[module]->parameters[parameter];
+    has_[first_parameters_[module] + parameter] = 1;
+    if (each.is_table) return table_gradients_.take_part(each, shard);
     const at::NoGradGuard plain;
     at::Tensor& gradient = each.tensor.mutable_grad();
     if (each.tensor.numel() > 0) place_of(each.variable).add_(gradient);
     gradient.reset();
-    has_[first_parameters_[module] + parameter] = 1;
   });
 }
 
 /// Adds up a shard's loss, samples and buffers. Returns which buffers it has changed.
 std::vector<char> Step::note_shard(const Loss& loss, FixedOrderAccumulator& reals) {
+  std::vector<char> changed = changed_buffers();
   const auto own_reals = reals.next().elements<double>();
   own_reals[0] = sum_of(loss, device());
   own_reals[1] = loss.samples();
@@ -211,7 +249,6 @@ std::vector<char> Step::note_shard(const Loss& loss, FixedOrderAccumulator& real
   reals.push();
   const bool is_first = loss.samples() > 0 && samples_[rank_] == 0;
   samples_[rank_] += loss.samples();
-  std::vector<char> changed = changed_buffers();
   for (std::size_t i = 0; i < changed_.size(); ++i) {
     if (!changed[i]) continue;
     changed_[i] = 1;
@@ -222,6 +259,7 @@ std::vector<char> Step::note_shard(const Loss& loss, FixedOrderAccumulator& real
 
 /// When the gradients of all shards are in their ranges.
 void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
+  table_gradients_.end_shards();
   for (const Trained& each : trained_)
     if (each.piece != no_piece) (void)sums.ready(each.piece);
   Reals sum(static_cast<std::size_t>(2 + reals_));
@@ -246,29 +284,23 @@ std::vector<GradientBucket> Step::buckets(const Packing& packing) const {
 MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
                    const std::function<void(DeclaredSums&)>& compute) {
   std::string text = fmt::format("{} of {}", what, text_of(modules_));
+  for (const ReplicatedModule::Impl* const module : all_)
+    if (std::ranges::find(modules_, module) == modules_.end() && !module->buffers.empty())
+      text += fmt::format(", with {} buffers of {}", module->buffers.size(), module->label);
   if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
-  try {
-    context_.declared_step(
-        text,
-        [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
-          reduce(on_the_way, compute, reductions, covered);
-        },
-        here_);
-  } catch (...) {
-    forget_gradients();
-    throw;
-  }
+  const ReplicatedModule::Impl::Busy busy{modules_};
+  context_.declared_step(
+      text,
+      [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+        reduce(on_the_way, compute, reductions, covered);
+      },
+      here_);
   if (failures_ > 0) {
-    forget_gradients();
     // Every rank is here, so those that did not fail hear of it before their programs go on.
     if (failure_) context_.strategy().group().meeting().fail(failure_);
     context_.strategy().agree(TagKind::merge, here_, "the end of a backward pass");
   }
   return {.mean = total_ > 0 ? loss_ / total_ : 0, .samples = total_};
-}
-
-void Step::forget_gradients() {
-  for (ReplicatedModule::Impl* const module : modules_) module->zero_grad();
 }
 
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
@@ -279,6 +311,7 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
   device().stream_follows();
   try {
     compute(sums);
+    table_gradients_.pack();
     covered.require_no_agreement();
   } catch (...) {
     failure_ = std::current_exception();
@@ -296,12 +329,15 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
   covered.wait_in([&] { all_reduce_totals(reductions); });
   if (failures_ > 0) return;
   share_buffers(reductions, covered);
+  table_gradients_.exchange(reductions, covered, stream_);
   finish_gradients();
+  finish_tables();
 }
 
 void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   std::vector<std::int64_t> integers{failures_};
-  for (const auto* each : {&has_, &changed_}) integers.insert(integers.end(), each->begin(), each->end());
+  const std::array counts{&has_, &zeroed_, &changed_, &table_gradients_.totals()};
+  for (const auto* each : counts) integers.insert(integers.end(), each->begin(), each->end());
   Reals reals{loss_, total_};
   for (const auto* each : {&samples_, &samples_of_parameters_}) reals.insert(reals.end(), each->begin(), each->end());
   const std::array views{numbers(integers), numbers(reals)};
@@ -309,19 +345,22 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   failures_ = integers.front();
   loss_ = reals[0];
   total_ = reals[1];
-  const auto copy_back = [](auto from, auto first, auto second) {
-    for (auto* each : {first, second}) {
+  const auto copy_back = [](auto from, const auto& all) {
+    for (auto* each : all) {
       std::copy_n(from, each->size(), each->begin());
       from += std::ssize(*each);
     }
   };
-  copy_back(integers.cbegin() + 1, &has_, &changed_);
-  copy_back(reals.cbegin() + 2, &samples_, &samples_of_parameters_);
+  copy_back(integers.cbegin() + 1, counts);
+  copy_back(reals.cbegin() + 2, std::array{&samples_, &samples_of_parameters_});
+  // A rank without a gradient cannot see that it was zeroed.
+  for (std::size_t i = 0; i < zeroed_.size(); ++i)
+    if (zeroed_[i] == 0) samples_of_parameters_[i] = total_;
 }
 
 std::vector<char> Step::changed_buffers() const {
   std::vector<char> changed;
-  for (const ReplicatedModule::Impl* const module : modules_) {
+  for (const ReplicatedModule::Impl* const module : all_) {
     const std::vector<char> more = module->changed_buffers();
     changed.insert(changed.end(), more.begin(), more.end());
   }
@@ -376,9 +415,9 @@ void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& cove
     };
     if (buffer.is_real()) {
       const at::Tensor value = next(reals, real);
-      if (changed_[i] > 0) buffer.tensor.copy_(value);
+      if (changed_[i] > 0) buffer.write(value);
     } else if (changed_[i] > 0) {
-      buffer.tensor.copy_(next(integers, integer));
+      buffer.write(next(integers, integer));
     }
     if (changed_[i] > 0) buffer.note();
   }
@@ -401,13 +440,31 @@ void Step::finish_gradients() {
   for (ReplicatedModule::Impl* const module : modules_) {
     for (const auto& [i, earlier] : module->earlier) {
       Parameter& parameter = module->parameters[i];
+      if (parameter.is_table) continue;
       at::Tensor& gradient = parameter.tensor.mutable_grad();
-      gradient.defined() ? parameter.gradient.add_(earlier) : parameter.gradient.copy_(earlier);
-      gradient = parameter.gradient;
+      if (!gradient.defined()) parameter.gradient.zero_();
+      gradient = parameter.gradient.add_(earlier);
     }
-    module->earlier.clear();
     module->accumulated.clear();
   }
+}
+
+void Step::finish_tables() {
+  const at::NoGradGuard plain;
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    Parameter& table = *parameters_[tables_[i].number];
+    const double samples = samples_of_parameters_[tables_[i].number];
+    const bool is_there = samples > 0 && has_[tables_[i].number] > 0;
+    table.tensor.mutable_grad() = is_there ? table_gradients_.mean(i, samples) : at::Tensor{};
+  }
+  for (ReplicatedModule::Impl* const module : modules_) {
+    for (const auto& [i, earlier] : module->earlier)
+      if (module->parameters[i].is_table) add_earlier(module->parameters[i], earlier, device());
+    module->earlier.clear();
+  }
+  for (std::size_t i = 0; i < tables_.size(); ++i)
+    if (table_gradients_.is_dense(i)) modules_[tables_[i].module]->make_dense(tables_[i].parameter);
+  for (Parameter* const each : parameters_) each->note_left();
 }
 
 }  // namespace lockstep::libtorch

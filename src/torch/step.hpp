@@ -15,6 +15,7 @@
 
 #include "torch/backward_pass.hpp"
 #include "torch/replica.hpp"
+#include "torch/table_gradients.hpp"
 
 namespace lockstep::libtorch {
 
@@ -38,6 +39,11 @@ class Step {
     std::size_t number;  ///< in `parameters_`
     std::size_t piece;   ///< of the gradients; `no_piece` if it has no elements
   };
+  struct Table {
+    std::size_t number;  ///< in `parameters_`
+    std::size_t module;
+    std::size_t parameter;  ///< of the module
+  };
   static constexpr std::size_t no_piece = static_cast<std::size_t>(-1);
 
   /// The sums `on_the_way` are those that `compute` makes over the ranks.
@@ -48,13 +54,14 @@ class Step {
   void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
   MeanLoss of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute);
   std::vector<TensorView> gradient_ranges() const;
-  void run_shard(BackwardPass& pass, const std::vector<TensorView>& ranges, const std::vector<TensorView>& places);
+  void run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
+                 const std::vector<TensorView>& places);
   std::vector<char> note_shard(const Loss& loss, FixedOrderAccumulator& reals);
   void finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums);
   void all_reduce_totals(CrossDeviceOps& reductions);
   void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
   void finish_gradients();
-  void forget_gradients();
+  void finish_tables();
 
   std::vector<GradientBucket> buckets(const Packing& packing) const;
   std::vector<char> changed_buffers() const;
@@ -63,6 +70,7 @@ class Step {
   TorchDevice& device() const { return *modules_.front()->device; }
 
   ModuleList modules_;
+  ModuleList all_;  ///< of the strategy: a loss may go through modules that it does not train
   Stream& stream_;
   ReplicaContext& context_;
   Here here_;
@@ -70,21 +78,24 @@ class Step {
 
   // Of all modules, one after the other.
   std::vector<Parameter*> parameters_;
-  std::vector<ModuleBuffer*> buffers_;
+  std::vector<ModuleBuffer*> buffers_;         ///< also those of the strategy's other modules
   std::vector<std::size_t> first_parameters_;  ///< of each module
   std::vector<Trained> trained_;
+  std::vector<Table> tables_;
   std::int64_t reals_ = 0;  ///< elements of the floating-point buffers
 
   // Of this rank, and after `all_reduce_totals` of all.
   std::int64_t failures_ = 0;
   std::vector<std::int64_t> has_;      ///< by parameter: the number of ranks with a gradient
+  std::vector<std::int64_t> zeroed_;   ///< by parameter: those that have seen it zeroed since the step began
   std::vector<std::int64_t> changed_;  ///< by buffer
   Reals samples_;                      ///< by rank
-  Reals samples_of_parameters_;        ///< fewer where a parameter's gradient was zeroed since the step began
+  Reals samples_of_parameters_;        ///< in whose passes it had a gradient, since it was zeroed
   double loss_ = 0;                    ///< the sum over the samples
   double total_ = 0;                   ///< samples
 
   std::exception_ptr failure_;      ///< of this rank
+  TableGradients table_gradients_;  ///< of `tables_`
   std::optional<Reals> own_reals_;  ///< this rank's buffers times its samples, if its shards have added them up
   std::vector<at::Tensor> noted_;   ///< other buffers after the first shard with samples, where that has changed them
 };

@@ -74,13 +74,12 @@ TEST_CASE("gradients that are reduced already are applied as they are, by one ag
   }
   CHECK(program.weight() == std::vector<float>{-2.5, 5, -10});
   CHECK(optimizer.steps(program.strategy) == 2);
-  const IndexedSlices slices{floats({1}), Tensor::from({std::int64_t{0}}, {1}), {3}};
+  // A row that nobody names moves on by the momentum.
+  const IndexedSlices slices{floats({1}), Tensor::from({std::int64_t{1}}, {1}), {3}};
   program.strategy.run([&](ReplicaContext& context) {
-    CHECK_THAT(message_of<InvalidArgument>([&] {
-                 optimizer.apply_reduced_gradients(context, {{slices, program.w}});
-               }),
-               Catch::StartsWith("apply_reduced_gradients (optimizer.cpp:"));
+    optimizer.apply_reduced_gradients(context, {{slices, program.w}});
   });
+  CHECK(program.weight() == std::vector<float>{-3.25, 6, -13});
 }
 
 TEST_CASE("a rank without samples changes nothing about the others' step") {

@@ -204,6 +204,49 @@ TEST_CASE("of what was accumulated, the gradients of one of two optimizers are z
   CHECK_NOTHROW(strategy.attest());
 }
 
+TEST_CASE("gradients of an earlier step stay until they are zeroed, also while a pass is accumulated") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
+  torch::optim::SGD of_a{{net->of("a")}, 1}, of_b{{net->of("b")}, 1};
+  for (torch::optim::SGD* const zeroed : {&of_a, &of_b})
+    for (const bool accumulates_everywhere : {true, false})
+      for (const bool to_none : {true, false})
+        strategy.run([&](ReplicaContext& context) {
+          net.zero_grad();
+          net.backward(context, libtorch::Loss::sum(net->forward("ab", 8), 1));
+          if (accumulates_everywhere || odd_one()) {
+            net.accumulate(libtorch::Loss::sum(net->forward("a", 2), 1));
+            CHECK(values_of(net->gradient("b")) == Values{8, 8});
+          }
+          at::Tensor& gradient = zeroed->param_groups()[0].params()[0].mutable_grad();
+          to_none ? gradient.reset() : (void)gradient.zero_();
+          net.backward(context, libtorch::Loss::sum(net->forward("ab", 6), 1));
+          const double accumulated = accumulates_everywhere ? ranks() : 1;
+          const double samples = ranks() + accumulated;
+          // The pass had a gradient of a alone. So it is forgotten for b, too, once that of a is zeroed.
+          CHECK(values_of(net->gradient("a"))[0] ==
+                (zeroed == &of_a ? 6.0 : 8 + (6.0 * ranks() + 2 * accumulated) / samples));
+          CHECK(values_of(net->gradient("b"))[0] == (zeroed == &of_b ? 6.0 : 8 + 6.0));
+        });
+  CHECK_NOTHROW(strategy.attest());
+}
+
+TEST_CASE("a gradient that is zero is one, unless somebody has zeroed it") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
+  strategy.run([&](ReplicaContext& context) {
+    net.backward(context, libtorch::Loss::sum(net->forward("ab", 0), 1));
+    net.backward(context, libtorch::Loss::sum(net->forward("a", 2), 1));
+    CHECK(values_of(net->gradient("b")) == Values{0, 0});
+    net->zero_grad();
+    net.accumulate(libtorch::Loss::sum(net->forward("a", 2) + net->forward("b", 0), 3));
+    for (const at::Tensor& each : net.parameters()) each.mutable_grad().mul_(1);  // as a clip does
+    net.backward(context, libtorch::Loss::sum(net->forward("ab", 2), 1));
+    CHECK(values_of(net->gradient("a")) == Values{1, 1});
+    CHECK(values_of(net->gradient("b")) == Values{0.5, 0.5});
+  });
+}
+
 TEST_CASE("a step writes its gradients where the last one had them") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Plane{}};

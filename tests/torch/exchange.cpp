@@ -1,5 +1,5 @@
-// What train_like_python.py compares with Python: mpirun -n 2 torch-exchange FOLDER. Loads the weights of Python,
-// trains on the samples that Python has made, prints the losses, and saves weights for Python.
+// What train_like_python.py compares with Python: mpirun -n 2 torch-exchange FOLDER. Loads the weights of Python, and
+// then a script, trains both on the samples that Python has made, prints the losses, and saves them for Python.
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -10,6 +10,7 @@
 
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/torch/script.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
 using namespace lockstep;
@@ -46,29 +47,49 @@ torch::Tensor read_doubles(const std::string& path, at::IntArrayRef shape) {
   return values;
 }
 
-void run(Runtime& runtime, const std::string& folder) {
-  torch::set_num_threads(1);
-  auto net = libtorch::DataParallel{runtime.strategy(), Net{}};
-  load_weights(runtime.strategy(), folder + "/of-python.safetensors");
+/// This rank's part of Python's samples.
+struct Samples {
+  torch::Tensor images, labels;
+
+  Samples(const Runtime& runtime, const std::string& folder)
+      : images{read_doubles(folder + "/images", {steps, batch, 1, 6, 6})},
+        labels{read_doubles(folder + "/labels", {steps, batch}).to(torch::kLong)} {
+    // Uneven, so that a mean of means would be wrong.
+    const std::int64_t cut = runtime.size() == 1 ? batch : 2;
+    const std::int64_t first = runtime.rank() == 0 ? 0 : cut, last = runtime.rank() == 0 ? cut : batch;
+    images = images.slice(1, first, last);
+    labels = labels.slice(1, first, last);
+  }
+};
+
+template <class Net, class Forward>
+void train(Runtime& runtime, Strategy& strategy, Net& net, const Samples& samples, const Forward& forward) {
   torch::optim::AdamW adamw{net.parameters(), torch::optim::AdamWOptions{1e-2}};
-  const auto images = read_doubles(folder + "/images", {steps, batch, 1, 6, 6});
-  const auto labels = read_doubles(folder + "/labels", {steps, batch}).to(torch::kLong);
-  // Uneven, so that a mean of means would be wrong.
-  const std::int64_t cut = runtime.size() == 1 ? batch : 2;
-  const auto mine = [&](const torch::Tensor& all) {
-    return runtime.rank() == 0 ? all.slice(0, 0, cut) : all.slice(0, cut);
-  };
   for (std::int64_t step = 0; step < steps; ++step)
-    runtime.strategy().run([&](ReplicaContext& context) {
+    strategy.run([&](ReplicaContext& context) {
       adamw.zero_grad();
-      const auto expected = mine(labels[step]);
+      const auto labels = samples.labels[step];
       const auto loss =
-          torch::nll_loss(net->forward(mine(images[step])).log_softmax(1), expected, {}, torch::Reduction::Sum);
-      const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(loss, expected.size(0)));
+          torch::nll_loss(forward(samples.images[step]).log_softmax(1), labels, {}, torch::Reduction::Sum);
+      const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(loss, labels.size(0)));
       if (runtime.is_chief()) std::printf("%.17g\n", mean.mean);
       adamw.step();
     });
+}
+
+void run(Runtime& runtime, const std::string& folder) {
+  torch::set_num_threads(1);
+  const Samples samples{runtime, folder};
+  auto net = libtorch::DataParallel{runtime.strategy(), Net{}};
+  load_weights(runtime.strategy(), folder + "/of-python.safetensors");
+  train(runtime, runtime.strategy(), net, samples, [&](const torch::Tensor& x) { return net->forward(x); });
   save_weights(runtime.strategy(), folder + "/of-lockstep.safetensors");
+
+  Strategy strategy = runtime.make_strategy();
+  libtorch::DataParallel script{strategy, torch::jit::load(folder + "/of-python.pt")};
+  train(runtime, strategy, script, samples, [&](const torch::Tensor& x) { return script->forward({x}).toTensor(); });
+  save_weights(strategy, folder + "/script-of-lockstep.safetensors");
+  if (runtime.is_chief()) script->save(folder + "/of-lockstep.pt");
 }
 
 }  // namespace

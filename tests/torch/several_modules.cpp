@@ -1,4 +1,7 @@
 // Losses that depend on more than one module, and modules that are not what they were when they were wrapped.
+#include <functional>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -105,8 +108,17 @@ TEST_CASE("whatever needs a gradient and would not be trained is refused by name
   strategy.run([&](ReplicaContext& context) { net.backward(context, loss().ignoring({outside})); });
   CHECK_FALSE(outside.grad().defined());
   CHECK(values_of(net->w.grad()) == Values{2, 4});
+  CHECK_THAT(refusal_of(strategy, net, loss().ignoring({outside, net->w})),
+             Catch::StartsWith("Loss::ignoring of parameter 'w', which this backward pass trains"));
+  const Loss before = loss();
+  outside.requires_grad_(false);
+  CHECK_NOTHROW(strategy.run([&](ReplicaContext& context) { net.backward(context, before); }));
+  outside.requires_grad_(true);
   CHECK_THAT(refusal_of(strategy, net, Loss::sum(torch::ones({}, at::kDouble), 1)),
              Catch::StartsWith("a loss that depends on no parameter"));
+  const at::Tensor half = net->forward(weights({1, 2})).to(at::kBFloat16);
+  CHECK_THAT(refusal_of(strategy, net, Loss::mean(half, 1001)),
+             Catch::StartsWith("a mean of 1001 samples in BFloat16, which cannot hold that number"));
 
   net->register_buffer("late", weights({1}));
   CHECK_THAT(refusal_of(strategy, net, loss()),
@@ -132,6 +144,136 @@ TEST_CASE("a parameter belongs to one DataParallel at a time") {
     expect_in_step();
   }
   CHECK_NOTHROW(libtorch::DataParallel{strategy, module});
+}
+
+namespace {
+
+/// Its buffers follow each rank's own samples.
+struct Norms : torch::nn::Module {
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d{2});
+  at::Tensor w = register_parameter("w", torch::ones({2}));
+  at::Tensor forward(const at::Tensor& x) { return (norm(x) * w).pow(3).sum(); }
+};
+
+at::Tensor samples_of_rank() {
+  return torch::arange(8).to(at::kFloat).view({4, 2}).square() * (rank() + 1);
+}
+
+}  // namespace
+
+TEST_CASE("buffers of modules that a loss goes through without training them are equal after the step") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Norms{}};
+  auto critic = libtorch::DataParallel{strategy, Norms{}, {.name = "critic"}};
+  critic->norm->weight.requires_grad_(false);
+  critic->norm->bias.requires_grad_(false);
+  critic->w.requires_grad_(false);
+  strategy.run([&](ReplicaContext& context) {
+    const at::Tensor x = samples_of_rank();
+    net.backward(context, Loss::sum(net->forward(x) + critic->forward(x), 4));
+  });
+  const at::Tensor mean = samples_of_rank().mean(0) / (rank() + 1) * triangle() / ranks() * 0.1;
+  CHECK(torch::allclose(critic->norm->running_mean, mean));
+  CHECK(torch::allclose(net->norm->running_mean, mean));
+  CHECK_NOTHROW(strategy.attest());
+  const auto sharing = std::make_shared<Plane>();
+  sharing->register_buffer("shared", net->norm->running_mean);
+  CHECK_THAT(message_of<InvalidArgument>([&] {
+               libtorch::DataParallel{strategy, sharing};
+             }),
+             Catch::StartsWith("buffer 'shared' is buffer 'norm.running_mean' of another DataParallel"));
+}
+
+TEST_CASE("a graph with a batch norm can be computed backwards twice, but not after the weights have changed") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Norms{}};
+  auto sgd = net.optimizer(SgdOptions{.learning_rate = 0.5});
+  at::Tensor loss;
+  strategy.run([&](ReplicaContext& context) {
+    loss = net->forward(samples_of_rank());
+    net.backward(context, Loss::sum(loss, 4).retain_graph());
+    const at::Tensor once = net->w.grad().clone();
+    net.backward(context, Loss::sum(loss, 4).retain_graph());
+    CHECK(torch::allclose(net->w.grad(), 2 * once));
+    sgd.step(context);
+  });
+  CHECK_THAT(message_of<std::exception>(
+                 [&] { strategy.run([&](ReplicaContext& context) { net.backward(context, Loss::sum(loss, 4)); }); }),
+             Catch::Contains("modified by an inplace operation"));
+  expect_in_step();
+}
+
+TEST_CASE("a step of two modules that fails on one rank leaves neither's gradients anywhere") {
+  Strategy strategy = runtime().make_strategy();
+  auto first = libtorch::DataParallel{strategy, Plane{}}, second = libtorch::DataParallel{strategy, Plane{}};
+  const auto step = [&](bool fails) {
+    strategy.run([&](ReplicaContext& context) {
+      const at::Tensor sum = first->w + second->w;
+      if (fails) sum.register_hook([](const at::Tensor&) { throw std::runtime_error{"bang"}; });
+      libtorch::backward(context, {&first, &second}, Loss::sum(sum.sum(), 1));
+    });
+  };
+  step(false);
+  if (odd_one()) {
+    CHECK(message_of<std::runtime_error>([&] { step(true); }) == "bang");
+  } else {
+    CHECK_THAT(message_of<PeerError>([&] { step(false); }), Catch::Contains("bang"));
+  }
+  CHECK_FALSE(first->w.grad().defined());
+  CHECK_FALSE(second->w.grad().defined());
+  if (ranks() == 1) return;
+  const auto in_order = [&](bool reversed) {
+    strategy.run([&](ReplicaContext& context) {
+      const Loss loss = Loss::sum((first->w + second->w).sum(), 1);
+      reversed ? libtorch::backward(context, {&second, &first}, loss)
+               : libtorch::backward(context, {&first, &second}, loss);
+    });
+  };
+  first->register_parameter("w2", at::Tensor{});  // an undefined one is none
+  second->w.requires_grad_(false);
+  CHECK_THAT(mismatch_of([&] { in_order(odd_one()); }), Catch::Contains("1 of 1 parameters train"));
+}
+
+TEST_CASE("a pass that was accumulated in one of two modules counts for both") {
+  Strategy strategy = runtime().make_strategy();
+  auto first = libtorch::DataParallel{strategy, Plane{}}, second = libtorch::DataParallel{strategy, Plane{}};
+  strategy.run([&](ReplicaContext& context) {
+    first.accumulate(Loss::sum(first->w.sum() * 5, 2));
+    const libtorch::MeanLoss mean =
+        libtorch::backward(context, {&first, &second}, Loss::sum((first->w + second->w).sum(), 1));
+    CHECK(mean.samples == 3 * ranks());
+  });
+  CHECK(values_of(first->w.grad()) == Values{2, 2});
+  CHECK(values_of(second->w.grad()) == Values{1.0 / 3, 1.0 / 3});
+}
+
+TEST_CASE("a backward pass within another is refused, and a parameter that is unfrozen within one") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
+  net->of("b").requires_grad_(false);
+  const auto shards = [&](const std::function<Loss(int)>& compute) {
+    strategy.run([&](ReplicaContext& context) { net.backward_shards(context, 2 * ranks(), compute); });
+  };
+  CHECK_THAT(message_of<ContextError>([&] {
+               shards([&](int) {
+                 net.accumulate(Loss::sum(net->forward("a", 1), 1));
+                 return Loss::sum(net->forward("a", 1), 1);
+               });
+             }),
+             Catch::StartsWith("a backward pass of lockstep::test::Parts within another one"));
+  expect_in_step();
+  CHECK_THAT(message_of<InvalidArgument>([&] {
+               shards([&](int) {
+                 net->of("b").requires_grad_(true);
+                 return Loss::sum(net->forward("ab", 1), 1);
+               });
+             }),
+             Catch::StartsWith("parameter 'b' of lockstep::test::Parts was frozen when the step began"));
+  expect_in_step();
+  net->of("b").requires_grad_(false);
+  net->of("b").requires_grad_(true);
+  CHECK_THAT(message_of<ContextError>([&] { net->forward("b", 1).backward(); }),
+             Catch::Contains("was computed by a backward pass of this rank alone"));
 }
 
 TEST_CASE("a backward pass names each of its modules once") {

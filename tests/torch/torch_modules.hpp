@@ -5,6 +5,9 @@
 #include "torch_and_catch.hpp"
 // clang-format on
 
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -41,6 +44,27 @@ struct Parts : torch::nn::Module {
     return sum;
   }
   at::Tensor gradient(const std::string& name) { return of(name).grad(); }
+};
+
+/// A folder that all ranks share, and that is gone after a test that passes.
+class SharedFolder {
+ public:
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+  void remove() const {
+    runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{0});
+    if (runtime().is_chief()) std::filesystem::remove_all(path_);
+  }
+
+ private:
+  std::string path_ = runtime()
+                          .strategy()
+                          .broadcast_object([] {
+                            std::string name = (std::filesystem::temp_directory_path() / "torch.XXXXXX").string();
+                            if (!::mkdtemp(name.data())) throw std::runtime_error{"no folder"};
+                            return name;
+                          })
+                          .value();
 };
 
 /// 0 + 1 + … + last, or the sum of their squares.

@@ -4,8 +4,6 @@
 // clang-format on
 
 #include <cstdlib>
-#include <filesystem>
-#include <stdexcept>
 #include <string>
 
 #include <malloc.h>
@@ -132,15 +130,7 @@ TEST_CASE("steps allocate no memory for tensors") {
 }
 
 TEST_CASE("checkpoints and weights have torch's names, and restore parameters, buffers and optimizer state in place") {
-  const std::string folder = runtime()
-                                 .strategy()
-                                 .broadcast_object([] {
-                                   std::string name =
-                                       (std::filesystem::temp_directory_path() / "torch.XXXXXX").string();
-                                   if (!::mkdtemp(name.data())) throw std::runtime_error{"no folder"};
-                                   return name;
-                                 })
-                                 .value();
+  const SharedFolder folder;
   const auto train = [&](Strategy& strategy, auto& net, auto& adamw) {
     strategy.run([&](ReplicaContext& context) {
       adamw.zero_grad();
@@ -153,16 +143,16 @@ TEST_CASE("checkpoints and weights have torch's names, and restore parameters, b
   auto net = libtorch::DataParallel{strategy, Running{}};
   auto adamw = net.optimizer(options);
   train(strategy, net, adamw);
-  save_checkpoint(strategy, folder + "/checkpoint");
-  save_weights(strategy, folder + "/weights");
+  save_checkpoint(strategy, folder / "checkpoint");
+  save_weights(strategy, folder / "weights");
   train(strategy, net, adamw);
 
   Strategy other = runtime().make_strategy();
   auto again = libtorch::DataParallel{other, Running{}};
   auto resumed = again.optimizer(options);
-  load_weights(other, folder + "/weights");
+  load_weights(other, folder / "weights");
   CHECK(values_of(again->count) == Values{8});
-  restore_checkpoint(other, folder + "/checkpoint");
+  restore_checkpoint(other, folder / "checkpoint");
   train(other, again, resumed);
   CHECK(values_of(again->w) == values_of(net->w));
   CHECK(values_of(again->sum) == values_of(net->sum));
@@ -171,6 +161,5 @@ TEST_CASE("checkpoints and weights have torch's names, and restore parameters, b
   if (ranks() > 1) CHECK_THROWS_AS(other.attest(), DriftError);
   other.rebroadcast();
   CHECK(values_of(again->w) == values_of(net->w));
-  runtime().strategy().reduce(ReduceOp::sum, PerReplica<int>{0});
-  if (runtime().is_chief()) std::filesystem::remove_all(folder);
+  folder.remove();
 }

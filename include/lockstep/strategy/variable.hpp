@@ -56,7 +56,8 @@ class Variable {
   /// Strategy::seal or the first run.
   bool is_initialized() const;
 
-  /// LOCAL. This rank's elements, in place; valid as long as the variable lives. ContextError before it is initialized.
+  /// LOCAL. This rank's elements, in place; valid as long as the variable lives. What another library holds of them
+  /// elsewhere, as a module of LibTorch after `torch::load`, comes home first. ContextError before it is initialized.
   TensorView local(Here here = Here::current()) const;
 
   /// LOCAL. The same elements, not to be written, as elements of `dtype`: the variable's own type or, for f32 on the

@@ -25,6 +25,8 @@ class VariableStore;
 namespace detail {
 
 class LiveOptimizers;
+class StoreGuest;
+using StoreGuests = std::vector<std::weak_ptr<StoreGuest>>;  ///< in the order in which they came
 
 /// Flat values rounded to bf16 (Variable::for_reading): a copy that is made on first use, and is stale from when
 /// somebody may write the values until it is read again. Nothing saves, sends or attests it.
@@ -67,13 +69,14 @@ struct VariableState {
   bool trainable;
   VariableSynchronization synchronization;  ///< on_write or on_read
   VariableAggregation aggregation;
-  std::optional<int> holder = {};         ///< the only rank that updates it and has its slots; empty: every rank
-  bool saved = true;                      ///< whether checkpoints and files of weights hold it
-  const VariableStore* owner;             ///< the store of the strategy that made it; only compared, never followed
-  std::shared_ptr<Strategy*> strategy;    ///< where that strategy is now; holds null once it is gone
-  Tensor initial;                         ///< until the variable is sealed
-  std::shared_ptr<StoreSegment> segment;  ///< once it is sealed
-  std::int64_t offset = 0;                ///< within the segment, in elements
+  std::optional<int> holder = {};            ///< the only rank that updates it and has its slots; empty: every rank
+  bool saved = true;                         ///< whether checkpoints and files of weights hold it
+  const VariableStore* owner;                ///< the store of the strategy that made it; only compared, never followed
+  std::shared_ptr<StoreGuests> guests = {};  ///< of that store
+  std::shared_ptr<Strategy*> strategy;       ///< where that strategy is now; holds null once it is gone
+  Tensor initial;                            ///< until the variable is sealed
+  std::shared_ptr<StoreSegment> segment;     ///< once it is sealed
+  std::int64_t offset = 0;                   ///< within the segment, in elements
 };
 
 }  // namespace detail
@@ -108,6 +111,26 @@ struct OptimizerState {
   std::string name;                ///< "w@momentum", "optimizer@steps"
   TensorView value;                ///< without memory on ranks that do not hold it
   std::optional<int> holder = {};  ///< the only rank that holds it; empty: every rank
+};
+
+/// A library that keeps values of variables, or optimizer state, in memory of its own, such as LibTorch. Whoever uses
+/// them asks it before and tells it afterwards. Every method is LOCAL, and may throw an Error if the library has made
+/// of them what the store cannot hold.
+class detail::StoreGuest {
+ public:
+  virtual ~StoreGuest() = default;
+
+  /// Before values are read or written: those that the library has moved lie in the store's memory again.
+  virtual void bring_values_home() = 0;
+
+  /// Before optimizer state is read or written: `state` shows it as it is now.
+  virtual void bring_state_home() = 0;
+
+  /// Optimizer state beside the store's own. The views are valid until the next `bring_state_home`.
+  virtual std::vector<OptimizerState> state() = 0;
+
+  /// After values or state were written: the library goes on with them.
+  virtual void take_over() = 0;
 };
 
 /// The variables of one strategy. Every method is LOCAL: the strategy makes the agreements.
@@ -158,8 +181,21 @@ class VariableStore {
   /// For library code: what the live optimizers of these variables know of each other. Null until one is used.
   std::shared_ptr<detail::LiveOptimizers>& live_optimizers() { return live_optimizers_; }
 
+  /// For library code: `guest` is asked from here on, as long as it lives.
+  void add_guest(const std::shared_ptr<detail::StoreGuest>& guest);
+
+  /// Those that live.
+  std::vector<std::shared_ptr<detail::StoreGuest>> guests() const;
+
+  /// Call it before the values of variables are read or written through `values` or `ranges`, after other libraries may
+  /// have replaced their memory; `bring_home` before optimizer state is, too. Then `written` after they were written.
+  /// Errors as StoreGuest.
+  void bring_values_home() const;
+  void bring_home() const;
+  void written() const;
+
   /// All optimizer state that exists: the slots of each variable, in order of the variables' creation, then the
-  /// counters.
+  /// counters, then that of other libraries.
   std::vector<OptimizerState> optimizer_state() const;
 
   /// The same state as a few pieces of flat memory, without what one rank alone holds.
@@ -183,6 +219,7 @@ class VariableStore {
   std::vector<std::shared_ptr<detail::StoreSegment>> segments_;
   std::map<std::string, Tensor, std::less<>> counters_;  ///< i64[], on the host
   std::shared_ptr<detail::LiveOptimizers> live_optimizers_;
+  std::shared_ptr<detail::StoreGuests> guests_ = std::make_shared<detail::StoreGuests>();
   std::size_t sealed_ = 0;
   std::size_t sealed_segments_ = 0;  ///< before the last `seal`
 };

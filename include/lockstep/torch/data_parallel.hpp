@@ -38,6 +38,10 @@ struct ModuleType<Holder> {
   using type = typename Holder::ContainedType;
 };
 
+/// Modules that are no torch::nn::Module: those of TorchScript, where script.hpp is included.
+template <class M>
+inline constexpr bool is_script = false;
+
 }  // namespace detail
 
 namespace libtorch {
@@ -62,7 +66,9 @@ class ModuleOptimizer {
   ~ModuleOptimizer();
 
   /// COLL, blocking, one agreement; sends nothing. Call it in replica context after `backward`. Updates the parameters
-  /// that have a gradient. The others stay as they are, with their state. Errors as Optimizer::apply_gradients.
+  /// that have a gradient. The others stay as they are, with their state. A sparse gradient leads to the step of the
+  /// same gradient as a dense one: AdamW and a momentum move, and weight decay shrinks, also the rows that it does not
+  /// name; Sgd without these visits the named rows alone. Errors as Optimizer::apply_gradients.
   void step(ReplicaContext& context, Here here = Here::current());
 
   /// As ReplicatedModule::zero_grad.
@@ -94,8 +100,16 @@ class ModuleOptimizer {
 /// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. The next step writes its gradients
 /// to the same memory: to keep one, `clone()` it. A parameter that only some ranks have used counts as zeros on the
 /// others. One that no rank has used, or that is frozen (requires_grad(false)), has no gradient from this step, so that
-/// torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw MismatchError. A sparse gradient
-/// becomes dense.
+/// torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw MismatchError.
+///
+/// **Sparse gradients.** The weights of an Embedding or EmbeddingBag with `sparse(true)` have a sparse gradient. Of
+/// each rank, only the rows travel that its samples have touched. Those of one index are added up in the order of
+/// ranks, by `backward_shards` in its tree over the shards. `.grad` is a new, coalesced tensor with the rows of all
+/// ranks. So SGD and Adagrad of torch update these rows alone, and its Adam refuses the gradient, as ever; for AdamW,
+/// see ModuleOptimizer. All ranks have the same sparse ones; otherwise they throw MismatchError. Tied weights, which
+/// more than one module has registered, have a dense gradient. If a table is tied in another way, so that a rank finds
+/// a dense gradient in a step, the table's gradient is dense on all ranks from that step on. Other sparse gradients
+/// become dense, such as one of `torch::embedding` of a parameter of the module's own.
 ///
 /// Gradients come from `backward`, `backward_shards` and `accumulate` alone: a plain `loss.backward()` through the
 /// module would make the replicas differ, so it throws ContextError. `torch::autograd::grad` remains free. A backward
@@ -123,11 +137,15 @@ class ReplicatedModule {
  public:
   /// COLL, agreed, blocking. Creates the variables, seals the strategy, and gives every rank the parameters and buffers
   /// of replica 0. The module may be on the CPU or on the rank's device already. Convert the module first
-  /// (`to(torch::kFloat64)`), and load its weights first, or by `load_weights`: what replaces the memory of a parameter
-  /// later is an InvalidArgument in the next `backward`.
+  /// (`to(torch::kFloat64)`). Later, `torch::load`, `to` and `set_data` may replace the memory of a parameter or a
+  /// buffer: whatever uses it next, such as `backward`, `attest`, `save_weights` or a checkpoint, first copies it to
+  /// the strategy's memory and points it there again. InvalidArgument there if its shape or type has changed. Every
+  /// rank loads the same, or rank 0 alone and then all call `rebroadcast`; otherwise the next attestation says who
+  /// differs.
   ///
   /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, and for a buffer of a
-  /// type that variables cannot have; MismatchError for modules that differ in names, shapes or types.
+  /// type that variables cannot have; with several ranks, for an Embedding or EmbeddingBag with a `max_norm`, by which
+  /// a forward pass changes the weights of one rank. MismatchError for modules that differ in names, shapes or types.
   ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const DataParallelOptions& options,
                    Here here);
   ReplicatedModule(ReplicatedModule&&) noexcept;
@@ -200,6 +218,9 @@ class ReplicatedModule {
   struct Impl;
   Impl& impl() const { return *impl_; }  ///< for library code
 
+ protected:
+  explicit ReplicatedModule(std::shared_ptr<Impl> impl) : impl_{std::move(impl)} {}
+
  private:
   friend class ModuleOptimizer;
   template <class Rules, class Options>
@@ -233,7 +254,8 @@ concept TorchModule = std::derived_from<typename detail::ModuleType<T>::type, ::
 ///       net.backward(context, lockstep::libtorch::Loss::mean(loss, labels.size(0)));
 ///       adamw.step();
 ///     });
-template <std::derived_from<::torch::nn::Module> M>
+template <class M>
+requires std::derived_from<M, ::torch::nn::Module> || lockstep::detail::is_script<M>
 class DataParallel : public ReplicatedModule {
  public:
   /// COLL, as ReplicatedModule.

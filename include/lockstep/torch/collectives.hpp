@@ -1,0 +1,212 @@
+// Collectives on tensors of LibTorch, in replica context.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <lockstep/strategy/replica_context.hpp>
+
+namespace lockstep {
+namespace libtorch::nests {
+
+using lockstep::detail::Leaves;
+
+template <class T, Leaves leaves>
+inline constexpr bool is_nest = std::same_as<T, at::Tensor> || (leaves == Leaves::any && ReducibleNumber<T>);
+template <class T, Leaves leaves>
+inline constexpr bool is_nest<std::vector<T>, leaves> = is_nest<T, leaves>;
+template <class T, Leaves leaves>
+inline constexpr bool is_nest<std::optional<T>, leaves> = is_nest<T, leaves>;
+template <class K, class T, Leaves leaves>
+inline constexpr bool is_nest<std::map<K, T>, leaves> = ComparableAcrossRanks<K>&& is_nest<T, leaves>;
+template <class... T, Leaves leaves>
+inline constexpr bool is_nest<std::tuple<T...>, leaves> = (is_nest<T, leaves> && ...);
+template <class A, class B, Leaves leaves>
+inline constexpr bool is_nest<std::pair<A, B>, leaves> = is_nest<A, leaves>&& is_nest<B, leaves>;
+template <NestedStruct T, Leaves leaves>
+inline constexpr bool is_nest<T, leaves> = lockstep::detail::with_member_types<T>([]<class... M>() {
+  return (is_nest<M, leaves> && ...);
+});
+
+/// Calls `leaf` for every tensor and number, in order: sequences by position, maps by key.
+template <class T, class Leaf>
+void for_each_leaf(T& nest, const Leaf& leaf) {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (std::same_as<Plain, at::Tensor> || ReducibleNumber<Plain>) {
+    leaf(nest);
+  } else if constexpr (NestedStruct<Plain>) {
+    std::apply([&](auto... member) { (for_each_leaf(nest.*member, leaf), ...); }, Nest<Plain>::members);
+  } else if constexpr (requires { nest.has_value(); }) {
+    if (nest) for_each_leaf(*nest, leaf);
+  } else if constexpr (requires { typename Plain::mapped_type; }) {
+    for (auto& [key, each] : nest) for_each_leaf(each, leaf);
+  } else if constexpr (requires { nest.begin(); }) {
+    for (auto& each : nest) for_each_leaf(each, leaf);
+  } else {
+    std::apply([&](auto&... each) { (for_each_leaf(each, leaf), ...); }, nest);
+  }
+}
+
+/// The leaves of a nest, a number as a tensor on the host, and how they are arranged.
+struct TensorList {
+  std::vector<at::Tensor> tensors;
+  std::string structure;  ///< " in {a: tensor b: tensor }"; empty for a tensor alone
+};
+
+/// The same as lockstep's tensors.
+struct SharedList {
+  std::vector<Tensor> tensors;
+  std::string structure;
+};
+
+template <class T>
+TensorList list_of(const T& nest) {
+  TensorList list;
+  for_each_leaf(nest, [&]<class Leaf>(const Leaf& leaf) {
+    if constexpr (std::same_as<Leaf, at::Tensor>) {
+      list.tensors.push_back(leaf);
+    } else {
+      using Carrier = lockstep::detail::carrier_t<Leaf>;
+      list.tensors.push_back(at::scalar_tensor(static_cast<Carrier>(leaf), c10::CppTypeToScalarType<Carrier>::value));
+    }
+  });
+  if constexpr (!std::same_as<T, at::Tensor>) list.structure = lockstep::detail::structure_of(nest);
+  return list;
+}
+
+template <class T>
+T with_tensors(const T& like, const std::vector<at::Tensor>& tensors) {
+  T made = like;
+  std::size_t next = 0;
+  for_each_leaf(made, [&]<class Leaf>(Leaf& leaf) {
+    const at::Tensor& tensor = tensors[next++];
+    if constexpr (std::same_as<Leaf, at::Tensor>) {
+      leaf = tensor;
+    } else {
+      leaf = static_cast<Leaf>(*tensor.template data_ptr<lockstep::detail::carrier_t<Leaf>>());
+    }
+  });
+  return made;
+}
+
+std::vector<at::Tensor> all_reduce(ReplicaContext& context, ReduceOp op, const TensorList& list, const Here& here);
+std::vector<at::Tensor> all_gather(ReplicaContext& context, const TensorList& list, const Here& here);
+std::vector<at::Tensor> broadcast(ReplicaContext& context, const TensorList& list, const Here& here);
+
+/// The operands and the results of a reduction by the context's own all_reduce_async.
+SharedList shared_for_start(ReplicaContext& context, ReduceOp op, const TensorList& list, const Here& here);
+std::vector<at::Tensor> received(ReplicaContext& context, const SharedList& sums);
+
+}  // namespace libtorch::nests
+
+template <>
+struct Nest<libtorch::nests::SharedList> {
+  static constexpr auto members = std::tuple{&libtorch::nests::SharedList::tensors};
+};
+
+namespace detail {
+
+template <>
+struct Signature<at::Tensor> {
+  static constexpr bool constant = true;
+  static void append(const at::Tensor&, std::string& text, Optionals) { text += "tensor"; }
+};
+
+template <>
+inline std::string structure_of(const libtorch::nests::SharedList& list) {
+  return list.structure;
+}
+
+}  // namespace detail
+
+namespace libtorch {
+
+/// What can be gathered or broadcast: torch::Tensor, and vectors, optionals, maps, tuples and pairs of it, and structs
+/// with a Nest (nested_struct.hpp). The comment below stands on the line that compilers show if a type is refused.
+template <class T>
+concept TensorNest = nests::is_nest<T, nests::Leaves::tensors>;  // torch::Tensor; nests; structs with a Nest<T>
+
+/// What can be reduced: numbers too, as in Reducible.
+template <class T>
+concept ReducibleTensorNest = nests::is_nest<T, nests::Leaves::any>;  // torch::Tensor, numbers; nests; structs
+
+// As the methods of ReplicaContext with these names, and agreed like them: ranks whose nests differ in structure,
+// shapes or types all throw MismatchError. An exception on one rank, such as one of those below, is a PeerError on the
+// others.
+//
+// Tensors are on the CPU or on the strategy's device, where the results are, too. They are read where they are if they
+// are contiguous, and copied once if they are not. Results are new tensors, contiguous and without a graph, whose
+// memory is computed in place; only on GPUs, where torch orders its own memory alone, all_gather and all_reduce_async
+// copy once more. On a GPU these functions start after the work that torch has enqueued, and torch's later work sees
+// the results.
+//
+// InvalidArgument, before any communication, for a tensor that is undefined, sparse, on another device, or of a type
+// other than f32, f64, f16, bf16, i32, i64, u8 and (not to be reduced) bool. Nothing here is differentiable: a tensor
+// that has come out of a graph is an InvalidArgument, since its gradient would be lost; pass `x.detach()`. A parameter
+// is taken without its gradient, and so is everything under a NoGradGuard.
+
+/// COLL, blocking, one agreement. Every rank gets the sum, or the mean, over the replicas.
+template <ReducibleTensorNest T>
+T all_reduce(ReplicaContext& context, ReduceOp op, const T& nest, Here here = Here::current()) {
+  return nests::with_tensors(nest, nests::all_reduce(context, op, nests::list_of(nest), here));
+}
+
+/// COLL, blocking, one agreement. Every rank gets all replicas' rows in rank order. Their numbers may differ.
+/// InvalidArgument for a tensor without dimensions.
+template <TensorNest T>
+T all_gather(ReplicaContext& context, const T& nest, Here here = Here::current()) {
+  return nests::with_tensors(nest, nests::all_gather(context, nests::list_of(nest), here));
+}
+
+/// COLL, blocking, one agreement. Every rank gets replica 0's values. The others' tensors say only what comes: the same
+/// shapes and types.
+template <TensorNest T>
+T broadcast(ReplicaContext& context, const T& nest, Here here = Here::current()) {
+  return nests::with_tensors(nest, nests::broadcast(context, nests::list_of(nest), here));
+}
+
+/// What `all_reduce_async` returns. As PendingReduction.
+template <ReducibleTensorNest T>
+class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingTensors {
+ public:
+  /// Blocks as `all_reduce` does, and returns what that would have returned. Call it once, in the run that started it.
+  T wait(Here here = Here::current()) {
+    const nests::SharedList sums = pending_.wait(here);
+    return nests::with_tensors(like_, nests::received(*context_, sums));
+  }
+
+ private:
+  template <ReducibleTensorNest Nested>
+  friend PendingTensors<Nested> all_reduce_async(ReplicaContext&, ReduceOp, const Nested&, Here);
+  PendingTensors(ReplicaContext & context, ReduceOp op, const T& nest, const Here& here)
+      : context_{&context},
+        like_{nest},
+        pending_{context.all_reduce_async(op, nests::shared_for_start(context, op, nests::list_of(nest), here), here)} {
+  }
+
+  ReplicaContext* context_;
+  T like_;
+  PendingReduction<nests::SharedList> pending_;
+};
+
+/// COLL. all_reduce without the wait. Tensors may change as soon as this has returned. Reductions proceed as
+/// ReplicaContext::all_reduce_async says: one is open at a time, and what nobody waits for is a ContextError.
+template <ReducibleTensorNest T>
+PendingTensors<T> all_reduce_async(ReplicaContext& context, ReduceOp op, const T& nest, Here here = Here::current()) {
+  return {context, op, nest, here};
+}
+
+}  // namespace libtorch
+}  // namespace lockstep

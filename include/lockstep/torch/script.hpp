@@ -1,0 +1,51 @@
+// TorchScript modules as replicated models: programs that Python has written, trained without it.
+#pragma once
+
+#include <torch/script.h>
+
+#include <lockstep/torch/data_parallel.hpp>
+
+namespace lockstep {
+namespace detail {
+
+template <>
+inline constexpr bool is_script<::torch::jit::Module> = true;
+
+}  // namespace detail
+
+namespace libtorch {
+
+/// A module that torch.jit.script or torch.jit.trace has made, replicated as any other (ReplicatedModule). `net->` is
+/// the module itself:
+///
+///     libtorch::DataParallel net{strategy, torch::jit::load("net.pt")};
+///     torch::optim::AdamW adamw{net.parameters()};
+///     strategy.run([&](ReplicaContext& context) {
+///       adamw.zero_grad();
+///       const auto scores = net->forward({images}).toTensor();
+///       net.backward(context, libtorch::Loss::mean(torch::cross_entropy_loss(scores, labels), labels.size(0)));
+///       adamw.step();
+///     });
+///     if (runtime.is_chief()) net->save("trained.pt");  // Python loads it with torch.jit.load
+///
+/// Variables have the names of the module's state_dict in Python. A buffer that Python does not keep there
+/// (persistent=False) is one too, since TorchScript cannot tell it. A script may put a new tensor in a buffer's place
+/// (`self.average = …`): its value is copied to the buffer in `backward`, so its shape and type must stay.
+template <>
+class DataParallel<::torch::jit::Module> : public ReplicatedModule {
+ public:
+  /// COLL, as ReplicatedModule. Shares the module with `module`. InvalidArgument for one without parameters, as
+  /// torch.jit.freeze leaves it.
+  DataParallel(Strategy& strategy, ::torch::jit::Module module, const DataParallelOptions& options = {},
+               Here here = Here::current());
+
+  ::torch::jit::Module& module() { return module_; }
+  ::torch::jit::Module* operator->() { return &module_; }
+  ::torch::jit::Module& operator*() { return module_; }
+
+ private:
+  ::torch::jit::Module module_;
+};
+
+}  // namespace libtorch
+}  // namespace lockstep

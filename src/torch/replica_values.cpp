@@ -1,0 +1,94 @@
+// What a module's parameters and buffers hold, where LibTorch may have replaced their memory.
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "torch/replica.hpp"
+
+namespace lockstep::libtorch {
+namespace {
+
+bool is_at(const at::Tensor& home, const at::Tensor& tensor) {
+  return tensor.layout() == home.layout() && tensor.data_ptr() == home.data_ptr() &&
+         tensor.scalar_type() == home.scalar_type() && tensor.sizes() == home.sizes() && tensor.is_contiguous();
+}
+
+/// "f64[2, 3]"
+std::string type_and_shape(const at::Tensor& tensor) {
+  const auto dtype = libtorch::dtype_of(tensor.scalar_type());
+  return fmt::format("{}{}{}", tensor.is_sparse() ? "sparse " : "",
+                     dtype ? name_of(*dtype) : c10::toString(tensor.scalar_type()),
+                     to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()}));
+}
+
+class ModuleGuest final : public lockstep::detail::StoreGuest {
+ public:
+  explicit ModuleGuest(ReplicatedModule::Impl& module) : module_{module} {}
+
+  void bring_values_home() override { module_.bring_values_home(); }
+  void bring_state_home() override {}
+  std::vector<OptimizerState> state() override { return {}; }
+  void take_over() override {
+    module_.note_buffers();
+    module_.note_new_values();
+  }
+
+ private:
+  ReplicatedModule::Impl& module_;
+};
+
+}  // namespace
+
+void require_like(std::string_view what, const at::Tensor& now, const at::Tensor& home, std::string_view remedy) {
+  if (now.scalar_type() != home.scalar_type() || now.sizes() != home.sizes() || now.layout() != home.layout())
+    throw InvalidArgument{
+        fmt::format("{} has become {}; expected {}, {}", what, type_and_shape(now), type_and_shape(home), remedy)};
+}
+
+std::shared_ptr<lockstep::detail::StoreGuest> make_guest(ReplicatedModule::Impl& module) {
+  return std::make_shared<ModuleGuest>(module);
+}
+
+at::Tensor ReplicatedModule::Impl::home_of(const MirroredVariable& variable, const at::Tensor& tensor) const {
+  const at::Tensor home = tensor_of(variable.for_reading(variable.dtype()), variable);
+  return tensor.scalar_type() == at::kBool ? home.view(at::kBool) : home;
+}
+
+void ReplicatedModule::Impl::bring_values_home() {
+  std::vector<std::pair<at::Tensor*, const at::Tensor*>> away;
+  const auto look_at = [&](std::string_view kind, auto& values) {
+    for (auto& each : values) {
+      if (is_at(each.home, each.tensor)) continue;
+      require_like(fmt::format("{} {} of {}", kind, each.variable.label(), label), each.tensor, each.home,
+                   "as DataParallel has taken it: convert a module before");
+      away.emplace_back(&each.tensor, &each.home);
+    }
+  };
+  look_at("parameter", parameters);
+  look_at("buffer", buffers);
+  if (away.empty()) return;
+  const at::NoGradGuard plain;
+  device->torch_follows();
+  for (const auto& [tensor, home] : away) {
+    home->copy_(*tensor);
+    tensor->set_data(*home);
+  }
+  device->stream_follows();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Parameter& each = parameters[i];
+    if (!each.hook.is_set() || each.hook.is_heard_by(each.tensor)) continue;
+    each.hook = {};
+    set_hook(i);
+  }
+}
+
+// What all ranks have now is what they had after the last step: `backward` need not make it equal.
+void ReplicatedModule::Impl::note_buffers() {
+  device->torch_follows();
+  for (ModuleBuffer& each : buffers) each.note();
+  device->stream_follows();
+}
+
+}  // namespace lockstep::libtorch

@@ -1,0 +1,276 @@
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/error.hpp>
+#include <lockstep/torch/replicated_optimizer.hpp>
+
+#include "strategy/type_text.hpp"
+#include "torch/optimizer_kinds.hpp"
+#include "torch/replica.hpp"
+
+namespace lockstep::libtorch {
+namespace {
+
+/// A tensor of a parameter's state, or zeros in the place of one that torch has not made.
+struct HeldSlot {
+  std::string name;  ///< "fc.weight@exp_avg"
+  std::string_view slot;
+  at::Tensor value;
+};
+
+/// A parameter that the optimizer trains.
+struct HeldParameter {
+  at::Tensor tensor;
+  std::string name;
+  std::size_t group;
+  std::int64_t has_state = 0;
+  std::int64_t steps = 0;
+  bool counts_steps = false;
+  std::vector<HeldSlot> slots = {};
+};
+
+/// An option of a group.
+struct HeldOption {
+  std::string name;  ///< "fc.weight@adamw.lr"
+  double value = 0;
+};
+
+TensorView scalar_view(std::int64_t& value) {
+  return {reinterpret_cast<std::byte*>(&value), {}, DType::i64};
+}
+
+TensorView scalar_view(double& value) {
+  return {reinterpret_cast<std::byte*>(&value), {}, DType::f64};
+}
+
+}  // namespace
+
+class ReplicatedOptimizer::State final : public lockstep::detail::StoreGuest {
+ public:
+  State(VariableStore& store, const std::vector<ReplicatedModule::Impl*>& modules, ::torch::optim::Optimizer& optimizer,
+        const Here& here);
+
+  void bring_values_home() override {}
+  void bring_state_home() override;
+  std::vector<OptimizerState> state() override;
+  void take_over() override;
+
+  /// What the ranks compare.
+  std::string text();
+
+ private:
+  void hold(const at::Tensor& tensor, std::size_t group, const std::map<const void*, std::string>& names);
+  void require_held_alone(const VariableStore& store) const;
+  void require_same_parameters() const;
+  void look_at(HeldParameter& parameter);
+  std::string description() const;
+
+  ::torch::optim::Optimizer& optimizer_;
+  const OptimizerKind& kind_;
+  std::string class_;  ///< "torch::optim::AdamW"
+  std::string site_;   ///< where it was made
+  DeviceKind device_kind_;
+  std::unique_ptr<TorchDevice> device_;
+  std::vector<HeldParameter> parameters_;         ///< in the order of the groups
+  std::vector<std::vector<HeldOption>> options_;  ///< by group; none for one without parameters
+};
+
+ReplicatedOptimizer::State::State(VariableStore& store, const std::vector<ReplicatedModule::Impl*>& modules,
+                                  ::torch::optim::Optimizer& optimizer, const Here& here)
+    : optimizer_{optimizer},
+      kind_{kind_of(optimizer)},
+      class_{lockstep::detail::type_text(typeid(optimizer))},
+      site_{site_of(here)},
+      device_kind_{store.stream().kind()},
+      device_{make_torch_device(store.stream())} {
+  std::map<const void*, std::string> names;
+  for (const ReplicatedModule::Impl* const module : modules)
+    for (const Parameter& each : module->parameters)
+      names.emplace(each.tensor.unsafeGetTensorImpl(), each.variable.name());
+  const auto& groups = optimizer.param_groups();
+  for (std::size_t group = 0; group < groups.size(); ++group)
+    for (const at::Tensor& tensor : groups[group].params()) hold(tensor, group, names);
+  if (parameters_.empty()) throw InvalidArgument{fmt::format("a {} without parameters", class_)};
+  require_held_alone(store);
+  bring_state_home();
+}
+
+void ReplicatedOptimizer::State::hold(const at::Tensor& tensor, std::size_t group,
+                                      const std::map<const void*, std::string>& names) {
+  const auto found = names.find(tensor.unsafeGetTensorImpl());
+  if (found == names.end()) {
+    const auto owner = owner_of(tensor);
+    throw InvalidArgument{fmt::format(
+        "{} in group {} of a {} is no parameter of the modules that were named",
+        owner ? fmt::format("{} of {}", owner->label, owner->module->label)
+              : fmt::format("a tensor of shape {}", to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()})),
+        group, class_)};
+  }
+  if (std::ranges::find(parameters_, found->second, &HeldParameter::name) != parameters_.end())
+    throw InvalidArgument{fmt::format("parameter '{}' is in a {} twice", found->second, class_)};
+  parameters_.push_back({.tensor = tensor, .name = found->second, .group = group});
+}
+
+std::string ReplicatedOptimizer::State::description() const {
+  return fmt::format("the {} that has been replicated{}{}", class_, site_.empty() ? "" : " at ", site_);
+}
+
+void ReplicatedOptimizer::State::require_held_alone(const VariableStore& store) const {
+  for (const auto& guest : store.guests()) {
+    const auto* const other = dynamic_cast<const State*>(guest.get());
+    if (!other) continue;
+    for (const HeldParameter& each : parameters_)
+      if (std::ranges::any_of(other->parameters_, [&](const auto& its) { return its.tensor.is_same(each.tensor); }))
+        throw InvalidArgument{
+            fmt::format("parameter '{}' of a {} belongs to {}; expected one live optimizer that keeps "
+                        "its state",
+                        each.name, class_, other->description())};
+  }
+}
+
+void ReplicatedOptimizer::State::require_same_parameters() const {
+  auto known = parameters_.begin();
+  bool same = true;
+  const auto& groups = optimizer_.param_groups();
+  for (std::size_t group = 0; group < groups.size(); ++group)
+    for (const at::Tensor& tensor : groups[group].params()) {
+      same = same && known != parameters_.end() && known->group == group && known->tensor.is_same(tensor);
+      if (same) ++known;
+    }
+  if (!same || known != parameters_.end())
+    throw InvalidArgument{
+        fmt::format("the parameters of {} have changed; expected a new ReplicatedOptimizer afterwards", description())};
+}
+
+void ReplicatedOptimizer::State::bring_state_home() {
+  require_same_parameters();
+  auto& groups = optimizer_.param_groups();
+  options_.assign(groups.size(), {});
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    const auto first = std::ranges::find(parameters_, group, &HeldParameter::group);
+    if (first == parameters_.end()) continue;
+    for (const OptimizerOption& option : kind_.options(groups[group].options()))
+      options_[group].push_back({fmt::format("{}@{}.{}", first->name, kind_.name(), option.name), option.value()});
+  }
+  const at::NoGradGuard plain;
+  device_->torch_follows();
+  for (HeldParameter& each : parameters_) look_at(each);
+  device_->stream_follows();
+}
+
+void ReplicatedOptimizer::State::look_at(HeldParameter& parameter) {
+  auto* const found = find_state(optimizer_, parameter.tensor);
+  const auto blank = found ? nullptr : kind_.make_state();
+  const bool is_new = !found && parameter.has_state;  // somebody has cleared the state
+  const OptimizerMembers members =
+      kind_.members(optimizer_.param_groups()[parameter.group].options(), found ? *found : *blank);
+  parameter.has_state = found ? 1 : 0;
+  parameter.counts_steps = members.steps != nullptr;
+  parameter.steps = members.steps ? *members.steps : 0;
+  std::vector<HeldSlot> slots;
+  for (const OptimizerSlot& slot : members.slots) {
+    if (!slot.is_used && !slot.at->defined()) continue;
+    HeldSlot held{fmt::format("{}@{}", parameter.name, slot.name), slot.name, *slot.at};
+    if (held.value.defined()) {
+      require_like(fmt::format("state '{}' of {}", held.name, description()), held.value, parameter.tensor,
+                   "as its parameter is");
+      *slot.at = held.value = held.value.to(parameter.tensor.device()).contiguous();
+    } else {
+      const auto before = std::ranges::find(parameter.slots, slot.name, &HeldSlot::slot);
+      held.value = !is_new && !found && before != parameter.slots.end()
+                       ? before->value
+                       : at::zeros_like(parameter.tensor, at::MemoryFormat::Contiguous);
+    }
+    slots.push_back(std::move(held));
+  }
+  parameter.slots = std::move(slots);
+}
+
+std::vector<OptimizerState> ReplicatedOptimizer::State::state() {
+  std::vector<OptimizerState> all;
+  for (std::vector<HeldOption>& options : options_)
+    for (HeldOption& each : options) all.push_back({each.name, scalar_view(each.value)});
+  for (HeldParameter& each : parameters_) {
+    std::string flag = fmt::format("{}@{}", each.name, kind_.name());
+    if (options_.size() > 1) flag += fmt::format(".{}", each.group);
+    all.push_back({std::move(flag), scalar_view(each.has_state)});
+    if (each.counts_steps) all.push_back({each.name + "@step", scalar_view(each.steps)});
+    for (const HeldSlot& slot : each.slots) all.push_back({slot.name, view_of(slot.value, device_kind_)});
+  }
+  return all;
+}
+
+void ReplicatedOptimizer::State::take_over() {
+  auto& groups = optimizer_.param_groups();
+  for (std::size_t group = 0; group < options_.size(); ++group) {
+    if (options_[group].empty()) continue;
+    const std::vector<OptimizerOption> options = kind_.options(groups[group].options());
+    for (std::size_t i = 0; i < options.size(); ++i) options[i].set(options_[group][i].value);
+  }
+  for (const HeldParameter& each : parameters_) {
+    auto* found = find_state(optimizer_, each.tensor);
+    if (!each.has_state) {
+      if (found) set_state(optimizer_, each.tensor, nullptr);
+      continue;
+    }
+    if (!found) {
+      set_state(optimizer_, each.tensor, kind_.make_state());
+      found = find_state(optimizer_, each.tensor);
+    }
+    const OptimizerMembers members = kind_.members(groups[each.group].options(), *found);
+    if (members.steps) *members.steps = each.steps;
+    for (const HeldSlot& held : each.slots)
+      *std::ranges::find(members.slots, held.slot, &OptimizerSlot::name)->at = held.value;
+  }
+  device_->torch_follows();
+}
+
+std::string ReplicatedOptimizer::State::text() {
+  std::string names;
+  for (const OptimizerState& each : state()) names += each.name + ",";
+  return fmt::format("ReplicatedOptimizer of a {} with {} parameters (digest {})", class_, parameters_.size(),
+                     to_hex(digest_of(names)));
+}
+
+std::shared_ptr<ReplicatedOptimizer::State> ReplicatedOptimizer::make(
+    const std::vector<ReplicatedModule::Impl*>& modules, ::torch::optim::Optimizer& optimizer, const Here& here) {
+  const auto with_parameters =
+      std::ranges::find_if(modules, [](const auto* each) { return !each->parameters.empty(); });
+  if (with_parameters == modules.end())
+    throw InvalidArgument{"a ReplicatedOptimizer of no module with parameters; expected the modules that it trains"};
+  VariableStore& store = (*with_parameters)->store;
+  Strategy& strategy = **(*with_parameters)->parameters.front().variable.state().strategy;
+  std::shared_ptr<State> state;
+  try {
+    for (const ReplicatedModule::Impl* const each : modules)
+      if (&each->store != &store) throw InvalidArgument{"a ReplicatedOptimizer of modules of several strategies"};
+    state = std::make_shared<State>(store, modules, optimizer, here);
+  } catch (...) {
+    strategy.group().meeting().fail(std::current_exception(), here);
+  }
+  strategy.agree(TagKind::create, here, state->text());
+  store.add_guest(state);
+  return state;
+}
+
+ReplicatedOptimizer::ReplicatedOptimizer(const ReplicatedModule& module, ::torch::optim::Optimizer& optimizer,
+                                         Here here)
+    : state_{make({&module.impl()}, optimizer, here)} {}
+
+ReplicatedOptimizer::ReplicatedOptimizer(const std::vector<ReplicatedModule*>& modules,
+                                         ::torch::optim::Optimizer& optimizer, Here here) {
+  std::vector<ReplicatedModule::Impl*> impls;
+  for (const ReplicatedModule* const module : modules) impls.push_back(&module->impl());
+  state_ = make(impls, optimizer, here);
+}
+
+ReplicatedOptimizer::ReplicatedOptimizer(ReplicatedOptimizer&&) noexcept = default;
+ReplicatedOptimizer::~ReplicatedOptimizer() = default;
+
+}  // namespace lockstep::libtorch

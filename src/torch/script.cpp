@@ -1,0 +1,111 @@
+// The internals of TorchScript that the bridge stands on. Another version of LibTorch may change them; then this file
+// changes.
+#include <memory>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/torch/script.hpp>
+
+#include "torch/replica.hpp"
+
+namespace lockstep::libtorch {
+namespace {
+
+namespace jit = ::torch::jit;
+
+/// A script's buffers: where it keeps them, and the tensors that they were at first, which the strategy knows.
+class ScriptBuffers {
+ public:
+  ScriptBuffers(const jit::Module& module, std::string kind) : kind_{std::move(kind)} {
+    std::unordered_set<const void*> seen;
+    for (const auto& [prefix, part] : module.named_modules()) {
+      if (!seen.insert(part._ivalue().get()).second) continue;
+      const auto type = part.type();
+      for (std::size_t slot = 0; slot < type->numAttributes(); ++slot) {
+        if (!type->is_buffer(slot) || !part._ivalue()->getSlot(slot).isTensor()) continue;
+        const at::Tensor tensor = part._ivalue()->getSlot(slot).toTensor();
+        if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+        const std::string& name = type->getAttributeName(slot);
+        places_.push_back({part._ivalue(), slot, prefix.empty() ? name : prefix + "." + name, tensor});
+      }
+    }
+  }
+
+  NamedTensors tensors() const {
+    NamedTensors named;
+    for (const Place& each : places_) named.emplace_back(each.name, each.tensor);
+    return named;
+  }
+
+  /// Makes buffers the tensors again that they were at first, with the values that they have now.
+  void bring_home() {
+    const at::NoGradGuard plain;
+    for (Place& each : places_) {
+      const c10::IValue value = each.object->getSlot(each.slot);
+      const at::Tensor now = value.isTensor() ? value.toTensor() : at::Tensor{};
+      if (now.is_same(each.tensor)) continue;
+      if (!now.defined() || now.sizes() != each.tensor.sizes() || now.scalar_type() != each.tensor.scalar_type())
+        throw InvalidArgument{fmt::format("buffer '{}' of {} has become {}; expected {}", each.name, kind_,
+                                          text_of(now), text_of(each.tensor))};
+      each.tensor.copy_(now);
+      each.object->setSlot(each.slot, each.tensor);
+    }
+  }
+
+ private:
+  struct Place {
+    jit::ObjectPtr object;
+    std::size_t slot;
+    std::string name;
+    at::Tensor tensor;
+  };
+
+  static std::string text_of(const at::Tensor& tensor) {
+    if (!tensor.defined()) return "no tensor";
+    return fmt::format("{}{}", c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()));
+  }
+
+  std::string kind_;
+  std::vector<Place> places_;
+};
+
+NamedTensors parameters_of(const jit::Module& module) {
+  NamedTensors named;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& [name, tensor] : module.named_parameters())
+    if (tensor.defined() && seen.insert(tensor.unsafeGetTensorImpl()).second) named.emplace_back(name, tensor);
+  return named;
+}
+
+ModuleParts parts_of(const jit::Module& module) {
+  const auto name = module.type()->name();
+  const std::string kind = name ? name->name() : "script";
+  const auto buffers = std::make_shared<ScriptBuffers>(module, kind);
+  return {.kind = kind,
+          .parameters = [module] { return parameters_of(module); },
+          .buffers = [buffers] { return buffers->tensors(); },
+          .bring_buffers_home = [buffers] { buffers->bring_home(); }};
+}
+
+}  // namespace
+
+DataParallel<jit::Module>::DataParallel(Strategy& strategy, jit::Module module, const DataParallelOptions& options,
+                                        Here here)
+    : ReplicatedModule{[&] {
+        ModuleParts parts = parts_of(module);
+        if (module.named_parameters().size() == 0)
+          strategy.group().meeting().fail(std::make_exception_ptr(InvalidArgument{fmt::format(
+              "the TorchScript module {} has no parameters; expected one that torch.jit.freeze has not made into "
+              "constants",
+              parts.kind)}));
+        return std::make_shared<Impl>(strategy, std::move(parts), options, here);
+      }()},
+      module_{std::move(module)} {
+  impl().prepare();
+}
+
+}  // namespace lockstep::libtorch

@@ -1,0 +1,76 @@
+// The gradients of tables in one step, from autograd's to the sum over the ranks. They travel as the rows that a rank
+// has touched, once autograd has left all of them, and beside the buckets of the other gradients.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <lockstep/control/meeting_point.hpp>
+
+#include "torch/replica.hpp"
+#include "torch/sparse_rows.hpp"
+
+namespace lockstep::libtorch {
+
+/// Of one rank and step.
+class TableGradients {
+ public:
+  TableGradients() = default;
+
+  /// All ranks have the same tables. All arguments must outlive this object.
+  TableGradients(std::vector<Parameter*> tables, std::size_t rank, std::size_t ranks, TorchDevice& device);
+
+  bool is_empty() const { return tables_.empty(); }
+
+  /// LOCAL. Takes the gradients of the rank's batch. The ranks' rows will be added up in the order of ranks.
+  void take_batch();
+
+  /// LOCAL. As many shards compute at the same time.
+  void begin_shards(std::size_t count);
+
+  /// LOCAL, from any thread. Takes a part of the gradient of one of them out of `.grad`.
+  void take_part(const Parameter& table, std::size_t shard);
+
+  /// LOCAL, in the order of shards. Their rows, and those of the other ranks' shards, are added up in one tree. Another
+  /// shard may take the place of one that has ended.
+  void end_shard(std::size_t shard);
+  void end_shards();
+
+  /// LOCAL, when this rank's rows are complete.
+  void pack();
+
+  /// What the ranks must add up before the exchange. The same length everywhere.
+  std::vector<std::int64_t>& totals() { return totals_; }
+
+  /// COLL. `.grad` of the tables is working memory from here on.
+  void exchange(CrossDeviceOps& reductions, MeetingPoint::Covered& covered, Stream& stream);
+
+  /// Whether a rank had a gradient that is dense, such as that of a table whose weights are also those of a linear
+  /// layer. Then the sum is dense.
+  bool is_dense(std::size_t table) const { return totals_[table] > 0; }
+
+  /// LOCAL, after the exchange. The sum divided by `divisor`, sparse or in the store.
+  at::Tensor mean(std::size_t table, double divisor);
+
+ private:
+  void sum_rows(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
+  void sum_dense(CrossDeviceOps& reductions, MeetingPoint::Covered& covered, Stream& stream);
+  std::vector<at::Tensor> values() const;
+  std::size_t number_of(const Parameter& table) const;
+
+  std::vector<Parameter*> tables_;
+  std::size_t rank_ = 0;
+  std::size_t ranks_ = 0;
+  TorchDevice* device_ = nullptr;
+
+  std::vector<std::vector<std::vector<at::Tensor>>> parts_;  ///< of gradients, by shard and table
+  std::vector<RowTree> shards_;                              ///< by table
+  bool is_tree_ = false;
+  std::vector<std::optional<Rows>> rows_;  ///< by table: of this rank, then the sum
+  std::optional<RowMessage> message_;
+  std::vector<std::int64_t> totals_;  ///< by table: the ranks with a dense gradient; then by rank: bytes of the message
+};
+
+}  // namespace lockstep::libtorch
