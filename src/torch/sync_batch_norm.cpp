@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
-#include <torch/nn/modules/container/sequential.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
@@ -99,43 +98,20 @@ at::Tensor sum_over_ranks(ReplicaContext& replica, const at::Tensor& own) {
   return total;
 }
 
-/// A batch norm with the parameters and buffers of `norm`.
-template <class Norm>
-std::shared_ptr<SyncBatchNormImpl> as_sync(const Norm& norm) {
-  auto sync = std::make_shared<SyncBatchNormImpl>(norm.options);
-  const auto take = [](at::Tensor& to, const at::Tensor& from) {
-    if (from.defined()) to.set_data(from.detach());
-  };
-  take(sync->weight, norm.weight);
-  take(sync->bias, norm.bias);
-  take(sync->running_mean, norm.running_mean);
-  take(sync->running_var, norm.running_var);
-  take(sync->num_batches_tracked, norm.num_batches_tracked);
-  return sync;
-}
-
-/// Nothing for modules that are no batch norms.
-std::shared_ptr<SyncBatchNormImpl> converted_norm(const ::torch::nn::Module& module) {
-  if (const auto* norm = dynamic_cast<const ::torch::nn::BatchNorm1dImpl*>(&module)) return as_sync(*norm);
-  if (const auto* norm = dynamic_cast<const ::torch::nn::BatchNorm2dImpl*>(&module)) return as_sync(*norm);
-  if (const auto* norm = dynamic_cast<const ::torch::nn::BatchNorm3dImpl*>(&module)) return as_sync(*norm);
-  return nullptr;
-}
-
 }  // namespace
 
 SyncSums::SyncSums(const at::Tensor& loss) {
   if (!has_shared) return;
-  std::vector<autograd::Node*> found;
-  visit_graph(loss, {}, [&](autograd::Node& node) {
-    if (dynamic_cast<autograd::CppNode<Normalise>*>(&node)) found.push_back(&node);
+  GraphNodes found;
+  visit_graph(loss, {}, [&](GraphNode& node) {
+    if (dynamic_cast<autograd::CppNode<Normalise>*>(&node)) found.push_back(pointer_to(node));
   });
   // Autograd runs what was computed last first.
-  std::ranges::sort(found, std::ranges::greater{}, [](autograd::Node* node) { return node->sequence_nr(); });
-  for (autograd::Node* const node : found)
-    if (auto point = Normalise::point_of(static_cast<autograd::CppNode<Normalise>*>(node)->ctx_)) {
+  std::ranges::sort(found, std::ranges::greater{}, [](const GraphNodePointer& node) { return node->sequence_nr(); });
+  for (const GraphNodePointer& node : found)
+    if (auto point = Normalise::point_of(static_cast<autograd::CppNode<Normalise>*>(node.get())->ctx_)) {
       list_.counts.push_back(point->count);
-      if (point->has_rows) shared_.push_back(pointer_to(*node));
+      if (point->has_rows) shared_.push_back(node);
       points_.push_back(std::move(point));
     }
 }
@@ -198,33 +174,6 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, point);
   if (shard) has_graph ? shard->add_point(point, normal.grad_fn()) : shard->add_point({}, {});
   return weight.defined() ? normal * along(weight, x) + along(bias, x) : normal;
-}
-
-void convert_sync_batch_norm(::torch::nn::Module& module) {
-  std::vector<::torch::nn::SequentialImpl*> sequentials;
-  const auto look_at = [&](const std::string& name, ::torch::nn::Module& each) {
-    if (auto* const sequential = dynamic_cast<::torch::nn::SequentialImpl*>(&each))
-      return sequentials.push_back(sequential);
-    for (const auto& part : each.named_children())
-      if (converted_norm(*part.value()))
-        throw InvalidArgument{
-            fmt::format("{}{}{} is a part of {}, which calls it by its type: expected a SyncBatchNorm "
-                        "there, written by hand",
-                        name, name.empty() ? "" : ".", part.key(), each.name())};
-  };
-  look_at("", module);
-  for (const auto& each : module.named_modules("", false)) look_at(each.key(), *each.value());
-
-  for (::torch::nn::SequentialImpl* const sequential : sequentials) {
-    auto layer = sequential->begin();
-    for (const auto& part : sequential->named_children()) {
-      if (const auto norm = converted_norm(*part.value())) {
-        sequential->replace_module(part.key(), norm);
-        *layer = ::torch::nn::AnyModule{norm};
-      }
-      ++layer;
-    }
-  }
 }
 
 }  // namespace lockstep::libtorch

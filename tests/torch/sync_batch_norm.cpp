@@ -109,13 +109,41 @@ TEST_CASE("batch norms are converted in layers at any depth, and named where tha
   // Outside a strategy's step, the mean is this rank's. One sample is its own mean; torch's batch norm refuses it.
   CHECK(nested.forward(torch::ones({1, 2})).equal(torch::ones({1, 2})));
 
+  const auto refused = [](torch::nn::Module& module) {
+    return message_of<InvalidArgument>([&] { libtorch::convert_sync_batch_norm(module); });
+  };
   torch::nn::Sequential layers{torch::nn::BatchNorm1d{2}, Block{}};
-  CHECK_THAT(message_of<InvalidArgument>([&] { libtorch::convert_sync_batch_norm(*layers); }),
-             Catch::StartsWith("1.norm is a part of "));
+  CHECK_THAT(refused(*layers),
+             Catch::EndsWith("Block calls batch norm '1.norm', by its type: expected lockstep::libtorch::SyncBatchNorm{"
+                             "torch::nn::BatchNormOptions{2}} there"));
   CHECK(dynamic_cast<torch::nn::BatchNorm1dImpl*>(layers->named_children()["0"].get()));
-  Block block;
-  CHECK_THAT(message_of<InvalidArgument>([&] { libtorch::convert_sync_batch_norm(block); }),
-             Catch::StartsWith("norm is a part of "));
+  torch::nn::Sequential blocks{Block{}, Block{}, Block{}, Block{}, Block{}};
+  CHECK_THAT(refused(*blocks), Catch::EndsWith("; likewise for 1.norm, 2.norm, 3.norm and 1 more"));
+  torch::nn::BatchNorm2d itself{3};
+  CHECK_THAT(refused(*itself), Catch::StartsWith("the program calls the module, a batch norm, by its type"));
+}
+
+TEST_CASE("batch norms in lists are converted with all that they are, and a shared one stays one") {
+  torch::nn::BatchNorm1d frozen{2}, shared{2};
+  frozen->weight.set_requires_grad(false);
+  frozen->eval();
+  torch::nn::ModuleList list{torch::nn::Linear{2, 2}, frozen, shared};
+  torch::nn::ModuleDict dictionary{
+      std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>{{"norm", shared.ptr()}}};
+  struct Holder : torch::nn::Module {
+  } holder;
+  holder.register_module("list", list);
+  holder.register_module("dictionary", dictionary);
+  libtorch::convert_sync_batch_norm(holder);
+  auto* const first = list[1]->as<libtorch::SyncBatchNorm>();
+  REQUIRE(first);
+  CHECK_FALSE(first->weight.requires_grad());
+  CHECK(first->bias.requires_grad());
+  CHECK_FALSE(first->is_training());
+  CHECK(list->named_children()["1"].get() == first);
+  CHECK(list[2]->as<libtorch::SyncBatchNorm>());
+  CHECK(list[2] == dictionary["norm"]);
+  CHECK(dictionary->named_children()["norm"] == list[2]);
 }
 
 TEST_CASE("passes through a SyncBatchNorm accumulate as one batch's do in torch") {
