@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// The exit code of a program that uses this library. Codes from 2 on tell who must act: the user, or whoever runs the
-/// cluster.
+/// The exit code of a program that uses this library. Codes from 2 on tell who must act: the user, or the
+/// operator of the cluster.
 enum class ExitCode : int {
   done = 0,
   failure = 1,

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// What a training is, in words: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. In the order in which a difference
-/// is to be told.
+/// Describes a training run: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. The first fact that differs is the one
+/// that a message names.
 using TrainingFacts = std::vector<std::pair<std::string, std::string>>;
 
 /// The loss that a training had at a checkpoint.
