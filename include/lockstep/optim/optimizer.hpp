@@ -69,7 +69,7 @@ std::vector<Gradient> gradients_in_store(const VariableStore& store, const Varia
 template <class T>
 concept GradientList = std::convertible_to<const T&, std::span<const Gradient>>;
 
-/// The sums over the replicas that a training step makes besides its gradients.
+/// The numbers that a training step adds up over the replicas besides its gradients.
 struct StepSums {
   std::int64_t samples = 0;
   double loss = 0;
