@@ -1,5 +1,5 @@
 // Checkpoints of a training that may be killed at any moment: folders named by their step, of which the newest complete
-// one is always there to go on from.
+// one is always there to continue from.
 #pragma once
 
 #include <concepts>
@@ -46,7 +46,7 @@ struct CheckpointOptions {
   std::filesystem::path folder;       ///< of all checkpoints; made if it is not there when it is to be written to
   std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
   std::int64_t keep = 3;              ///< how many of the newest stay, beside the best; others are removed
-  bool optional = false;              ///< a checkpoint that cannot be written is a warning, and the training goes on
+  bool optional = false;              ///< a checkpoint that cannot be written is a warning, and the training continues
   /// Facts that must be equal for a training to continue from these checkpoints.
   TrainingFacts training;
   /// Gets the facts of a checkpoint's training. Returns how that training differs from this one, as text that follows

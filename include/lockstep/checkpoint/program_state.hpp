@@ -23,7 +23,7 @@ struct CheckpointLoss {
 /// What a program keeps besides its variables.
 using ProgramState = std::map<std::string, std::string>;
 
-/// What a program says of its weights, for those who use them without it: texts in UTF-8, by name. The name "writer" is
+/// Named texts in UTF-8 about a program's weights, for other programs that use them. The name "writer" is
 /// lockstep's own.
 using WeightsMetadata = std::map<std::string, std::string>;
 

@@ -227,8 +227,8 @@ class Optimizer {
     return sums;
   }
 
-  /// Applies dense gradients that are already the same on every rank, such as means that the program has reduced,
-  /// without scaling them. Agrees on the step, and sends no gradients. InvalidArgument for slices.
+  /// Applies dense gradients that are the same on every rank already, as they are: mean gradients that a program has
+  /// reduced before. Agrees on the step, and sends no gradients. InvalidArgument for slices.
   template <GradientList List = std::initializer_list<Gradient>>
   void apply_reduced_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
     apply(context, {.gradients = gradients, .reduction = Reduction::done}, here);

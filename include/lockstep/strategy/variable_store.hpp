@@ -74,7 +74,7 @@ struct VariableState {
   VariableAggregation aggregation;
   std::optional<int> holder = {};         ///< the only rank that updates it and has its slots; empty: every rank
   bool saved = true;                      ///< whether checkpoints and files of weights hold it
-  const VariableStore* owner;             ///< the store of the strategy that made it; compared, never dereferenced
+  const VariableStore* owner;             ///< the store of the strategy that made it; only compared, never followed
   std::shared_ptr<Strategy*> strategy;    ///< where that strategy is now; holds null once it is gone
   Tensor initial;                         ///< until the variable is sealed
   std::shared_ptr<StoreSegment> segment;  ///< once it is sealed

@@ -1,4 +1,4 @@
-// What a training run reports to its watchers.
+// What a training run reports to its observers.
 #pragma once
 
 #include <cstdint>
@@ -48,13 +48,13 @@ struct RegressionReport {
 
 /// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
 struct EvaluationReport {
-  std::int64_t step;   ///< as EvaluationProgress has it
+  std::int64_t step;   ///< as in EvaluationProgress
   std::int64_t epoch;  ///< the same
   std::int64_t samples;
   double loss;                                 ///< mean per label, by weight
   std::optional<double> bits_per_byte;         ///< the loss in bits (text only)
   double accuracy;                             ///< labels that were predicted, divided by what all labels weigh
-  std::optional<RegressionReport> regression;  ///< of a model that predicts numbers, in the place of an accuracy
+  std::optional<RegressionReport> regression;  ///< of a model that predicts numbers, instead of an accuracy
   double seconds;                              ///< duration of the evaluation
 };
 
