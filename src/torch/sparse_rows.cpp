@@ -30,14 +30,14 @@ struct SourceRow {
 };
 
 template <class T>
-void add_rows(std::span<const SourceRow> sources, std::size_t elements, T* to) {
+void add_rows(std::span<const SourceRow> sources, std::size_t elements, T* next) {
   const std::size_t bytes = elements * sizeof(T);
   if (bytes == 0) return;
-  to -= elements;
+  T* to = nullptr;
   std::int64_t last = -1;
   for (const SourceRow& source : sources) {
     if (std::exchange(last, source.index) != source.index) {
-      to += elements;
+      to = std::exchange(next, next + elements);
       std::memcpy(to, source.values, bytes);
       continue;
     }
