@@ -67,8 +67,7 @@ bool GradientHook::is_heard_by(const at::Tensor& leaf) const {
   return autograd::impl::try_get_grad_accumulator(leaf) == accumulator_;
 }
 
-void visit_graph(const at::Tensor& value, const GraphNodes& others,
-                 const std::function<void(const GraphNodePointer&)>& visit) {
+void visit_graph(const at::Tensor& value, const GraphNodes& others, const std::function<void(GraphNode&)>& visit) {
   GraphNodes left = others;
   // Also the node of a value that is a leaf itself.
   if (value.defined() && value.requires_grad()) left.push_back(autograd::impl::gradient_edge(value).function);
@@ -77,7 +76,7 @@ void visit_graph(const at::Tensor& value, const GraphNodes& others,
     const GraphNodePointer node = std::move(left.back());
     left.pop_back();
     if (!seen.insert(node.get()).second) continue;
-    visit(node);
+    visit(*node);
     for (const autograd::Edge& edge : node->next_edges())
       if (edge.function && !seen.contains(edge.function.get())) left.push_back(edge.function);
   }
