@@ -1,7 +1,15 @@
 // Everything a trainer needs.
 //
-// Two words in comments say who calls what. COLL: a collective; every rank must call it, in the same order. LOCAL: one
-// rank may call it without the others. README.md has the other words: rank, replica, task, chief, node, shard.
+//   void train(Runtime& runtime) {
+//     const PerReplica<double> count = runtime.strategy().run(
+//         [](ReplicaContext& context) { return context.all_reduce(ReduceOp::sum, 1.0); });
+//     if (runtime.is_chief()) std::printf("%g replicas\n", count.local());
+//   }
+//
+// `run_program` (runtime.hpp) calls such a function on every rank of an mpirun.
+//
+// Comments mark who calls what. COLL: a collective; every rank must call it, in the same order. LOCAL: one rank may
+// call it without the others. README.md explains the other words: rank, replica, task, chief, node, shard.
 #pragma once
 
 #include <lockstep/base/digest.hpp>

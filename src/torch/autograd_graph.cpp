@@ -68,17 +68,21 @@ bool GradientHook::is_heard_by(const at::Tensor& leaf) const {
 }
 
 void visit_graph(const at::Tensor& value, const GraphNodes& others, const std::function<void(GraphNode&)>& visit) {
-  GraphNodes left = others;
+  GraphNodes roots;
   // Also the node of a value that is a leaf itself.
-  if (value.defined() && value.requires_grad()) left.push_back(autograd::impl::gradient_edge(value).function);
-  std::unordered_set<const GraphNode*> seen;
-  while (!left.empty()) {
-    const GraphNodePointer node = std::move(left.back());
-    left.pop_back();
-    if (!seen.insert(node.get()).second) continue;
-    visit(*node);
-    for (const autograd::Edge& edge : node->next_edges())
-      if (edge.function && !seen.contains(edge.function.get())) left.push_back(edge.function);
+  if (value.defined() && value.requires_grad()) roots.push_back(autograd::impl::gradient_edge(value).function);
+  roots.insert(roots.end(), others.begin(), others.end());
+  std::unordered_set<GraphNode*> seen;
+  for (const auto& root : roots) {
+    if (!seen.insert(root.get()).second) continue;
+    std::vector<GraphNode*> left{root.get()};
+    while (!left.empty()) {
+      GraphNode* const node = left.back();
+      left.pop_back();
+      visit(*node);
+      for (const autograd::Edge& edge : node->next_edges())
+        if (edge.function && seen.insert(edge.function.get()).second) left.push_back(edge.function.get());
+    }
   }
 }
 

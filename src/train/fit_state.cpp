@@ -1,4 +1,4 @@
-// How far a training is, as text: the number of steps, and the loss and weight of each recent one.
+// Progress of a training run as text: the number of steps, and the loss and weight of each recent one.
 #include <charconv>
 #include <iterator>
 #include <optional>

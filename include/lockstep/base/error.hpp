@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// The exit code of a program that uses this library. Codes from 2 on tell who must act: the user, or whoever runs the
-/// cluster.
+/// The exit code of a program that uses this library. Codes from 2 on tell who must act: the user, or the
+/// operator of the cluster.
 enum class ExitCode : int {
   done = 0,
   failure = 1,
@@ -19,7 +19,7 @@ enum class ExitCode : int {
   replicas_differ = 6,
   checkpoint = 7,
   diverged = 8,
-  stopped = 75,  ///< as schedulers know it (EX_TEMPFAIL): start the job again to go on
+  stopped = 75,  ///< as schedulers know it (EX_TEMPFAIL): start the job again to continue
 };
 
 /// Whether a failure is about what the user gave, options or files, so that no rank is to blame for it.
@@ -94,7 +94,7 @@ class DivergenceError : public Error {
 };
 
 /// The job was asked to end early, and everything is in order. Thrown on every rank with the same message, which says
-/// how to go on.
+/// how to continue.
 class StoppedError : public Error {
  public:
   using Error::Error;

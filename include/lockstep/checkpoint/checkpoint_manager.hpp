@@ -1,5 +1,5 @@
 // Checkpoints of a training that may be killed at any moment: folders named by their step, of which the newest complete
-// one is always there to go on from.
+// one is always there to continue from.
 #pragma once
 
 #include <concepts>
@@ -32,10 +32,10 @@ class CheckpointWriter;
 class StrategyValues;
 struct ReadCheckpoint;
 
-/// What of a checkpoint is restored: weights alone for a program that does not go on training.
+/// Which parts of a checkpoint are restored: weights alone for a program that does not continue the training.
 enum class RestoredParts : std::uint8_t { all, weights };
 
-/// A training that goes on.
+/// A training run that continues from a checkpoint.
 struct ResumedTraining {
   std::int64_t step = 0;             ///< steps made
   ProgramState state;                ///< what the program gave when the checkpoint was written
@@ -46,23 +46,23 @@ struct CheckpointOptions {
   std::filesystem::path folder;       ///< of all checkpoints; made if it is not there when it is to be written to
   std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
   std::int64_t keep = 3;              ///< how many of the newest stay, beside the best; others are removed
-  bool optional = false;              ///< a checkpoint that cannot be written is a warning, and the training goes on
-  /// What a training that goes on from these checkpoints must agree in.
+  bool optional = false;              ///< a checkpoint that cannot be written is a warning, and the training continues
+  /// Facts that must be equal for a training to continue from these checkpoints.
   TrainingFacts training;
-  /// Is given the facts of a checkpoint's training. Returns how that training differs from this one, in words that
-  /// follow "checkpoint run1/step-400: "; empty if this one may go on from it. If not set, the words name the first
-  /// fact of `training` that differs.
+  /// Gets the facts of a checkpoint's training. Returns how that training differs from this one, as text that follows
+  /// "checkpoint run1/step-400: "; empty if this one may continue from it. If not set, the text names the first fact of
+  /// `training` that differs.
   std::function<std::string(const TrainingFacts&)> difference = {};
-  /// What computes: library, instruction set. A training that goes on with others is warned that low-order bits may
-  /// differ.
+  /// What computes: library, instruction set. A training that continues with others logs a warning that low-order bits
+  /// may differ.
   std::string kernels;
   /// In the file of weights, and in the manifest.
   WeightsMetadata metadata = {};
   /// With weights alone, the training of a checkpoint must agree in what `training` names, and may differ in the rest
   /// and in `kernels`.
   RestoredParts restores = RestoredParts::all;
-  /// LOCAL, on the chief. Throws an Error, in words for a message, if the program cannot go on from what would be
-  /// restored. That checkpoint counts as damaged.
+  /// LOCAL, on the chief. Throws an Error, whose text goes into a message, if the program cannot continue from what
+  /// would be restored. That checkpoint counts as damaged.
   std::function<void(const ResumedTraining&)> check = {};
 };
 

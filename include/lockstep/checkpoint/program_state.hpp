@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// What a training is, in words: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. In the order in which a difference
-/// is to be told.
+/// Describes a training run: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. The first fact that differs is the one
+/// that a message names.
 using TrainingFacts = std::vector<std::pair<std::string, std::string>>;
 
 /// The loss that a training had at a checkpoint.
@@ -23,7 +23,7 @@ struct CheckpointLoss {
 /// What a program keeps besides its variables.
 using ProgramState = std::map<std::string, std::string>;
 
-/// What a program says of its weights, for those who use them without it: texts in UTF-8, by name. The name "writer" is
+/// Named texts in UTF-8 about a program's weights, for other programs that use them. The name "writer" is
 /// lockstep's own.
 using WeightsMetadata = std::map<std::string, std::string>;
 

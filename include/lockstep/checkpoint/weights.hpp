@@ -32,8 +32,8 @@ std::optional<WeightsMetadata> read_weights_metadata(Strategy& strategy, const s
 struct LoadedWeights {
   std::filesystem::path file;
   std::int64_t taken = 0;  ///< variables that got a value
-  /// What of variables and file did not match, in words: "has no 'b', and has 'c', which no variable is called". Empty
-  /// if everything did.
+  /// Describes mismatches between variables and file: "has no 'b', and has 'c', which no variable is called". Empty if
+  /// everything matched.
   std::string rest;
   WeightsMetadata metadata;
 };

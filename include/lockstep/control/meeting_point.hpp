@@ -31,11 +31,11 @@ struct AgreedFailure {
   std::string line;                   ///< for stderr, once per job; the same on every rank
 };
 
-/// Finds out more if the ranks differ only in what they compare. It is called on every rank, may communicate over the
-/// channel, and must return the same verdict everywhere. `names[r]` is how messages call rank r.
+/// Finds the rank to blame if ranks differ only in what they compare. Called on every rank; may communicate over the
+/// channel; must return the same verdict everywhere. `names[r]` is how messages call rank r.
 using Diagnosis = std::function<Verdict(ControlChannel& channel, std::span<const std::string> names)>;
 
-/// What a rank holds and expects the others to hold, as a digest. A digest of 0 means that nothing is compared.
+/// A digest of what this rank holds and expects the others to hold. 0 means that nothing is compared.
 struct Comparison {
   std::uint64_t digest = 0;
   Diagnosis diagnose = {};
@@ -44,15 +44,19 @@ struct Comparison {
 /// The ranks' answers to two questions that an agreement may carry.
 using Answers = std::array<bool, 2>;
 
-/// All agreements of a process, whichever strategy asks, form one sequence on one channel.
+/// All agreements of a process, whichever strategy asks, form one sequence on one channel. This is how library code
+/// keeps a collective from hanging:
+///
+///   meeting.agree(TagKind::reduce, strategy, here, "sum of f32[3]");  // throws on every rank, or on none
+///   reductions.all_reduce(ReduceOp::sum, tensors);                    // so every rank gets here
 ///
 /// An agreement costs one blocking all-reduce of 16 bytes: the tags agree exactly if max(h) = ~max(~h) for their
 /// digests h. Only if they do not are the tags themselves gathered and judged. The lowest bit of each of the two words
 /// is free; its maximum over all ranks is an answer of `agree_any`.
 ///
 /// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
-/// that swallowed it cannot leave the others waiting. The next outermost run starts afresh, and so does every agreement
-/// outside runs: whatever a rank had skipped, the ranks are in step again once each of them has the verdict.
+/// that swallowed it cannot leave the others waiting. The next outermost run forgets it, and so does every agreement
+/// outside of runs: once each rank has the verdict, the ranks are in step again, whatever one of them skipped.
 class MeetingPoint {
  public:
   /// `names[r]` is how messages call rank r. `phases` may be null; otherwise it must outlive this object.
@@ -68,41 +72,41 @@ class MeetingPoint {
   void set_phases(PhaseTable* phases) { phases_ = phases; }
 
   /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
-  /// they compare, the same digest. Otherwise every rank throws MismatchError, also if some compare and others do not;
-  /// or PeerError if a rank announced a failure instead. If only the digests differ, `comparison.diagnose` makes the
-  /// verdict.
+  /// they compare, the same digest. Otherwise throws on every rank: PeerError if a rank announced a failure instead,
+  /// else MismatchError, also if some ranks compare and others do not. If only the digests differ,
+  /// `comparison.diagnose` makes the verdict.
   void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {},
              const Comparison& comparison = {});
 
-  /// COLL, blocking. Like `agree`, with two questions in the same all-reduce: an answer is true on every rank if that
-  /// of `mine` is true on any.
+  /// COLL, blocking. Like `agree`, and answers two questions by the same all-reduce: an answer is true on every rank if
+  /// it is true in `mine` on any.
   Answers agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, Answers mine);
 
-  /// COLL, blocking. Call it on every rank directly after an agreement; it counts as another one. Returns the numbers
-  /// of the lowest rank whose `mine` is not empty, on every rank; nothing if there is no such rank.
+  /// COLL, blocking. Call it on every rank directly after an agreement; it counts as another one. Returns, on every
+  /// rank, the numbers of the lowest rank whose `mine` is not empty; nothing if there is no such rank.
   std::vector<std::int64_t> first_brought(std::span<const std::int64_t> mine);
 
-  /// COLL, blocking. The same with a digest: whether all ranks brought the same.
+  /// COLL, blocking. Call it in the same place. Returns whether all ranks brought the same digest.
   bool all_equal(std::uint64_t digest);
 
   /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
-  /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; without
-  /// it, the failure is told to have come after the last agreement.
+  /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; if
+  /// empty, messages say that the failure came after the last agreement.
   [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
 
-  /// LOCAL. What happens between an agreement that covers a computation and the last sum that it covers. As long as it
-  /// lives, every agreement throws ContextError, before any communication: this rank would wait where no other comes.
+  /// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. While it lives,
+  /// every agreement throws ContextError before any communication: this rank would wait where no other comes.
   class [[nodiscard]] Covered {
    public:
     Covered(const Covered&) = delete;
     Covered& operator=(const Covered&) = delete;
     ~Covered();
 
-    /// Throws the first such error again, in case the program caught it.
+    /// Rethrows the first such error, in case the program caught it.
     void require_no_agreement() const;
 
-    /// COLL. Calls `sum`, in which this rank waits for the others. Until that returns, one that does not come in time
-    /// is late. Each sum has the next number, from 1.
+    /// COLL. Calls `sum`, in which this rank waits for the others. Until it returns, a rank that does not come in time
+    /// is late. Sums are numbered from 1.
     template <class Sum>
     void wait_in(Sum&& sum) {
       ++sum_.count;
@@ -122,41 +126,42 @@ class MeetingPoint {
   };
   Covered cover() { return Covered{*this}; }
 
-  /// LOCAL, directly after an agreement, which covers `sum`. `sum` is made once, on every rank before anything else
-  /// that the ranks do together: by `make_open_sum`, or else by the next agreement or `fail`. So a rank that fails, or
-  /// that waits elsewhere, does not keep the others waiting. `sum` must not throw.
+  /// LOCAL, directly after an agreement that covers `sum`. Every rank makes `sum` once, before anything else that the
+  /// ranks do together: in `make_open_sum`, or else in the next agreement or `fail`. So a rank that fails, or that
+  /// waits elsewhere, does not keep the others waiting. `sum` must not throw.
   void open_sum(std::function<void()> sum) { open_ = std::move(sum); }
 
   /// COLL, blocking. Makes the sum that is open on this rank, if any. A rank that does not come in time is late for it.
   void make_open_sum();
 
-  /// A wait for the others that comes after what has begun it, as that for a collective which a GPU makes by itself.
+  /// A wait for the others that comes later than the call that started it, such as for a collective that a GPU makes by
+  /// itself.
   struct LaterWait {
     std::uint64_t number = 0;
     Tag tag;
   };
 
-  /// LOCAL, on every rank at the same point. Counts such a wait, in the sum that this rank is in, or else in what the
-  /// last agreement has covered.
+  /// LOCAL, on every rank at the same point. Counts such a wait as part of the sum that this rank is in, or else of
+  /// what the last agreement covers.
   LaterWait count_later_wait();
 
-  /// LOCAL. Shows that this rank waits for its own GPU: for its own work if `others` is null, or else for the other
-  /// ranks, of which one that does not come in time is late. Until `leave_device`.
+  /// LOCAL. Shows, until `leave_device`, that this rank waits for its GPU: for the GPU's own work if `others` is null,
+  /// or else for the other ranks. Of those, one that does not come in time is late.
   void wait_for_device(const LaterWait* others);
   void leave_device();
 
   /// LOCAL. `settle` is called before each agreement, and must not throw. It waits until no GPU waits for this rank's
-  /// any more: a rank that waits here could not say that its GPU hangs.
+  /// any more: a rank that waits in an agreement could not say that its GPU hangs.
   void set_settle(std::function<void()> settle) { settle_ = std::move(settle); }
 
   /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters. `here` is where the program
   /// called run, if that is known.
   void enter_run(const std::optional<Here>& here = {});
 
-  /// LOCAL. Says what the next outermost runs are, for messages. Without it, each counts as the next step.
+  /// LOCAL. Names the next outermost runs for messages. Without it, each counts as the next step.
   void set_step(std::uint64_t step, RunKind kind) { named_.emplace(step, kind); }
 
-  /// LOCAL. At its end, later runs are what they were before it: what `set_step` said in between is forgotten.
+  /// LOCAL. Forgets, when it is destroyed, what `set_step` said while it lived: later runs are named as before it.
   class [[nodiscard]] NamedSteps {
    public:
     NamedSteps(const NamedSteps&) = delete;
@@ -172,24 +177,24 @@ class MeetingPoint {
   };
   NamedSteps keep_named_steps() { return NamedSteps{*this}; }
 
-  /// COLL, blocking. Ends a run, with an agreement. It finds a rank that made fewer merge_calls, one whose `result` has
-  /// another signature, and one that holds something else according to `comparison`.
+  /// COLL, blocking. Ends a run with an agreement. This finds a rank that made fewer merge_calls, whose `result` has
+  /// another signature, or that holds something else according to `comparison`.
   void leave_run(int strategy, const Here& here, std::string_view result = {}, const Comparison& comparison = {});
 
-  /// LOCAL, from any thread or signal handler. Asks for the end of the job on all ranks. The next end of a run carries
-  /// the wish, at no cost.
+  /// LOCAL, from any thread or signal handler. Asks all ranks to end the job. The request travels in the agreement that
+  /// ends the next run, at no cost.
   void request_stop() noexcept { wants_stop_ = true; }
 
-  /// LOCAL. Where else this rank's wish may come from: `asks` is called at each end of a run.
+  /// LOCAL. Another source of this rank's request: `asks` is called at each end of a run.
   void set_stop_source(std::function<bool()> asks) { asks_to_stop_ = std::move(asks); }
 
   /// Whether any rank had asked for the end of the job before it came to the end of the last run. The same on every
   /// rank.
   bool stop_requested() const { return stop_requested_; }
 
-  /// LOCAL. While it lives, this thread is apart from the job: other ranks may be anywhere, so every agreement that it
-  /// asks for, and every run, throws ContextError and changes nothing. For what runs ahead of the program, or beside
-  /// it.
+  /// LOCAL. While it lives, this thread takes no part in what the ranks do together: other ranks may be anywhere, so
+  /// every agreement and every run on it throws ContextError and changes nothing. For code that runs ahead of the
+  /// program, or beside it.
   class [[nodiscard]] Apart {
    public:
     /// `where` ends the message, "in a source whose batches are prefetched", and must outlive this object.
@@ -202,13 +207,13 @@ class MeetingPoint {
     std::string_view before_;
   };
 
-  /// COLL, blocking. Ends a run by an exception, which is announced unless every rank knows of it already. Throws as
+  /// COLL, blocking. Ends a run with an exception, and announces it unless every rank knows of it already. Throws as
   /// `fail` does.
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);
 
-  /// COLL, blocking. Ends the job, wherever in it this rank was; returns when every rank is here. If others are
-  /// elsewhere, it throws like `agree`, and this rank must call it again: the others may go on and would wait for it.
-  /// Returns true on every rank if any of them leaves because of a verdict, which `with_verdict` says of this one.
+  /// COLL, blocking. Ends the job from any place in it; returns when every rank is here. If others are elsewhere, it
+  /// throws like `agree`, and this rank must call it again: the others may continue and would wait for it. Returns true
+  /// on every rank if any of them leaves because of a verdict; `with_verdict` says whether this one does.
   bool leave_job(const Here& here, bool with_verdict);
 
   /// LOCAL. Marks work of one rank that the others wait for, such as writing a file: while the result lives, this
@@ -231,7 +236,7 @@ class MeetingPoint {
   /// Where in the training this rank is.
   const Position& position() const { return position_; }
 
-  /// The same in words: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
+  /// The same as text: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
   std::string place() const;
 
   /// The last verdict, until the next agreement that succeeds or the next outermost run.
@@ -290,8 +295,8 @@ class MeetingPoint {
   bool stop_requested_ = false;  ///< by any rank, agreed
 };
 
-/// Whether an exception is the program's own, or says that the program did something wrong: then lines about it say
-/// where that was. Others, such as those about files, say all that matters.
+/// Whether an exception is the program's own, or reports a mistake of the program. A line about such an exception also
+/// names the place in the program; others, such as those about files, need no place.
 bool is_of_program(const std::exception_ptr& exception);
 
 /// The message of an exception, on one line; "an exception of an unknown type" if it has none.

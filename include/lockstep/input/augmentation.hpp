@@ -12,7 +12,7 @@ namespace lockstep {
 /// What is done to each image, by chance.
 struct Augmentation {
   bool flip = false;      ///< mirrors an image, left to right, with a probability of one half
-  std::int64_t crop = 0;  ///< shifts an image by up to so many pixels in each direction; zeros fill what becomes free
+  std::int64_t crop = 0;  ///< shifts an image by up to this many pixels in each direction, padding with zeros
 
   bool operator==(const Augmentation&) const = default;
 };

@@ -32,7 +32,7 @@ struct LabelledOptions {
   /// Of the columns of CSV files and, in a regression, of the labels. Means and deviations are those of the training
   /// set, computed in double, row by row in their order; a column of which all numbers are equal has a deviation of 1.
   DataSchema::Scaling scaling = DataSchema::Scaling::none;
-  /// Files are kept in memory, one after the other, as long as they fit into so many bytes. Samples of the others are
+  /// Files are kept in memory, one after the other, as long as they fit into this many bytes. Samples of the others are
   /// read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin, are in
   /// memory in any case.
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;

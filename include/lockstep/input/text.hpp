@@ -34,7 +34,7 @@ struct TextOptions {
   std::int64_t context = 128;
   /// Of files of tokens: each is below this number, at most 65536. If empty, the tokens are the bytes of texts.
   std::optional<std::int64_t> vocabulary = {};
-  /// Texts are kept in memory, one after the other, as long as they fit into so many bytes. The others stay on disk,
+  /// Texts are kept in memory, one after the other, as long as they fit into this many bytes. The others stay on disk,
   /// and samples are read when a batch is filled; such files must not be packed.
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
   /// What a model was trained on. If set, data must match it, and it decides the vocabulary.

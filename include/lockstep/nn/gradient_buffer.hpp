@@ -59,8 +59,8 @@ class GradientBuffer {
 
   /// Says that the backward pass neither reads nor writes the gradient of `variable` any more, so that it may be added
   /// up and sent while the pass continues. Each layer says so of its own variables, at most once in a pass; a variable
-  /// that two layers share is ready after its last use. What a pass did not say is ready at its end. InvalidArgument
-  /// as `of`, and, from whoever listens, for a variable that was ready before in the same pass.
+  /// that two layers share is ready after its last use. Variables that a pass does not report are ready at its end.
+  /// InvalidArgument as `of`, and, from the listener, for a variable that was ready before in the same pass.
   void ready(const Variable& variable) const;
 
   /// The same buffer, whose `ready` tells `listener`, which must outlive the result. Without it, nobody hears.

@@ -11,7 +11,7 @@
 
 namespace lockstep::nn {
 
-/// What the last layer's outputs are compared by.
+/// How the last layer's outputs are compared with the labels.
 enum class Loss : std::uint8_t {
   cross_entropy,  ///< softmax cross-entropy of a logit for each class, with the label's number
   squared_error,  ///< (output - label)^2 of one output

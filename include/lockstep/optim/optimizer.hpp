@@ -69,24 +69,24 @@ std::vector<Gradient> gradients_in_store(const VariableStore& store, const Varia
 template <class T>
 concept GradientList = std::convertible_to<const T&, std::span<const Gradient>>;
 
-/// What a training step adds up over the replicas besides its gradients.
+/// The numbers that a training step adds up over the replicas besides its gradients.
 struct StepSums {
   std::int64_t samples = 0;
   double loss = 0;
   std::int64_t correct = 0;
-  /// What the samples weigh together. If empty, each weighs 1. Never empty in a sum over the replicas.
+  /// The total weight of the samples. If empty, each weighs 1. Never empty in a sum over the replicas.
   std::optional<double> weight = {};
 };
 
 /// A step on which the ranks have agreed, while its gradients are being computed.
 class AgreedStep {
  public:
-  /// Says that the gradient of `variable` is written and stays as it is. It is sent while the computation continues,
-  /// together with its neighbours in memory, those of variables created last first. InvalidArgument for a variable that
-  /// has no gradient in this step, or whose gradient was ready before.
+  /// Declares the gradient of `variable` final. It is sent while the computation continues, together with its
+  /// neighbours in memory, starting with the variables created last. InvalidArgument for a variable that has no
+  /// gradient in this step, or whose gradient was ready before.
   void ready(const Variable& variable);
 
-  /// The sums over the ranks of GradientComputation::sums, to be made once each, in their order.
+  /// GradientComputation::sums, over the ranks. Make each of them once, in their order.
   DeclaredSums& sums() { return sums_; }
 
  private:
@@ -107,9 +107,15 @@ struct GradientComputation {
 
 /// Applies gradients to the mirrored variables they belong to.
 ///
+///   Sgd sgd{{.learning_rate = 0.1, .momentum = 0.9}};
+///   strategy.run([&](ReplicaContext& context) {
+///     const std::int64_t samples = add_up_gradients(gradient);  // of this rank's part of the batch
+///     sgd.apply_gradients(context, {{gradient, w}}, samples);   // divides the ranks' sum by all samples
+///   });
+///
 /// Each apply_gradients is COLL and blocking: exactly one merge_call, and one agreement. Every rank calls the same
 /// overload with gradients of the same variables in the same order (there may be none); otherwise all throw
-/// MismatchError; and so they do if the ranks differ in the number of the step, its learning rate, or other options of
+/// MismatchError. They also do if the ranks differ in the number of the step, its learning rate, or other options of
 /// the optimizer. The replicas' gradients are added up by the strategy's reductions (ReductionOptions). With reductions
 /// in the fixed order, the bits of the step depend on the gradients' values alone. Other variables stay as they are.
 ///
@@ -123,17 +129,17 @@ struct GradientComputation {
 /// Values that live elsewhere are copied there and stay as they are.
 ///
 /// Gradients that are IndexedSlices, such as an embedding's, travel as the rows that they name. Ranks may bring
-/// different numbers of rows, or none. Rows of one index are added up in the order of ranks, and of one rank in their
-/// order; so the bits do not depend on how many ranks share the rows. The step then has the bits of one with a dense
-/// gradient that is this sum, also in its norm: a row that nobody names has the gradient zero, which moves it if the
+/// different numbers of rows, or none. Rows of one index are added up in rank order, and within a rank in
+/// their order, so the bits do not depend on how many ranks share the rows. The step and its norm then have the bits of
+/// a step with this sum as a dense gradient: a row that no rank names has a zero gradient, and still moves if the
 /// optimizer has momentum, moments or weight decay. Sgd without these visits the named rows alone. The rows are added
 /// up on the host, also for variables on a GPU. MismatchError if one rank brings slices and another a tensor for the
 /// same variable. InvalidArgument, naming the variable, before the agreement, for slices whose parts do not fit
 /// together, for an index that is no row of the variable, for slices in the store's memory for gradients, and for
 /// slices that a GradientComputation should write.
 ///
-/// A variable that one rank alone updates (VariablePlacement) has its slots there. That rank sends the others the new
-/// value, so all have the bytes that they would have computed. The sums of gradients are made on every rank.
+/// A variable that one rank alone updates (VariablePlacement) has its slots on that rank, which sends the new value to
+/// the others: the bytes that they would have computed. The sums of gradients are made on every rank.
 ///
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
@@ -141,7 +147,8 @@ struct GradientComputation {
 /// Each optimizer counts its own steps under a name. Its first use in a strategy, by `prepare` or by a step, fixes the
 /// name there: the one that it was made with or, without one, the first free of "optimizer", "optimizer_1", …. So every
 /// rank must first use its optimizers in the same order. An optimizer that is destroyed frees its name, and a later one
-/// of that name continues the count: one that is made anew in each epoch, or after a checkpoint was restored.
+/// of that name continues the count. So an optimizer may be created again in each epoch, or after a checkpoint was
+/// restored.
 /// InvalidArgument, on this rank and before the agreement, if another live optimizer of the strategy has the name, or
 /// keeps a slot of the same name for one of the variables, since the two would share, say, a velocity. The message
 /// names both. An optimizer without slots, such as plain Sgd, may update variables that another one updates.
@@ -151,10 +158,10 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer();
 
-  /// LOCAL; call it on every rank. Makes the state for `variables` that does not exist yet, as it is before the first
-  /// step. Steps do so themselves; this is for programs that restore a checkpoint, which needs a place for every value
-  /// it holds. ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses,
-  /// and for a name or a slot that another optimizer has.
+  /// LOCAL; call it on every rank. Creates the state for `variables` that does not exist yet, as it is before the first
+  /// step. Steps do so themselves; this is for programs that restore a checkpoint, where every value needs its place.
+  /// ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses, and for a
+  /// name or a slot that another optimizer has.
   void prepare(Strategy& strategy, const VariableList& variables, Here here = Here::current()) const;
 
   /// LOCAL. Steps counted so far in `strategy` under this optimizer's name, which set the learning rate; before its
@@ -239,9 +246,9 @@ class Optimizer {
     /// UpdateKernels::sum_of_squares adds them up, in the order given to apply_gradients. A norm that is not finite
     /// scales nothing: the fault reaches the variables and shows in the loss.
     std::optional<double> clip_norm = {};
-    /// Under which the optimizer counts its steps. If empty, the first free of "optimizer", "optimizer_1", …
+    /// The name under which the optimizer counts its steps. If empty, the first free of "optimizer", "optimizer_1", …
     std::string name = {};
-    /// The optimizer's other options in words, for the ranks to compare: "momentum 0.9".
+    /// The optimizer's other options as text, which the ranks compare: "momentum 0.9".
     std::string settings = {};
   };
 
@@ -291,11 +298,11 @@ class Optimizer {
   void step(double divisor, std::span<const detail::RowSums> rows = {});
   double clip_factor();
 
-  /// What is known of the last step.
+  /// Results of the last step.
   struct Last {
     std::shared_ptr<const Plan> plan;  ///< null before the first step
     double learning_rate = 0;
-    double divisor = 1;                        ///< the store holds so many times the gradient
+    double divisor = 1;                        ///< the store holds this many times the gradient
     std::optional<double> gradient_norm = {};  ///< once it was asked for
   };
 

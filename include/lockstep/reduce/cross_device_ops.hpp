@@ -47,7 +47,7 @@ class CrossDeviceOps {
   virtual void all_reduce(ReduceOp op, std::span<const TensorView> tensors) = 0;
 
   /// Starts the sum of `message` over all ranks, in place and as one message whatever the packing. Returns at once: a
-  /// GPU's backend works while the caller goes on, the host's sums are made when they are waited for. `message` stays
+  /// GPU's backend works while the caller continues; the host's sums are made when they are waited for. `message` stays
   /// untouched until then. Wait for all of them, in the order in which they were started, before any other reduction.
   virtual Work start(const TensorView& message) = 0;
 

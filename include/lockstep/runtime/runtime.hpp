@@ -20,8 +20,8 @@ namespace lockstep {
 enum class OnTermination : std::uint8_t { end, ask_to_stop };
 
 /// What a stall does: a rank that is silent or late, or a host that is out of reach. `observe` only warns of it, once,
-/// with the sentence that would have ended the job, and waits on. A rank whose process is gone ends the job all the
-/// same.
+/// with the sentence that would have ended the job, and keeps waiting. A rank whose process is gone still ends the
+/// job.
 enum class OnStall : std::uint8_t { end, observe };
 
 struct RuntimeOptions {

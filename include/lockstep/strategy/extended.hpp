@@ -1,4 +1,10 @@
 // The methods of cross-replica context: reductions, broadcasts and updates.
+//
+//   const double sum = context.merge_call(  // in replica context
+//       [](Strategy& strategy, const PerReplica<double>& mine) {
+//         return strategy.extended().reduce_to(ReduceOp::sum, mine);  // on every rank
+//       },
+//       args(my_part));
 #pragma once
 
 #include <concepts>
@@ -87,8 +93,8 @@ class StrategyExtended {
         combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value), here); }));
   }
 
-  /// COLL, blocking. The same, to wherever `destination` lives: every rank has a component of it, so every rank gets
-  /// the result.
+  /// COLL, blocking. The same, to where `destination` lives. Every rank has a component of it, so every rank gets the
+  /// result.
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, const Variable& destination,
                         Here here = Here::current()) {
@@ -107,10 +113,10 @@ class StrategyExtended {
     return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
-  /// LOCAL: the type alone decides, so every rank does the same. The mean of a value that is not PerReplica is the
-  /// value itself, not a copy, and a plain value stays plain. On one replica, the sum of a plain value is a copy of it:
-  /// its tensors have memory of their own, on the same device. InvalidArgument for the sum of a Mirrored, and for the
-  /// sum of a plain value over several replicas: neither says what each replica adds.
+  /// LOCAL: what happens depends on the type alone, so it is the same on every rank. The mean of a value that is not
+  /// PerReplica is that value itself, not a copy; a plain value stays plain. On one replica, the sum of a plain value
+  /// is a copy, whose tensors own their memory, on the same device. InvalidArgument for the sum of a Mirrored, and for
+  /// the sum of a plain value over several replicas: neither says what each replica contributes.
   template <NotPerReplica T>
   T reduce_to(ReduceOp op, const T& value, Here here = Here::current()) {
     require_value_itself(op, is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
@@ -120,7 +126,7 @@ class StrategyExtended {
     return value;
   }
 
-  /// LOCAL. The same, to wherever `destination` lives.
+  /// LOCAL. The same, to where `destination` lives.
   template <NotPerReplica T>
   T reduce_to(ReduceOp op, const T& value, const Variable& destination, Here here = Here::current()) {
     require_own(destination, "reduce_to", here);
@@ -144,7 +150,7 @@ class StrategyExtended {
     return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, {}, here));
   }
 
-  /// COLL, blocking. The same, to wherever `destination` lives.
+  /// COLL, blocking. The same, to where `destination` lives.
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, const Variable& destination,
                         Here here = Here::current()) {
@@ -161,9 +167,9 @@ class StrategyExtended {
     return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
   }
 
-  /// COLL, blocking, one agreement for all. Reduces each value to wherever its variable lives. The results have the
-  /// order of `pairs` and the type of its values. With std::variant<Tensor, IndexedSlices>, some values may be dense
-  /// and others slices, but each must be the same kind on every rank, else MismatchError. The values of a list in
+  /// COLL, blocking, one agreement for all. Reduces each value to where its variable lives. The results have the order
+  /// of `pairs` and the type of its values. With std::variant<Tensor, IndexedSlices>, some values may be dense and
+  /// others slices, but each must be the same kind on every rank; otherwise MismatchError. The values of a list in
   /// braces, `{{gradient, w}, …}`, are tensors.
   template <ReduciblePairs Pairs = std::initializer_list<std::pair<PerReplica<Tensor>, Variable>>>
   auto batch_reduce_to(ReduceOp op, const Pairs& pairs, Here here = Here::current()) {
@@ -206,14 +212,14 @@ class StrategyExtended {
     return value;
   }
 
-  /// A plain number does not say whether it is replica 0's or the same on every rank already, and other host values are
-  /// no tensors.
+  /// A plain number does not say whether replica 0's value is meant or one that is already the same on every rank.
+  /// Other host values are not tensors.
   template <PlainHostValue T>
   void broadcast_to(const T&, Here = {}) = delete;  // broadcast_object sends replica 0's value, same_on_all compares
 
-  /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment goes straight to this rank's component. `fn`
-  /// gets the handle in its own type, so a MirroredVariable stays one. Every rank must make the same update; arguments
-  /// that may differ by rank do not compile.
+  /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment writes directly to this rank's component.
+  /// `fn` gets the handle in its own type: a MirroredVariable stays one. Every rank must make the same update;
+  /// arguments that may differ by rank do not compile.
   template <std::derived_from<Variable> V, class Fn>
   requires UpdateFunctionFor<Fn, V>
   auto update(const V& variable, Fn&& fn, Here here = Here::current()) -> detail::result_t<Fn, const V&> {
@@ -280,8 +286,8 @@ class StrategyExtended {
   /// An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
   InputAnswer agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
 
-  /// LOCAL. No context needed. The strategy that this is part of. This object stays in place when the strategy is
-  /// moved.
+  /// LOCAL. No context needed. The strategy that this object belongs to. This object keeps its address when the
+  /// strategy is moved.
   Strategy& strategy() const { return *strategy_; }
 
   /// The variable's value as a host tensor; ContextError before the variable is initialized. For a mirrored variable
@@ -300,16 +306,16 @@ class StrategyExtended {
   /// LOCAL. No context needed. Whether this strategy created the variable.
   bool variable_created_in_scope(const Variable& variable) const;
 
-  /// LOCAL. No context needed. What `value` is a component of, which is always `value`: a variable is one handle to the
-  /// whole and to this rank's component, and every other value stands for itself.
+  /// LOCAL. No context needed. Returns `value`. A variable's handle stands for the whole and for this rank's component;
+  /// any other value stands for itself.
   template <class T>
   T value_container(const T& value) const {
     return value;
   }
 
-  /// LOCAL. No context needed. The device that each replica computes on and keeps its variables on, by the name that it
-  /// got at the start of the job: "/job:worker/task:1/device:GPU:0". The replicas of a task share the name of their
-  /// CPU. ContextError on the default strategy.
+  /// LOCAL. No context needed. The device on which each replica computes and keeps its variables, by the name that it
+  /// got at the start of the job: "/job:worker/task:1/device:GPU:0". Replicas of one task on the CPU have one device
+  /// name. ContextError on the default strategy.
   std::vector<std::string> worker_devices() const;
   std::vector<std::vector<std::string>> worker_devices_by_replica() const;
   std::vector<std::string> parameter_devices() const;

@@ -1,4 +1,15 @@
-// Host values as bytes, for Strategy::broadcast_object.
+// Turns host values into bytes and back, for Strategy::broadcast_object.
+//
+//   struct Settings {
+//     std::string path;
+//     std::vector<std::string> classes;
+//   };
+//   template <>
+//   struct lockstep::Nest<Settings> {
+//     static constexpr auto members = std::tuple{&Settings::path, &Settings::classes};
+//   };
+//
+//   const Settings settings = strategy.broadcast_object(read_settings).value();  // read on replica 0 only
 #pragma once
 
 #include <array>
@@ -71,7 +82,7 @@ constexpr bool is_object() {
 
 }  // namespace detail
 
-/// A host value that Strategy::broadcast_object sends: text (std::string) and trivially copyable values without
+/// A host value that Strategy::broadcast_object can send: text (std::string) and trivially copyable values without
 /// pointers; vectors, arrays, optionals, maps, pairs and tuples of those; and structs, by the members that their Nest
 /// names.
 template <class T>
@@ -79,7 +90,7 @@ concept BroadcastableObject = detail::is_object<T>();
 
 namespace detail {
 
-/// Sent as the bytes that it has in memory.
+/// Sent as its bytes in memory.
 template <class T>
 inline constexpr bool is_flat = std::is_trivially_copyable_v<T> && !NestedStruct<T> && !Optional<T>;
 
@@ -154,7 +165,7 @@ void append_object(const T& value, std::vector<std::byte>& bytes) {
   }
 }
 
-/// The value at the front of `bytes`, which is dropped from them. Inverts append_object.
+/// Removes the value at the front of `bytes` and returns it. Inverts append_object.
 template <BroadcastableObject T>
 T take_object(std::span<const std::byte>& bytes) {
   if constexpr (is_flat<T>) {

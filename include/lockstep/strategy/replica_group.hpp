@@ -23,7 +23,8 @@ class DeviceWaits;
 /// How long the host waits for its GPU.
 struct DevicePatience {
   std::chrono::duration<double> stall_timeout{60};
-  /// If set, it is told what would end the job with a StallError, once for each stall, and the host waits on.
+  /// If set, a stall does not end the job with a StallError. This is called with its sentence, once for each stall, and
+  /// the host keeps waiting.
   std::function<void(const std::string& sentence)> on_stall = {};
 };
 

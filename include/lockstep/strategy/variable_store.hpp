@@ -1,5 +1,9 @@
-// Where a strategy's variables live: flat memory, in which a variable, its gradient and its optimizer slots share one
-// offset.
+// The memory of a strategy's variables: flat buffers, in which a variable, its gradient and its optimizer slots have
+// the same offset.
+//
+//   const auto w = strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {3}); });
+//   strategy.seal();                                           // lays out the variables
+//   const TensorView gradient = strategy.store().gradient(w);  // what is written here is reduced without a copy
 #pragma once
 
 #include <atomic>
@@ -28,17 +32,18 @@ class LiveOptimizers;
 class StoreGuest;
 using StoreGuests = std::vector<std::weak_ptr<StoreGuest>>;  ///< in the order in which they came
 
-/// Flat values rounded to bf16 (Variable::for_reading): a copy that is made on first use, and is stale from when
-/// somebody may write the values until it is read again. Nothing saves, sends or attests it.
+/// A copy of flat values, rounded to bf16 (Variable::for_reading). It is made on first use. It becomes stale when the
+/// values may be written, and is rounded again when it is next read. It is never saved, sent or attested.
 class WorkingCopy {
  public:
-  /// LOCAL. Several threads may call it at the same time. The copy of `values`, made or rounded anew if it is stale.
-  /// InvalidArgument unless they are f32 on the host.
+  /// LOCAL. Returns the copy of `values`, which is made or rounded again first if it is stale. Several threads may call
+  /// this at the same time. InvalidArgument unless the values are f32 on the host.
   TensorView of(const TensorView& values);
 
   void make_stale() { fresh_ = false; }
 
-  /// After elements from `first` on changed to `values`: rounds these alone, unless the copy is stale anyway.
+  /// Call after the elements from `first` on have changed to `values`. Rounds only these, and nothing if the copy is
+  /// stale anyway.
   void refresh(const TensorView& values, std::int64_t first);
 
  private:
@@ -88,7 +93,7 @@ struct FlatRange {
   detail::StoreSegment* segment;
   std::int64_t first;  ///< the start of the range within the segment, in elements
 
-  /// LOCAL. Keeps the variables' copies for reading in line with `values` (Variable::for_reading).
+  /// LOCAL. Brings the variables' copies for reading up to date with `values` (Variable::for_reading).
   void values_changed() const { segment->working_copy->refresh(values, first); }
 
   /// The stream for work on the range.
@@ -97,8 +102,8 @@ struct FlatRange {
   /// Whether `rank` updates the variables and has their slots.
   bool is_held_by(int rank) const { return segment->holder.value_or(rank) == rank; }
 
-  /// The same range of the optimizer slot `name`, which is made, as zeros, on first use. Call it only on a
-  /// rank that holds the range.
+  /// The same range of the optimizer slot `name`, which is created as zeros on first use. Call it only on a rank that
+  /// holds the range.
   TensorView slot(std::string_view name) const;
 
   /// On a rank that does not hold the range: records the slot without memory, so that every rank lists the same
@@ -154,31 +159,31 @@ class VariableStore {
 
   bool has_unsealed() const { return sealed_ < variables_.size(); }
 
-  /// The bytes of each flat memory for gradients that the next `seal` needs. The same on every rank.
+  /// The sizes, in bytes, of the flat buffers for gradients that the next `seal` needs. The same on every rank.
   std::vector<std::size_t> gradient_bytes() const;
 
   /// Lays out the unsealed variables in reverse order of creation (roughly the order in which a backward pass finishes)
-  /// and copies their initial values. Returns the flat values of the new memory. `gradients` is zeroed memory of
-  /// `gradient_bytes`, which the variables keep; where it is empty, the store allocates.
+  /// and copies their initial values. Returns the flat values of the new memory. `gradients` are zeroed buffers of the
+  /// sizes of `gradient_bytes`, which the variables keep; the store allocates those that are empty or missing.
   std::vector<TensorView> seal(std::vector<Buffer> gradients = {});
 
-  /// Moves the gradients of the last `seal` to memory that the store allocates. They are zeros again.
+  /// Moves the gradients of the last `seal` to memory that the store allocates, and resets them to zero.
   void reallocate_gradients();
 
-  /// To be written: the flat values of the sealed mirrored variables that every rank updates.
+  /// The flat values, for writing, of the sealed mirrored variables that every rank updates.
   std::vector<TensorView> mirrored_values() const;
 
-  /// To be written: those of the variables that one rank alone updates, by that rank.
+  /// The same of the variables that one rank alone updates. The key is that rank.
   std::map<int, std::vector<TensorView>> held_values() const;
 
-  /// An integer that optimizers keep besides their slots, such as the number of steps made. It is made, as 0, on first
-  /// use. The reference stays valid as long as the store.
+  /// An integer that optimizers keep besides their slots, such as the number of steps. It is created as 0 on first use.
+  /// The reference stays valid as long as the store.
   std::int64_t& counter(std::string_view name);
 
   /// The value of that counter, or 0 if there is none.
   std::int64_t counted(std::string_view name) const;
 
-  /// For library code: what the live optimizers of these variables know of each other. Null until one is used.
+  /// For library code: the record that the live optimizers of these variables share. Null until one is used.
   std::shared_ptr<detail::LiveOptimizers>& live_optimizers() { return live_optimizers_; }
 
   /// For library code: `guest` is asked from here on, as long as it lives.

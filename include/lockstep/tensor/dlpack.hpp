@@ -2,8 +2,8 @@
 // JAX and others make and take what these functions take and make. DLPack's own header has the structures; its versions
 // 0.2 to 1.x fit.
 //
-// A tensor of a GPU is one of the GPU that this process has bound. DLPack says nothing of streams here: whoever hands a
-// tensor over first waits for the work that writes it, and so does whoever hands it back.
+// GPU tensors must be on the GPU that this process has bound. Streams do not travel with a tensor here: before you hand
+// one over, or hand it back, wait for the work that writes it.
 #pragma once
 
 #include <lockstep/tensor/tensor.hpp>

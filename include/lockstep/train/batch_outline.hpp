@@ -1,5 +1,8 @@
-// The outline of a batch: its structure without its samples. Of each tensor it has the element type, the device and all
-// extents but the first. A rank that has a batch sends it, as numbers, to those that have none.
+// The outline of a batch: its structure without its samples. For each tensor it holds the element type, the device and
+// all extents except the first. A rank that has a batch sends the outline, as numbers, to the ranks that have none.
+//
+//   const std::vector<std::int64_t> outline = outline_of(batch);      // a std::pair of f32[32, 784] and i64[32]
+//   const auto empty = batch_without_samples<Batch>(outline, stream);  // f32[0, 784] and i64[0]
 #pragma once
 
 #include <concepts>
@@ -40,13 +43,13 @@ class OutlineWriter {
 /// Decodes an outline, in the order in which it was written.
 class OutlineReader {
  public:
-  /// MismatchError if the outline is that of another type. `stream` is that of this rank's device.
+  /// MismatchError if the outline describes another type. `stream` is the stream of this rank's device.
   OutlineReader(std::span<const std::int64_t> outline, const char* type, Stream& stream);
 
   std::int64_t number();
   Shape shape();
 
-  /// The tensor with a first extent of 0. A tensor without extents is 0.
+  /// The tensor, with a first extent of 0. A tensor without extents holds 0.
   Tensor tensor();
 
  private:
@@ -54,7 +57,7 @@ class OutlineReader {
   Stream& stream_;
 };
 
-/// How a T is outlined. If `needed` is false, it is not: a T without samples is a T{}.
+/// How to outline a T. If `needed` is false, nothing is written, and a T without samples is a T{}.
 template <class T>
 struct Outline {
   static constexpr bool needed = false;
@@ -113,7 +116,7 @@ struct Outline<T> {
   }
 };
 
-/// A vector of tensors is a list, which keeps its length. Any other vector holds the samples themselves: it is empty.
+/// A vector of tensors is a list and keeps its length. Any other vector holds the samples themselves and becomes empty.
 template <class T>
 struct Outline<std::vector<T>> {
   static constexpr bool needed = Outline<T>::needed;
@@ -143,7 +146,7 @@ struct Outline<std::optional<T>> {
 template <class K>
 concept OutlineKey = std::integral<K> || std::is_enum_v<K> || std::same_as<K, std::string>;
 
-/// Keeps its keys, whatever its values are.
+/// A map keeps its keys, whatever its values are.
 template <OutlineKey K, class T>
 struct Outline<std::map<K, T>> {
   static constexpr bool needed = true;
@@ -215,7 +218,7 @@ std::vector<std::int64_t> outline_of(const Batch& batch) {
   return writer.take();
 }
 
-/// A batch without samples that otherwise looks like the outlined one. MismatchError if that is of another type.
+/// A batch without samples, otherwise like the outlined one. MismatchError if the outline describes another type.
 template <class Batch>
 Batch batch_without_samples(std::span<const std::int64_t> outline, Stream& stream) {
   OutlineReader reader{outline, typeid(Batch).name(), stream};

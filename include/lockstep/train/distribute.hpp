@@ -59,7 +59,7 @@ DistributedIterator<Batch> distribute_dataset(Strategy& strategy, InputFn<Batch>
 /// AutoShard::by_element each rank reads all files and gets every n-th element of the whole.
 ///
 /// A file is opened when its first batch is drawn. What `open` or a source throws is rethrown by that `next`, and
-/// becomes a PeerError on the others. After an exception of `open`, `next` goes on with the file after it.
+/// becomes a PeerError on the others. After an exception of `open`, `next` continues with the file after it.
 ///
 /// InvalidArgument if there are no files, or if `open` returns no source. MismatchError if the ranks' options or
 /// numbers of files differ.

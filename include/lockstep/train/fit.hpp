@@ -46,12 +46,12 @@ struct FitOptions {
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every;
   OnDivergence on_divergence = OnDivergence::stop;
-  /// LOCAL. What else may help, at the end of the line about a divergence. If empty, nothing.
+  /// LOCAL. Returns a hint for the end of the line about a divergence. If empty, there is none.
   std::function<std::string()> divergence_hint = {};
   /// Names of variables that no step updates, as if they were not trainable: neither a gradient nor weight decay
-  /// changes them, and they have no share in the gradient's norm. Moving averages change as ever.
+  /// changes them, and they have no share in the gradient's norm. Moving averages still change.
   std::vector<std::string> frozen = {};
-  /// Where to go on (Observer::on_step_end). The variables and the optimizer's state must be those of that step.
+  /// Where to continue (Observer::on_step_end). The variables and the optimizer's state must be those of that step.
   FitState start = {};
 };
 
@@ -90,18 +90,18 @@ struct FitResult {
 ///
 /// If the loss of a step or of an evaluation is no finite number, the run ends: after `observer` has seen the loss,
 /// every rank throws DivergenceError, which names the step, its learning rate and its gradient norm. All ranks decide
-/// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run goes on.
+/// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run continues.
 ///
-/// A run that goes on from `start` makes the steps that are left, and everything is as if it had made those before,
-/// too, except times. If none is left, it only evaluates, and tells `observer` nothing.
+/// A run that continues from `start` makes the steps that are left. Except for times, everything is as if it had made
+/// the earlier steps too. If no step is left, it only evaluates, and does not call `observer`.
 ///
 /// If a rank asks for an early end (Strategy::request_stop), all ranks stop after the step under way and the evaluation
 /// that is due after it, and `observer` is told (Observer::on_stop). Resuming from the state that was reported
-/// last repeats no step and skips none. If the ranks know of the wish before the first step, none is made. After the
-/// last step there is nothing to stop.
+/// last repeats no step and skips none. If the ranks know of the request before the first step, none is made. After
+/// the last step there is nothing to stop.
 ///
-/// Messages name the place of this call, and its runs by the step or the evaluation that they are. Runs after it are
-/// called what they were before it.
+/// Messages name the place of this call, and its runs by their step or evaluation. Later runs are named as before the
+/// call.
 ///
 /// Seals the variables first if they are not sealed. InvalidArgument for options below 1, for fewer steps than `start`
 /// has made, unless the ranks divide `shards`, for a model without variables, for a frozen variable that it does not

@@ -24,7 +24,7 @@ class ExclusiveUse;
 class MetricsFile final : public Observer {
  public:
   /// Removes the findings of an earlier run, and from the file every line but those of the first `steps` steps, after
-  /// which this run goes on. ConfigError, naming the file, if that fails, or if another process writes it;
+  /// which this run continues. ConfigError, naming the file, if that fails, or if another process writes it;
   /// CheckpointError if the disk is full.
   explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0);
 

@@ -1,4 +1,4 @@
-// What a training run reports to its watchers.
+// What a training run reports to its observers.
 #pragma once
 
 #include <cstdint>
@@ -48,13 +48,13 @@ struct RegressionReport {
 
 /// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
 struct EvaluationReport {
-  std::int64_t step;   ///< as EvaluationProgress has it
+  std::int64_t step;   ///< as in EvaluationProgress
   std::int64_t epoch;  ///< the same
   std::int64_t samples;
   double loss;                                 ///< mean per label, by weight
   std::optional<double> bits_per_byte;         ///< the loss in bits (text only)
   double accuracy;                             ///< labels that were predicted, divided by what all labels weigh
-  std::optional<RegressionReport> regression;  ///< of a model that predicts numbers, in the place of an accuracy
+  std::optional<RegressionReport> regression;  ///< of a model that predicts numbers, instead of an accuracy
   double seconds;                              ///< duration of the evaluation
 };
 
@@ -64,8 +64,8 @@ struct StepLoss {
   double weight = 0;
 };
 
-/// How far a training is. Together with the variables and the optimizer's state, it is all that `fit` needs to go on as
-/// if it had never stopped.
+/// Progress of a training run. Together with the variables and the optimizer's state, it is all that `fit` needs to
+/// continue as if it had never stopped.
 struct FitState {
   std::int64_t steps = 0;       ///< made
   std::deque<StepLoss> recent;  ///< of the last steps, as many as an epoch has, the latest at the end
@@ -77,9 +77,9 @@ FitState parse_fit_state(std::string_view text);
 
 /// Called on every rank, between steps, in the context in which `fit` was called, unless stated otherwise. So an
 /// observer may call collectives, such as save_checkpoint, if it does so on every rank. What it does on the chief
-/// alone, such as writing a line, must not be a collective. `wants_gradient_norm` must not change its answer. on_drift
-/// must neither call a collective nor throw, since its exception would hide the drift. Exceptions of the others leave
-/// `fit`.
+/// alone, such as writing a line, must not be a collective. `wants_gradient_norm` must always return the same value.
+/// on_drift must neither call a collective nor throw, since its exception would hide the drift. Exceptions from the
+/// other methods propagate out of `fit`.
 class Observer {
  public:
   virtual ~Observer() = default;

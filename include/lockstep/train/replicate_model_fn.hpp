@@ -1,5 +1,8 @@
 // Replicated model functions: a function that computes loss, gradients, predictions and metrics of a batch on one
 // replica becomes one that does so on all of them, each with its piece of the batch.
+//
+//   auto model = replicate_model_fn<Tensor, Tensor>(strategy, classifier, {.reduction = LossReduction::sum});
+//   const EstimatorSpec step = model(images, labels, Mode::train);  // on every rank, with the whole batch
 #pragma once
 
 #include <concepts>
@@ -19,8 +22,8 @@
 
 namespace lockstep {
 
-/// What the losses of the towers mean, and so how they become one. A `sum` over samples is added up; all others are
-/// means of some kind, which are added up and divided by the number of replicas. Gradients follow their loss.
+/// What the towers' losses are, and so how they are combined. A `sum` over samples is added up; all others are means,
+/// which are added up and divided by the number of replicas. Gradients are combined like their loss.
 enum class LossReduction : std::uint8_t {
   none,  ///< refused
   sum,
@@ -67,7 +70,7 @@ class ReplicatedTowers {
   ReplicatedTowers(Strategy& strategy, const ReplicateOptions& options);
   ~ReplicatedTowers();
 
-  /// A batch, of which each tensor becomes this rank's piece before the model function is called.
+  /// A batch. Each tensor is replaced by this rank's piece of it before the model function is called.
   struct Batch {
     RowTensors features;
     std::optional<RowTensors> labels;
@@ -87,7 +90,7 @@ class ReplicatedTowers {
 
 }  // namespace detail
 
-/// What replicate_model_fn returns. Move-only. Its variables belong to the strategy, and stay when it goes.
+/// The result of replicate_model_fn. Move-only. Its variables belong to the strategy and outlive it.
 template <BatchOfRows F, BatchOfRows L, std::copy_constructible P = NoParams>
 class ReplicatedModel {
  public:
@@ -106,7 +109,7 @@ class ReplicatedModel {
   /// - train, evaluate: `loss` is that of all replicas together, the same on every rank (LossReduction).
   /// - evaluate: `metrics` has the values from the sums over all replicas since the last reset, the same on every rank.
   /// - predict: the loss is this replica's, scaled. `predictions` and `export_outputs` are those of all replicas, on
-  ///   every rank: rows in the order of ranks, `classes` one beside the other in a new first dimension (on one replica
+  ///   every rank: rows in the order of ranks, `classes` stacked along a new first dimension (on one replica
   ///   without it). A key that some towers lack has the rows of the others.
   ///
   /// On this rank alone, and a PeerError on the others: what the model function throws, and InvalidArgument for an
@@ -115,7 +118,8 @@ class ReplicatedModel {
   /// are not summed, for predictions in Mode::evaluate or without rows, and where an optimizer without TowerOptimizer
   /// is used on several replicas. MismatchError on every rank if ranks differ in mode, options or the shapes of the
   /// batch, in their optimizer calls, in their metrics, in which of them have a loss, or in the kind, types or extents
-  /// of what they predict and export. ContextError in replica context. After an error the next call is in step.
+  /// of what they predict and export. ContextError in replica context. After an error, the ranks are in step again in
+  /// the next call.
   EstimatorSpec operator()(const F& features, const std::optional<L>& labels, Mode mode, const P& params = {},
                            Here here = Here::current()) {
     F own_features = features;

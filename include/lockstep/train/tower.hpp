@@ -35,10 +35,10 @@ class Tower {
   MirroredVariable variable(VariableOptions options, const std::function<Tensor()>& initial,
                             Here here = Here::current());
 
-  /// The same for a sum that belongs to a metric: zeros of this shape, of which each replica has its own. In the model
-  /// function, `assign_add` adds this replica's part. A sum goes on from call to call, also from one that fails, until
-  /// ReplicatedModel::reset_metrics. Checkpoints do not hold it. InvalidArgument if the name is a variable's, or an
-  /// accumulator's of another shape or type.
+  /// The same for a sum that belongs to a metric: zeros of this shape, separate on each replica. In the model
+  /// function, `assign_add` adds this replica's part. The sum continues from call to call, also after one that fails,
+  /// until ReplicatedModel::reset_metrics. Checkpoints do not hold it. InvalidArgument if the name is a variable's, or
+  /// an accumulator's of another shape or type.
   SyncOnReadVariable accumulator(const std::string& name, const Shape& shape = {}, DType dtype = DType::f64,
                                  Here here = Here::current());
 

@@ -1,4 +1,10 @@
 // A training run from its options to its result: lockstep-train as a library.
+//
+//   TrainingOptions options;
+//   options.data = "fashion-mnist";
+//   options.epochs = 2;
+//   const TrainingResult result = run_training(runtime.strategy(), "cpu", options);
+//   if (runtime.is_chief()) std::puts(to_json(result).c_str());
 #pragma once
 
 #include <cstdint>
@@ -19,7 +25,7 @@
 
 namespace lockstep {
 
-/// The first trains on images or rows of numbers, the second on images, the last on text.
+/// mlp trains on images or rows of numbers, convnet on images, gpt on text.
 enum class ModelKind : std::uint8_t { mlp, convnet, gpt };
 
 enum class OptimizerKind : std::uint8_t { sgd, momentum, adamw };
@@ -27,10 +33,10 @@ enum class OptimizerKind : std::uint8_t { sgd, momentum, adamw };
 /// How the learning rate changes after warm-up: constant, or cosine decay to 0 at the end of the run.
 enum class ScheduleKind : std::uint8_t { constant, cosine };
 
-/// Where a training begins.
+/// Which checkpoint a training run continues from, if any.
 struct Resume {
   enum class From : std::uint8_t { none, newest, path };
-  /// An option that may differ from the checkpoint, whose new value the training keeps. `schedule` and `steps` also let
+  /// An option that may differ from the checkpoint. The training keeps the new value. `schedule` and `steps` also let
   /// the length of a cosine decay differ.
   enum class Override : std::uint8_t { learning_rate, schedule, warmup_steps, steps };
   From from = From::none;
@@ -38,9 +44,9 @@ struct Resume {
   std::vector<Override> overrides = {};
 };
 
-/// Which weights a model begins with, instead of random ones.
+/// Initial weights of a model, instead of random ones.
 struct InitialWeights {
-  /// Of the variables and of the file: all of them must match by name, type and shape, or some.
+  /// Whether all variables and all entries of the file must match by name, type and shape, or only some.
   enum class Match : std::uint8_t { all, some };
   std::filesystem::path file = {};  ///< as load_weights takes it; if empty, there are none
   Match match = Match::all;
@@ -49,11 +55,11 @@ struct InitialWeights {
 /// Whether the chief prints progress on stderr.
 enum class ShowProgress : std::uint8_t { yes, no };
 
-/// What is empty was not given, and has the default that its comment names.
+/// A member that is empty was not given, and has the default that its comment names.
 struct TrainingOptions {
   std::filesystem::path data;  ///< images or rows as load_labelled_data takes them, or a text file or a folder of them
 
-  // What the model is.
+  // The model.
   std::optional<ModelKind> model = {};                   ///< mlp
   std::optional<DType> dtype = {};                       ///< of the variables: f32
   std::optional<nn::Precision> precision = {};           ///< full
@@ -65,7 +71,7 @@ struct TrainingOptions {
   std::optional<std::vector<std::int64_t>> hidden = {};  ///< mlp only: {512, 512}
   std::optional<nn::BatchNormKind> batch_norm = {};      ///< convnet only: none
   std::optional<double> dropout = {};                    ///< convnet only: 0
-  std::optional<std::int64_t> layers = {};               ///< gpt only, as all that follow: 4
+  std::optional<std::int64_t> layers = {};               ///< gpt only, like those below: 4
   std::optional<std::int64_t> heads = {};                ///< a divisor of `embed`: 4
   std::optional<std::int64_t> embed = {};                ///< 128
   std::optional<std::int64_t> context = {};              ///< tokens in a sample: 128
@@ -109,9 +115,9 @@ struct TrainingOptions {
   std::filesystem::path checkpoints;
   /// Steps between checkpoints. If empty, one at the end of each epoch. The last step always writes one.
   std::optional<std::int64_t> checkpoint_every;
-  std::int64_t keep_checkpoints = 3;  ///< the newest that stay
-  bool keep_best_checkpoint = false;  ///< saves one after an evaluation with the lowest loss so far; the best stays
-  bool checkpoints_optional = false;  ///< one that cannot be written is a warning
+  std::int64_t keep_checkpoints = 3;  ///< how many of the newest stay
+  bool keep_best_checkpoint = false;  ///< also saves after an evaluation with the lowest loss so far, and keeps that
+  bool checkpoints_optional = false;  ///< a checkpoint that cannot be written is a warning
   Resume resume = {};
   /// For `run_prediction`: a file as load_unlabelled_data takes it, or a text with a sample in each line, instead of
   /// `data`. If neither the weights nor `classes` say how many classes the model has, it has 10.
@@ -119,7 +125,7 @@ struct TrainingOptions {
   /// For `run_prediction`: how many classes to name for each sample, at most those of the model, or how many of the
   /// bytes that may come after a line. If empty, only the likeliest class.
   std::optional<std::int64_t> top = {};
-  std::vector<std::string> freeze;         ///< globs on the names of variables that no step updates
+  std::vector<std::string> freeze;         ///< globs; no step updates a variable whose name matches
   InitialWeights initial_weights = {};     ///< unless the training is resumed
   std::filesystem::path exported_weights;  ///< the file for the weights at the end; if empty, none
   ShowProgress progress = ShowProgress::yes;
@@ -140,17 +146,16 @@ struct TrainingResult {
 /// Whether GPUs have all the kernels that `model` needs. The CPU has them for every model.
 bool has_gpu_kernels(ModelKind model);
 
-/// COLL, blocking. Loads the data, once a node, makes the model and trains it, with progress on the chief's stderr if
+/// COLL, blocking. Loads the data once per node, makes the model and trains it, with progress on the chief's stderr if
 /// it is shown. `device` goes into the result. A training that is resumed from a checkpoint (CheckpointManager) ends in
-/// the bytes of one that never stopped, on any number of ranks that `fit` names, and so does its file of metrics,
-/// except times.
+/// the bytes of one that never stopped, on any number of ranks that `fit` names. So does its file of metrics, except
+/// times.
 ///
-/// Weights describe their model and its data, if this function saved them. Options of the model that are empty are then
-/// those of the checkpoint that is resumed, or of the initial weights, and the columns of a table are found by their
-/// names.
+/// Weights that this function saved describe their model and its data. Empty options of the model are then taken from
+/// the checkpoint that is resumed, or from the initial weights, and the columns of a table are found by their names.
 ///
-/// If a rank asks for an early end (Strategy::request_stop), so `fit.stopped`, the last step is saved like any that is
-/// due, no weights are exported, and there is no sample.
+/// If a rank asks for an early end (Strategy::request_stop), `fit.stopped` is true, the last step is saved like any
+/// that is due, no weights are exported, and there is no sample.
 ///
 /// ConfigError on a rank with a wrong option or wrong data, PeerError on the others; ConfigError if an option
 /// contradicts the checkpoint; MismatchError if the ranks loaded different data or their kernels differ
@@ -159,32 +164,31 @@ bool has_gpu_kernels(ModelKind model);
 /// written.
 TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
-/// What `run_evaluation` found.
+/// The result of `run_evaluation`.
 struct EvaluationResult {
   int ranks;
   int shards;
   std::string device;
   std::string model;
-  std::filesystem::path weights;  ///< where they come from
-  std::int64_t steps;             ///< after which they were saved; 0 if that is not known
+  std::filesystem::path weights;  ///< their file or checkpoint
+  std::int64_t steps;             ///< after which they were saved; 0 if unknown
   EvaluationReport evaluation;
   std::uint64_t weights_digest;
   std::string sample;  ///< as TrainingResult has it
 };
 
-/// COLL, blocking. Restores the weights that `options` name, and evaluates them as a training does. Of all other
-/// options, those of data, model and device matter, `evaluation_samples`, `exported_weights` and `sample`.
+/// COLL, blocking. Restores the weights that `options` name, and evaluates them as a training does. Of the other
+/// options it uses only those of data, model and device, `evaluation_samples`, `exported_weights` and `sample`.
 ///
-/// Options of the model that are empty are those of the weights. Throws as run_training does; data, seed and optimizer
-/// may be others than those of the checkpoint. ConfigError if the options name no weights, CheckpointError if there are
-/// none.
+/// Empty options of the model are taken from the weights. Throws as run_training does; data, seed and optimizer may
+/// differ from those of the checkpoint. ConfigError if the options name no weights, CheckpointError if there are none.
 EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, const TrainingOptions& options);
 
-/// What a model says of a sample.
+/// A model's prediction for one sample.
 struct Prediction {
   struct Class {
     std::int64_t number = 0;
-    std::string label = {};  ///< its name in the data; the number, where they have numbers
+    std::string label = {};  ///< its name in the data; the number, if classes are numbers
     double probability = 0;
   };
   std::int64_t index;                    ///< of the sample, from 0
@@ -196,7 +200,7 @@ struct Prediction {
 
 /// COLL, blocking. Restores the weights that `options` name, and predicts each sample of TrainingOptions::predict. The
 /// predictions are on the chief, in the order of the samples, and the same on any number of ranks; the other ranks
-/// return none. Of all other options, those of model and device matter, and for text `sample` and `seed`.
+/// return none. Of the other options it uses only those of model and device, and for text `sample` and `seed`.
 ///
 /// Throws as run_evaluation does, and InvalidArgument if a model of text has weights that are not finite.
 std::vector<Prediction> run_prediction(Strategy& strategy, const TrainingOptions& options);

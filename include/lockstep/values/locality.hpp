@@ -1,5 +1,13 @@
 // How a value's type changes between replica and cross-replica context. In a nest (vector, optional, map, tuple, pair),
 // the change applies to each leaf.
+//
+//   type                  replica code sees    a merge function gets
+//   int                   int                  PerReplica<int>
+//   PerReplica<int>       int                  PerReplica<int>
+//   Mirrored<int>         int                  Mirrored<int>
+//   MirroredVariable      MirroredVariable     MirroredVariable
+//   std::pair<int, Mirrored<int>>
+//                         pair<int, int>       pair<PerReplica<int>, Mirrored<int>>
 #pragma once
 
 #include <concepts>
@@ -27,8 +35,7 @@ inline constexpr bool is_mirrored = false;
 template <class T>
 inline constexpr bool is_mirrored<Mirrored<T>> = true;
 
-/// A value without per-replica components: a mirrored one, or a plain one, which nothing proves equal on the other
-/// ranks.
+/// A value without per-replica components: a mirrored one, or a plain one, which may differ on the other ranks.
 template <class T>
 concept NotPerReplica = Reducible<T> || is_mirrored<T>;
 
@@ -190,8 +197,8 @@ requires std::invocable<Fn, T...>
 struct Result<Fn, T...> : std::invoke_result<Fn, T...> {
 };
 
-/// The result of `Fn` for arguments of the types T. std::invoke_result_t would not do: a call that does not fit must be
-/// rejected with the name of a constraint, and some compilers look at a function's type before its constraints.
+/// The result of `Fn` for arguments of the types T. Not std::invoke_result_t: a call that does not fit must fail on a
+/// named constraint, and some compilers evaluate a function's type before its constraints.
 template <class Fn, class... T>
 using result_t = typename Result<Fn, T...>::type;
 
