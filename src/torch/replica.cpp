@@ -200,9 +200,10 @@ void ModuleBuffer::note() {
   known.defined() ? known.copy_(tensor) : known = tensor.clone();
 }
 
-// Without a new version of the tensor, as a batch norm writes it: a graph may still need to be computed backwards.
+// A graph with a batch norm can still be computed backwards. For any other buffer, autograd sees that it has changed.
 void ModuleBuffer::write(const at::Tensor& value) const {
-  tensor.variable_data().copy_(value);
+  const at::NoGradGuard plain;
+  (is_statistic ? tensor.variable_data() : tensor).copy_(value);
 }
 
 ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options,
@@ -236,6 +237,10 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
     each.is_table =
         std::ranges::any_of(parts.tables, [&](const at::Tensor& table) { return table.is_same(each.tensor); });
   }
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    buffers[i].is_statistic = named_buffers[i].first.ends_with("running_mean") ||
+                              named_buffers[i].first.ends_with("running_var") ||
+                              named_buffers[i].first.ends_with("num_batches_tracked");
   for (ModuleBuffer& each : buffers) {
     each.home = home_of(each.variable, each.tensor);
     each.tensor.set_data(each.home);

@@ -55,7 +55,8 @@ struct ModuleBuffer {
   at::Tensor tensor;
   MirroredVariable variable;
   at::Tensor home;
-  at::Tensor known = {};  ///< what all ranks had after the last step
+  at::Tensor known = {};      ///< what all ranks had after the last step
+  bool is_statistic = false;  ///< a batch norm's, which writes it without a new version of the tensor
 
   bool is_real() const { return is_floating_point(variable.dtype()); }
   void note();

@@ -45,7 +45,6 @@ TurnState::TurnState(Range shards, std::span<ModuleBuffer* const> buffers, Torch
         generators_[i].set_current_seed(digest_of(fmt::format("{} {}", base, shard)));
       }
       held.random.push_back(state_of(generators_[i]));
-      started_.push_back(digest_of_state(held.random.back()));
     }
     for (const ModuleBuffer* const buffer : buffers_) held.buffers.push_back(buffer->tensor.detach().clone());
   }
@@ -54,12 +53,8 @@ TurnState::TurnState(Range shards, std::span<ModuleBuffer* const> buffers, Torch
 
 TurnState::~TurnState() {
   take_back();
-  for (std::size_t i = 0; i < generators_.size(); ++i) {
-    bool has_drawn = false;
-    for (std::size_t shard = 0; shard + 1 < held_.size(); ++shard)
-      has_drawn |= digest_of_state(held_[shard].random[i]) != started_[shard * generators_.size() + i];
-    if (has_drawn) (void)at::rand({1}, at::TensorOptions{}.device(generators_[i].device()));
-  }
+  // Whether or not a shard of this rank has drawn, as another rank's may have.
+  for (const at::Generator& each : generators_) (void)at::rand({1}, at::TensorOptions{}.device(each.device()));
 }
 
 void TurnState::give_to(std::size_t shard) {

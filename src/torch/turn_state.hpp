@@ -24,7 +24,7 @@ class TurnState {
   TurnState(const TurnState&) = delete;
   TurnState& operator=(const TurnState&) = delete;
 
-  /// As take_back. If a shard has drawn random numbers, the caller's go on by one: the next step draws others.
+  /// As take_back. The caller's random numbers continue by one, on every rank: the next step draws others.
   ~TurnState();
 
   /// From here on shard number `shard`, counted from the first, finds what it has left.
@@ -49,8 +49,7 @@ class TurnState {
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> leaves_;
   std::vector<ReplicatedModule::Impl*> modules_;
-  std::vector<Held> held_;              ///< by shard, and at the end the caller's
-  std::vector<std::uint64_t> started_;  ///< digests of the random numbers' state, by shard and generator
+  std::vector<Held> held_;  ///< by shard, and at the end the caller's
   std::size_t current_;
 };
 
