@@ -116,7 +116,7 @@ using Compute = std::function<libtorch::Loss(int)>;
 TEST_CASE("shards through SyncBatchNorms have the gradients of the whole batch, and buffers of their own") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, watched_in_f64()};
-  const int shards = 2 * ranks();
+  const int shards = 4 * ranks();
   std::vector<at::Tensor> all;
   for (int shard = 0; shard < shards; ++shard) all.push_back(rows_of(shard));
   const at::Tensor x = torch::cat(all);
