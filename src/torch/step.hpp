@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,14 @@ namespace lockstep::libtorch {
 
 /// Sums of doubles.
 using Reals = std::vector<double>;
+
+/// The elements of a vector, in place.
+inline TensorView numbers(std::vector<std::int64_t>& values) {
+  return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::i64};
+}
+inline TensorView numbers(Reals& values) {
+  return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::f64};
+}
 
 class Step {
  public:

@@ -1,0 +1,75 @@
+// The buffers of a step's modules, made equal on all ranks.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "torch/step.hpp"
+
+namespace lockstep::libtorch {
+
+std::vector<char> Step::changed_buffers() const {
+  std::vector<char> changed;
+  for (const ReplicatedModule::Impl* const module : all_) {
+    const std::vector<char> more = module->changed_buffers();
+    changed.insert(changed.end(), more.begin(), more.end());
+  }
+  return changed;
+}
+
+/// The elements of the floating-point buffers, one after the other.
+void Step::weigh_buffers(double samples, double* to) const {
+  if (reals_ == 0) return;
+  std::vector<at::Tensor> parts;
+  for (const ModuleBuffer* const each : buffers_)
+    if (each->is_real()) parts.push_back(each->tensor.flatten().to(at::kDouble));
+  const at::Tensor weighed = device().on_host(at::cat(parts).mul(samples));
+  std::ranges::copy(view_of(weighed).elements<double>(), to);
+}
+
+/// On the host: the elements of the other buffers that any rank has changed.
+at::Tensor Step::changed_integers() const {
+  std::vector<at::Tensor> parts;
+  for (std::size_t i = 0; i < changed_.size(); ++i)
+    if (changed_[i] > 0 && !buffers_[i]->is_real())
+      parts.push_back((noted_[i].defined() ? noted_[i] : buffers_[i]->tensor).flatten().to(at::kLong));
+  return parts.empty() ? at::empty({0}, at::kLong) : device().on_host(at::cat(parts));
+}
+
+/// All ranks know which buffers have changed on any of them, and how many samples each has.
+void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+  if (std::ranges::none_of(changed_, [](std::int64_t ranks) { return ranks > 0; })) return;
+  const auto first = std::ranges::find_if(samples_, [](double samples) { return samples > 0; });
+  const bool is_first = first == samples_.end() ? rank_ == 0 : first == samples_.begin() + std::ptrdiff_t(rank_);
+  // Without samples anywhere, the first rank's count.
+  const double weight = total_ > 0 ? samples_[rank_] : rank_ == 0 ? 1 : 0;
+  const double total = total_ > 0 ? total_ : 1;
+  if (!own_reals_ || total_ == 0) {
+    own_reals_.emplace(static_cast<std::size_t>(reals_));
+    weigh_buffers(weight, own_reals_->data());
+  }
+  at::Tensor integers = changed_integers();
+  if (!is_first) integers.zero_();
+  const std::array views{view_of(integers), numbers(*own_reals_)};
+  covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, views); });
+
+  const at::NoGradGuard plain;
+  const at::Tensor reals = at::from_blob(own_reals_->data(), {reals_}, at::kDouble).div(total).to(device().device());
+  integers = integers.to(device().device());
+  std::int64_t real = 0, integer = 0;
+  for (std::size_t i = 0; i < changed_.size(); ++i) {
+    ModuleBuffer& buffer = *buffers_[i];
+    const auto next = [&](const at::Tensor& all, std::int64_t& start) {
+      const auto count = buffer.tensor.numel();
+      return all.narrow(0, std::exchange(start, start + count), count).view(buffer.tensor.sizes());
+    };
+    if (buffer.is_real()) {
+      const at::Tensor value = next(reals, real);
+      if (changed_[i] > 0) buffer.write(value);
+    } else if (changed_[i] > 0) {
+      buffer.write(next(integers, integer));
+    }
+    if (changed_[i] > 0) buffer.note();
+  }
+}
+
+}  // namespace lockstep::libtorch
