@@ -78,14 +78,13 @@ void BackwardPass::look_at(const at::Tensor& leaf, const GraphNode& node) {
                     leaf.name().empty() ? "" : " '" + leaf.name() + "'", fmt::join(leaf.sizes(), ", "))};
   const bool is_ours = std::ranges::find(modules_, owner->module) != modules_.end();
   if (!owner->parameter)
-    throw InvalidArgument{
-        fmt::format("the loss depends on {} of {}, which needs a gradient: expected a parameter", owner->label,
-                    owner->module->label)};
+    throw InvalidArgument{fmt::format("the loss depends on {} of {}, which needs a gradient: expected a parameter",
+                                      owner->label, owner->module->label)};
   if (is_ours && !owner->module->parameters[*owner->parameter].hook.is_at(node))
-    throw InvalidArgument{
-        fmt::format("the loss was computed while {} of {} was of another type or on another device: expected the module "
-                    "as DataParallel has taken it",
-                    owner->label, owner->module->label)};
+    throw InvalidArgument{fmt::format(
+        "the loss was computed while {} of {} was of another type or on another device: expected the module "
+        "as DataParallel has taken it",
+        owner->label, owner->module->label)};
   if (!is_ours)
     throw InvalidArgument{
         fmt::format("the loss depends on {} of another DataParallel, {}, which this backward pass would not train: "
