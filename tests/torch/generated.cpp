@@ -142,7 +142,8 @@ class Program {
     plan.shards = plan.form == shards ? ranks() * (1 << draw_.below(2)) : ranks();
     for (std::size_t i = 0; i + 2 < ours_.size(); ++i)  // the last ones are those of a layer that all use
       if (maybe(Kind::frozen)) plan.frozen.insert(i);
-    const int clips = 1 + draw_.below(2);
+    // LibTorch's own leaves sparse gradients as they are.
+    const int clips = draw_.one_in(2) || kinds.contains(Kind::sparse) ? 2 : 1;
     if (maybe(Kind::clip)) plan.clips = clips;
     return plan;
   }
