@@ -166,7 +166,7 @@ Owners& owners() {
 }  // namespace
 
 std::optional<TensorOwner> owner_of(const at::Tensor& tensor) {
-  return owners().of(tensor);
+  return tensor.defined() ? owners().of(tensor) : std::nullopt;
 }
 
 std::vector<ReplicatedModule::Impl*> modules_of(const VariableStore& store) {
@@ -209,6 +209,7 @@ void ModuleBuffer::write(const at::Tensor& value) const {
 ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options,
                              const Here& here)
     : store{strategy.store()},
+      replicas{strategy.num_replicas_in_sync()},
       label{options.name.empty() ? module.kind : fmt::format("{} ({})", options.name, module.kind)},
       parts{std::move(module)} {
   const NamedTensors named_parameters = parts.parameters(), named_buffers = parts.buffers();

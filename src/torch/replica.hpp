@@ -149,6 +149,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   at::Tensor tensor_of(const TensorView& view, const Variable& variable) const;
 
   VariableStore& store;
+  int replicas;       ///< of the strategy
   std::string label;  ///< "critic (Net)"
   ModuleParts parts;
   std::unique_ptr<TorchDevice> device;

@@ -167,8 +167,9 @@ void ReplicatedModule::Impl::look_at_gradients() {
     Parameter& each = parameters[i];
     at::Tensor& gradient = each.tensor.mutable_grad();
     const bool was_there = each.left.defined();
-    const bool is_zeroed =
-        !gradient.defined() || (!each.is_untouched() && *next_nonzero++ == 0 && !(was_there && each.left_zero));
+    // Zeros in the place of zeros: a clip, if a pass waits, and otherwise a zero_grad.
+    const bool was_zero = has_begun && was_there && each.left_zero;
+    const bool is_zeroed = !gradient.defined() || (!each.is_untouched() && *next_nonzero++ == 0 && !was_zero);
     if (!has_begun) each.begin();
     if (is_zeroed && has_begun && was_there) {
       each.begin();

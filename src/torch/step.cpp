@@ -43,7 +43,7 @@ void add_earlier(Parameter& table, const at::Tensor& earlier, TorchDevice& devic
 
 Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
     : modules_{std::move(modules)},
-      stream_{context.strategy().stream()},
+      stream_{modules_.front()->store.stream()},
       context_{context},
       here_{here},
       rank_{static_cast<std::size_t>(context.replica_id_in_sync_group(here))},

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -136,9 +137,11 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   JointShard* const shard = JointShard::current();
   if (!shard) LoneShard::require_none();
   const lockstep::detail::Frame* const frame = lockstep::detail::current_frame();
-  const bool shared = frame && frame->strategy().num_replicas_in_sync() > 1;
+  const std::optional<TensorOwner> owner =
+      frame ? std::nullopt : owner_of(running_mean.defined() ? running_mean : weight);
+  const bool shared = frame ? frame->strategy().num_replicas_in_sync() > 1 : owner && owner->module->replicas > 1;
   // The first sum pushes a frame, which may move this one.
-  ReplicaContext* const replica = shared ? frame->replica : nullptr;
+  ReplicaContext* const replica = shared && frame ? frame->replica : nullptr;
   if (shared && !replica) throw ContextError{"the training of a SyncBatchNorm outside Strategy::run"};
 
   const auto others = all_but_channels(x);

@@ -203,6 +203,7 @@ TEST_CASE("an accumulated pass through a SyncBatchNorm needs all ranks, and one 
   step(false, false);
   CHECK_THAT(message_of<ContextError>([&] { net.accumulate(libtorch::Loss::sum(late, 2)); }),
              Catch::StartsWith("accumulate of ") && Catch::Contains("expected it inside Strategy::run"));
+  CHECK(message_of<ContextError>([&] { net->forward(x); }) == "the training of a SyncBatchNorm outside Strategy::run");
   expect_in_step();
 }
 

@@ -117,14 +117,18 @@ class ModuleOptimizer {
 /// come in two of them can be sent too early in the step that first does so; that step throws InvalidArgument, and
 /// later ones wait for all parts. Whatever else the loss depends on and needs a gradient, such as a tensor outside of
 /// the module or a parameter of another DataParallel, is an InvalidArgument that names it, unless Loss::ignoring does.
+/// What a pass inside reads stays unseen. A graph that is older than a step of the optimizer throws, in torch's words.
 ///
 /// **Buffers.** The forward passes of a step change each rank's own buffers. `backward` then makes those that changed
 /// on any rank equal: floating-point buffers, such as running statistics, become the mean over the ranks, weighted by
-/// their samples; others, such as counters, those of the first rank that has samples.
+/// their samples; others, such as counters, those of the first rank that has samples. The buffers of the strategy's
+/// other modules are made equal, too, since the loss may have gone through one that this step does not train.
 ///
 /// **Failures.** Each `backward` is agreed first. If a rank throws before it, in `forward`, or inside it, in autograd
 /// or in a hook, the exception is rethrown there, and the others throw PeerError from `backward`. No rank has changed a
-/// parameter, and the gradients are undefined. `zero_grad` forgets what a rank accumulated before it failed.
+/// parameter, and a `backward` that throws leaves no gradients: what was accumulated is forgotten. A rank that failed
+/// outside of it may still have some; call `zero_grad` everywhere. A pass within another one, such as `accumulate` in a
+/// hook, is a ContextError.
 ///
 /// **GPUs.** A module moves to the strategy's device, `device()`; its inputs must be there. Torch computes on the
 /// calling thread's current stream, as always. The methods here start after the work that torch has enqueued, and the
