@@ -110,6 +110,7 @@ class Program {
       for (std::size_t i = 0; i < ours_.size(); ++i)
         for (at::Tensor* const each : {&ours_[i], &theirs_[i]}) each->requires_grad_(!plan.frozen.contains(i));
       train_plain(plan);
+      if (diverges()) break;  // each step then makes a rounding error larger
       strategy_.run([&](ReplicaContext& context) {
         train(context, plan);
         CHECK(difference("gradient") == "");
@@ -124,6 +125,13 @@ class Program {
 
  private:
   using Passes = std::vector<int>;
+
+  /// The plain copy, which is the same on all ranks.
+  bool diverges() const {
+    return std::ranges::any_of(theirs_, [](const at::Tensor& each) {
+      return each.grad().defined() && !(each.grad().to_dense().abs().max().item<double>() < 1e6);
+    });
+  }
 
   StepPlan draw_step(int number) {
     using enum StepPlan::Form;
@@ -364,7 +372,14 @@ TEST_CASE("programs that a seed draws train as plain LibTorch does with the samp
   for (int seed = base; seed < base + count; ++seed) {
     Program program{static_cast<std::uint64_t>(seed)};
     CAPTURE(seed, text_of(program.kinds));
-    CHECK_NOTHROW(program.run());
+    try {
+      program.run();
+    } catch (const std::exception& error) {
+      // Of a loss, or of one rank's branch, all may be frozen. Torch refuses that in the plain copy, and lockstep in
+      // one rank's.
+      CHECK_THAT(error.what(), Catch::Contains("a loss that depends on no parameter") ||
+                                   Catch::Contains("does not require grad and does not have a grad_fn"));
+    }
   }
 }
 
