@@ -115,16 +115,20 @@ class Norms {
         return static_cast<const nn::Module*>(each.ptr().get()) == part.get();
       });
       if (layer == layers->end()) return false;
-      return add([this, layers, key, layer, part] {
+      return add([this, layers, key, part] {  // wherever it stands there
         const auto sync = sync_of(part);
         layers->replace_module(key, sync);
-        *layer = nn::AnyModule{sync};
+        for (nn::AnyModule& each : *layers)
+          if (static_cast<const nn::Module*>(each.ptr().get()) == part.get()) each = nn::AnyModule{sync};
       });
     }
     if (auto* const list = dynamic_cast<nn::ModuleListImpl*>(&holder)) {
       const auto entry = std::find(list->begin(), list->end(), part);
       if (entry == list->end()) return false;
-      return add([this, list, key, entry, part] { *entry = list->replace_module(key, sync_of(part)); });
+      return add([this, list, key, part] {
+        const std::shared_ptr<nn::Module> sync = list->replace_module(key, sync_of(part));
+        std::replace(list->begin(), list->end(), part, sync);
+      });
     }
     if (auto* const dictionary = dynamic_cast<nn::ModuleDictImpl*>(&holder)) {
       if (!dictionary->contains(key)) return false;

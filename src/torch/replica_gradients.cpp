@@ -115,7 +115,7 @@ void ReplicatedModule::Impl::set_hook(std::size_t number) {
 void ReplicatedModule::Impl::update_trained() {
   std::vector<char> now;
   for (const Parameter& each : parameters) now.push_back(each.tensor.requires_grad() ? 1 : 0);
-  if (now == trains_) return;
+  if (now == trains_ && !text.empty()) return;
   if (!accumulated.empty())
     throw InvalidArgument{fmt::format(
         "other parameters of {} are frozen than when gradients were accumulated; expected backward first", label)};

@@ -147,7 +147,7 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     has_[i] = parameters_[i]->has ? 1 : 0;
     zeroed_[i] = parameters_[i]->zeroed ? 1 : 0;
-    samples_of_parameters_[i] = loss.samples() + (had[i] ? parameters_[i]->samples : 0);
+    samples_of_parameters_[i] = loss.samples() + (had[i] || parameters_[i]->zeroed ? parameters_[i]->samples : 0);
   }
   std::ranges::copy(changed_buffers(), changed_.begin());
 }

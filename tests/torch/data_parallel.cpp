@@ -204,6 +204,19 @@ TEST_CASE("of what was accumulated, the gradients of one of two optimizers are z
   CHECK_NOTHROW(strategy.attest());
 }
 
+TEST_CASE("a pass without a gradient counts for a parameter that was zeroed before it") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
+  strategy.run([&](ReplicaContext& context) {
+    net.accumulate(libtorch::Loss::sum(net->forward("ab", 2), 2));
+    net->of("a").mutable_grad().reset();
+    net.accumulate(libtorch::Loss::sum(net->forward("b", 10), 1));
+    net.backward(context, libtorch::Loss::sum(net->forward("a", 6), 1));
+    CHECK(values_of(net->gradient("a"))[0] == 6.0 / 2);
+    CHECK(values_of(net->gradient("b"))[0] == 12.0 / 4);
+  });
+}
+
 TEST_CASE("gradients of an earlier step stay until they are zeroed, also while a pass is accumulated") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};

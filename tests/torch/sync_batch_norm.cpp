@@ -146,6 +146,18 @@ TEST_CASE("batch norms in lists are converted with all that they are, and a shar
   CHECK(dictionary->named_children()["norm"] == list[2]);
 }
 
+TEST_CASE("a batch norm that stands twice in layers is converted in both places") {
+  const torch::nn::BatchNorm1d norm{torch::nn::BatchNorm1dOptions{2}.affine(false)};
+  torch::nn::Sequential layers{norm, torch::nn::ReLU{}, norm};
+  torch::nn::ModuleList list{norm, norm};
+  libtorch::convert_sync_batch_norm(*layers);
+  libtorch::convert_sync_batch_norm(*list);
+  CHECK(dynamic_cast<libtorch::SyncBatchNorm::Impl*>(layers->ptr(0).get()));
+  CHECK(layers->ptr(2) == layers->ptr(0));
+  CHECK(dynamic_cast<libtorch::SyncBatchNorm::Impl*>(list->ptr(0).get()));
+  CHECK(list->ptr(1) == list->ptr(0));
+}
+
 TEST_CASE("passes through a SyncBatchNorm accumulate as one batch's do in torch") {
   Strategy strategy = runtime().make_strategy();
   torch::nn::Sequential whole = normalised_layers();
