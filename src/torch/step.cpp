@@ -67,7 +67,7 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
   }
   all_ = modules_of(modules_.front()->store);
   for (ReplicatedModule::Impl* const module : all_) {
-    module->bring_values_home();
+    if (std::ranges::find(modules_, module) == modules_.end()) module->bring_values_home();  // others are home
     for (ModuleBuffer& each : module->buffers) {
       buffers_.push_back(&each);
       if (each.is_real()) reals_ += each.tensor.numel();

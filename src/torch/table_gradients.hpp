@@ -22,8 +22,6 @@ class TableGradients {
   /// All ranks have the same tables. All arguments must outlive this object.
   TableGradients(std::vector<Parameter*> tables, std::size_t rank, std::size_t ranks, TorchDevice& device);
 
-  bool is_empty() const { return tables_.empty(); }
-
   /// LOCAL. Takes the gradients of the rank's batch. The ranks' rows will be added up in the order of ranks.
   void take_batch();
 
