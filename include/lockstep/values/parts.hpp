@@ -73,7 +73,7 @@ concept RebuildsParts = HasParts<T> && requires {
 template <class T>
 concept Optional = std::same_as<T, std::optional<typename T::value_type>>;
 
-/// The PartsOf a container with push_back, but for `Each`.
+/// What PartsOf takes from a container with push_back; `Each` is left to write.
 template <class List>
 struct Sequence {
   using Part = typename List::value_type;
