@@ -13,6 +13,8 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "torch/own_memory.hpp"
+
 namespace lockstep::libtorch {
 namespace {
 
@@ -54,27 +56,6 @@ void require_usable(at::Device device, const NamedTensors& parameters, const Nam
                                         c10::toString(value.scalar_type()),
                                         value.is_complex() ? ", such as its view_as_real" : "")};
   }
-  struct Place {
-    const std::byte* begin;
-    const std::byte* end;
-    std::string_view name;
-  };
-  std::vector<Place> places;
-  for (const auto& [name, value] : parameters) {
-    if (value.numel() == 0) continue;
-    const auto* const begin = static_cast<const std::byte*>(value.data_ptr());
-    std::int64_t last = 0;
-    for (std::int64_t i = 0; i < value.dim(); ++i) last += (value.size(i) - 1) * value.stride(i);
-    places.push_back({begin, begin + (last + 1) * value.itemsize(), name});
-  }
-  std::ranges::stable_sort(places, {}, &Place::begin);
-  const auto overlap =
-      std::ranges::adjacent_find(places, [](const Place& a, const Place& b) { return b.begin < a.end; });
-  if (overlap != places.end())
-    throw InvalidArgument{
-        fmt::format("parameters '{}' and '{}' are two tensors in the same memory; expected one tensor under both "
-                    "names, as a tied parameter is",
-                    overlap->name, std::next(overlap)->name)};
   for (const auto& [name, value] : buffers) {
     const std::string what = fmt::format("buffer '{}'", name);
     require_plain(what, value);
@@ -216,6 +197,7 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
   try {
     device = make_torch_device(store.stream());
     require_usable(device->device(), named_parameters, named_buffers);
+    require_own_memory(named_parameters, named_buffers, modules_of(store));
     require_same_rows(parts, strategy.num_replicas_in_sync());
   } catch (...) {
     strategy.group().meeting().fail(std::current_exception());

@@ -147,9 +147,11 @@ class ReplicatedModule {
   /// rank loads the same, or rank 0 alone and then all call `rebroadcast`; otherwise the next attestation says who
   /// differs.
   ///
-  /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, and for a buffer of a
-  /// type that variables cannot have; with several ranks, for an Embedding or EmbeddingBag with a `max_norm`, by which
-  /// a forward pass changes the weights of one rank. MismatchError for modules that differ in names, shapes or types.
+  /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, for a buffer of a type
+  /// that variables cannot have, and for two tensors in the same memory, such as a buffer that is a view of a
+  /// parameter: each gets memory of its own, so one would no longer follow the other. Also, with several ranks, for an
+  /// Embedding or EmbeddingBag with a `max_norm`, by which a forward pass changes the weights of one rank.
+  /// MismatchError for modules that differ in names, shapes or types.
   ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const DataParallelOptions& options,
                    Here here);
   ReplicatedModule(ReplicatedModule&&) noexcept;
