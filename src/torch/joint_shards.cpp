@@ -120,12 +120,11 @@ bool JointShards::is_for(const ModuleList& modules) {
   return any;
 }
 
-JointShards::JointShards(Range own, const ModuleList& modules, std::span<ModuleBuffer* const> buffers, Stream& stream,
-                         Work work)
+JointShards::JointShards(Range own, const ModuleList& modules, const ModuleList& all, Stream& stream, Work work)
     : stream_{stream},
       device_{*modules.front()->device},
       work_{std::move(work)},
-      state_{own, buffers, *modules.front()->device} {
+      state_{own, all, *modules.front()->device} {
   for_each_part(modules, [&](const std::string& name, const ::torch::nn::Module& part) {
     modes_.emplace_back(&part, part.is_training());
     if (const auto* const norm = dynamic_cast<const SyncBatchNormImpl*>(&part))

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,8 +79,8 @@ class JointShards {
   /// True if a module holds a layer that takes part in this.
   static bool is_for(const ModuleList& modules);
 
-  /// All arguments but `work` must outlive this object.
-  JointShards(Range own, const ModuleList& modules, std::span<ModuleBuffer* const> buffers, Stream& stream, Work work);
+  /// Each shard has buffers of its own, of the modules `all`. All arguments but `work` must outlive this object.
+  JointShards(Range own, const ModuleList& modules, const ModuleList& all, Stream& stream, Work work);
 
   /// Shards that have not ended are given up.
   ~JointShards();

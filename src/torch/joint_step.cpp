@@ -59,7 +59,7 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
   const ReplicatedModule::Impl::Busy busy{modules_};
   for (const ReplicatedModule::Impl* const module : all_) module->parts.bring_buffers_home();
   for (ModuleBuffer* const buffer : buffers_) buffer->note();
-  JointShards joint{own, modules_, buffers_, stream_, {.forward = forward, .backward = backward}};
+  JointShards joint{own, modules_, all_, stream_, {.forward = forward, .backward = backward}};
   const auto add_ranks = [&](auto&& add, const at::Tensor& sum) {
     device().stream_follows();
     add(view_of(sum, stream_.kind()));

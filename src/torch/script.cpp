@@ -56,6 +56,15 @@ class ScriptBuffers {
     }
   }
 
+  BufferPlaces exchange(const BufferPlaces& values) {
+    BufferPlaces before;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      before.push_back(places_[i].object->getSlot(places_[i].slot));
+      places_[i].object->setSlot(places_[i].slot, values.empty() ? c10::IValue{places_[i].tensor} : values[i]);
+    }
+    return before;
+  }
+
  private:
   struct Place {
     jit::ObjectPtr object;
@@ -88,7 +97,8 @@ ModuleParts parts_of(const jit::Module& module) {
   return {.kind = kind,
           .parameters = [module] { return parameters_of(module); },
           .buffers = [buffers] { return buffers->tensors(); },
-          .bring_buffers_home = [buffers] { buffers->bring_home(); }};
+          .bring_buffers_home = [buffers] { buffers->bring_home(); },
+          .exchange_buffers = [buffers](const BufferPlaces& values) { return buffers->exchange(values); }};
 }
 
 }  // namespace
