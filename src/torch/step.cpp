@@ -164,8 +164,15 @@ MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
                       "f32 or f64",
                       variable.label(), name_of(variable.dtype()))};
   if (JointShards::is_for(modules_)) return of_joint_shards(shards, own, compute);
-  return run(fmt::format("backward in {} shards", shards), {},
-             [&](DeclaredSums& sums) { compute_shards(own, compute, sums); });
+  return run(fmt::format("backward in {} shards{}", shards, describe_changed_buffers()), {}, [&](DeclaredSums& sums) {
+    begin_with_buffers();
+    try {
+      compute_shards(own, compute, sums);
+    } catch (...) {
+      restore_buffers();
+      throw;
+    }
+  });
 }
 
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
@@ -174,8 +181,6 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
   FixedOrderAccumulator reals{DType::f64, 2 + reals_};
-  for (const ReplicatedModule::Impl* const module : all_) module->parts.bring_buffers_home();
-  for (ModuleBuffer* const buffer : buffers_) buffer->note();
   table_gradients_.begin_shards(1);
 
   for (std::int64_t shard = own.first; shard < own.last; ++shard) {

@@ -3,6 +3,10 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include <lockstep/base/digest.hpp>
+
 #include "torch/step.hpp"
 
 namespace lockstep::libtorch {
@@ -14,6 +18,34 @@ std::vector<char> Step::changed_buffers() const {
     changed.insert(changed.end(), more.begin(), more.end());
   }
   return changed;
+}
+
+/// For ranks that are about to compute shards, which must begin with the same buffers everywhere: what the ranks
+/// compare of those that were changed since the last step. Empty if there are none.
+std::string Step::describe_changed_buffers() const {
+  const std::vector<char> changed = changed_buffers();
+  std::vector<std::string> names;
+  Digest digest;
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    if (!changed[i]) continue;
+    names.push_back(buffers_[i]->variable.label());
+    const at::Tensor value = device().on_host(buffers_[i]->tensor);
+    digest.update(names.back()).update({static_cast<const std::byte*>(value.data_ptr()), value.nbytes()});
+  }
+  if (names.empty()) return {};
+  return fmt::format(" after a change of buffer{} {} (digest {})", names.size() > 1 ? "s" : "", first_names(names),
+                     to_hex(digest.value()));
+}
+
+/// Once the ranks have agreed on them.
+void Step::begin_with_buffers() {
+  for (ModuleBuffer* const buffer : buffers_) buffer->note();
+}
+
+/// As they were when the step began, whatever a script has put in their places.
+void Step::restore_buffers() {
+  for (const ReplicatedModule::Impl* const module : all_) (void)module->parts.exchange_buffers({});
+  for (const ModuleBuffer* const buffer : buffers_) buffer->restore();
 }
 
 /// The elements of the floating-point buffers, one after the other.

@@ -210,7 +210,12 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
       const at::Tensor y = net->forward(x);
       return passes(shard >= 3 * last() ? net->first(y) : y);
     });
-  step([&](int) { return passes(net->forward(x)); });
+  const Compute whole = [&](int) { return passes(net->forward(x)); };
+  if (odd_one()) net->count.fill_(3);
+  if (ranks() > 1) fails("shards after a change of buffer 'count' (digest", whole);
+  net->count.fill_(3);
+  step(whole);
+  CHECK(net->count.item<int>() == 3);
 }
 
 TEST_CASE("what a shard or a rank adds to the statistics of others has gradients, whatever its own loss leaves out") {

@@ -169,8 +169,12 @@ class ReplicatedModule {
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
   /// batch is cut into `shards`, of which each rank computes as many, side by side (shards_of_rank). `compute(shard)`
-  /// makes the forward pass of one and returns its loss; the backward pass follows. Each shard begins with the same
-  /// buffers. Gradients, losses and buffers are added up in one binary tree over all shards.
+  /// makes the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are
+  /// added up in one binary tree over all shards.
+  ///
+  /// Each shard begins with the same buffers: those that the last step has left, or what every rank has made of them
+  /// since then. MismatchError, which names them, if a rank has others, as after a forward pass in training of one rank
+  /// alone: evaluate in eval(), or `rebroadcast`. A step that throws leaves the buffers as they were.
   ///
   /// With reductions in the fixed order, the result is the same bytes on any number of ranks that each hold a power of
   /// two of the shards, if `compute` is a function of the shard alone. For that, let every rank compute on one thread
