@@ -34,6 +34,11 @@ std::vector<std::int64_t> all_but_channels(const at::Tensor& x) {
   return dimensions;
 }
 
+/// In which x is normalised: 16 bits would round mean, deviation and weights before they are used.
+at::ScalarType compute_type_of(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 /// [channels], for arithmetic with x.
 at::Tensor along(const at::Tensor& values, const at::Tensor& x) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
@@ -41,14 +46,16 @@ at::Tensor along(const at::Tensor& values, const at::Tensor& x) {
   return values.view(shape).to(x.scalar_type());
 }
 
-/// Normalises x by the mean and the inverse deviation of all ranks, which x contributes to.
+/// Normalises x by the mean and the inverse deviation of all ranks, which x contributes to. The result is of
+/// compute_type_of(x).
 class Normalise final : public autograd::Function<Normalise> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& mean,
                             const at::Tensor& inverse, double count, const c10::intrusive_ptr<SumPoint>& point) {
-    const at::Tensor normal = (x - along(mean, x)) * along(inverse, x);
+    const at::Tensor wide = x.to(compute_type_of(x)), normal = (wide - along(mean, wide)) * along(inverse, wide);
     context->save_for_backward({normal, inverse});
     context->saved_data["count"] = count;
+    context->saved_data["type"] = x.scalar_type();
     if (point) context->saved_data["sum"] = at::IValue::make_capsule(point);
     return normal;
   }
@@ -73,7 +80,7 @@ class Normalise final : public autograd::Function<Normalise> {
     const auto means = (sums / std::max(context->saved_data["count"].toDouble(), 1.0)).chunk(2);
     const at::Tensor result =
         (gradient - along(means[0], gradient) - normal * along(means[1], gradient)) * along(inverse, gradient);
-    return {result, {}, {}, {}, {}};
+    return {result.to(context->saved_data["type"].toScalarType()), {}, {}, {}, {}};
   }
 
   /// Null if the mean was that of one rank.
@@ -118,6 +125,9 @@ SyncSums::SyncSums(const at::Tensor& loss) {
 }
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& x) {
+  if (!x.is_floating_point())
+    throw InvalidArgument{
+        fmt::format("a SyncBatchNorm for a tensor of {}; expected one of floats", c10::toString(x.scalar_type()))};
   if (x.dim() < 2 || x.size(1) != options.num_features())
     throw InvalidArgument{fmt::format("a SyncBatchNorm of {} features for a tensor of {} dimensions{}",
                                       options.num_features(), x.dim(),
@@ -176,7 +186,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   if (shard || shared) point = c10::make_intrusive<SumPoint>(2 * channels, x.size(0) > 0);
   const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, point);
   if (shard) has_graph ? shard->add_point(point, normal.grad_fn()) : shard->add_point({}, {});
-  return weight.defined() ? normal * along(weight, x) + along(bias, x) : normal;
+  return (weight.defined() ? normal * along(weight, normal) + along(bias, normal) : normal).to(x.scalar_type());
 }
 
 }  // namespace lockstep::libtorch

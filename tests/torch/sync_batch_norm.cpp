@@ -3,6 +3,8 @@
 #include "torch_and_catch.hpp"
 // clang-format on
 
+#include <cmath>
+
 #include <lockstep/torch/sync_batch_norm.hpp>
 
 #include "support/ranks.hpp"
@@ -83,6 +85,39 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
   untracked->eval();
   sync->eval();
   CHECK(torch::allclose(sync(x.to(at::kFloat)), untracked(x.to(at::kFloat))));
+}
+
+TEST_CASE("16 bits are rounded once, at the end of a SyncBatchNorm's result and of its gradients") {
+  Strategy strategy = runtime().make_strategy();
+  const at::ScalarType type = GENERATE(at::kHalf, at::kBFloat16);
+  const double half_ulp = type == at::kHalf ? std::ldexp(1, -11) : std::ldexp(1, -8);
+  torch::manual_seed(6);
+  const at::Tensor x = (torch::rand({8 * ranks(), 3}) + 2).to(type), slope = torch::rand({8 * ranks(), 3}).to(type);
+  libtorch::SyncBatchNorm norm{3};
+  torch::nn::init::constant_(norm->weight, 0.7);
+  torch::nn::init::constant_(norm->bias, 0.3);
+  norm->to(type);
+  torch::nn::BatchNorm1d whole{3};
+  whole->weight.set_data(norm->weight.detach().to(at::kFloat));
+  whole->bias.set_data(norm->bias.detach().to(at::kFloat));
+  const at::Tensor input = x.to(at::kFloat).requires_grad_(), expected = whole(input);
+  (expected * slope.to(at::kFloat)).sum().backward();
+
+  CHECK(message_of<InvalidArgument>([&] { norm(x.to(at::kLong)); }) ==
+        "a SyncBatchNorm for a tensor of Long; expected one of floats");
+  auto net = libtorch::DataParallel{strategy, norm};
+  const auto of_rank = [](const at::Tensor& all) { return all.slice(0, 8 * rank(), 8 * rank() + 8); };
+  const auto compare = [&](const at::Tensor& found, const at::Tensor& all) {
+    CHECK(found.scalar_type() == type);
+    CHECK(torch::allclose(found.to(at::kFloat), of_rank(all), 1.001 * half_ulp, 1e-6));
+  };
+  strategy.run([&](ReplicaContext& context) {
+    const at::Tensor mine = of_rank(x).clone().requires_grad_();
+    mine.register_hook([&](const at::Tensor& gradient) { compare(gradient, input.grad()); });
+    const at::Tensor found = net->forward(mine);
+    compare(found, expected);
+    net.backward(context, libtorch::Loss::sum((found * of_rank(slope)).to(at::kFloat).sum(), 1).ignoring({mine}));
+  });
 }
 
 TEST_CASE("a second derivative of a SyncBatchNorm in training is refused, and in evaluation it is torch's") {

@@ -13,7 +13,8 @@ namespace lockstep::libtorch {
 /// are those of the samples of all ranks. Parameters, buffers and options are the same, so weights fit both. Ranks may
 /// have different numbers of samples. One without any runs `forward` on an empty batch, and hands that loss to
 /// `backward` with 0 samples, since the sums need all ranks. If its batch is not empty, and only counts nothing in the
-/// loss, its part of the statistics has gradients as in a whole batch.
+/// loss, its part of the statistics has gradients as in a whole batch. An x of 16-bit floats is normalised in f32, and
+/// the result rounded once.
 ///
 /// In training on several ranks, `forward` is COLL: two all_reduces, in `Strategy::run` (ContextError elsewhere), and
 /// in the same order on all ranks. Its backward pass adds up, too, as a part of ReplicatedModule::backward or
