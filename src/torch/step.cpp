@@ -87,7 +87,7 @@ MeanLoss Step::of_batch(const Loss& loss) {
   require_loss(loss);
   SyncSums on_the_way{loss.value()};
   BackwardPass pass{modules_, loss, on_the_way.shared()};
-  return run("backward", on_the_way.list(), [&](DeclaredSums& sums) {
+  return run("backward" + on_the_way.text(), on_the_way.list(), [&](DeclaredSums& sums) {
     on_the_way.open(sums, device(), stream_);
     compute_batch(pass, loss, sums);
     // Without samples, or if nothing before a layer has a gradient, autograd does not come there.

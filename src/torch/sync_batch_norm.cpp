@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
@@ -91,19 +92,26 @@ class Normalise final : public autograd::Function<Normalise> {
   }
 };
 
-/// COLL. Of f64, on every rank, as a tensor of its own.
-at::Tensor sum_over_ranks(ReplicaContext& replica, const at::Tensor& own) {
+/// For messages, and for the ranks to compare.
+std::string name_of(const SyncBatchNormImpl& layer) {
+  const auto owner = owner_of(layer.weight.defined() ? layer.weight : layer.running_mean);
+  return owner ? fmt::format("SyncBatchNorm of {}", owner->label)
+               : fmt::format("SyncBatchNorm of {} features", layer.options.num_features());
+}
+
+/// COLL. Of f64, in place.
+void sum_over_ranks(ReplicaContext& replica, const std::string& layer, const at::Tensor& own) {
   Stream& stream = replica.strategy().stream();
   const auto device = make_torch_device(stream);
   if (own.device() != device->device())
     throw InvalidArgument{fmt::format("a SyncBatchNorm for a tensor on {}; expected one on {}, as the strategy is",
                                       own.device().str(), device->device().str())};
-  const at::Tensor total = at::empty_like(own);
+  const TensorView view = view_of(own, stream.kind());
   device->stream_follows();
-  const Tensor sum = replica.all_reduce(ReduceOp::sum, Tensor::copy_of(view_of(own, stream.kind()), stream));
-  copy(sum.view(), view_of(total, stream.kind()), stream);
+  replica.declared_merge(fmt::format("{} f64 of a {}", view.count(), layer), [&](CrossDeviceOps& reductions) {
+    reductions.all_reduce(ReduceOp::sum, {&view, 1});
+  });
   device->torch_follows();
-  return total;
 }
 
 }  // namespace
@@ -156,6 +164,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
 
   const auto others = all_but_channels(x);
   const std::int64_t channels = x.size(1);
+  const std::string layer = shared ? name_of(*this) : "";
   if (shared) has_shared = true;
   const auto device = make_torch_device(frame ? frame->strategy().stream() : host_stream());
   double count = 0;
@@ -165,7 +174,9 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
     const at::Tensor wide = x.to(at::kDouble);
     // Two passes: squares around a mean that is far from 0 would lose its digits.
     const auto all_ranks = [&](const at::Tensor& sums) {
-      return shard ? shard->sum_up(*this, sums) : shared ? sum_over_ranks(*replica, sums) : sums;
+      if (shard) return shard->sum_up(*this, sums);
+      if (shared) sum_over_ranks(*replica, layer, sums);
+      return sums;
     };
     const at::Tensor own =
         at::full({1}, static_cast<double>(x.numel() / std::max<std::int64_t>(channels, 1)), wide.options());
@@ -184,6 +195,11 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   const bool has_graph = at::GradMode::is_enabled() && x.requires_grad();
   c10::intrusive_ptr<SumPoint> point;
   if (shard || shared) point = c10::make_intrusive<SumPoint>(2 * channels, x.size(0) > 0);
+  if (shared && !shard) {
+    const Tag& last = replica->strategy().group().meeting().last();
+    point->layer = layer;
+    point->pass = digest_of(fmt::format("{} {}", last.run, last.sequence));
+  }
   const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, point);
   if (shard) has_graph ? shard->add_point(point, normal.grad_fn()) : shard->add_point({}, {});
   return (weight.defined() ? normal * along(weight, normal) + along(bias, normal) : normal).to(x.scalar_type());

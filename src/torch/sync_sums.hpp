@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,6 +34,8 @@ class SumMaker {
 struct SumPoint : ::torch::CustomClassHolder {
   SumPoint(std::int64_t elements, bool rows) : count{elements}, has_rows{rows} {}
 
+  std::string layer = {};    ///< for messages
+  std::uint64_t pass = 0;    ///< of all ranks together, through that layer
   std::int64_t count;        ///< of the sum's elements
   bool has_rows;             ///< this rank's numbers are a part of others' results
   SumMaker* open = nullptr;  ///< while the sum can be made
@@ -48,6 +51,9 @@ class SyncSums final : public SumMaker {
 
   /// In the order of the backward pass.
   const SumList& list() const { return list_; }
+
+  /// What the ranks compare beside the list: " through SyncBatchNorm 'norm' …". Empty if there are no sums.
+  std::string text() const;
 
   /// What the losses of other ranks depend on, too.
   const GraphNodes& shared() const { return shared_; }

@@ -254,6 +254,31 @@ TEST_CASE("an accumulated pass through a SyncBatchNorm needs all ranks, and one 
   expect_in_step();
 }
 
+TEST_CASE("ranks that pass other SyncBatchNorms, or whose losses come from others, hear of it") {
+  if (ranks() == 1) return;
+  struct Two : torch::nn::Module {
+    libtorch::SyncBatchNorm first = register_module("first", libtorch::SyncBatchNorm{2});
+    libtorch::SyncBatchNorm second = register_module("second", libtorch::SyncBatchNorm{2});
+  };
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Two{}};
+  const at::Tensor x = torch::rand({4, 2}).requires_grad_();
+  CHECK_THAT(mismatch_of([&] { strategy.run([&](ReplicaContext&) { (odd_one() ? net->first : net->second)(x); }); }),
+             Catch::Contains("of a SyncBatchNorm of parameter 'first.weight'") &&
+                 Catch::Contains("of a SyncBatchNorm of parameter 'second.weight'"));
+  for (const bool accumulates : {false, true})
+    CHECK_THAT(mismatch_of([&] {
+                 strategy.run([&](ReplicaContext& context) {
+                   const at::Tensor one = net->first(x), other = net->second(x);
+                   const auto loss = libtorch::Loss::sum((odd_one() ? one : other).pow(3).sum(), 4).ignoring({x});
+                   accumulates ? net.accumulate(loss) : (void)net.backward(context, loss);
+                 });
+               }),
+               Catch::Contains("through SyncBatchNorm of parameter 'first.") &&
+                   Catch::Contains("through SyncBatchNorm of parameter 'second."));
+  expect_in_step();
+}
+
 TEST_CASE("SyncBatchNorm whose backward pass fails on one rank does not keep the others waiting") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();

@@ -17,7 +17,8 @@ namespace lockstep::libtorch {
 /// the result rounded once.
 ///
 /// In training on several ranks, `forward` is COLL: two all_reduces, in `Strategy::run` (ContextError elsewhere), and
-/// in the same order on all ranks. Its backward pass adds up, too, as a part of ReplicatedModule::backward or
+/// in the same order on all ranks: MismatchError, which names the layers, if they come to different ones, also behind
+/// their losses. Its backward pass adds up, too, as a part of ReplicatedModule::backward or
 /// `accumulate`, which then is COLL as well. In `backward_shards` the samples are those of all shards of all ranks, and
 /// the layer must be a part of the module. In evaluation, `forward` is LOCAL and as in torch.
 ///
