@@ -48,9 +48,11 @@ void Step::restore_buffers() {
   for (const ModuleBuffer* const buffer : buffers_) buffer->restore();
 }
 
-/// The elements of the floating-point buffers, one after the other.
+/// The elements of the floating-point buffers, one after the other. Zeros without samples, whatever a batch of none has
+/// made of them.
 void Step::weigh_buffers(double samples, double* to) const {
-  if (reals_ == 0) return;
+  if (samples == 0) std::fill_n(to, reals_, 0.0);
+  if (reals_ == 0 || samples == 0) return;
   std::vector<at::Tensor> parts;
   for (const ModuleBuffer* const each : buffers_)
     if (each->is_real()) parts.push_back(each->tensor.flatten().to(at::kDouble));
