@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -48,6 +49,7 @@ JointShard::JointShard(JointShards& all, std::size_t index, std::int64_t number)
   if (const auto* const current = lockstep::detail::current_frame()) frame = *current;
   thread_ = std::make_unique<TurnThread>([this, frame, stream = stream_of_torch(all.device_.device())] {
     const at::ThreadLocalStateGuard as_caller{all_.torch_state_};
+    at::init_num_threads();  // torch::set_num_threads holds for a thread, and its libraries go by that
     std::optional<c10::StreamGuard> on_stream;
     if (stream) {
       on_stream.emplace(*stream);

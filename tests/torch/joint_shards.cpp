@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <dlfcn.h>
+
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
@@ -145,6 +147,23 @@ TEST_CASE("shards through SyncBatchNorms have the gradients of the whole batch, 
   }
   CHECK(net->count.item<int>() == 9);  // of shard 1: shard 0 has no samples
   CHECK_NOTHROW(strategy.attest());
+}
+
+TEST_CASE("a shard through SyncBatchNorms computes on as many threads as its caller") {
+  // Of OpenMP, since torch's own function sets what it returns.
+  const auto threads = reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  if (!threads) return;
+  const int before = torch::get_num_threads();
+  torch::set_num_threads(5);
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Watched{}};
+  strategy.run([&](ReplicaContext& context) {
+    net.backward_shards(context, ranks(), [&](int) {
+      CHECK(threads() == 5);
+      return libtorch::Loss::sum(net->forward(torch::rand({3, 2})).sum(), 3);
+    });
+  });
+  torch::set_num_threads(before);
 }
 
 TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every rank") {
