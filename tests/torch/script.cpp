@@ -258,3 +258,35 @@ TEST_CASE("a script without parameters, and a buffer that takes another shape, a
   };
   CHECK(message_of<InvalidArgument>(step) == "buffer 'kept' of Growing has become Double[4]; expected Double[2]");
 }
+
+TEST_CASE("a buffer of a script that has two names changes in place, and is refused a new tensor") {
+  torch::jit::Module tied{"Tied"};
+  const at::Tensor sum = torch::zeros({}, at::kDouble);
+  tied.register_parameter("weight", torch::ones({}, at::kDouble).requires_grad_(), false);
+  tied.register_buffer("one", sum);
+  tied.register_buffer("other", sum);
+  tied.define(R"(
+    def forward(self, x, replaces: str):
+        self.one.add_(x)
+        if replaces == "one":
+            self.one = self.one + x
+        if replaces == "other":
+            self.other = self.other + x
+        return x * self.weight * self.other
+    )");
+  const std::string name = GENERATE("one", "other"), second = name == "one" ? "other" : "one";
+  Strategy strategy = runtime().make_strategy();
+  Script net{strategy, tied};
+  const auto step = [&](const std::string& replaces) {
+    strategy.run([&](ReplicaContext& context) {
+      const at::Tensor x = torch::ones({}, at::kDouble);
+      net.backward(context, libtorch::Loss::sum(net->forward({x, replaces}).toTensor(), 1));
+    });
+  };
+  step("");
+  CHECK(variable_of(net, "weight").grad().item<double>() == 1);
+  CHECK(variable_of(net, "other").item<double>() == 1);
+  CHECK(message_of<InvalidArgument>([&] { step(name); }) == "a new tensor in the place of buffer '" + name +
+                                                                "' of Tied, which is also buffer '" + second +
+                                                                "': expected a change in place, or two tensors");
+}
