@@ -143,9 +143,10 @@ class ReplicatedModule {
   /// of replica 0. The module may be on the CPU or on the rank's device already. Convert the module first
   /// (`to(torch::kFloat64)`). Later, `torch::load`, `to` and `set_data` may replace the memory of a parameter or a
   /// buffer: whatever uses it next, such as `backward`, `attest`, `save_weights` or a checkpoint, first copies it to
-  /// the strategy's memory and points it there again. InvalidArgument there if its shape or type has changed. Every
-  /// rank loads the same, or rank 0 alone and then all call `rebroadcast`; otherwise the next attestation says who
-  /// differs.
+  /// the strategy's memory and points it there again. A tensor that the program has kept of the memory before, such as
+  /// to put it back after an evaluation of averaged weights, keeps its values. InvalidArgument there if shape or type
+  /// have changed, or if two of them now lie in the same memory. Every rank loads the same, or rank 0 alone and then
+  /// all call `rebroadcast`; otherwise the next attestation says who differs.
   ///
   /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, for a buffer of a type
   /// that variables cannot have, and for two tensors in the same memory, such as a buffer that is a view of a
