@@ -43,7 +43,7 @@ bool share_elements(const Place& a, const Place& b) {
   const auto offset_of = [&](const Place& place) { return std::int64_t{place.begin - begin}; };
   const bool is_dense = a.tensor.is_non_overlapping_and_dense() && b.tensor.is_non_overlapping_and_dense();
   if (is_dense || b.tensor.itemsize() != a.tensor.itemsize() || (offset_of(a) + offset_of(b)) % item != 0) return true;
-  const at::Tensor marks = at::zeros({(std::max(a.end, b.end) - begin) / item}, at::kByte);
+  const at::Tensor marks = at::zeros({(std::max(a.end, b.end) - begin) / item}, at::kBool);
   const auto marks_of = [&](const Place& place) {
     std::vector<std::int64_t> sizes = place.tensor.sizes().vec();
     for (std::size_t i = 0; i < sizes.size(); ++i)
