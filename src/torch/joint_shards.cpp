@@ -102,6 +102,10 @@ at::Tensor JointShard::sum_up(const ::torch::nn::Module& layer, const at::Tensor
 
 void JointShard::add_point(c10::intrusive_ptr<SumPoint> point, GraphNodePointer node) {
   if (node && point->has_rows) shared_.push_back(std::move(node));
+  if (point) {
+    point->layer = all_.name_of(*layer_);
+    point->pass = points_.size();
+  }
   points_.push_back(std::move(point));
 }
 
@@ -216,10 +220,18 @@ std::int64_t JointShards::elements_of(std::size_t point) const {
 }
 
 /// Autograd runs what was computed last first.
+SumPoints JointShards::points() const {
+  SumPoints points;
+  for (std::size_t point = shards_.front()->points_.size(); point-- > 0;) {
+    const auto with = std::ranges::find_if(shards_, [&](const auto& shard) { return bool(shard->points_[point]); });
+    if (with != shards_.end() && elements_of(point) > 0) points.push_back((*with)->points_[point]);
+  }
+  return points;
+}
+
 SumList JointShards::list() const {
   SumList list{.dtype = DType::f64};
-  for (std::size_t point = shards_.front()->points_.size(); point-- > 0;)
-    if (const std::int64_t elements = elements_of(point); elements > 0) list.counts.push_back(elements);
+  for (const auto& point : points()) list.counts.push_back(point->count);
   return list;
 }
 

@@ -55,7 +55,7 @@ class JointShard final : public SumMaker {
   std::size_t index_;
   std::int64_t number_;
   Phase phase_ = Phase::forward;
-  std::vector<c10::intrusive_ptr<SumPoint>> points_;  ///< of the forward pass
+  SumPoints points_;  ///< of the forward pass
   GraphNodes shared_;
 
   // Where it waits.
@@ -89,7 +89,8 @@ class JointShards {
   /// what the first shard has thrown. InvalidArgument if shards come to different layers.
   void run_forward(const AddRanks& add_ranks);
 
-  /// After run_forward: the sums of the backward passes.
+  /// After run_forward: the sums of the backward passes, in their order.
+  SumPoints points() const;
   SumList list() const;
 
   /// Makes all sums of the list, with zeros for shards that do not come to one.

@@ -95,7 +95,7 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
     for (std::size_t i = 0; i < count; ++i) joint.as_shard(i, [&] { note_shard(losses[i], reals); });
     finish_shards(reals, sums);
   };
-  return run(fmt::format("backward together in {}", start), joint.list(), compute_backward);
+  return run(fmt::format("backward together in {}{}", start, text_of(joint.points())), joint.list(), compute_backward);
 }
 
 }  // namespace lockstep::libtorch

@@ -20,11 +20,11 @@ SyncSums::~SyncSums() {
 }
 
 // Losses of two ranks may depend on passes through other layers of the same size: the sums would mix them up.
-std::string SyncSums::text() const {
-  if (points_.empty()) return {};
+std::string text_of(const SumPoints& points) {
+  if (points.empty()) return {};
   std::vector<std::string> layers;
   std::string passes;
-  for (const auto& point : points_) {
+  for (const auto& point : points) {
     layers.push_back(point->layer);
     passes += fmt::format("{} ", point->pass);
   }

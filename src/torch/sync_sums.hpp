@@ -41,6 +41,12 @@ struct SumPoint : ::torch::CustomClassHolder {
   SumMaker* open = nullptr;  ///< while the sum can be made
 };
 
+using SumPoints = std::vector<c10::intrusive_ptr<SumPoint>>;
+
+/// What the ranks compare of the sums of a backward pass, beside their sizes: " through SyncBatchNorm 'norm' (digest
+/// …)". Empty if there are none.
+std::string text_of(const SumPoints& points);
+
 /// The sums that the backward pass of a loss makes over the ranks.
 class SyncSums final : public SumMaker {
  public:
@@ -52,8 +58,7 @@ class SyncSums final : public SumMaker {
   /// In the order of the backward pass.
   const SumList& list() const { return list_; }
 
-  /// What the ranks compare beside the list: " through SyncBatchNorm 'norm' …". Empty if there are no sums.
-  std::string text() const;
+  std::string text() const { return text_of(points_); }
 
   /// What the losses of other ranks depend on, too.
   const GraphNodes& shared() const { return shared_; }
@@ -72,7 +77,7 @@ class SyncSums final : public SumMaker {
   void make_zeros(std::size_t end);
 
   SumList list_{.dtype = DType::f64};
-  std::vector<c10::intrusive_ptr<SumPoint>> points_;
+  SumPoints points_;
   GraphNodes shared_;
   DeclaredSums* sums_ = nullptr;
   TorchDevice* device_ = nullptr;

@@ -229,6 +229,21 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
       const at::Tensor y = net->forward(x);
       return passes(shard >= 3 * last() ? net->first(y) : y);
     });
+  if (ranks() > 1)
+    fails("shards through SyncBatchNorm 'first' of 2 features (digest ",
+          [&](int shard) {  // as many sums on every rank, of other norms
+            const bool through_first = shard >= 3 * last();
+            at::Tensor y = x * net->w, z;
+            {
+              const at::AutoGradMode mode{through_first};
+              y = net->first(y);
+            }
+            {
+              const at::AutoGradMode mode{!through_first};
+              z = net->second(y * net->w);
+            }
+            return passes(through_first ? y : z);
+          });
   const Compute whole = [&](int) { return passes(net->forward(x)); };
   if (odd_one()) net->count.fill_(3);
   if (ranks() > 1) fails("shards after a change of buffer 'count' (digest", whole);
