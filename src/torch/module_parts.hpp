@@ -27,6 +27,7 @@ struct ModuleParts {
   /// There, puts `values` in all of these places, or the buffers themselves if that is empty. Returns what was there.
   std::function<BufferPlaces(const BufferPlaces& values)> exchange_buffers = [](const auto&) { return BufferPlaces{}; };
   std::vector<at::Tensor> tables = {};               ///< parameters whose gradients are sparse
+  std::vector<at::Tensor> statistics = {};           ///< buffers of norms of torch's
   std::vector<std::string> max_norms = {};           ///< parameters that a forward pass changes
   std::shared_ptr<::torch::nn::Module> module = {};  ///< null if it is of another kind
 };

@@ -179,12 +179,14 @@ TensorView view_of(const at::Tensor& tensor, DeviceKind kind) {
 void ModuleBuffer::note() {
   const at::NoGradGuard plain;
   known.defined() ? known.copy_(tensor) : known = tensor.clone();
+  version = static_cast<unsigned>(tensor._version());
+  is_unversioned = false;
 }
 
 // A graph with a batch norm can still be computed backwards. For any other buffer, autograd sees that it has changed.
 void ModuleBuffer::write(const at::Tensor& value) const {
   const at::NoGradGuard plain;
-  (is_statistic ? tensor.variable_data() : tensor).copy_(value);
+  (is_statistic || is_unversioned ? tensor.variable_data() : tensor).copy_(value);
 }
 
 ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options,
@@ -220,11 +222,9 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
     each.is_table =
         std::ranges::any_of(parts.tables, [&](const at::Tensor& table) { return table.is_same(each.tensor); });
   }
-  for (std::size_t i = 0; i < buffers.size(); ++i)
-    buffers[i].is_statistic = named_buffers[i].first.ends_with("running_mean") ||
-                              named_buffers[i].first.ends_with("running_var") ||
-                              named_buffers[i].first.ends_with("num_batches_tracked");
   for (ModuleBuffer& each : buffers) {
+    each.is_statistic = std::ranges::any_of(
+        parts.statistics, [&](const at::Tensor& statistic) { return statistic.is_same(each.tensor); });
     each.home = home_of(each.variable, each.tensor);
     each.tensor.set_data(each.home);
     each.note();
@@ -249,7 +249,7 @@ at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Varia
 }
 
 // A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
-std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
+std::vector<char> ReplicatedModule::Impl::changed_buffers() {
   parts.bring_buffers_home();
   std::vector<char> changed;
   std::vector<at::Tensor> flags;
@@ -265,6 +265,8 @@ std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
     const at::Tensor all = device->on_host(at::stack(flags));
     changed.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
   }
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    buffers[i].is_unversioned = changed[i] && static_cast<unsigned>(buffers[i].tensor._version()) == buffers[i].version;
   return changed;
 }
 

@@ -1,8 +1,10 @@
 // The internals of TorchScript that the bridge stands on. Another version of LibTorch may change them; then this file
 // changes.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -50,6 +52,16 @@ class ScriptBuffers {
     for (const Place& each : places_)
       if (each.is_first) named.emplace_back(each.name, each.tensor);
     return named;
+  }
+
+  /// By their names, since a script's layers have no types.
+  std::vector<at::Tensor> statistics() const {
+    std::vector<at::Tensor> found;
+    for (const Place& each : places_)
+      if (std::ranges::any_of(std::array{"running_mean", "running_var", "num_batches_tracked"},
+                              [&](std::string_view name) { return each.name.ends_with(name); }))
+        found.push_back(each.tensor);
+    return found;
   }
 
   /// Makes buffers the tensors again that they were at first, with the values that they have now.
@@ -116,7 +128,8 @@ ModuleParts parts_of(const jit::Module& module) {
           .parameters = [module] { return parameters_of(module); },
           .buffers = [buffers] { return buffers->tensors(); },
           .bring_buffers_home = [buffers] { buffers->bring_home(); },
-          .exchange_buffers = [buffers](const BufferPlaces& values) { return buffers->exchange(values); }};
+          .exchange_buffers = [buffers](const BufferPlaces& values) { return buffers->exchange(values); },
+          .statistics = buffers->statistics()};
 }
 
 }  // namespace

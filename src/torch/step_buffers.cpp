@@ -13,7 +13,7 @@ namespace lockstep::libtorch {
 
 std::vector<char> Step::changed_buffers() const {
   std::vector<char> changed;
-  for (const ReplicatedModule::Impl* const module : all_) {
+  for (ReplicatedModule::Impl* const module : all_) {
     const std::vector<char> more = module->changed_buffers();
     changed.insert(changed.end(), more.begin(), more.end());
   }
