@@ -166,12 +166,7 @@ MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
   if (JointShards::is_for(modules_)) return of_joint_shards(shards, own, compute);
   return run(fmt::format("backward in {} shards{}", shards, describe_changed_buffers()), {}, [&](DeclaredSums& sums) {
     begin_with_buffers();
-    try {
-      compute_shards(own, compute, sums);
-    } catch (...) {
-      restore_buffers();
-      throw;
-    }
+    restoring_buffers([&] { compute_shards(own, compute, sums); });
   });
 }
 

@@ -77,7 +77,7 @@ class Step {
   std::vector<char> changed_buffers() const;
   std::string describe_changed_buffers() const;
   void begin_with_buffers();
-  void restore_buffers();
+  void restoring_buffers(const std::function<void()>& body);
   void weigh_buffers(double samples, double* to) const;
   at::Tensor changed_integers() const;
   TorchDevice& device() const { return *modules_.front()->device; }

@@ -42,10 +42,15 @@ void Step::begin_with_buffers() {
   for (ModuleBuffer* const buffer : buffers_) buffer->note();
 }
 
-/// As they were when the step began, whatever a script has put in their places.
-void Step::restore_buffers() {
-  for (const ReplicatedModule::Impl* const module : all_) (void)module->parts.exchange_buffers({});
-  for (const ModuleBuffer* const buffer : buffers_) buffer->restore();
+/// If `body` throws, they are as they were when the step began, whatever a script has put in their places.
+void Step::restoring_buffers(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (...) {
+    for (const ReplicatedModule::Impl* const module : all_) (void)module->parts.exchange_buffers({});
+    for (const ModuleBuffer* const buffer : buffers_) buffer->restore();
+    throw;
+  }
 }
 
 /// The elements of the floating-point buffers, one after the other. Zeros without samples, whatever a batch of none has
