@@ -73,8 +73,10 @@ struct ModuleBuffer {
   at::Tensor tensor;
   MirroredVariable variable;
   at::Tensor home;
-  at::Tensor known = {};      ///< what all ranks had after the last step
-  bool is_statistic = false;  ///< a batch norm's, which writes it without a new version of the tensor
+  at::Tensor known = {};        ///< what all ranks had after the last step
+  bool is_statistic = false;    ///< of a norm of torch's
+  unsigned version = 0;         ///< of the tensor, when that was noted
+  bool is_unversioned = false;  ///< changed without a new version since then, as `torch::batch_norm` does
 
   bool is_real() const { return is_floating_point(variable.dtype()); }
   void note();
@@ -144,7 +146,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   };
 
   /// By buffer: whether its bytes are not what was noted. Before anything else reads the buffers after a forward pass.
-  std::vector<char> changed_buffers() const;
+  std::vector<char> changed_buffers();
 
   /// While one lives, autograd's gradients of this module are welcome, and handed to `take` by number. Without `take`
   /// they stay where autograd has left them.

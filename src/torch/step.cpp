@@ -87,7 +87,7 @@ MeanLoss Step::of_batch(const Loss& loss) {
   require_loss(loss);
   SyncSums on_the_way{loss.value()};
   BackwardPass pass{modules_, loss, on_the_way.shared()};
-  return run("backward", on_the_way.list(), [&](DeclaredSums& sums) {
+  return run("backward" + on_the_way.text(), on_the_way.list(), [&](DeclaredSums& sums) {
     on_the_way.open(sums, device(), stream_);
     compute_batch(pass, loss, sums);
     // Without samples, or if nothing before a layer has a gradient, autograd does not come there.
@@ -169,8 +169,10 @@ MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
                       "f32 or f64",
                       variable.label(), name_of(variable.dtype()))};
   if (JointShards::is_for(modules_)) return of_joint_shards(shards, own, compute);
-  return run(fmt::format("backward in {} shards", shards), {},
-             [&](DeclaredSums& sums) { compute_shards(own, compute, sums); });
+  return run(fmt::format("backward in {} shards{}", shards, describe_changed_buffers()), {}, [&](DeclaredSums& sums) {
+    begin_with_buffers();
+    restoring_buffers([&] { compute_shards(own, compute, sums); });
+  });
 }
 
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
@@ -179,8 +181,6 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
   FixedOrderAccumulator reals{DType::f64, 2 + reals_};
-  for (const ReplicatedModule::Impl* const module : all_) module->parts.bring_buffers_home();
-  for (ModuleBuffer* const buffer : buffers_) buffer->note();
   table_gradients_.begin_shards(1);
 
   for (std::int64_t shard = own.first; shard < own.last; ++shard) {

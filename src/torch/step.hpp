@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -75,6 +76,9 @@ class Step {
 
   std::vector<GradientBucket> buckets(const Packing& packing) const;
   std::vector<char> changed_buffers() const;
+  std::string describe_changed_buffers() const;
+  void begin_with_buffers();
+  void restoring_buffers(const std::function<void()>& body);
   void weigh_buffers(double samples, double* to) const;
   at::Tensor changed_integers() const;
   TorchDevice& device() const { return *modules_.front()->device; }
