@@ -6,9 +6,9 @@
 #include <string>
 
 #include <lockstep/runtime/runtime.hpp>
-#include <lockstep/train/training.hpp>
 
 #include "apps/lockstep-bench/report.hpp"
+#include "apps/lockstep-train/training.hpp"
 
 namespace lockstep::bench {
 

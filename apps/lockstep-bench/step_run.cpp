@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <lockstep/train/fit.hpp>
+#include <lockstep/fit/fit.hpp>
 
 namespace lockstep::bench {
 namespace {

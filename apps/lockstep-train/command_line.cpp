@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "apps/lockstep-train/options/option_table.hpp"
+#include "apps/lockstep-train/training_setup.hpp"
 #include "apps/options/option_parser.hpp"
-#include "train/training_setup.hpp"
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,8 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "apps/lockstep-train/training.hpp"
+
 namespace lockstep {
 
 enum class Purpose : std::uint8_t { training, evaluation, prediction };

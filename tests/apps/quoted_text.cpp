@@ -22,8 +22,8 @@
 #include "apps/lockstep-train/command_line.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "fit/injected_fault.hpp"
 #include "support/job.hpp"
-#include "train/injected_fault.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -14,9 +14,9 @@
 #include <lockstep/lockstep.hpp>
 
 #include "apps/lockstep-train/command_line.hpp"
+#include "apps/lockstep-train/tasks/task.hpp"
+#include "apps/lockstep-train/training_setup.hpp"
 #include "apps/options/option_values.hpp"
-#include "train/task.hpp"
-#include "train/training_setup.hpp"
 
 namespace {
 

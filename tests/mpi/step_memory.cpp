@@ -6,9 +6,9 @@
 #include <catch2/catch.hpp>
 #include <malloc.h>
 
+#include <lockstep/fit/fit.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/optim/adamw.hpp>
-#include <lockstep/train/fit.hpp>
 
 #include "support/ranks.hpp"
 
