@@ -10,7 +10,7 @@
 
 #include "estimator/gathered_outputs.hpp"
 #include "reduce/arithmetic.hpp"
-#include "strategy/batch.hpp"
+#include "strategy/reduced_leaves.hpp"
 #include "tensor/shared_parts.hpp"
 
 namespace lockstep::detail {

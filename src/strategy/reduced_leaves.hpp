@@ -37,11 +37,11 @@ void require_reducible(const Call& call, ReduceOp op, const Value& value) {
 }
 
 /// Dense leaves are reduced together, and so are the slices.
-class Batch {
+class ReducedLeaves {
  public:
   /// Replaces `leaves` by copies on the same device, which it reduces in place; they must outlive it. `stream` is that
   /// of the rank's device. InvalidArgument, which begins with `call`, if `op` is not defined for a leaf.
-  Batch(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream);
+  ReducedLeaves(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream);
 
   /// "reduce_to: sum of f32[3], i64[], slices f32[…, 2] of [10, 2]", followed by `more`. The numbers of rows may differ
   /// by rank, so the text leaves them out.

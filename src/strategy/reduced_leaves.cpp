@@ -1,4 +1,4 @@
-#include "strategy/batch.hpp"
+#include "strategy/reduced_leaves.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -61,7 +61,8 @@ void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device) {
   }
 }
 
-Batch::Batch(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream) : op_{op}, leaves_{leaves} {
+ReducedLeaves::ReducedLeaves(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream)
+    : op_{op}, leaves_{leaves} {
   for (const Leaf& leaf : leaves) {
     if (const auto* const tensor = std::get_if<Tensor>(&leaf)) {
       require_reducible(call, op, tensor->dtype());
@@ -74,41 +75,41 @@ Batch::Batch(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& s
     if (const auto* const tensor = std::get_if<Tensor>(&leaf)) views_.push_back(tensor->view());
 }
 
-std::string Batch::text(std::string_view method, std::string_view more) const {
+std::string ReducedLeaves::text(std::string_view method, std::string_view more) const {
   return fmt::format("{}: {} of {}{}", method, name_of(op_), leaves_text(), more);
 }
 
-std::string Batch::leaves_text() const {
+std::string ReducedLeaves::leaves_text() const {
   std::vector<std::string> texts;
   for (const Leaf& leaf : leaves_) texts.push_back(std::visit([](const auto& each) { return text_of(each); }, leaf));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-void Batch::all_reduce(CrossDeviceOps& reductions) {
+void ReducedLeaves::all_reduce(CrossDeviceOps& reductions) {
   for_both([&](auto some) { reductions.all_reduce(op_, some); });
 }
-Work Batch::start_dense(CrossDeviceOps& reductions) {
+Work ReducedLeaves::start_dense(CrossDeviceOps& reductions) {
   return views_.empty() ? Work::done() : reductions.start_all_reduce(op_, views_);
 }
-void Batch::all_reduce_slices(CrossDeviceOps& reductions) {
+void ReducedLeaves::all_reduce_slices(CrossDeviceOps& reductions) {
   for_slices([&](auto some) { reductions.all_reduce(op_, some); });
 }
-void Batch::reduce_to_one(CrossDeviceOps& reductions, int root) {
+void ReducedLeaves::reduce_to_one(CrossDeviceOps& reductions, int root) {
   for_both([&](auto some) { reductions.reduce_to_one(op_, some, root); });
 }
-void Batch::broadcast(CrossDeviceOps& reductions, int root) {
+void ReducedLeaves::broadcast(CrossDeviceOps& reductions, int root) {
   for_both([&](auto some) { reductions.broadcast(some, root); });
 }
 
 /// Calls `collective` once for the dense leaves and once for the slices, which it replaces.
 template <class Collective>
-void Batch::for_both(Collective&& collective) {
+void ReducedLeaves::for_both(Collective&& collective) {
   if (!views_.empty()) collective(std::span<const TensorView>{views_});
   for_slices(collective);
 }
 
 template <class Collective>
-void Batch::for_slices(Collective&& collective) {
+void ReducedLeaves::for_slices(Collective&& collective) {
   std::vector<IndexedSlices> all;
   for (const Leaf& leaf : leaves_)
     if (const auto* const slices = std::get_if<IndexedSlices>(&leaf)) all.push_back(*slices);
