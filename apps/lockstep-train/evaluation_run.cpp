@@ -27,7 +27,6 @@ class EvaluationProgressLine final : public Observer {
     if (show == ShowProgress::yes) progress_.emplace(stderr, progress_style(stderr));
   }
 
-  void on_step(const StepReport&) override {}
   void on_evaluating(const EvaluationProgress& progress) override {
     if (progress_) progress_->on_evaluating(progress);
   }

@@ -59,12 +59,6 @@ class ChiefObserver final : public Observer {
   std::optional<Progress> progress_;
 };
 
-class NoObserver final : public Observer {
- public:
-  void on_step(const StepReport&) override {}
-  void on_evaluation(const EvaluationReport&) override {}
-};
-
 std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& schedule) {
   if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
   return options.steps ? *options.steps : schedule.total_steps(*options.epochs);
@@ -159,7 +153,7 @@ TrainingResult run_training(Strategy& strategy, const std::string& device, const
   FitOptions fit_options;
   std::optional<InjectedFault> fault;
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<Observer> observer = std::make_unique<NoObserver>();
+  std::unique_ptr<Observer> observer = std::make_unique<Observer>();
   run_setup(strategy, [&] {
     setup = set_up(strategy, options, request);
     fault = InjectedFault::from_environment(ranks);

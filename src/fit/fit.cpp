@@ -80,12 +80,6 @@ std::int64_t samples_in(const BatchSchedule& schedule, std::int64_t steps) {
   return samples;
 }
 
-class Nobody final : public Observer {
- public:
-  void on_step(const StepReport&) override {}
-  void on_evaluation(const EvaluationReport&) override {}
-};
-
 /// Sends each gradient of a step as soon as the model has it, but for frozen variables.
 class SendWhenReady final : public nn::GradientListener {
  public:
@@ -282,7 +276,7 @@ FitResult Fit::run(Observer& observer) {
     result.last_evaluation = {.step = result.steps, .epoch = epoch + 1};
     evaluation_.run(result.last_evaluation, watching, here_);
   };
-  Nobody nobody;  // is told of an evaluation that an earlier run has told of
+  Observer nobody;  // is told of an evaluation that an earlier run has told of
   if (state.steps == options_.steps) evaluation_after(epochs - 1, nobody);
   for (std::int64_t index = state.steps; index < options_.steps; ++index) {
     if (strategy_.stop_requested()) {

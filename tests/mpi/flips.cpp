@@ -43,7 +43,6 @@ class Told final : public Observer {
       : after_step_{std::move(after_step)} {}
 
   void on_step(const StepReport& report) override { after_step_(steps = report.step); }
-  void on_evaluation(const EvaluationReport&) override {}
   void on_drift(std::int64_t step, const DriftError& error) override {
     drifted_in = step;
     drift = error.drift();

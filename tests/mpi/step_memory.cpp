@@ -23,7 +23,6 @@ std::int64_t allocations = 0;
 class Counting final : public Observer {
  public:
   void on_step(const StepReport&) override { before_end.push_back(allocations); }
-  void on_evaluation(const EvaluationReport&) override {}
 
   std::vector<std::int64_t> before_end;
 };

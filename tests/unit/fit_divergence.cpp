@@ -60,7 +60,6 @@ class Steps final : public Observer {
   explicit Steps(bool wants_norm) : wants_norm_{wants_norm} {}
   bool wants_gradient_norm() const override { return wants_norm_; }
   void on_step(const StepReport& report) override { reports.push_back(report); }
-  void on_evaluation(const EvaluationReport&) override {}
 
   std::vector<StepReport> reports;
 

@@ -18,11 +18,9 @@ using namespace lockstep::test;
 TEST_CASE("what goes wrong in a fit is told with its step or its evaluation, and what goes wrong after it is not") {
   struct Evaluations final : Observer {
     bool fail = false;
-    void on_step(const StepReport&) override {}
     void on_evaluating(const EvaluationProgress&) override {
       if (fail) throw std::runtime_error{"in an evaluation"};
     }
-    void on_evaluation(const EvaluationReport&) override {}
   };
   /// The line about a failure in the fit, if there is one, and that about a run after it.
   const auto lines_of = [](std::optional<std::size_t> bad_call, bool evaluations_fail) {

@@ -132,12 +132,6 @@ class WeighingModel final : public nn::Model {
   std::vector<Variable> variables_;
 };
 
-class NoObserver final : public Observer {
- public:
-  void on_step(const StepReport&) override {}
-  void on_evaluation(const EvaluationReport&) override {}
-};
-
 ImageData some_images() {
   const RandomStream random{5, RandomPurpose::simulation, 0};
   ImageData data;
@@ -159,7 +153,7 @@ std::uint64_t digest_of_training(int ranks, Disturbance disturbance) {
   sim::run({.ranks = ranks}, [&](Strategy& strategy, int rank) {
     DisturbedModel model{strategy, disturbance, rank};
     Sgd sgd{{.learning_rate = 0.1}};
-    NoObserver observer;
+    Observer observer;
     fit(strategy, model, sgd, {train, test}, {.global_batch = global_batch, .steps = 3, .shards = shards}, observer);
     digests.push_back(digest_of(model.variables()));
   });
@@ -176,7 +170,7 @@ std::vector<double> numbers_of_weighing(int ranks, int accumulate) {
   sim::run({.ranks = ranks}, [&](Strategy& strategy, int rank) {
     WeighingModel model{strategy};
     Sgd sgd{{.learning_rate = 0.01}};
-    NoObserver observer;
+    Observer observer;
     const FitResult result =
         fit(strategy, model, sgd, {train, test},
             {.global_batch = global_batch, .steps = 3, .shards = shards, .accumulate = accumulate}, observer);

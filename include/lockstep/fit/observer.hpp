@@ -85,10 +85,10 @@ class Observer {
   virtual ~Observer() = default;
   /// Whether `on_step` uses the norm of the gradient, which may cost a pass over all gradients.
   virtual bool wants_gradient_norm() const { return false; }
-  virtual void on_step(const StepReport& report) = 0;
+  virtual void on_step(const StepReport& /*report*/) {}
   /// After each batch of an evaluation, inside replica code: must not communicate.
   virtual void on_evaluating(const EvaluationProgress& /*progress*/) {}
-  virtual void on_evaluation(const EvaluationReport& report) = 0;
+  virtual void on_evaluation(const EvaluationReport& /*report*/) {}
 
   /// At the end of a step, after its evaluation, if there is one.
   virtual void on_step_end(const FitState& /*state*/) {}
