@@ -1,5 +1,4 @@
-#include "apps/lockstep-train/training.hpp"
-
+// What trains.
 #include <limits>
 #include <memory>
 
@@ -18,22 +17,21 @@
 #include "apps/lockstep-train/saved/checkpoint_observer.hpp"
 #include "apps/lockstep-train/saved/exported_weights.hpp"
 #include "apps/lockstep-train/saved/held_checkpoints.hpp"
-#include "apps/lockstep-train/saved/restored_weights.hpp"
 #include "apps/lockstep-train/saved/training_difference.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
-#include "apps/lockstep-train/training_setup.hpp"
+#include "apps/lockstep-train/trainer.hpp"
 #include "fit/frozen_variables.hpp"
 #include "fit/injected_fault.hpp"
 
 namespace lockstep {
 namespace {
 
-/// The chief's reports; the other ranks report nothing.
-class ChiefObserver final : public Observer {
+/// Metrics and progress, as the options ask.
+class ChiefReports final : public Observer {
  public:
   /// For a run that goes on after `steps` steps.
-  ChiefObserver(const TrainingOptions& options, std::int64_t steps) {
+  ChiefReports(const TrainingOptions& options, std::int64_t steps) {
     if (!options.metrics.empty()) metrics_.emplace(options.metrics, steps);
     if (options.progress == ShowProgress::yes) progress_.emplace(stderr, progress_style(stderr));
   }
@@ -75,138 +73,130 @@ int micro_batches_of(const TrainingOptions& options, const BatchSchedule& schedu
   return static_cast<int>(options.accumulate);
 }
 
-FitOptions fit_options_of(const TrainingOptions& options, const TrainingSetup& setup) {
-  const BatchSchedule schedule{setup.task->samples().train.count(), *options.global_batch};
-  return {.global_batch = *options.global_batch,
-          .steps = steps_of(options, schedule),
-          .seed = options.seed,
-          .shards = setup.shards,
-          .accumulate = micro_batches_of(options, schedule, setup.shards),
-          .threads = setup.threads,
-          .prefetch = options.prefetch,
-          .evaluate_every = options.evaluate_every,
-          .evaluation_samples = options.evaluation_samples,
-          .attest_every = options.attest_every,
-          .on_divergence = options.on_divergence,
-          .divergence_hint = [task = setup.task.get()] { return task->divergence_hint(); }};
+}  // namespace
+
+void Trainer::hold_checkpoints() {
+  const bool writes = !options_.checkpoints.empty();
+  if (!writes && options_.resume.from == Resume::From::none) return;
+  set_up([&] {
+    if (!is_chief()) return;
+    if (writes) {
+      const auto alone = strategy_.group().meeting().working_alone();  // another job may be ending
+      use_ = lockstep::hold_checkpoints(options_);
+    }
+    if (options_.resume.from != Resume::From::none) require_ranks_that_can_resume(options_, ranks());
+  });
+}
+
+FitOptions Trainer::fit_options() const {
+  const BatchSchedule schedule{task_->samples().train.count(), *options_.global_batch};
+  return {.global_batch = *options_.global_batch,
+          .steps = steps_of(options_, schedule),
+          .seed = options_.seed,
+          .shards = shards_,
+          .accumulate = micro_batches_of(options_, schedule, shards_),
+          .threads = threads_,
+          .prefetch = options_.prefetch,
+          .evaluate_every = options_.evaluate_every,
+          .evaluation_samples = options_.evaluation_samples,
+          .attest_every = options_.attest_every,
+          .on_divergence = options_.on_divergence,
+          .divergence_hint = [task = task_.get()] { return task->divergence_hint(); }};
 }
 
 /// Of a training without checkpoints, the manager serves to resume one.
-CheckpointOptions checkpoint_options(const TrainingOptions& options, const FitOptions& fit, const TrainingTask& task,
-                                     const ops::Kernels& kernels) {
-  const BatchSchedule schedule{task.samples().train.count(), fit.global_batch};
-  const TrainingFacts facts = training_facts(options, fit, task.data_digest());
-  const bool writes = !options.checkpoints.empty();
-  return {.folder = writes ? options.checkpoints : options.resume.path,
-          .every = writes ? std::optional{options.checkpoint_every.value_or(schedule.steps_per_epoch())} : std::nullopt,
-          .keep = options.keep_checkpoints,
-          .optional = options.checkpoints_optional,
-          .training = facts,
-          .difference = [=, overrides = options.resume.overrides](
-                            const TrainingFacts& there) { return training_difference(there, facts, overrides); },
-          .kernels = kernels.fingerprint(),
-          .metadata = metadata_of(task.description(), task.schema()),
-          .check = [](const ResumedTraining& resumed) { (void)fit_state_of(resumed); }};
+CheckpointOptions Trainer::checkpoint_options() const {
+  const BatchSchedule schedule{task_->samples().train.count(), fit_.global_batch};
+  const TrainingFacts facts = training_facts(options_, fit_, task_->data_digest());
+  const bool writes = !options_.checkpoints.empty();
+  return {
+      .folder = writes ? options_.checkpoints : options_.resume.path,
+      .every = writes ? std::optional{options_.checkpoint_every.value_or(schedule.steps_per_epoch())} : std::nullopt,
+      .keep = options_.keep_checkpoints,
+      .optional = options_.checkpoints_optional,
+      .training = facts,
+      .difference = [=, overrides = options_.resume.overrides](
+                        const TrainingFacts& there) { return training_difference(there, facts, overrides); },
+      .kernels = kernels_->fingerprint(),
+      .metadata = metadata_of(task_->description(), task_->schema()),
+      .check = [](const ResumedTraining& resumed) { (void)fit_state_of(resumed); }};
 }
 
-/// COLL. Where the training goes on; at its beginning, if there is nothing to go on from.
-FitState resume(CheckpointManager& checkpoints, const TrainingOptions& options, bool is_chief) {
+void Trainer::resume() {
+  const Resume& from = options_.resume;
+  if (options_.checkpoints.empty() && from.from == Resume::From::none) return;
+  strategy_.seal();
+  optimizer_->prepare(strategy_, model_->variables());
+  checkpoints_.emplace(strategy_, checkpoint_options());
   std::optional<ResumedTraining> resumed;
-  switch (options.resume.from) {
+  switch (from.from) {
     case Resume::From::none:
-      if (checkpoints.has_checkpoints())
+      if (checkpoints_->has_checkpoints())
         throw ConfigError{
             fmt::format("--checkpoint-dir {}: holds checkpoints of an earlier training; expected --resume "
                         "auto, which goes on from the newest, or another folder",
-                        options.checkpoints.string())};
+                        options_.checkpoints.string())};
       break;
-    case Resume::From::newest: resumed = checkpoints.resume_latest(); break;
-    case Resume::From::path: resumed = checkpoints.resume(options.resume.path); break;
+    case Resume::From::newest: resumed = checkpoints_->resume_latest(); break;
+    case Resume::From::path: resumed = checkpoints_->resume(from.path); break;
   }
-  if (!resumed) return {};
-  if (is_chief) log::info(fmt::format("goes on after step {}, from {}", resumed->step, resumed->checkpoint.string()));
-  return fit_state_of(*resumed);
+  if (!resumed) return;
+  if (is_chief()) log::info(fmt::format("goes on after step {}, from {}", resumed->step, resumed->checkpoint.string()));
+  fit_.start = fit_state_of(*resumed);
+  if (fit_.start.steps > fit_.steps)
+    throw ConfigError{
+        fmt::format("the run has {} step{}, of which {} are made; expected as many or more (--steps, --epochs)",
+                    fit_.steps, fit_.steps == 1 ? "" : "s", fit_.start.steps)};
 }
 
-}  // namespace
-
-bool has_gpu_kernels(ModelKind model) {
-  switch (model) {
-    case ModelKind::mlp: return true;
-    case ModelKind::convnet:
-    case ModelKind::gpt: return false;
-  }
-  return false;
+std::unique_ptr<Observer> Trainer::open_reports() {
+  std::unique_ptr<Observer> reports = std::make_unique<Observer>();
+  set_up([&] {
+    if (!is_chief()) return;
+    const auto alone = strategy_.group().meeting().working_alone();  // another job may be ending with the metrics
+    reports = std::make_unique<ChiefReports>(options_, fit_.start.steps);
+  });
+  return reports;
 }
 
-TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& given) {
-  const int rank = strategy.group().rank();
-  const int ranks = strategy.num_replicas_in_sync();
-
-  const std::shared_ptr<ExclusiveUse> use = hold_checkpoints(strategy, given);
-  require_ranks_that_can_resume(strategy, given);
-  const DataRequest request{.index_folder = index_folder(given.checkpoints),
-                            .saved = find_saved_model(strategy, given, RestoredParts::all)};
-  TrainingOptions options = complete_by(request.saved, given);
-  // Whatever may fail on one rank alone runs inside a run, so that it fails on all.
-  TrainingSetup setup;
-  FitOptions fit_options;
+TrainingResult Trainer::train() {
+  hold_checkpoints();
+  request_.index_folder = index_folder(options_.checkpoints);
+  complete_options(RestoredParts::all);
   std::optional<InjectedFault> fault;
-  std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<Observer> observer = std::make_unique<Observer>();
-  run_setup(strategy, [&] {
-    setup = set_up(strategy, options, request);
-    fault = InjectedFault::from_environment(ranks);
-    fit_options = fit_options_of(options, setup);
-    setup.task->require_model_fits(fit_options, room_on(strategy));
-    optimizer = make_optimizer(options, fit_options.steps, setup.kernels);
-    if (rank == 0) require_exportable(options);
+  set_up([&] {
+    load();
+    fault = InjectedFault::from_environment(ranks());
+    fit_ = fit_options();
+    task_->require_model_fits(fit_, room_on(strategy_));
+    optimizer_ = make_optimizer(options_, fit_.steps, kernels_);
+    if (is_chief()) require_exportable(options_);
   });
-  require_same_on_all(strategy, setup);
-  if (options.augmentation != Augmentation{})
-    (void)strategy.same_on_all(fmt::format("augmentation {}", to_string(options.augmentation)));
-
-  nn::Model& model = setup.task->make_model(strategy, setup.kernels);
-  fit_options.frozen = frozen_by(options.freeze, model.variables());
-  std::optional<CheckpointManager> checkpoints;
-  if (!options.checkpoints.empty() || options.resume.from != Resume::From::none) {
-    strategy.seal();
-    optimizer->prepare(strategy, model.variables());
-    checkpoints.emplace(strategy, checkpoint_options(options, fit_options, *setup.task, *setup.kernels));
-    fit_options.start = resume(*checkpoints, options, rank == 0);
-    if (fit_options.start.steps > fit_options.steps)
-      throw ConfigError{
-          fmt::format("the run has {} step{}, of which {} are made; expected as many or more (--steps, --epochs)",
-                      fit_options.steps, fit_options.steps == 1 ? "" : "s", fit_options.start.steps)};
+  make_model();
+  fit_.frozen = frozen_by(options_.freeze, model_->variables());
+  resume();
+  if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) {
+    const WeightsMetadata described = take_initial_weights();
+    if (is_chief()) warn_of_columns(described, options_.initial_weights.file, task_->schema());
   }
-  if (!options.initial_weights.file.empty() && fit_options.start.steps == 0) {
-    const WeightsMetadata described = initialize_weights(strategy, options);
-    if (rank == 0) warn_of_columns(described, options.initial_weights.file, setup.task->schema());
-  }
-  run_setup(strategy, [&] {
-    if (rank != 0) return;
-    const auto alone = strategy.group().meeting().working_alone();  // another job may be ending with the metrics
-    observer = std::make_unique<ChiefObserver>(options, fit_options.start.steps);
-  });
-  std::optional<CheckpointObserver> with_checkpoints;
-  if (!options.checkpoints.empty())
-    with_checkpoints.emplace(*observer, *checkpoints,
-                             CheckpointObserver::Options{fit_options.steps, options.keep_best_checkpoint});
+  const std::unique_ptr<Observer> reports = open_reports();
+  std::optional<CheckpointObserver> saves;
+  if (!options_.checkpoints.empty())
+    saves.emplace(*reports, *checkpoints_, CheckpointObserver::Options{fit_.steps, options_.keep_best_checkpoint});
 
-  if (rank == 0)
-    log::info(fmt::format("training {}: {} {}, {} shards, {} steps of {} samples", model.name(), ranks,
-                          ranks == 1 ? "rank" : "ranks", fit_options.shards, fit_options.steps,
-                          fit_options.global_batch));
+  if (is_chief())
+    log::info(fmt::format("training {}: {} {}, {} shards, {} steps of {} samples", model_->name(), ranks(),
+                          ranks() == 1 ? "rank" : "ranks", fit_.shards, fit_.steps, fit_.global_batch));
   TrainingResult result{
-      .ranks = ranks, .shards = fit_options.shards, .device = device, .model = std::string{model.name()}};
-  result.fit = fit_with_fault(strategy, model, *optimizer, setup.task->samples(), fit_options,
-                              with_checkpoints ? *with_checkpoints : *observer, fault);
-  if (with_checkpoints) checkpoints->finish();
-  result.weights_digest = weights_digest(model.variables());
+      .ranks = ranks(), .shards = fit_.shards, .device = device_, .model = std::string{model_->name()}};
+  result.fit =
+      fit_with_fault(strategy_, *model_, *optimizer_, task_->samples(), fit_, saves ? *saves : *reports, fault);
+  if (saves) checkpoints_->finish();
+  result.weights_digest = weights_digest(model_->variables());
   if (result.fit.stopped) return result;
-  export_weights(strategy, options, *setup.task);
-  if (options.sample > 0)
-    result.sample = write_sample(strategy, *setup.task, result.fit.steps, result.fit.last_evaluation.loss);
+  export_weights();
+  if (options_.sample > 0)
+    result.sample = write_sample(strategy_, *task_, result.fit.steps, result.fit.last_evaluation.loss);
   return result;
 }
 

@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/lockstep-train/trainer.hpp"
 #include "apps/simulated_training.hpp"
 #include "support/colour_images.hpp"
 #include "support/labelled_files.hpp"
@@ -128,7 +129,7 @@ TEST_CASE("ranks that augment images in different ways are refused") {
   const auto trains = [&](const Arguments& on_first, const Arguments& on_second) {
     sim::run({.ranks = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
       const Arguments arguments = mlp + Arguments{"--data", images.path(), "--steps", "1"};
-      (void)run_training(strategy, "cpu", parse(arguments + (rank == 0 ? on_first : on_second)).training);
+      (void)Trainer{strategy, "cpu", parse(arguments + (rank == 0 ? on_first : on_second)).training}.train();
     });
   };
   const Arguments flip{"--augment", "flip"}, both{"--augment", "flip,crop"};

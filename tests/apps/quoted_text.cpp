@@ -19,7 +19,7 @@
 #include <lockstep/ops/kernels.hpp>
 
 #include "apps/lockstep-run/hosts.hpp"
-#include "apps/lockstep-train/command_line.hpp"
+#include "apps/lockstep-train/options/command_line.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "fit/injected_fault.hpp"

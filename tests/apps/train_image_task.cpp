@@ -7,7 +7,6 @@
 
 #include "apps/image_files.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
-#include "apps/lockstep-train/training_setup.hpp"
 #include "support/labelled_files.hpp"
 
 using namespace lockstep;

@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "apps/lockstep-train/tasks/model_description.hpp"
+#include "apps/lockstep-train/saved/model_description.hpp"
 
 using namespace lockstep;
 

@@ -5,7 +5,7 @@
 
 #include <lockstep/strategy/strategy.hpp>
 
-#include "apps/lockstep-train/training_setup.hpp"
+#include "apps/lockstep-train/tasks/task.hpp"
 #include "support/phase_rows.hpp"
 
 using namespace lockstep;

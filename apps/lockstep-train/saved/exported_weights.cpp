@@ -9,8 +9,6 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/checkpoint/weights.hpp>
 
 #include "base/file_type.hpp"
 
@@ -50,13 +48,6 @@ void require_exportable(const TrainingOptions& options) {
   if (wrong.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) wrong = std::generic_category().message(errno);
   if (!wrong.empty())
     throw ConfigError{fmt::format("--export {}: {}; expected a file that can be written", path.string(), wrong)};
-}
-
-void export_weights(Strategy& strategy, const TrainingOptions& options, const TrainingTask& task) {
-  if (options.exported_weights.empty()) return;
-  save_weights(strategy, options.exported_weights, metadata_of(task.description(), task.schema()));
-  if (strategy.group().rank() == 0)
-    log::info(fmt::format("wrote the weights to {}", options.exported_weights.string()));
 }
 
 }  // namespace lockstep

@@ -14,7 +14,6 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-train/saved/shared_shards.hpp"
-#include "apps/lockstep-train/training_setup.hpp"
 #include "base/file_type.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/folder_lock.hpp"
@@ -61,37 +60,27 @@ std::optional<std::pair<fs::path, Manifest>> manifest_to_resume(const TrainingOp
 
 }  // namespace
 
-std::shared_ptr<ExclusiveUse> hold_checkpoints(Strategy& strategy, const TrainingOptions& options) {
-  std::shared_ptr<ExclusiveUse> use;
+std::shared_ptr<ExclusiveUse> hold_checkpoints(const TrainingOptions& options) {
   const fs::path& folder = options.checkpoints;
-  if (folder.empty()) return use;
-  run_setup(strategy, [&] {
-    if (strategy.group().rank() != 0) return;
-    const auto alone = strategy.group().meeting().working_alone();  // another job may be ending
-    if (!options.checkpoints_optional) require_writable(folder);
-    try {
-      use = hold_folder(folder, "--checkpoint-dir " + folder.string());
-    } catch (const CheckpointError&) {
-      // The manager of optional ones warns of it.
-      if (!options.checkpoints_optional) throw;
-    }
-    require_no_folder_as_link(folder);
-  });
+  if (!options.checkpoints_optional) require_writable(folder);
+  std::shared_ptr<ExclusiveUse> use;
+  try {
+    use = hold_folder(folder, "--checkpoint-dir " + folder.string());
+  } catch (const CheckpointError&) {
+    // The manager of optional ones warns of it.
+    if (!options.checkpoints_optional) throw;
+  }
+  require_no_folder_as_link(folder);
   return use;
 }
 
-void require_ranks_that_can_resume(Strategy& strategy, const TrainingOptions& options) {
-  if (options.resume.from == Resume::From::none) return;
-  const int ranks = strategy.num_replicas_in_sync();
-  run_setup(strategy, [&] {
-    if (strategy.group().rank() != 0) return;
-    const auto found = manifest_to_resume(options);
-    const auto shards = found ? shards_in(found->second.training) : std::nullopt;
-    if (!shards || can_share(*shards, ranks)) return;
-    throw CheckpointError{
-        fmt::format("checkpoint {}: is of a training with {} shards, which {} ranks cannot share; expected {} ranks",
-                    found->first.string(), *shards, ranks, fmt::join(ranks_that_can_share(*shards), ", "))};
-  });
+void require_ranks_that_can_resume(const TrainingOptions& options, int ranks) {
+  const auto found = manifest_to_resume(options);
+  const auto shards = found ? shards_in(found->second.training) : std::nullopt;
+  if (!shards || can_share(*shards, ranks)) return;
+  throw CheckpointError{
+      fmt::format("checkpoint {}: is of a training with {} shards, which {} ranks cannot share; expected {} ranks",
+                  found->first.string(), *shards, ranks, fmt::join(ranks_that_can_share(*shards), ", "))};
 }
 
 }  // namespace lockstep

@@ -13,7 +13,6 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/weights.hpp>
 
-#include "apps/lockstep-train/training_setup.hpp"
 #include "base/excerpt.hpp"
 
 namespace lockstep {
@@ -221,46 +220,6 @@ void warn_of_columns(const WeightsMetadata& described, const std::filesystem::pa
   log::warning(fmt::format("the weights in {} are of other columns than these data: input {} was {}, and is {}",
                            from.string(), number, name_at(there->columns, different.in1),
                            name_at(data.columns, different.in2)));
-}
-
-namespace {
-
-void require_options_of_task(const TrainingOptions& options) {
-  if (options.task != DataSchema::Task::regression) return;
-  for (const auto& [option, given] : {std::pair{"--classes", options.classes}, std::pair{"--top", options.top}})
-    if (given) throw ConfigError{fmt::format("{}: expected only with --task classes", option)};
-}
-
-}  // namespace
-
-void require_options_of(ModelKind model, const TrainingOptions& options) {
-  const auto refuse = [](const char* option, bool given, std::string_view models) {
-    if (given) throw ConfigError{fmt::format("{}: expected only with --model {}", option, models)};
-  };
-  if (model != ModelKind::mlp) {
-    refuse("--label-column", options.label_column.has_value(), "mlp");
-    refuse("--test-fraction", options.test_fraction.has_value(), "mlp");
-    refuse("--task", options.task.has_value(), "mlp");
-    refuse("--scale", options.scaling.has_value(), "mlp");
-    refuse("--hidden", options.hidden.has_value(), "mlp");
-  }
-  if (model != ModelKind::convnet) {
-    const bool whole = options.batch_norm == nn::BatchNormKind::whole_batch;
-    refuse(whole ? "--sync-batch-norm" : "--batch-norm", options.batch_norm.has_value(), "convnet");
-    refuse("--dropout", options.dropout.has_value(), "convnet");
-  }
-  if (model == ModelKind::gpt) {
-    refuse("--classes", options.classes.has_value(), "mlp or convnet");
-    refuse("--augment", options.augmentation != Augmentation{}, "mlp or convnet");
-    return;
-  }
-  require_options_of_task(options);
-  refuse("--layers", options.layers.has_value(), "gpt");
-  refuse("--heads", options.heads.has_value(), "gpt");
-  refuse("--embed", options.embed.has_value(), "gpt");
-  refuse("--context", options.context.has_value(), "gpt");
-  refuse("--vocabulary", options.vocabulary.has_value(), "gpt");
-  refuse("--sample", options.sample > 0, "gpt");
 }
 
 TrainingOptions complete_by(const std::optional<SavedModel>& saved, TrainingOptions options) {

@@ -10,8 +10,8 @@
 #include <lockstep/input/schema.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "apps/lockstep-train/tasks/model_description.hpp"
-#include "apps/lockstep-train/training.hpp"
+#include "apps/lockstep-train/options/training_options.hpp"
+#include "apps/lockstep-train/saved/model_description.hpp"
 
 namespace lockstep {
 
@@ -44,8 +44,5 @@ TrainingOptions complete_by(const std::optional<SavedModel>& saved, TrainingOpti
 /// LOCAL. Logs a warning if the model of weights takes other columns than those of `data`, or in another order: this is
 /// no fault where a part of the weights is taken.
 void warn_of_columns(const WeightsMetadata& described, const std::filesystem::path& from, const DataSchema& data);
-
-/// LOCAL. ConfigError for an option that was given and is for other models.
-void require_options_of(ModelKind model, const TrainingOptions& options);
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 
 #include <lockstep/checkpoint/program_state.hpp>
 
-#include "apps/lockstep-train/training.hpp"
+#include "apps/lockstep-train/options/training_options.hpp"
 
 namespace lockstep {
 

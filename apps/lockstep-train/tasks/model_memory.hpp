@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "apps/lockstep-train/training.hpp"
+#include "apps/lockstep-train/options/training_options.hpp"
 
 namespace lockstep {
 

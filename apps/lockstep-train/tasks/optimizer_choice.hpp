@@ -7,7 +7,7 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
 
-#include "apps/lockstep-train/training.hpp"
+#include "apps/lockstep-train/options/training_options.hpp"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@
 #include <lockstep/nn/gpt.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "apps/lockstep-train/training.hpp"
+#include "apps/lockstep-train/reports/results.hpp"
 
 namespace lockstep {
 

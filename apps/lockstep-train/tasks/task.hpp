@@ -12,11 +12,11 @@
 #include <lockstep/nn/model.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "apps/lockstep-train/options/training_options.hpp"
+#include "apps/lockstep-train/saved/model_description.hpp"
 #include "apps/lockstep-train/saved/saved_model.hpp"
-#include "apps/lockstep-train/tasks/model_description.hpp"
 #include "apps/lockstep-train/tasks/model_memory.hpp"
 #include "apps/lockstep-train/tasks/predictor.hpp"
-#include "apps/lockstep-train/training.hpp"
 
 namespace lockstep {
 
@@ -69,7 +69,12 @@ struct DataRequest {
 /// wrong. All defaults in `options` that do not come from the data must be filled in, and `options` must outlive the
 /// result. load_image_task fills in the number of classes, if it is empty. If it is not, the files of the parts that
 /// are not asked for may be missing.
+std::unique_ptr<TrainingTask> load_task(TrainingOptions& options, const DataRequest& request = {});
 std::unique_ptr<TrainingTask> load_image_task(TrainingOptions& options, const DataRequest& request = {});
 std::unique_ptr<TrainingTask> load_text_task(const TrainingOptions& options, const DataRequest& request = {});
+
+/// COLL. The text that the model is asked to write, if its test loss after `step` is `loss`. The chief generates it;
+/// the others wait. `step` is 0 if it is not known.
+std::string write_sample(Strategy& strategy, TrainingTask& task, std::int64_t step, double loss);
 
 }  // namespace lockstep

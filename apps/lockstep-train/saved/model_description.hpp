@@ -12,7 +12,7 @@
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/nn/precision.hpp>
 
-#include "apps/lockstep-train/training.hpp"
+#include "apps/lockstep-train/options/training_options.hpp"
 
 namespace lockstep {
 

@@ -1,10 +1,9 @@
-// The result of a run as one JSON object.
+#include "apps/lockstep-train/reports/results.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/printable.hpp>
-
-#include "apps/lockstep-train/training.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "apps/lockstep-train/tasks/model_description.hpp"
+#include "apps/lockstep-train/saved/model_description.hpp"
 
 #include <array>
 #include <cstddef>

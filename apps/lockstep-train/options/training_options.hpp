@@ -1,10 +1,4 @@
-// A training run from its options to its result.
-//
-//   TrainingOptions options;
-//   options.data = "fashion-mnist";
-//   options.epochs = 2;
-//   const TrainingResult result = run_training(runtime.strategy(), "cpu", options);
-//   if (runtime.is_chief()) std::puts(to_json(result).c_str());
+// What a run of lockstep-train is asked to do.
 #pragma once
 
 #include <cstdint>
@@ -119,10 +113,10 @@ struct TrainingOptions {
   bool keep_best_checkpoint = false;  ///< also saves after an evaluation with the lowest loss so far, and keeps that
   bool checkpoints_optional = false;  ///< a checkpoint that cannot be written is a warning
   Resume resume = {};
-  /// For `run_prediction`: a file as load_unlabelled_data takes it, or a text with a sample in each line, instead of
+  /// For `Trainer::predict`: a file as load_unlabelled_data takes it, or a text with a sample in each line, instead of
   /// `data`. If neither the weights nor `classes` say how many classes the model has, it has 10.
   std::filesystem::path predict;
-  /// For `run_prediction`: how many classes to name for each sample, at most those of the model, or how many of the
+  /// For `Trainer::predict`: how many classes to name for each sample, at most those of the model, or how many of the
   /// bytes that may come after a line. If empty, only the likeliest class.
   std::optional<std::int64_t> top = {};
   std::vector<std::string> freeze;         ///< globs; no step updates a variable whose name matches
@@ -131,92 +125,14 @@ struct TrainingOptions {
   ShowProgress progress = ShowProgress::yes;
 };
 
-struct TrainingResult {
-  int ranks;
-  int shards;
-  std::string device;
-  std::string model;
-  FitResult fit;
-  std::uint64_t weights_digest;
-  /// The bytes asked for, or with a vocabulary the numbers of the tokens: a function of the weights, the seed and the
-  /// first token of the data. On the chief only, unless the model has diverged.
-  std::string sample;
-};
+/// Fills in the defaults: all options have a value then, but for the number of classes, which the data decide, and the
+/// vocabulary, which texts do not have.
+TrainingOptions with_defaults(TrainingOptions options);
+
+/// ConfigError for an option that was given and is for other models.
+void require_options_of(ModelKind model, const TrainingOptions& options);
 
 /// Whether GPUs have all the kernels that `model` needs. The CPU has them for every model.
 bool has_gpu_kernels(ModelKind model);
-
-/// COLL, blocking. Loads the data once per node, makes the model and trains it, with progress on the chief's stderr if
-/// it is shown. `device` goes into the result. A training that is resumed from a checkpoint (CheckpointManager) ends in
-/// the bytes of one that never stopped, on any number of ranks that `fit` names. So does its file of metrics, except
-/// times.
-///
-/// Weights that this function saved describe their model and its data. Empty options of the model are then taken from
-/// the checkpoint that is resumed, or from the initial weights, and the columns of a table are found by their names.
-///
-/// If a rank asks for an early end (Strategy::request_stop), `fit.stopped` is true, the last step is saved like any
-/// that is due, no weights are exported, and there is no sample.
-///
-/// ConfigError on a rank with a wrong option or wrong data, PeerError on the others; ConfigError if an option
-/// contradicts the checkpoint; MismatchError if the ranks loaded different data or their kernels differ
-/// (Kernels::fingerprint); ConfigError if the training begins anew and the folder of checkpoints holds some;
-/// CheckpointError if none can be resumed, or written, and for weights that cannot be read, do not match, or cannot be
-/// written.
-TrainingResult run_training(Strategy& strategy, const std::string& device, const TrainingOptions& options);
-
-/// The result of `run_evaluation`.
-struct EvaluationResult {
-  int ranks;
-  int shards;
-  std::string device;
-  std::string model;
-  std::filesystem::path weights;  ///< their file or checkpoint
-  std::int64_t steps;             ///< after which they were saved; 0 if unknown
-  EvaluationReport evaluation;
-  std::uint64_t weights_digest;
-  std::string sample;  ///< as TrainingResult has it
-};
-
-/// COLL, blocking. Restores the weights that `options` name, and evaluates them as a training does. Of the other
-/// options it uses only those of data, model and device, `evaluation_samples`, `exported_weights` and `sample`.
-///
-/// Empty options of the model are taken from the weights. Throws as run_training does; data, seed and optimizer may
-/// differ from those of the checkpoint. ConfigError if the options name no weights, CheckpointError if there are none.
-EvaluationResult run_evaluation(Strategy& strategy, const std::string& device, const TrainingOptions& options);
-
-/// A model's prediction for one sample.
-struct Prediction {
-  struct Class {
-    std::int64_t number = 0;
-    std::string label = {};  ///< its name in the data; the number, if classes are numbers
-    double probability = 0;
-  };
-  std::int64_t index;                    ///< of the sample, from 0
-  Class likeliest = {};                  ///< the lowest number of several
-  std::vector<Class> top = {};           ///< TrainingOptions::top classes, the likeliest first
-  std::optional<std::string> text = {};  ///< the bytes that a model of text writes instead
-  std::optional<double> value = {};      ///< the number that a regression predicts instead, in the label's own unit
-};
-
-/// COLL, blocking. Restores the weights that `options` name, and predicts each sample of TrainingOptions::predict. The
-/// predictions are on the chief, in the order of the samples, and the same on any number of ranks; the other ranks
-/// return none. Of the other options it uses only those of model and device, and for text `sample` and `seed`.
-///
-/// Throws as run_evaluation does, and InvalidArgument if a model of text has weights that are not finite.
-std::vector<Prediction> run_prediction(Strategy& strategy, const TrainingOptions& options);
-
-/// `{"ranks","shards","device","model","steps","samples","seconds","samples_per_second","train_loss","eval_loss",
-/// "eval_accuracy","weights_digest"}` on one line, with "bits_per_byte" after "eval_loss" for a model of text, and
-/// "eval_r2" and "eval_mean_absolute_error" in the place of the accuracy for one that predicts numbers.
-std::string to_json(const TrainingResult& result);
-
-/// `{"ranks","shards","device","model","weights","steps","eval_samples","seconds","eval_loss","eval_accuracy",
-/// "weights_digest"}` on one line, with "bits_per_byte" as above, and without "steps" if they are not known.
-std::string to_json(const EvaluationResult& result);
-
-/// `{"index","class","label","probability"}` on one line, `{"index","value"}` for a regression, or `{"index","text"}`
-/// with the text as `printable` shows it; with "top", an array of classes as in the former, if it was asked for. The
-/// class of a byte is its number.
-std::string to_json(const Prediction& prediction);
 
 }  // namespace lockstep

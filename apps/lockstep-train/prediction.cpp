@@ -1,4 +1,4 @@
-// A run that predicts samples and trains nothing.
+// What predicts samples and trains nothing.
 #include <algorithm>
 #include <memory>
 
@@ -6,10 +6,8 @@
 
 #include <lockstep/base/log.hpp>
 
-#include "apps/lockstep-train/saved/restored_weights.hpp"
 #include "apps/lockstep-train/tasks/predictor.hpp"
-#include "apps/lockstep-train/training.hpp"
-#include "apps/lockstep-train/training_setup.hpp"
+#include "apps/lockstep-train/trainer.hpp"
 
 namespace lockstep {
 namespace {
@@ -38,35 +36,23 @@ std::vector<double> predict_round(Strategy& strategy, Predictor& predictor, cons
 
 }  // namespace
 
-std::vector<Prediction> run_prediction(Strategy& strategy, const TrainingOptions& given) {
-  const DataRequest request{.saved = find_saved_model(strategy, given, RestoredParts::weights)};
-  TrainingOptions options = complete_by(request.saved, given);
-  options.optimizer = OptimizerKind::sgd;  // which needs the least memory
-  options.accumulate = 1;
-  const bool is_chief = strategy.group().rank() == 0;
+std::vector<Prediction> Trainer::predict() {
+  const Restored restored =
+      restore_model([&] { task_->require_model_fits({.global_batch = 1, .shards = shards_}, room_on(strategy_)); });
+  const std::unique_ptr<Predictor> predictor = task_->make_predictor(strategy_.stream());
+  if (is_chief())
+    log::info(fmt::format("predicting {} samples of {} with {} from {}", predictor->count(), options_.predict.string(),
+                          model_->name(), restored.from.string()));
 
-  TrainingSetup setup;
-  run_setup(strategy, [&] {
-    setup = set_up(strategy, options, request);
-    setup.task->require_model_fits({.global_batch = 1, .shards = setup.shards}, room_on(strategy));
-  });
-  require_same_on_all(strategy, setup);
-  nn::Model& model = setup.task->make_model(strategy, setup.kernels);
-  const RestoredWeights weights = restore_weights(strategy, options);
-  const std::unique_ptr<Predictor> predictor = setup.task->make_predictor(strategy.stream());
-  if (is_chief)
-    log::info(fmt::format("predicting {} samples of {} with {} from {}", predictor->count(), options.predict.string(),
-                          model.name(), weights.from.string()));
-
-  const MeetingPoint::NamedSteps named = strategy.group().meeting().keep_named_steps();
-  strategy.set_step(0, RunKind::prediction);
+  const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
+  strategy_.set_step(0, RunKind::prediction);
   std::vector<Prediction> predictions;
   const std::int64_t round = pieces_of_round * predictor->at_once();
   for (std::int64_t first = 0; first < predictor->count(); first += round) {
     const Range samples{first, std::min(first + round, predictor->count())};
-    const std::vector<double> rows = predict_round(strategy, *predictor, samples);
+    const std::vector<double> rows = predict_round(strategy_, *predictor, samples);
     const auto numbers = static_cast<std::size_t>(predictor->numbers());
-    for (std::int64_t i = 0; is_chief && i < samples.size(); ++i)
+    for (std::int64_t i = 0; is_chief() && i < samples.size(); ++i)
       predictions.push_back(
           predictor->read(first + i, std::span{rows}.subspan(static_cast<std::size_t>(i) * numbers, numbers)));
   }

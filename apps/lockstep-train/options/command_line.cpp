@@ -1,4 +1,4 @@
-#include "apps/lockstep-train/command_line.hpp"
+#include "apps/lockstep-train/options/command_line.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "apps/lockstep-train/options/option_table.hpp"
-#include "apps/lockstep-train/training_setup.hpp"
 #include "apps/options/option_parser.hpp"
 
 namespace lockstep {

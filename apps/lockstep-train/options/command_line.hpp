@@ -8,7 +8,7 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "apps/lockstep-train/training.hpp"
+#include "apps/lockstep-train/options/training_options.hpp"
 
 namespace lockstep {
 
