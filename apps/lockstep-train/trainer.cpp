@@ -10,8 +10,8 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/weights.hpp>
 
+#include "apps/lockstep-train/options/thread_check.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"
-#include "apps/lockstep-train/thread_check.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 // Whether the threads asked for have cores.
 #include <catch2/catch.hpp>
 
-#include "apps/lockstep-train/thread_check.hpp"
+#include "apps/lockstep-train/options/thread_check.hpp"
 
 using namespace lockstep;
 

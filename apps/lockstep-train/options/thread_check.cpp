@@ -1,4 +1,4 @@
-#include "apps/lockstep-train/thread_check.hpp"
+#include "apps/lockstep-train/options/thread_check.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
