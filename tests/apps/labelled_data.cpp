@@ -123,7 +123,7 @@ TEST_CASE("augmented images have the same bits on any number of ranks and throug
                     "--augment flop: expected flip, crop or flip,crop");
 }
 
-TEST_CASE("ranks that augment images in different ways are refused") {
+TEST_CASE("ranks that augment images in different ways, or compute with other kernels, are refused") {
   const QuietLog quiet;
   const ColourImages images;
   const auto trains = [&](const Arguments& on_first, const Arguments& on_second) {
@@ -136,6 +136,8 @@ TEST_CASE("ranks that augment images in different ways are refused") {
   CHECK_NOTHROW(trains(both, both));
   CHECK_THROWS_AS(trains(flip, both), MismatchError);
   CHECK_THROWS_AS(trains(flip, {}), MismatchError);
+  if (ops::make_kernels(ops::KernelChoice::automatic)->fingerprint() != "reference")
+    CHECK_THROWS_AS(trains({"--kernels", "reference"}, {}), MismatchError);
 }
 
 TEST_CASE("arrays and CSV train an mlp with the classes that they have, and no convnet") {

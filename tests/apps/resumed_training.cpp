@@ -134,7 +134,7 @@ TEST_CASE("a training that one rank is told to stop stops on all after the same 
   const Trained whole = train_simulated(1, arguments);
   const Arguments going_on =
       arguments + Arguments{"--checkpoint-dir", folder.path() / "checkpoints", "--resume", "auto",
-                            "--metrics",        folder.path() / "metrics"};
+                            "--metrics",        folder.path() / "metrics",     "--export", folder.path() / "weights"};
   std::mt19937 random{std::random_device{}()};
   std::int64_t step = 0;
   for (const int ranks : {2, 8, 4}) {
@@ -144,6 +144,7 @@ TEST_CASE("a training that one rank is told to stop stops on all after the same 
     const FitResult stopped = told_to_stop_in(step, ranks, rank, going_on);
     CHECK((stopped.stopped && stopped.steps == step));
     CHECK(std::filesystem::exists(folder.path() / "checkpoints" / fmt::format("step-{}", step)));
+    CHECK(!std::filesystem::exists(folder.path() / "weights"));
   }
   // Before the first step there is nothing to save, and after the last one nothing to stop.
   sim::run({.ranks = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
@@ -153,6 +154,7 @@ TEST_CASE("a training that one rank is told to stop stops on all after the same 
   });
   const FitResult done = told_to_stop_in(12, 4, 2, going_on);
   CHECK((!done.stopped && done.steps == 12));
+  CHECK(std::filesystem::exists(folder.path() / "weights"));
   check_same(whole, train_simulated(1, going_on));
 }
 
