@@ -10,9 +10,9 @@
 #include <catch2/catch.hpp>
 
 #include "apps/lockstep-train/options/option_table.hpp"
+#include "apps/lockstep-train/saved/saved_model.hpp"
 #include "apps/simulated_training.hpp"
 #include "support/quiet_log.hpp"
-#include "train/saved_model.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -18,6 +18,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/image_files.hpp"
+#include "apps/lockstep-train/trainer.hpp"
 #include "apps/simulated_training.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/exclusive_use.hpp"
@@ -66,7 +67,7 @@ FitResult told_to_stop_in(std::int64_t step, int ranks, int rank, const Argument
   sim::run({.ranks = ranks, .report = [](std::string_view) {}, .reductions = line.runtime.reductions},
            [&](Strategy& strategy, int mine) {
              if (mine == rank) strategy_of_signalled = &strategy;
-             results[static_cast<std::size_t>(mine)] = run_training(strategy, "cpu", line.training).fit;
+             results[static_cast<std::size_t>(mine)] = Trainer{strategy, "cpu", line.training}.train().fit;
            });
   std::signal(SIGUSR1, SIG_DFL);
   ::unsetenv("LOCKSTEP_FAULT");
@@ -133,7 +134,7 @@ TEST_CASE("a training that one rank is told to stop stops on all after the same 
   const Trained whole = train_simulated(1, arguments);
   const Arguments going_on =
       arguments + Arguments{"--checkpoint-dir", folder.path() / "checkpoints", "--resume", "auto",
-                            "--metrics",        folder.path() / "metrics"};
+                            "--metrics",        folder.path() / "metrics",     "--export", folder.path() / "weights"};
   std::mt19937 random{std::random_device{}()};
   std::int64_t step = 0;
   for (const int ranks : {2, 8, 4}) {
@@ -143,15 +144,17 @@ TEST_CASE("a training that one rank is told to stop stops on all after the same 
     const FitResult stopped = told_to_stop_in(step, ranks, rank, going_on);
     CHECK((stopped.stopped && stopped.steps == step));
     CHECK(std::filesystem::exists(folder.path() / "checkpoints" / fmt::format("step-{}", step)));
+    CHECK(!std::filesystem::exists(folder.path() / "weights"));
   }
   // Before the first step there is nothing to save, and after the last one nothing to stop.
   sim::run({.ranks = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
     if (rank == 1) strategy.request_stop();
-    const FitResult stopped = run_training(strategy, "cpu", parse(going_on).training).fit;
+    const FitResult stopped = Trainer{strategy, "cpu", parse(going_on).training}.train().fit;
     CHECK((stopped.stopped && stopped.steps == step));
   });
   const FitResult done = told_to_stop_in(12, 4, 2, going_on);
   CHECK((!done.stopped && done.steps == 12));
+  CHECK(std::filesystem::exists(folder.path() / "weights"));
   check_same(whole, train_simulated(1, going_on));
 }
 

@@ -1,0 +1,43 @@
+// The tensors of a batch, whatever it is made of.
+#pragma once
+
+#include <concepts>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+#include <lockstep/feed/batch_outline.hpp>
+
+namespace lockstep::detail {
+
+/// Calls `visit` with each tensor of `value`, in order: those that a batch without samples has too, but for slices.
+template <class Value, class Visit>
+void visit_tensors(Value& value, const Visit& visit) {
+  using T = std::remove_const_t<Value>;
+  if constexpr (std::same_as<T, Tensor>) {
+    visit(value);
+  } else if constexpr (!Outline<T>::needed || std::same_as<T, IndexedSlices>) {
+    return;
+  } else if constexpr (NestedStruct<T>) {
+    std::apply([&](auto... member) { (visit_tensors(value.*member, visit), ...); }, Nest<T>::members);
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    std::apply([&](auto&... each) { (visit_tensors(each, visit), ...); }, value);
+  } else if constexpr (requires { typename T::mapped_type; }) {
+    for (auto& [key, each] : value) visit_tensors(each, visit);
+  } else if constexpr (requires { value.has_value(); }) {
+    if (value) visit_tensors(*value, visit);
+  } else {
+    for (auto& each : value) visit_tensors(each, visit);
+  }
+}
+
+/// "f32[32, 784], i32[32]"; nothing if there are no tensors.
+template <class Value>
+std::string describe_tensors(const Value& value) {
+  std::string text;
+  visit_tensors(value, [&](const Tensor& tensor) { text += (text.empty() ? "" : ", ") + describe(tensor.view()); });
+  return text;
+}
+
+}  // namespace lockstep::detail
