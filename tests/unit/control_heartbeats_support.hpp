@@ -69,23 +69,20 @@ struct Ranks {
   std::vector<std::unique_ptr<Heartbeats>> heartbeats;
 };
 
-/// One rank's watchdog over ranks that the test plays.
+/// Rank 0's watchdog over ranks that the test plays.
 class WatchedRank {
  public:
-  WatchedRank(Ranks& ranks, double stall_timeout, int rank = 0)
-      : WatchedRank{ranks, WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}}, rank} {}
-
-  WatchedRank(Ranks& ranks, WatchdogOptions options, int rank = 0)
+  WatchedRank(Ranks& ranks, double stall_timeout)
       : watchdog_{std::in_place,
-                  ranks.table(rank),
+                  ranks.table(0),
                   std::vector<std::string>{"replica 0", "replica 1", "replica 2", "replica 3"},
-                  std::move(options),
+                  WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}},
                   [this](ExitCode code, Reach reach) {
                     code_ = code;
                     reach_ = reach;
                     ++ends_;
                   },
-                  &ranks.beats(rank)} {}
+                  &ranks.beats(0)} {}
 
   int ends() const { return ends_; }
   ExitCode code() const { return code_; }
