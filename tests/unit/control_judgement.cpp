@@ -20,6 +20,8 @@ namespace {
 using Seconds = WatchedJob::Seconds;
 using Process = Observation::Process;
 
+constexpr int never = 20000;
+
 /// A job whose ranks a, b, c, d compute and beat. A test changes what is seen, and looks. A second has 1024 ticks, so
 /// that sums of them are exact: 0.3 s are over in look 308, and not in look 307.
 class Scene {
@@ -103,9 +105,9 @@ class Scene {
     each_look = std::move(change);
     return *this;
   }
-  /// The rank that looks comes out of one agreement after another.
-  Scene& agrees() {
-    return in_each_look([](Scene& s) { ++s.row(s.job.row).passed; });
+  /// The rank that looks comes out of an agreement in each look up to this one.
+  Scene& agrees_until(int look) {
+    return in_each_look([look](Scene& s) { s.row(s.job.row).passed += s.looks <= look; });
   }
 
   /// A tick later. What is said then, or nothing. Hosts do not answer.
@@ -146,8 +148,6 @@ class Scene {
   int knocks = 0;
   Finding finding;  ///< of the last look
 };
-
-constexpr int never = 20000;
 
 /// The look in which something is said, and its first words.
 using Said = std::pair<int, std::string>;
@@ -218,7 +218,7 @@ TEST_CASE("ranks of other nodes are gone, late or out of reach after these times
        Scene{{0, 1, 2}}.enters(1, 1).enters(2, 1).enters(0, 2).falls_silent(2, 1000), 2025, "c cannot be reached"},
       {"refused: two heartbeats and twice terminate_spread", two().falls_silent(1).refuses(1), 619,
        "b is gone: its process ended"},
-      {"refused, but agreements need it", two().falls_silent(1).refuses(1).agrees(), never, ""},
+      {"refused, but agreements need it", two().falls_silent(1).refuses(1).agrees_until(never), never, ""},
       {"two heartbeats and terminate_spread", two().falls_silent(1).terminates(1), 312, "b is gone: SIGTERM ended it"},
       {"the network", two().enters(1, 1).enters(0, 1), 1026,
        "a is cut off: every rank has come to merge_call #5 (trainer.cpp:120), which has not ended for 1 s"},
@@ -240,12 +240,16 @@ TEST_CASE("ranks whose heartbeats do not come are mute, warned of or not judged 
   check({
       {"patience_with_mute: ten times the timeout", two().falls_silent(1).in_each_look(agrees_1000_times), 11251,
        "b does not come: merge_call #5 (trainer.cpp:120) was waited for 10 s, and no heartbeats of it get through"},
+      {"not mute yet: a quarter of the timeout", two().timeout(2).falls_silent(1).terminates(1).agrees_until(3), 315,
+       "b is gone: SIGTERM ended it"},
+      {"mute", two().timeout(1).falls_silent(1).terminates(1).agrees_until(3), never, ""},
+      {"mute, and a firewall refuses", two().falls_silent(1).refuses(1).agrees_until(3), never, ""},
       {"none ever came", two().phase(1, Phase::absent).enters(0, 1), 10251, "b does not come"},
-      {"time_for_tcp: 2 s", two().heard_here(1).falls_silent(1).agrees(), 2049,
+      {"time_for_tcp: 2 s", two().heard_here(1).falls_silent(1).agrees_until(never), 2049,
        "heartbeats between a and b do not get through by UDP, nor by TCP"},
-      {"half the timeout, if that is longer", two().timeout(6).heard_here(1).falls_silent(1).agrees(), 3072,
+      {"half the timeout, if that is longer", two().timeout(6).heard_here(1).falls_silent(1).agrees_until(never), 3072,
        "heartbeats between a and b do not get through by UDP, nor by TCP"},
-      {"the other side could not hear of it", two(1).heard_here(0).falls_silent(0).agrees(), never, ""},
+      {"the other side could not hear of it", two(1).heard_here(0).falls_silent(0).agrees_until(never), never, ""},
       {"50 missed datagrams", two().heard_here(1).in_each_look(misses(1)), 50,
        "heartbeats between a and b do not get through by UDP: they go by TCP"},
       {"fewer with a short timeout", two().timeout(1.0 / 32).heard_here(1).in_each_look(misses(1)), 8,
@@ -270,7 +274,7 @@ TEST_CASE("a rank that was told to end looks around, saves, says so and ends aft
       {"all save what they have made", told({0, 0}).terminates(1).saves(), 1, "saves"},
       {"time_to_save: 0.6 s", told({0, 0}).saves().reported(), 615, "ends"},
       {"nothing to save, and it was said", told({0, 0}).reported(), 1, "ends"},
-      {"nobody says so while a rank leaves", told({0, 0}).phase(1, Phase::leaving), 820, "ends"},
+      {"nobody says so while a rank leaves", told({0, 0}).terminates(1).phase(1, Phase::leaving), 820, "ends"},
       {"node_spread: others still beat after 0.6 s", told({0, 0, 2}).terminates(1).by_parent(), 615,
        "says that it was interrupted"},
       {"which means nothing if it was not mpirun", told({0, 0, 2}).terminates(1), 820, "ends"},

@@ -20,19 +20,20 @@
 #include "support/phase_rows.hpp"
 
 using namespace lockstep;
+using lockstep::test::beat_for_ever;
 using lockstep::test::CapturedStderr;
 using lockstep::test::ChildProcess;
+using lockstep::test::ChildRank;
 using lockstep::test::eventually;
 using lockstep::test::merge_tag;
 using lockstep::test::Table;
 
 namespace {
 
-[[noreturn]] void beat_for_ever(PhaseTable& table) {
-  while (true) {
-    table.beat();
-    std::this_thread::sleep_for(std::chrono::milliseconds{5});
-  }
+/// What a rank does that waits for signals beside its watchdog. Its status is the job's, if the watchdog ends that.
+int be_watched(PhaseTable& own) {
+  const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode code, Reach) { ::_exit(static_cast<int>(code)); }};
+  while (true) ::pause();
 }
 
 /// The watchdog of row 0, and what it did.
@@ -78,12 +79,11 @@ class Watched {
 
 TEST_CASE("a process that ends without a word is gone") {
   Table table;
-  ChildProcess child{[&] {
-    PhaseTable own = table.of(1);
-    own.enter_meeting(4, merge_tag());
-    own.leave_meeting();
-    return ::pause();  // until it is killed
-  }};
+  ChildRank child{table, 1, [](PhaseTable& own) {
+                    own.enter_meeting(4, merge_tag());
+                    own.leave_meeting();
+                    return ::pause();  // until it is killed
+                  }};
   REQUIRE(eventually([&] { return table.rows.read(1).meeting == 4 && table.rows.read(1).phase == Phase::computing; }));
   Watched watched{table, 1000};
   child.signal(SIGKILL);
@@ -97,10 +97,7 @@ TEST_CASE("a process that ends without a word is gone") {
 
 TEST_CASE("a process that ended before anyone watched it is gone") {
   Table table;
-  ChildProcess child{[&] {
-    const PhaseTable own = table.of(1);
-    return 0;
-  }};
+  ChildRank child{table, 1, [](PhaseTable&) { return 0; }};
   REQUIRE(child.wait() == 0);
   Watched watched{table, 1000};
   CHECK(watched.ended_the_job());
@@ -110,12 +107,11 @@ TEST_CASE("a process that ended before anyone watched it is gone") {
 
 TEST_CASE("a process that has stopped beating has stopped") {
   Table table;
-  ChildProcess child{[&]() -> int {
-    PhaseTable own = table.of(2);
-    own.enter_meeting(1, merge_tag());
-    beat_for_ever(own);
-  }};
-  REQUIRE(eventually([&] { return table.rows.read(2).heartbeat > 0; }));
+  ChildRank child{table, 2, [](PhaseTable& own) {
+                    own.enter_meeting(1, merge_tag());
+                    return beat_for_ever(own);
+                  }};
+  REQUIRE(table.has_beaten(2));
   Watched watched{table, 0.5};
   CHECK(watched.looked_around(3));
   CHECK(watched.ends() == 0);
@@ -130,16 +126,11 @@ TEST_CASE("a process that has stopped beating has stopped") {
 
 TEST_CASE("a process that beats but stays out of a meeting is late", "[B-45]") {
   Table table;
-  ChildProcess waiting{[&]() -> int {
-    PhaseTable own = table.of(1);
-    own.enter_meeting(1, merge_tag());
-    beat_for_ever(own);
-  }};
-  ChildProcess busy{[&]() -> int {
-    PhaseTable own = table.of(2);
-    beat_for_ever(own);
-  }};
-  REQUIRE((table.has_started(1) && table.has_started(2)));
+  ChildRank waiting{table, 1, [](PhaseTable& own) {
+                      own.enter_meeting(1, merge_tag());
+                      return beat_for_ever(own);
+                    }};
+  ChildRank busy{table, 2, beat_for_ever};
   Watched watched{table, 1};
   table.rows.enter_meeting(1, merge_tag());
   CHECK(watched.ended_the_job());
@@ -152,16 +143,17 @@ TEST_CASE("a process that beats but stays out of a meeting is late", "[B-45]") {
 TEST_CASE("a stall that is only observed is told of once in each place, and does not end the job") {
   Table table;
   // Row 1 beats, and enters a meeting when it is told to by row 2.
-  ChildProcess other{[&]() -> int {
-    PhaseTable own = table.of(1);
-    own.enter_meeting(1, merge_tag());
-    own.leave_meeting();
-    while (true) {
-      own.beat();
-      if (own.read(2).phase == Phase::meeting && own.read(1).meeting == 1) own.enter_meeting(2, merge_tag());
-      std::this_thread::sleep_for(std::chrono::milliseconds{5});
-    }
-  }};
+  ChildRank other{table, 1, [](PhaseTable& own) {
+                    own.enter_meeting(1, merge_tag());
+                    own.leave_meeting();
+                    while (true) {
+                      own.beat();
+                      if (own.read(2).phase == Phase::meeting && own.read(1).meeting == 1)
+                        own.enter_meeting(2, merge_tag());
+                      std::this_thread::sleep_for(std::chrono::milliseconds{5});
+                    }
+                    return 0;
+                  }};
   REQUIRE(eventually([&] { return table.rows.read(1).meeting == 1; }));
   Watched watched{table, 0.4, [](const std::string& sentence) { fmt::print(stderr, "{}\n", sentence); }};
   const auto says = [&](const char* words) {
@@ -182,12 +174,7 @@ TEST_CASE("a stall that is only observed is told of once in each place, and does
 
 TEST_CASE("where processes do not know each other by number, one that ended shows by its silence") {
   Table table;
-  ChildProcess child{[&]() -> int {
-    PhaseTable own = table.of(1, PhaseTable::Processes::unknown);
-    own.beat();
-    return ::pause();
-  }};
-  REQUIRE(table.has_started(1));
+  ChildRank child{table, 1, [](PhaseTable&) { return ::pause(); }, PhaseTable::Processes::unknown};
   CHECK(table.rows.read(1).process == 0);
   child.signal(SIGKILL);
   child.wait_for_end();
@@ -199,11 +186,7 @@ TEST_CASE("where processes do not know each other by number, one that ended show
 
 TEST_CASE("the job is ended once and the line printed once, however long the end takes") {
   Table table;
-  ChildProcess silent{[&]() -> int {
-    PhaseTable own = table.of(1);
-    return ::pause();
-  }};
-  REQUIRE(table.has_started(1));
+  ChildRank silent{table, 1};
   Watched watched{table, 0.1};
   CHECK(watched.ended_the_job());
   (void)eventually([&] { return watched.ends() > 1; }, std::chrono::milliseconds{300});
@@ -214,11 +197,7 @@ TEST_CASE("the job is ended once and the line printed once, however long the end
 
 TEST_CASE("the second watchdog to see it prints nothing, and ends the job as well") {
   Table table;
-  ChildProcess silent{[&]() -> int {
-    PhaseTable own = table.of(1);
-    return ::pause();
-  }};
-  REQUIRE(table.has_started(1));
+  ChildRank silent{table, 1};
   REQUIRE(table.rows.claim_report());
   Watched watched{table, 0.1};
   CHECK(watched.ended_the_job());
@@ -229,21 +208,16 @@ TEST_CASE("the second watchdog to see it prints nothing, and ends the job as wel
 TEST_CASE("where every rank was told to end, rank 0 says that the job was interrupted, and where") {
   for (const bool all : {true, false}) {
     Table table;
-    ChildProcess other{[&]() -> int {
-      PhaseTable own = table.of(1);
-      const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
-      return ::pause();
-    }};
-    REQUIRE(eventually([&] { return table.rows.read(1).heartbeat > 0; }));
+    ChildRank other{table, 1, be_watched};
+    REQUIRE(table.has_beaten(1));
     PhaseTable last = table.of(2);
     last.set_terminated();
     CapturedStderr captured;
     ChildProcess chief{[&]() -> int {
       table.rows.move_to({.where = Position::Where::in_run, .step = 345});
-      const Watchdog watchdog{table.rows, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
-      while (true) ::pause();
+      return be_watched(table.rows);
     }};
-    REQUIRE(eventually([&] { return table.rows.read(0).heartbeat > 0; }));
+    REQUIRE(table.has_beaten(0));
     if (all) other.signal(SIGTERM);
     chief.signal(SIGTERM);
     CHECK(chief.wait() == -SIGTERM);
@@ -329,12 +303,8 @@ TEST_CASE("a process that saves what it has made has a moment to end by itself")
 
 TEST_CASE("SIGTERM still ends a watched process, with its status") {
   Table table;
-  ChildProcess child{[&]() -> int {
-    PhaseTable own = table.of(1);
-    const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
-    return ::pause();
-  }};
-  REQUIRE(eventually([&] { return table.rows.read(1).heartbeat > 0; }));
+  ChildRank child{table, 1, be_watched};
+  REQUIRE(table.has_beaten(1));
   child.signal(SIGTERM);
   CHECK(child.wait() == -SIGTERM);
   CHECK(table.rows.read(1).terminated);
@@ -343,15 +313,14 @@ TEST_CASE("SIGTERM still ends a watched process, with its status") {
 TEST_CASE("SIGTERM ends a process also while its watchdog ends, and after that") {
   Table table;
   const auto status_after = [&](bool during) {
-    ChildProcess child{[&] {
-      PhaseTable own = table.of(1);
-      {
-        const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
-        if (during) ::raise(SIGTERM);
-      }
-      if (!during) ::raise(SIGTERM);
-      return 0;
-    }};
+    ChildRank child{table, 1, [&](PhaseTable& own) {
+                      {
+                        const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
+                        if (during) ::raise(SIGTERM);
+                      }
+                      if (!during) ::raise(SIGTERM);
+                      return 0;
+                    }};
     return child.wait();
   };
   for (int attempt = 0; attempt < 20; ++attempt) REQUIRE(status_after(true) == -SIGTERM);
@@ -360,18 +329,10 @@ TEST_CASE("SIGTERM ends a process also while its watchdog ends, and after that")
 
 TEST_CASE("a survivor that gets SIGTERM says first who is gone") {
   Table table;
-  ChildProcess dying{[&]() -> int {
-    PhaseTable own = table.of(1);
-    return ::pause();
-  }};
-  REQUIRE(table.has_started(1));
+  ChildRank dying{table, 1};
   CapturedStderr captured;
-  ChildProcess survivor{[&]() -> int {
-    PhaseTable own = table.of(2);
-    const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode code, Reach) { ::_exit(static_cast<int>(code)); }};
-    return ::pause();
-  }};
-  REQUIRE(eventually([&] { return table.rows.read(2).heartbeat > 0; }));
+  ChildRank survivor{table, 2, be_watched};
+  REQUIRE(table.has_beaten(2));
   survivor.stop();
   dying.signal(SIGKILL);
   dying.wait_for_end();
