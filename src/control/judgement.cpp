@@ -120,13 +120,10 @@ class Look {
   std::optional<Finding> look_at_other(int row) {
     Peer& peer = this->peer(row);
     const bool elsewhere = is_elsewhere(row);
-    const bool ended = sight(row).process == Process::ended;
     const Snapshot& seen = this->row(row);
     if (seen.phase == Phase::leaving) return std::nullopt;
     if (seen.phase == Phase::absent) return elsewhere ? look_at_mute(row) : std::nullopt;
-    // Told to end itself, this rank only waits for the others to be told.
-    if (ended && seen.terminated && (is_told() || (peer.terminated += took_) <= terminate_spread)) return std::nullopt;
-    if (ended) return gone(row, how_it_ended(row));
+    if (sight(row).process == Process::ended) return look_at_ended(row);
 
     const bool heard = is_heard(row);
     peer.life.look({.heartbeat = seen.heartbeat,
@@ -149,6 +146,15 @@ class Look {
         return stalled({row}, late_sentence(name(row), this->row(job_.row).last, job_.stall_timeout.count(), seen));
       });
     return std::nullopt;
+  }
+
+  std::optional<Finding> look_at_ended(int row) {
+    if (!this->row(row).terminated)
+      return gone(row, sight(row).killed.empty() ? "its process ended" : std::string_view{sight(row).killed});
+    // Told to end itself, this rank only waits for the others to be told.
+    if (is_told()) return std::nullopt;
+    peer(row).terminated += took_;
+    return peer(row).terminated > terminate_spread ? std::optional{gone(row, "SIGTERM ended it")} : std::nullopt;
   }
 
   /// Of a rank that is not heard, but seems to live.
@@ -199,11 +205,6 @@ class Look {
     if (terminated && elsewhere && !peer.has_beaten_since_told)
       return gone(row, "SIGTERM ended it", ticks_until_turn());
     return std::nullopt;
-  }
-
-  std::string_view how_it_ended(int row) const {
-    if (this->row(row).terminated) return "SIGTERM ended it";
-    return sight(row).killed.empty() ? "its process ended" : std::string_view{sight(row).killed};
   }
 
   /// If only this node sees it, nobody else has a turn.

@@ -51,7 +51,7 @@ std::vector<Prediction> run_prediction(Strategy& strategy, const TrainingOptions
     setup.task->require_model_fits({.global_batch = 1, .shards = setup.shards}, room_on(strategy));
   });
   require_same_on_all(strategy, setup);
-  nn::Model& model = setup.task->make_model(strategy, setup.kernels);
+  const nn::Model& model = setup.task->make_model(strategy, setup.kernels);
   const RestoredWeights weights = restore_weights(strategy, options);
   const std::unique_ptr<Predictor> predictor = setup.task->make_predictor(strategy.stream());
   if (is_chief)
