@@ -123,6 +123,21 @@ TEST_CASE("a node of which no rank beats cannot be reached, and is named by its 
         "the first step, computing\n");
 }
 
+TEST_CASE("a rank whose node has higher ranks than another's speaks of a silence half a second later") {
+  Ranks ranks{{0, 1, 1}};
+  REQUIRE(ranks.hears(1, 0));
+  ranks.table(1).write(2, {.phase = Phase::computing});  // a neighbour that never beats
+  const auto from = ranks.table(1).read(1).heartbeat;
+  WatchedRank watched{ranks, 1, 1};
+  REQUIRE(eventually([&] {
+    ranks.beat(0);
+    return watched.ends() > 0;
+  }));
+  CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 2 has stopped"));
+  // In ticks of 0.05 s: the stall timeout, the other node's turn, and less for mpirun to hear of it.
+  CHECK(ranks.table(1).read(1).heartbeat >= from + 21 + 11);
+}
+
 TEST_CASE("a survivor on another node says who fell silent before it was told to end") {
   CapturedStderr captured;
   ChildProcess survivor{[]() -> int {

@@ -69,12 +69,12 @@ struct Ranks {
   std::vector<std::unique_ptr<Heartbeats>> heartbeats;
 };
 
-/// Rank 0's watchdog over ranks that the test plays.
+/// One rank's watchdog over ranks that the test plays.
 class WatchedRank {
  public:
-  WatchedRank(Ranks& ranks, double stall_timeout)
+  WatchedRank(Ranks& ranks, double stall_timeout, int rank = 0)
       : watchdog_{std::in_place,
-                  ranks.table(0),
+                  ranks.table(rank),
                   std::vector<std::string>{"replica 0", "replica 1", "replica 2", "replica 3"},
                   WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}},
                   [this](ExitCode code, Reach reach) {
@@ -82,7 +82,7 @@ class WatchedRank {
                     reach_ = reach;
                     ++ends_;
                   },
-                  &ranks.beats(0)} {}
+                  &ranks.beats(rank)} {}
 
   int ends() const { return ends_; }
   ExitCode code() const { return code_; }

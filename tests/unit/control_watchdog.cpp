@@ -189,6 +189,7 @@ TEST_CASE("the job is ended once and the line printed once, however long the end
   ChildRank silent{table, 1};
   Watched watched{table, 0.1};
   CHECK(watched.ended_the_job());
+  CHECK(table.rows.read(0).heartbeat > 10);  // a tick is a tenth of the timeout or less
   (void)eventually([&] { return watched.ends() > 1; }, std::chrono::milliseconds{300});
   watched.stop();
   CHECK(watched.ends() == 1);
