@@ -157,7 +157,8 @@ class Watchdog::Thread {
     seen_.told_by_parent = signals_.came_from_parent();
     seen_.reported = table_.reported();
     seen_.warned = table_.warned();
-    seen_.takes_a_line = stderr_takes_a_line();
+    // Only warnings need to know.
+    if (options_.on_stall || heartbeats_) seen_.takes_a_line = stderr_takes_a_line();
     seen_.host_answers.clear();
   }
 
