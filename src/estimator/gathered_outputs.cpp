@@ -134,7 +134,7 @@ OutputOutlines outlines_of_all(const EstimatorSpec& spec, const Parts& parts, Re
 
   OutputOutlines all;
   for (std::span<const std::byte> left{gathered.view().data(), gathered.view().bytes()}; !left.empty();) {
-    OutputOutlines one = take_object<OutputOutlines>(left);
+    const OutputOutlines one = take_object<OutputOutlines>(left);
     for (const auto& [name, kind] : one.exports)
       if (all.exports.emplace(name, kind).first->second != kind)
         throw MismatchError{fmt::format("the replicas export different kinds of output as '{}'", name)};

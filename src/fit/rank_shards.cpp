@@ -70,6 +70,7 @@ void RankShards::load_ahead(LoadsAhead loads) {
   const auto pieces = static_cast<int>(loads.steps * of_step);
   ShardLoader& loader = (all ? all_ : one_).emplace(source_, capacity_, all ? count() : 1, stream_, pieces);
   const std::int64_t last = loads.of.size() * of_step;
+  const WorkAhead::Options options{.pieces = pieces, .where = loads.where};
   const auto assemble = [this, loads = std::move(loads), &loader, all, of_step, last, next = std::int64_t{0},
                          batch = std::span<const std::int64_t>{}]() mutable {
     const std::int64_t in_step = next % of_step;
@@ -79,7 +80,7 @@ void RankShards::load_ahead(LoadsAhead loads) {
     loader.assemble(parts_of(batch, shards, static_cast<int>(in_step % cut_.micro_batches)).samples);
     return WorkAhead::Made{nullptr, ++next == last};
   };
-  ahead_.emplace(assemble, WorkAhead::Options{.pieces = pieces, .where = loads.where});
+  ahead_.emplace(assemble, options);
 }
 
 }  // namespace lockstep

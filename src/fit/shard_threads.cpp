@@ -128,7 +128,7 @@ void ShardThreads::run(const Work& work) {
   wait(done_, [&] { return working_ == 0; });
   std::exception_ptr first;
   for (std::exception_ptr& failure : failures_)
-    if (std::exception_ptr of_thread = std::exchange(failure, nullptr); of_thread && !first) first = of_thread;
+    if (const std::exception_ptr of_thread = std::exchange(failure, nullptr); of_thread && !first) first = of_thread;
   if (first) std::rethrow_exception(first);
 }
 
