@@ -1,5 +1,8 @@
 // Reducing the results of `map`.
 #include <limits>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,7 +21,8 @@ const Tensor& dense(const detail::Leaf& leaf) {
 }
 
 /// What the ranks would agree on only after each has added up its own items.
-void require_alike(std::span<const std::vector<detail::Leaf>> items, const detail::Call& call) {
+void require_alike(std::span<const std::vector<detail::Leaf>> items, std::span<const std::string> structures,
+                   const detail::Call& call) {
   const auto& first = items.front();
   for (const auto& item : items) {
     if (item.size() != first.size())
@@ -35,6 +39,11 @@ void require_alike(std::span<const std::vector<detail::Leaf>> items, const detai
                                           call.text(), describe(expected), describe(value))};
     }
   }
+  // Nests with as many leaves, but at other places, such as keys.
+  for (const std::string& structure : structures)
+    if (structure != structures.front())
+      throw InvalidArgument{fmt::format("{}the items of a map are arranged{} and{}; expected the same structure",
+                                        call.text(), structures.front(), structure)};
 }
 
 /// Sums item by item, in order. They are alike.
@@ -72,12 +81,13 @@ void StrategyExtended::require_item_each(std::int64_t items, const Here& here) c
 }
 
 StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<const Leaves> of_items,
-                                                         std::int64_t items, std::optional<OneReplica> destination,
-                                                         std::string_view more, const Here& here) {
+                                                         std::span<const std::string> structures, std::int64_t items,
+                                                         std::optional<OneReplica> destination, std::string_view more,
+                                                         const Here& here) {
   const detail::Call call{"reduce_to", here};
   detail::require_cross_replica(*strategy_, call);
   strategy_->require_not_captured(here);
-  require_alike(of_items, call);
+  require_alike(of_items, structures, call);
   for (const detail::Leaf& leaf : of_items.front()) detail::require_reducible(call, op, dense(leaf).dtype());
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
     throw InvalidArgument{fmt::format("{}a mean over {} items", call.text(), items)};
@@ -85,8 +95,9 @@ StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<
   detail::ReducedLeaves reduced{call, ReduceOp::sum, sums, strategy_->stream()};
   const std::string method = destination ? fmt::format("reduce_to replica {}", destination->id) : "reduce_to";
   // The ranks agree on the number of items, so it needs no reduction.
-  strategy_->agree(TagKind::reduce, here,
-                   reduced.text(method, fmt::format("{} for the {} over {} items", more, name_of(op), items)));
+  strategy_->agree(
+      TagKind::reduce, here,
+      reduced.text(method, fmt::format("{}{} for the {} over {} items", structures.front(), more, name_of(op), items)));
   if (destination) {
     reduced.reduce_to_one(strategy_->reductions(), destination->id);
   } else {

@@ -1,4 +1,5 @@
 // Work that is dealt to the replicas item by item, and what waits for it.
+#include <map>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -149,6 +150,12 @@ TEST_CASE("mapped results that cannot be reduced are refused on every rank, befo
   refused(ReduceOp::sum,
           extended.map(items(2 * replicas), [&](int item) { return std::vector<int>(item > replicas ? 2 : 1); }),
           "the items of a map have 1 and 2 leaves");
+  refused(ReduceOp::sum,
+          extended.map(items(2 * replicas),
+                       [&](int item) {
+                         return std::map<bool, int>{{item > replicas, 1}};
+                       }),
+          "the items of a map are arranged in {0: i32 } and in {1: i32 }; expected the same structure");
   refused(
       ReduceOp::sum,
       extended.map(items(replicas),

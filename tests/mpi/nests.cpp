@@ -1,4 +1,6 @@
 // Reductions of nests of every kind. Components differ on every rank; sums are exact.
+#include <array>
+#include <list>
 #include <map>
 #include <optional>
 #include <string>
@@ -7,7 +9,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/lockstep.hpp>
 
 #include "support/ranks.hpp"
 
@@ -23,11 +25,23 @@ struct Metrics {
   std::string name;  ///< this rank's, not sent
 };
 
+/// A shape that the library does not know.
+template <class T>
+struct Chain : std::list<T> {
+  using std::list<T>::list;
+};
+
 }  // namespace
 
 template <>
 struct lockstep::Nest<Metrics> {
   static constexpr auto members = std::tuple{&Metrics::loss, &Metrics::hits, &Metrics::histogram};
+};
+
+template <class T>
+struct lockstep::detail::PartsOf<Chain<T>> : Sequence<Chain<T>> {
+  template <template <class> class To>
+  using Each = Chain<To<T>>;
 };
 
 namespace {
@@ -157,5 +171,74 @@ TEST_CASE("same_on_all takes a struct by its named members, and refuses one that
   const auto nothing =
       mismatch_of([&] { (void)strategy.same_on_all(odd_one() ? std::optional<int>{} : std::optional{5}); });
   CHECK_THAT(nothing, Catch::Contains("with nothing") && Catch::Contains("with [5]"));
+  expect_in_step();
+}
+
+TEST_CASE("a reduction takes an optional that all ranks have or none, in any nest", "[B-28]") {
+  Strategy strategy = runtime().make_strategy();
+  using Parts = std::map<std::string, std::array<std::optional<double>, 2>>;
+  const auto parts = [](std::optional<double> second) { return Parts{{"a", {rank() + 1., second}}}; };
+  CHECK(strategy.reduce(ReduceOp::sum, PerReplica{parts({})}) == Parts{{"a", {triangle() * 1., {}}}});
+  strategy.run([&](ReplicaContext& context) {
+    const std::optional<Tensor> rows = Tensor::from({rank()}, {1});
+    CHECK(context.all_gather(rows)->shape() == Shape{ranks()});
+    CHECK_FALSE(context.all_gather(std::optional<Tensor>{}).has_value());
+    CHECK(context.all_reduce_async(ReduceOp::sum, parts(1)).wait().at("a").back() == ranks());
+  });
+  if (ranks() == 1) return;
+  CHECK_THAT(mismatch_of([&] {
+               (void)strategy.reduce(ReduceOp::sum, PerReplica{parts(odd_one() ? std::nullopt : std::optional{1.})});
+             }),
+             Catch::Contains("[f64 nothing ]") && Catch::Contains("[f64 f64 ]"));
+  expect_in_step();
+}
+
+TEST_CASE("a shape that is added to the library's works everywhere", "[B-28]") {
+  Strategy strategy = runtime().make_strategy();
+  static_assert(Reducible<Chain<float>> && Gatherable<Chain<Tensor>> &&
+                BatchOfRows<Chain<std::optional<SparseTensor>>>);
+  static_assert(!Reducible<Chain<bool>> && !Gatherable<Chain<float>> && !BatchOfRows<Chain<float>>);
+  static_assert(SameOnEveryReplica<Chain<int>> && !SameOnEveryReplica<Chain<std::pair<int, PerReplica<int>>>>);
+  static_assert(ComparableAcrossRanks<Chain<int>> && !ComparableAcrossRanks<Chain<const void*>>);
+  static_assert(BroadcastableObject<Chain<std::string>> && !BroadcastableObject<Chain<const char*>>);
+
+  const Chain<double> numbers{1. * rank(), 10};
+  const Chain<double> sum = strategy
+                                .run([&](ReplicaContext& context) {
+                                  const Chain<Tensor> rows =
+                                      context.all_gather(Chain<Tensor>{Tensor::from({rank()}, {1})});
+                                  CHECK(rows.front().count() == ranks());
+                                  const auto merge = [](Strategy& merging, const Chain<PerReplica<double>>& each) {
+                                    return merging.extended().reduce_to(ReduceOp::sum, each.back());
+                                  };
+                                  CHECK(context.merge_call(merge, args(numbers)) == 10 * ranks());
+                                  return context.all_reduce(ReduceOp::sum, numbers);
+                                })
+                                .local();
+  CHECK(sum == Chain<double>{1. * triangle() - ranks(), 10. * ranks()});
+  CHECK(strategy.broadcast_object(Chain<std::string>{"of", std::to_string(rank())}).value() ==
+        Chain<std::string>{"of", "0"});
+  CHECK(strategy.same_on_all(Chain<int>{1, 2}).value() == Chain<int>{1, 2});
+
+  // A batch, of which only the last rank has one.
+  auto iterator = make_input_fn_iterator<Chain<Tensor>>(strategy, [](const InputContext&) {
+    return [left = odd_one() ? 1 : 0]() mutable {
+      return left-- > 0 ? std::optional{Chain<Tensor>{Tensor::zeros(DType::f32, {5, 2}), Tensor::zeros(DType::u8, {5})}}
+                        : std::nullopt;
+    };
+  });
+  Chain<Tensor> batch = iterator.next()->local();
+  CHECK(detail::describe_tensors(batch) == (odd_one() ? "f32[5, 2], u8[5]" : "f32[0, 2], u8[0]"));
+  detail::RowTensors rows;
+  detail::append_tensors(batch, rows);
+  CHECK(rows.size() == 2);
+
+  if (ranks() == 1) return;
+  const auto differs = [&](auto&& body) {
+    CHECK_FALSE(mismatch_of([&] { body(odd_one() ? Chain<double>{1} : Chain<double>{1, 2}); }).empty());
+  };
+  differs([&](const Chain<double>& own) { (void)strategy.reduce(ReduceOp::sum, PerReplica{own}); });
+  differs([&](const Chain<double>& own) { strategy.run([&](ReplicaContext&) { return own; }); });
+  differs([&](const Chain<double>& own) { (void)strategy.same_on_all(own); });
   expect_in_step();
 }

@@ -142,21 +142,16 @@ Mirrored<T> mirrored(T value) {
 
 template <class T>
 T round_trip(const T& nest, std::size_t leaf_count) {
-  std::vector<detail::Leaf> leaves;
-  detail::flatten(nest, leaves);
+  const std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
   CHECK(leaves.size() == leaf_count);
-  std::span<const detail::Leaf> rest{leaves};
-  T made = detail::unflatten(nest, rest);
-  CHECK(rest.empty());
-  return made;
+  return detail::with_leaves(nest, leaves);
 }
 
 template <class T>
 std::vector<T> flat_numbers(const auto& nest) {
-  std::vector<detail::Leaf> leaves;
-  detail::flatten(nest, leaves);
   std::vector<T> numbers;
-  for (const detail::Leaf& leaf : leaves) numbers.push_back(std::get<Tensor>(leaf).to_vector<T>().at(0));
+  for (const detail::Leaf& leaf : detail::leaves_of(nest))
+    numbers.push_back(std::get<Tensor>(leaf).to_vector<T>().at(0));
   return numbers;
 }
 
@@ -229,8 +224,8 @@ TEST_CASE("leaves keep their type and order: sequences by position, maps by key"
         std::vector<std::int32_t>{1, 2, 3});
   CHECK(flat_numbers<std::int32_t>(std::pair{1, std::tuple{2, std::vector<int>{3, 4}, 5}}) ==
         std::vector<std::int32_t>{1, 2, 3, 4, 5});
-  std::vector<detail::Leaf> leaves;
-  detail::flatten(std::tuple{1, 1L, 1LL, 1.f, 1., std::uint8_t{1}, Tensor::zeros(DType::bf16, {2, 3})}, leaves);
+  const std::vector<detail::Leaf> leaves =
+      detail::leaves_of(std::tuple{1, 1L, 1LL, 1.f, 1., std::uint8_t{1}, Tensor::zeros(DType::bf16, {2, 3})});
   std::vector<DType> types;
   for (const detail::Leaf& leaf : leaves) types.push_back(std::get<Tensor>(leaf).dtype());
   CHECK(types ==
@@ -249,14 +244,11 @@ TEST_CASE("structs are walked member by member, and keep what is not named", "[B
   CHECK(made.slices.values.view().data() == slices.values.view().data());
 }
 
-TEST_CASE("unflatten takes its values from the leaves, its structure from the likeness") {
+TEST_CASE("a nest with other leaves takes its values from them, its structure from the likeness") {
   const std::map<std::string, std::pair<int, Tensor>> like{{"a", {0, Tensor{}}}, {"b", {0, Tensor{}}}};
   const Tensor t = Tensor::from({1.f, 2.f}, {2});
-  const std::vector<detail::Leaf> leaves{Tensor::scalar(1), t, Tensor::scalar(2), t, Tensor::scalar(3)};
-  std::span<const detail::Leaf> rest{leaves};
-  const auto made = detail::unflatten(like, rest);
+  const auto made = detail::with_leaves(like, std::vector<detail::Leaf>{Tensor::scalar(1), t, Tensor::scalar(2), t});
   CHECK(made.at("a").first == 1);
   CHECK(made.at("b").first == 2);
   CHECK(made.at("b").second.view().data() == t.view().data());  // the leaf itself, no copy
-  CHECK(rest.size() == 1);                                      // what is left is the caller's
 }

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <concepts>
-#include <optional>
 #include <string>
-#include <tuple>
 #include <type_traits>
 
 #include <lockstep/feed/batch_outline.hpp>
+#include <lockstep/values/parts.hpp>
 
 namespace lockstep::detail {
 
@@ -17,18 +16,8 @@ void visit_tensors(Value& value, const Visit& visit) {
   using T = std::remove_const_t<Value>;
   if constexpr (std::same_as<T, Tensor>) {
     visit(value);
-  } else if constexpr (!Outline<T>::needed || std::same_as<T, IndexedSlices>) {
-    return;
-  } else if constexpr (NestedStruct<T>) {
-    std::apply([&](auto... member) { (visit_tensors(value.*member, visit), ...); }, Nest<T>::members);
-  } else if constexpr (requires { std::tuple_size<T>::value; }) {
-    std::apply([&](auto&... each) { (visit_tensors(each, visit), ...); }, value);
-  } else if constexpr (requires { typename T::mapped_type; }) {
-    for (auto& [key, each] : value) visit_tensors(each, visit);
-  } else if constexpr (requires { value.has_value(); }) {
-    if (value) visit_tensors(*value, visit);
-  } else {
-    for (auto& each : value) visit_tensors(each, visit);
+  } else if constexpr (Outline<T>::needed && !std::same_as<T, IndexedSlices>) {
+    for_each_part(value, [&](auto& part) { visit_tensors(part, visit); });
   }
 }
 

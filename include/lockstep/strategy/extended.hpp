@@ -144,7 +144,7 @@ class StrategyExtended {
 
   /// COLL, blocking. Reduces the results of a `map` over all items, leaf by leaf. Each rank first adds up its own, and
   /// a mean divides by the number of items. InvalidArgument, before any communication, for slices, for items that
-  /// differ in shape, for the mean of no items, and for fewer items than replicas unless T is a number.
+  /// differ in structure or shape, for the mean of no items, and for fewer items than replicas unless T is a number.
   template <Reducible T>
   Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, Here here = Here::current()) {
     return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, {}, here));
@@ -407,9 +407,12 @@ class StrategyExtended {
       require_item_each(mapped.items(), here);
     }
     std::vector<Leaves> of_items;
-    for (const T& each : mine) of_items.push_back(detail::leaves_of(each));
-    const std::string text = detail::structure_of(mine.front()).append(more);
-    const Leaves sums = reduce_mapped(op, of_items, mapped.items(), destination, text, here);
+    std::vector<std::string> structures;
+    for (const T& each : mine) {
+      of_items.push_back(detail::leaves_of(each));
+      structures.push_back(detail::structure_of(each));
+    }
+    const Leaves sums = reduce_mapped(op, of_items, structures, mapped.items(), destination, more, here);
     return detail::with_leaves(mine.front(), sums);
   }
 
@@ -433,8 +436,9 @@ class StrategyExtended {
   bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
   void require_item_each(std::int64_t items, const Here& here) const;
-  Leaves reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::int64_t items,
-                       std::optional<OneReplica> destination, std::string_view more, const Here& here);
+  Leaves reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::span<const std::string> structures,
+                       std::int64_t items, std::optional<OneReplica> destination, std::string_view more,
+                       const Here& here);
 
   Strategy* strategy_;  ///< follows the strategy when it is moved
 };

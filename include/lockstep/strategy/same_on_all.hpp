@@ -2,17 +2,17 @@
 #pragma once
 
 #include <concepts>
-#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <vector>
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/comparable.hpp>
+#include <lockstep/values/parts.hpp>
 
 namespace lockstep::detail {
 
@@ -37,17 +37,20 @@ std::string comparable(const T& value) {
     return comparable_text(std::string_view{value});
   } else if constexpr (std::same_as<T, Tensor>) {
     return comparable_text(value);
-  } else if constexpr (requires { value.begin(), value.end(); }) {
-    std::vector<std::string> texts;
-    for (const auto& each : value) texts.push_back(comparable(each));
-    return comparable_list(texts);
-  } else if constexpr (requires { std::tuple_size<T>::value; }) {
-    return std::apply([](const auto&... each) { return comparable_list({comparable(each)...}); }, value);
   } else if constexpr (Optional<T>) {
     return value ? comparable_list({comparable(*value)}) : "nothing";
-  } else if constexpr (NestedStruct<T>) {
-    return std::apply([&](auto... member) { return comparable_list({comparable(value.*member)...}); },
-                      Nest<T>::members);
+  } else if constexpr (HasParts<T> || requires { value.begin(), value.end(); }) {
+    std::vector<std::string> texts;
+    if constexpr (KeyedParts<T>) {
+      PartsOf<T>::each(value, [&](const auto& key, const auto& part) {
+        texts.push_back(comparable_list({comparable(key), comparable(part)}));
+      });
+    } else if constexpr (HasParts<T>) {
+      for_each_part(value, [&](const auto& part) { texts.push_back(comparable(part)); });
+    } else {
+      for (const auto& each : value) texts.push_back(comparable(each));
+    }
+    return comparable_list(texts);
   } else {
     return comparable_digest("value", digest_of(std::as_bytes(std::span{&value, 1})));
   }

@@ -3,19 +3,19 @@
 #pragma once
 
 #include <concepts>
-#include <map>
-#include <optional>
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <typeinfo>
 #include <utility>
-#include <vector>
 
 #include <lockstep/strategy/same_on_all.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/tensor/sparse_tensor.hpp>
 #include <lockstep/values/locality.hpp>
 #include <lockstep/values/nest.hpp>
+#include <lockstep/values/parts.hpp>
 
 namespace lockstep::detail {
 
@@ -32,10 +32,9 @@ template <class T>
 struct Signature {
   /// Whether all values of T have the same signature.
   static constexpr bool constant = !std::same_as<T, Tensor> && !std::same_as<T, IndexedSlices> &&
-                                   !std::same_as<T, SparseTensor> && !NestedStruct<T> &&
-                                   !std::derived_from<T, Variable>;
+                                   !std::same_as<T, SparseTensor> && !std::derived_from<T, Variable>;
 
-  static void append(const T& value, std::string& text, Optionals optionals) {
+  static void append(const T& value, std::string& text, Optionals) {
     if constexpr (ReducibleNumber<T>) {
       text += name_of(dtype_of<carrier_t<T>>);
     } else if constexpr (std::same_as<T, Tensor>) {
@@ -47,11 +46,6 @@ struct Signature {
     } else if constexpr (std::same_as<T, SparseTensor>) {
       text += name_of(value.values.dtype());
       text += " sparse tensor";
-    } else if constexpr (NestedStruct<T>) {
-      text += '(';
-      std::apply([&](auto... member) { ((append_signature(value.*member, text, optionals), text += ' '), ...); },
-                 Nest<T>::members);
-      text += ')';
     } else if constexpr (std::derived_from<T, Variable>) {
       text += operand_text(value);
     } else {
@@ -78,65 +72,65 @@ struct Signature<Mirrored<T>> {
     append_signature(value.value(), text, optionals);
   }
 };
-template <class T>
-struct Signature<std::vector<T>> {
-  static void append(const std::vector<T>& nest, std::string& text, Optionals optionals) {
-    text += '[';
-    constexpr bool alike = requires {
-      requires Signature<T>::constant;
-    };
-    if (alike) text += std::to_string(nest.size()) + ' ';  // keeps the text of a long list short
-    for (const T& leaf : nest) {
-      append_signature(leaf, text, optionals);
-      if (alike) break;
-      text += ' ';
-    }
-    text += ']';
-  }
-};
-template <class T>
-struct Signature<std::optional<T>> {
-  static void append(const std::optional<T>& nest, std::string& text, Optionals optionals) {
-    if (optionals == Optionals::by_type) {
-      text += "optional";
-    } else if (nest) {
-      append_signature(*nest, text, optionals);
-    } else {
-      text += "nothing";
-    }
-  }
-};
-template <class K, class T>
-struct Signature<std::map<K, T>> {
-  static void append(const std::map<K, T>& nest, std::string& text, Optionals optionals) {
-    text += '{';
-    for (const auto& [key, leaf] : nest) {
-      if constexpr (std::convertible_to<K, std::string>) {
-        text += std::string{key};
-      } else if constexpr (ComparableAcrossRanks<K>) {
-        text += comparable(key);
+
+/// "[3 f32]", "[f32 tensor i32 tensor ]", "{loss: f64 }", "f32 f64" of a tuple, "(f32 f64 )" of a struct.
+template <HasParts T>
+struct Signature<T> {
+  static void append(const T& nest, std::string& text, Optionals optionals) {
+    if constexpr (Optional<T>) {
+      if (optionals == Optionals::by_type) {
+        text += "optional";
+      } else if (nest) {
+        append_signature(*nest, text, optionals);
       } else {
-        text += "a key";  // such a map is only passed on: nothing with such keys is reduced
+        text += "nothing";
       }
-      text += ": ";
-      append_signature(leaf, text, optionals);
-      text += ' ';
+    } else {
+      constexpr std::string_view brackets = KeyedParts<T> ? "{}" : ListOfParts<T> ? "[]" : NestedStruct<T> ? "()" : "";
+      text += brackets.substr(0, 1);
+      const std::size_t begin = text.size();
+      append_parts(nest, text, optionals);
+      if (!brackets.empty()) {
+        text += brackets.back();
+      } else if (text.size() > begin) {
+        text.pop_back();  // the space after the last part
+      }
     }
-    text += '}';
   }
-};
-template <class... T>
-struct Signature<std::tuple<T...>> {
-  static void append(const std::tuple<T...>& nest, std::string& text, Optionals optionals) {
-    std::apply([&](const T&... leaf) { ((append_signature(leaf, text, optionals), text += ' '), ...); }, nest);
-  }
-};
-template <class A, class B>
-struct Signature<std::pair<A, B>> {
-  static void append(const std::pair<A, B>& nest, std::string& text, Optionals optionals) {
-    append_signature(nest.first, text, optionals);
+
+ private:
+  static void append_part(const auto& part, std::string& text, Optionals optionals) {
+    append_signature(part, text, optionals);
     text += ' ';
-    append_signature(nest.second, text, optionals);
+  }
+
+  template <class K>
+  static void append_key(const K& key, std::string& text) {
+    if constexpr (std::convertible_to<K, std::string>) {
+      text += std::string{key};
+    } else if constexpr (ComparableAcrossRanks<K>) {
+      text += comparable(key);
+    } else {
+      text += "a key";  // such a map is only passed on: nothing with such keys is reduced
+    }
+    text += ": ";
+  }
+
+  static void append_parts(const T& nest, std::string& text, Optionals optionals) {
+    if constexpr (KeyedParts<T>) {
+      PartsOf<T>::each(nest, [&](const auto& key, const auto& part) {
+        append_key(key, text);
+        append_part(part, text, optionals);
+      });
+    } else if constexpr (requires { requires Signature<typename PartsOf<T>::Part>::constant; }) {
+      text += std::to_string(PartsOf<T>::count(nest)) + ' ';  // keeps the text of a long list short
+      bool first = true;
+      for_each_part(nest, [&](const typename PartsOf<T>::Part& part) {
+        if (std::exchange(first, false)) append_signature(part, text, optionals);
+      });
+    } else {
+      for_each_part(nest, [&](const auto& part) { append_part(part, text, optionals); });
+    }
   }
 };
 

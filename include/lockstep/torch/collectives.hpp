@@ -3,12 +3,8 @@
 
 #include <concepts>
 #include <cstddef>
-#include <map>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,47 +13,21 @@
 #include <c10/core/ScalarType.h>
 
 #include <lockstep/strategy/replica_context.hpp>
+#include <lockstep/values/nest.hpp>
+#include <lockstep/values/nested_struct.hpp>
+#include <lockstep/values/parts.hpp>
 
 namespace lockstep {
 namespace libtorch::nests {
 
-using lockstep::detail::Leaves;
-
-template <class T, Leaves leaves>
-inline constexpr bool is_nest = std::same_as<T, at::Tensor> || (leaves == Leaves::any && ReducibleNumber<T>);
-template <class T, Leaves leaves>
-inline constexpr bool is_nest<std::vector<T>, leaves> = is_nest<T, leaves>;
-template <class T, Leaves leaves>
-inline constexpr bool is_nest<std::optional<T>, leaves> = is_nest<T, leaves>;
-template <class K, class T, Leaves leaves>
-inline constexpr bool is_nest<std::map<K, T>, leaves> = ComparableAcrossRanks<K>&& is_nest<T, leaves>;
-template <class... T, Leaves leaves>
-inline constexpr bool is_nest<std::tuple<T...>, leaves> = (is_nest<T, leaves> && ...);
-template <class A, class B, Leaves leaves>
-inline constexpr bool is_nest<std::pair<A, B>, leaves> = is_nest<A, leaves>&& is_nest<B, leaves>;
-template <NestedStruct T, Leaves leaves>
-inline constexpr bool is_nest<T, leaves> = lockstep::detail::with_member_types<T>([]<class... M>() {
-  return (is_nest<M, leaves> && ...);
+template <class T>
+inline constexpr bool is_tensor_nest = lockstep::detail::is_nest<T>([]<class Leaf>() {
+  return std::same_as<Leaf, at::Tensor>;
 });
-
-/// Calls `leaf` for every tensor and number, in order: sequences by position, maps by key.
-template <class T, class Leaf>
-void for_each_leaf(T& nest, const Leaf& leaf) {
-  using Plain = std::remove_const_t<T>;
-  if constexpr (std::same_as<Plain, at::Tensor> || ReducibleNumber<Plain>) {
-    leaf(nest);
-  } else if constexpr (NestedStruct<Plain>) {
-    std::apply([&](auto... member) { (for_each_leaf(nest.*member, leaf), ...); }, Nest<Plain>::members);
-  } else if constexpr (requires { nest.has_value(); }) {
-    if (nest) for_each_leaf(*nest, leaf);
-  } else if constexpr (requires { typename Plain::mapped_type; }) {
-    for (auto& [key, each] : nest) for_each_leaf(each, leaf);
-  } else if constexpr (requires { nest.begin(); }) {
-    for (auto& each : nest) for_each_leaf(each, leaf);
-  } else {
-    std::apply([&](auto&... each) { (for_each_leaf(each, leaf), ...); }, nest);
-  }
-}
+template <class T>
+inline constexpr bool is_reducible_nest = lockstep::detail::is_nest<T>([]<class Leaf>() {
+  return std::same_as<Leaf, at::Tensor> || ReducibleNumber<Leaf>;
+});
 
 /// The leaves of a nest, a number as a tensor on the host, and how they are arranged.
 struct TensorList {
@@ -74,7 +44,7 @@ struct SharedList {
 template <class T>
 TensorList list_of(const T& nest) {
   TensorList list;
-  for_each_leaf(nest, [&]<class Leaf>(const Leaf& leaf) {
+  lockstep::detail::for_each_leaf(nest, [&]<class Leaf>(const Leaf& leaf) {
     if constexpr (std::same_as<Leaf, at::Tensor>) {
       list.tensors.push_back(leaf);
     } else {
@@ -90,7 +60,7 @@ template <class T>
 T with_tensors(const T& like, const std::vector<at::Tensor>& tensors) {
   T made = like;
   std::size_t next = 0;
-  for_each_leaf(made, [&]<class Leaf>(Leaf& leaf) {
+  lockstep::detail::for_each_leaf(made, [&]<class Leaf>(Leaf& leaf) {
     const at::Tensor& tensor = tensors[next++];
     if constexpr (std::same_as<Leaf, at::Tensor>) {
       leaf = tensor;
@@ -133,14 +103,14 @@ inline std::string structure_of(const libtorch::nests::SharedList& list) {
 
 namespace libtorch {
 
-/// What can be gathered or broadcast: torch::Tensor, and vectors, optionals, maps, tuples and pairs of it, and structs
-/// with a Nest (nested_struct.hpp). The comment below stands on the line that compilers show if a type is refused.
+/// What can be gathered or broadcast: torch::Tensor, and nests of it. The comment below stands on the line that
+/// compilers show if a type is refused.
 template <class T>
-concept TensorNest = nests::is_nest<T, nests::Leaves::tensors>;  // torch::Tensor; nests; structs with a Nest<T>
+concept TensorNest = nests::is_tensor_nest<T>;  // torch::Tensor; nests; structs with a Nest<T>
 
 /// What can be reduced: numbers too, as in Reducible.
 template <class T>
-concept ReducibleTensorNest = nests::is_nest<T, nests::Leaves::any>;  // torch::Tensor, numbers; nests; structs
+concept ReducibleTensorNest = nests::is_reducible_nest<T>;  // torch::Tensor, numbers; nests; structs
 
 // As the methods of ReplicaContext with these names, and agreed like them: ranks whose nests differ in structure,
 // shapes or types all throw MismatchError. An exception on one rank, such as one of those below, is a PeerError on the

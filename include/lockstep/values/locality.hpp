@@ -1,5 +1,5 @@
-// How a value's type changes between replica and cross-replica context. In a nest (vector, optional, map, tuple, pair),
-// the change applies to each leaf.
+// How a value's type changes between replica and cross-replica context. In a nest, the change applies to each leaf;
+// arrays and structs stay whole.
 //
 //   type                  replica code sees    a merge function gets
 //   int                   int                  PerReplica<int>
@@ -11,14 +11,12 @@
 #pragma once
 
 #include <concepts>
-#include <map>
-#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <lockstep/values/nest.hpp>
+#include <lockstep/values/parts.hpp>
 #include <lockstep/values/values.hpp>
 
 namespace lockstep {
@@ -39,24 +37,22 @@ inline constexpr bool is_mirrored<Mirrored<T>> = true;
 template <class T>
 concept NotPerReplica = Reducible<T> || is_mirrored<T>;
 
+namespace detail {
+
+template <class T>
+constexpr bool has_per_replica() {
+  if constexpr (HasParts<T>) {
+    return with_part_types<T>([]<class... P>() { return (has_per_replica<P>() || ...); });
+  } else {
+    return is_per_replica<T>;
+  }
+}
+
+}  // namespace detail
+
 /// True if a leaf of the nest T is PerReplica.
 template <class T>
-inline constexpr bool contains_per_replica = is_per_replica<T>;
-template <class T>
-inline constexpr bool contains_per_replica<std::vector<T>> = contains_per_replica<T>;
-template <class T>
-inline constexpr bool contains_per_replica<std::optional<T>> = contains_per_replica<T>;
-template <class K, class T>
-inline constexpr bool contains_per_replica<std::map<K, T>> = contains_per_replica<T>;
-template <class... T>
-inline constexpr bool contains_per_replica<std::tuple<T...>> = (contains_per_replica<T> || ...);
-template <class A, class B>
-inline constexpr bool contains_per_replica<std::pair<A, B>> = contains_per_replica<A> || contains_per_replica<B>;
-
-template <NestedStruct T>
-inline constexpr bool contains_per_replica<T> = detail::with_member_types<T>([]<class... M>() {
-  return (contains_per_replica<M> || ...);
-});
+inline constexpr bool contains_per_replica = detail::has_per_replica<T>();
 
 /// What `update` accepts. A per-replica argument would let the replicas of a variable drift apart, so it does not
 /// compile. Reduce it first.
@@ -116,73 +112,15 @@ using local_t = typename Locality<std::remove_cvref_t<T>>::local;
 template <class T>
 using merged_t = typename Locality<std::remove_cvref_t<T>>::merged;
 
-template <class T>
-struct Locality<std::vector<T>> {
-  using local = std::vector<local_t<T>>;
-  using merged = std::vector<merged_t<T>>;
-  static local to_local(const std::vector<T>& nest) {
-    local made;
-    made.reserve(nest.size());
-    for (const T& leaf : nest) made.push_back(Locality<T>::to_local(leaf));
-    return made;
+template <detail::RebuildsParts T>
+struct Locality<T> {
+  using local = typename detail::PartsOf<T>::template Each<local_t>;
+  using merged = typename detail::PartsOf<T>::template Each<merged_t>;
+  static local to_local(const T& nest) {
+    return detail::map_parts<local>(nest, []<class P>(const P& part) { return Locality<P>::to_local(part); });
   }
-  static merged to_merged(std::vector<T> nest) {
-    merged made;
-    made.reserve(nest.size());
-    for (auto&& leaf : nest) made.push_back(Locality<T>::to_merged(std::move(leaf)));  // vector<bool> yields proxies
-    return made;
-  }
-};
-
-template <class T>
-struct Locality<std::optional<T>> {
-  using local = std::optional<local_t<T>>;
-  using merged = std::optional<merged_t<T>>;
-  static local to_local(const std::optional<T>& nest) {
-    return nest ? local{Locality<T>::to_local(*nest)} : std::nullopt;
-  }
-  static merged to_merged(std::optional<T> nest) {
-    return nest ? merged{Locality<T>::to_merged(*std::move(nest))} : std::nullopt;
-  }
-};
-
-template <class K, class T>
-struct Locality<std::map<K, T>> {
-  using local = std::map<K, local_t<T>>;
-  using merged = std::map<K, merged_t<T>>;
-  static local to_local(const std::map<K, T>& nest) {
-    local made;
-    for (const auto& [key, leaf] : nest) made.emplace_hint(made.end(), key, Locality<T>::to_local(leaf));
-    return made;
-  }
-  static merged to_merged(std::map<K, T> nest) {
-    merged made;
-    for (auto& [key, leaf] : nest) made.emplace_hint(made.end(), key, Locality<T>::to_merged(std::move(leaf)));
-    return made;
-  }
-};
-
-template <class... T>
-struct Locality<std::tuple<T...>> {
-  using local = std::tuple<local_t<T>...>;
-  using merged = std::tuple<merged_t<T>...>;
-  static local to_local(const std::tuple<T...>& nest) {
-    return std::apply([](const T&... leaf) { return local{Locality<T>::to_local(leaf)...}; }, nest);
-  }
-  static merged to_merged(std::tuple<T...> nest) {
-    return std::apply([](T&... leaf) { return merged{Locality<T>::to_merged(std::move(leaf))...}; }, nest);
-  }
-};
-
-template <class A, class B>
-struct Locality<std::pair<A, B>> {
-  using local = std::pair<local_t<A>, local_t<B>>;
-  using merged = std::pair<merged_t<A>, merged_t<B>>;
-  static local to_local(const std::pair<A, B>& nest) {
-    return {Locality<A>::to_local(nest.first), Locality<B>::to_local(nest.second)};
-  }
-  static merged to_merged(std::pair<A, B> nest) {
-    return {Locality<A>::to_merged(std::move(nest.first)), Locality<B>::to_merged(std::move(nest.second))};
+  static merged to_merged(T nest) {
+    return detail::map_parts<merged>(nest, []<class P>(auto& part) { return Locality<P>::to_merged(std::move(part)); });
   }
 };
 

@@ -1,0 +1,245 @@
+// The shapes of nests: how vectors, optionals, maps, tuples, pairs, arrays and structs with a Nest are made of parts.
+// Whatever reduces, gathers, compares, describes or sends nests learns their shapes here, so a shape that is added here
+// works everywhere. This one adds a list:
+//
+//   template <class T>
+//   struct lockstep::detail::PartsOf<std::deque<T>> : Sequence<std::deque<T>> {
+//     template <template <class> class To>
+//     using Each = std::deque<To<T>>;
+//   };
+//
+// A walk is then a few lines. This one finds the largest number of a nest:
+//
+//   double largest = 0;
+//   for_each_leaf(nest, [&](double number) { largest = std::max(largest, number); });
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/values/nested_struct.hpp>
+
+namespace lockstep::detail {
+
+/// How a T is made of parts. Not defined for what has none. There are two kinds:
+///
+/// - In a list, any number of parts have one type, `Part`. `count(list)` says how many there are, and `each(list,
+///   visit)` calls `visit(part)` in order. If parts have keys, `Key` is their type, and `visit(key, part)` is called.
+///   `add(list, part)`, or `add(list, key, part)`, appends a part; a list without `add` has as many as its type says.
+/// - Otherwise `Types` is a TypeList of the parts' types, and `tie(nest)` a tuple of references to them.
+///
+/// `Each<To>` is the same shape with parts of the types To<T>. Without it, a T stays whole in a merge function: a
+/// PerReplica<T>.
+template <class T>
+struct PartsOf;
+
+template <class... T>
+struct TypeList {};
+
+template <class T>
+concept ListOfParts = requires {
+  typename PartsOf<T>::Part;
+};
+template <class T>
+concept KeyedParts = ListOfParts<T> && requires {
+  typename PartsOf<T>::Key;
+};
+template <class T>
+concept FixedParts = requires {
+  typename PartsOf<T>::Types;
+};
+
+/// A list whose number of parts is not in its type.
+template <class T>
+concept GrowingParts = ListOfParts<T> && requires {
+  &PartsOf<T>::add;
+};
+
+template <class T>
+concept HasParts = ListOfParts<T> || FixedParts<T>;
+
+template <class T>
+concept RebuildsParts = HasParts<T> && requires {
+  std::type_identity<typename PartsOf<T>::template Each<std::type_identity>>{};
+};
+
+template <class T>
+concept Optional = std::same_as<T, std::optional<typename T::value_type>>;
+
+/// The PartsOf a container with push_back, but for `Each`.
+template <class List>
+struct Sequence {
+  using Part = typename List::value_type;
+
+  static std::size_t count(const List& list) { return list.size(); }
+  static void each(auto& list, const auto& visit) {
+    for (auto&& part : list) visit(part);  // vector<bool> yields proxies
+  }
+  static void add(List& list, Part part) { list.push_back(std::move(part)); }
+};
+
+template <class T>
+struct PartsOf<std::vector<T>> : Sequence<std::vector<T>> {
+  template <template <class> class To>
+  using Each = std::vector<To<T>>;
+};
+
+/// A list of one part or none.
+template <class T>
+struct PartsOf<std::optional<T>> {
+  using Part = T;
+  template <template <class> class To>
+  using Each = std::optional<To<T>>;
+
+  static std::size_t count(const std::optional<T>& optional) { return optional ? 1 : 0; }
+  static void each(auto& optional, const auto& visit) {
+    if (optional) visit(*optional);
+  }
+  static void add(std::optional<T>& optional, T part) { optional.emplace(std::move(part)); }
+};
+
+template <class K, class T>
+struct PartsOf<std::map<K, T>> {
+  using Key = K;
+  using Part = T;
+  template <template <class> class To>
+  using Each = std::map<K, To<T>>;
+
+  static std::size_t count(const std::map<K, T>& map) { return map.size(); }
+  static void each(auto& map, const auto& visit) {
+    for (auto& [key, part] : map) visit(key, part);
+  }
+  static void add(std::map<K, T>& map, K key, T part) { map.emplace_hint(map.end(), std::move(key), std::move(part)); }
+};
+
+/// No `Each`: what a merge function gets of an array need not have a default.
+template <class T, std::size_t size>
+struct PartsOf<std::array<T, size>> {
+  using Part = T;
+
+  static std::size_t count(const std::array<T, size>&) { return size; }
+  static void each(auto& array, const auto& visit) {
+    for (auto& part : array) visit(part);
+  }
+};
+
+template <class... T>
+struct PartsOf<std::tuple<T...>> {
+  using Types = TypeList<T...>;
+  template <template <class> class To>
+  using Each = std::tuple<To<T>...>;
+
+  static auto tie(auto& tuple) {
+    return std::apply([](auto&... part) { return std::tie(part...); }, tuple);
+  }
+};
+
+template <class A, class B>
+struct PartsOf<std::pair<A, B>> {
+  using Types = TypeList<A, B>;
+  template <template <class> class To>
+  using Each = std::pair<To<A>, To<B>>;
+
+  static auto tie(auto& pair) { return std::tie(pair.first, pair.second); }
+};
+
+/// The members that the Nest names. No `Each`: a struct's members have the types that they have.
+template <NestedStruct T>
+struct PartsOf<T> {
+  using Types = decltype(with_member_types<T>([]<class... M>() { return TypeList<M...>{}; }));
+
+  static auto tie(auto& nest) {
+    return std::apply([&](auto... member) { return std::tie(nest.*member...); }, Nest<T>::members);
+  }
+};
+
+/// Calls `body.template operator()<P...>()` with the types of the parts: all of them, or the one of a list.
+template <HasParts T, class Body>
+constexpr auto with_part_types(Body body) {
+  if constexpr (ListOfParts<T>) {
+    return body.template operator()<typename PartsOf<T>::Part>();
+  } else {
+    return [&]<class... P>(TypeList<P...>) { return body.template operator()<P...>(); }(typename PartsOf<T>::Types{});
+  }
+}
+
+/// Calls `visit` with each part of `nest`, in order: sequences by position, maps by key.
+template <class Value, class Visit>
+void for_each_part(Value& nest, const Visit& visit) {
+  using T = std::remove_const_t<Value>;
+  if constexpr (KeyedParts<T>) {
+    PartsOf<T>::each(nest, [&](const auto&, auto& part) { visit(part); });
+  } else if constexpr (ListOfParts<T>) {
+    PartsOf<T>::each(nest, visit);
+  } else {
+    std::apply([&](auto&... part) { (visit(part), ...); }, PartsOf<T>::tie(nest));
+  }
+}
+
+/// Calls `visit` with each leaf of `nest`, which is what has no parts, in that order.
+template <class Value, class Visit>
+void for_each_leaf(Value& nest, const Visit& visit) {
+  if constexpr (HasParts<std::remove_const_t<Value>>) {
+    for_each_part(nest, [&](auto& part) { for_each_leaf(part, visit); });
+  } else {
+    visit(nest);
+  }
+}
+
+/// A nest of the type Made and the shape of `nest`, with the part `make.template operator()<P>(part)` for each of its
+/// parts, of the type P.
+template <class Made, class Value, class Make>
+Made map_parts(Value& nest, const Make& make) {
+  using T = std::remove_const_t<Value>;
+  if constexpr (FixedParts<T>) {
+    // Braces: the only call syntax whose arguments are evaluated in order.
+    return std::apply(
+        [&]<class... P>(P&... part) { return Made{make.template operator()<std::remove_const_t<P>>(part)...}; },
+        PartsOf<T>::tie(nest));
+  } else {
+    using P = typename PartsOf<T>::Part;
+    Made made;
+    if constexpr (requires { made.reserve(0); }) made.reserve(PartsOf<T>::count(nest));
+    if constexpr (KeyedParts<T>) {
+      PartsOf<T>::each(
+          nest, [&](const auto& key, auto& part) { PartsOf<Made>::add(made, key, make.template operator()<P>(part)); });
+    } else {
+      PartsOf<T>::each(nest, [&](auto&& part) { PartsOf<Made>::add(made, make.template operator()<P>(part)); });
+    }
+    return made;
+  }
+}
+
+/// A nest that is read from a source, in order: `read.count()` parts for a list that grows, each after
+/// `read.template key<K>()` if it has a key, and `read.template part<P>()` for each part. What a Nest does not name has
+/// its default.
+template <HasParts T, class Read>
+T read_parts(Read&& read) {
+  if constexpr (GrowingParts<T>) {
+    T made;
+    for (std::size_t left = read.count(); left > 0; --left) {
+      if constexpr (KeyedParts<T>) {
+        auto key = read.template key<typename PartsOf<T>::Key>();
+        PartsOf<T>::add(made, std::move(key), read.template part<typename PartsOf<T>::Part>());
+      } else {
+        PartsOf<T>::add(made, read.template part<typename PartsOf<T>::Part>());
+      }
+    }
+    return made;
+  } else if constexpr (FixedParts<T> && RebuildsParts<T>) {
+    return with_part_types<T>([&]<class... P>() { return T{read.template part<P>()...}; });
+  } else {
+    T made{};
+    for_each_part(made, [&]<class P>(P& part) { part = read.template part<P>(); });
+    return made;
+  }
+}
+
+}  // namespace lockstep::detail
