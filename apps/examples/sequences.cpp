@@ -99,7 +99,6 @@ class Watcher final : public Observer {
   Watcher(Strategy& strategy, std::filesystem::path checkpoint)
       : strategy_{strategy}, checkpoint_{std::move(checkpoint)} {}
 
-  void on_step(const StepReport&) override {}
   void on_evaluation(const EvaluationReport& report) override {
     if (strategy_.group().rank() == 0)
       std::printf("epoch %d: loss %.9f\n", static_cast<int>(report.epoch), report.loss);

@@ -6,6 +6,7 @@
 
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "apps/lockstep-train/trainer.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -50,8 +51,9 @@ std::string bench_input(Runtime& runtime, const InputOptions& options, const Add
   MpiBaseline mpi;
   mpi.barrier();
   const double before = bytes_read();
-  const double time =
-      microseconds([&] { (void)run_training(runtime.strategy(), runtime.device().name(), one_step(options)); });
+  const double time = microseconds([&] {
+    (void)Trainer{runtime.strategy(), runtime.device().name(), one_step(options)}.train();
+  });
   const double read = bytes_read() - before;
   // Each node's ranks have a share of one in the number of nodes.
   const std::vector<double> mean = mpi.mean({read, 1.0 / mpi.ranks_on_node()});

@@ -6,9 +6,9 @@
 #include <string>
 
 #include <lockstep/runtime/runtime.hpp>
-#include <lockstep/train/training.hpp>
 
 #include "apps/lockstep-bench/report.hpp"
+#include "apps/lockstep-train/options/training_options.hpp"
 
 namespace lockstep::bench {
 
@@ -21,7 +21,7 @@ struct InputOptions {
 };
 
 /// COLL. Trains one step on the data, as lockstep-train would, with a small model. `add` gets one row, the same on
-/// every rank. Returns an empty text; throws as run_training.
+/// every rank. Returns an empty text; throws as `Trainer::train`.
 [[nodiscard]] std::string bench_input(Runtime& runtime, const InputOptions& options, const AddRow& add);
 
 }  // namespace lockstep::bench

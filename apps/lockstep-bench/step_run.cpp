@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <lockstep/train/fit.hpp>
+#include <lockstep/fit/fit.hpp>
 
 namespace lockstep::bench {
 namespace {
@@ -13,7 +13,6 @@ class Laps final : public Observer {
   explicit Laps(PartClock& clock) : clock_{clock} {}
 
   void on_step(const StepReport&) override { steps_.push_back(clock_.lap()); }
-  void on_evaluation(const EvaluationReport&) override {}
 
   std::vector<PartTimes> behind_first() const { return {steps_.begin() + 1, steps_.end()}; }
 

@@ -5,8 +5,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/lockstep-train/saved/shared_shards.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
-#include "train/shared_shards.hpp"
 
 namespace lockstep::run {
 

@@ -6,8 +6,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
-#include "apps/lockstep-train/command_line.hpp"
-#include "train/shared_shards.hpp"
+#include "apps/lockstep-train/options/command_line.hpp"
+#include "apps/lockstep-train/saved/shared_shards.hpp"
 
 namespace lockstep::run {
 namespace {

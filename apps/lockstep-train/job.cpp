@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "apps/lockstep-train/trainer.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -22,12 +24,6 @@ StoppedError stopped(const TrainingResult& result, const TrainingOptions& option
                                   made > 0 ? fmt::format("after step {}", made) : "before the first step", how)};
 }
 
-std::string train(Strategy& strategy, const std::string& device, const TrainingOptions& options) {
-  const TrainingResult result = run_training(strategy, device, options);
-  if (result.fit.stopped) throw stopped(result, options);
-  return text_of(result);
-}
-
 std::string text_of(const std::vector<Prediction>& predictions) {
   std::string lines;
   for (const Prediction& each : predictions) lines += to_json(each) + "\n";
@@ -37,10 +33,15 @@ std::string text_of(const std::vector<Prediction>& predictions) {
 }  // namespace
 
 std::string run_job(Strategy& strategy, const std::string& device, const CommandLine& line) {
+  Trainer trainer{strategy, device, line.training};
   switch (line.purpose) {
-    case Purpose::training: return train(strategy, device, line.training);
-    case Purpose::evaluation: return text_of(run_evaluation(strategy, device, line.training));
-    case Purpose::prediction: return text_of(run_prediction(strategy, line.training));
+    case Purpose::training: {
+      const TrainingResult result = trainer.train();
+      if (result.fit.stopped) throw stopped(result, line.training);
+      return text_of(result);
+    }
+    case Purpose::evaluation: return text_of(trainer.evaluate());
+    case Purpose::prediction: return text_of(trainer.predict());
   }
   return {};
 }

@@ -5,7 +5,7 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "apps/lockstep-train/command_line.hpp"
+#include "apps/lockstep-train/options/command_line.hpp"
 
 namespace lockstep {
 

@@ -4,8 +4,8 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "apps/lockstep-train/command_line.hpp"
 #include "apps/lockstep-train/job.hpp"
+#include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/options/run_command_line.hpp"
 #include "apps/options/standard_output.hpp"
 

@@ -118,4 +118,14 @@ LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path
   return {file, taken, rest, metadata};
 }
 
+std::uint64_t weights_digest(const VariableList& variables) {
+  static_assert(std::endian::native == std::endian::little, "the digest is of little-endian bytes");
+  Digest digest;
+  for (const Variable& variable : variables) {
+    const Tensor weights = Tensor::on_host(variable.for_reading(variable.dtype()));
+    digest.update({weights.view().data(), weights.view().bytes()});
+  }
+  return digest.value();
+}
+
 }  // namespace lockstep

@@ -162,7 +162,7 @@ void Heartbeats::send(const PhaseTable& table) {
                                         .open_line = static_cast<OpenLine>(table.open_line().load())},
                                        key_);
   socket_->read_errors();
-  for (Socket::Target& target : socket_->targets) socket_->send(message, target);
+  for (const Socket::Target& target : socket_->targets) socket_->send(message, target);
   socket_->streams.send(message);
 }
 

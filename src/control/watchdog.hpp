@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/heartbeats.hpp"
+#include "control/judgement.hpp"
 #include "control/phase_table.hpp"
 
 namespace lockstep {
@@ -31,27 +32,8 @@ struct WatchdogOptions {
   std::function<void()> on_orphaned = {};
 };
 
-/// Which ranks can still be told that the job ends.
-enum class Reach {
-  whole_job,    ///< every rank that is left
-  chiefs_side,  ///< a node is out of reach, but not rank 0's
-  cut_off,      ///< rank 0's node is out of reach
-};
-
-/// Beats for this rank, and watches the other rows of the table. A rank of this node can be
-///   gone          its process ended without leaving the job. The kernel shows this at once, and whether it killed the
-///                 process for memory. An end by SIGTERM counts only if this rank gets none itself, as it does when the
-///                 whole job is told to end
-///   stopped       its watchdog has not beaten for the stall timeout
-///   late          it runs, but others have waited for it in an agreement for the stall timeout
-/// Ranks of other nodes are known by their heartbeats, and by the agreements that they make possible. One of those can
-/// also be
-///   gone          its host refuses heartbeats for it, or it fell silent, after SIGTERM or before this rank got one
-///   out of reach  it is the lowest rank of a node whose ranks are all silent and whose host does not answer
-///   mute          it takes part in agreements, but no heartbeat gets through. It may then work alone without our
-///                 knowing, so it is late only after ten times the stall timeout
-/// If every rank has come to an agreement that does not end, the network is to blame. If heartbeats get through by TCP
-/// alone, or not at all while the job goes on, one rank of the job warns of that, once.
+/// Beats for this rank, watches the other rows of the table, and acts on what `judge` makes of them: ranks that are
+/// gone, stopped, late or out of reach.
 ///
 /// The node's first watchdog to see a failure prints `lockstep: replica …` on stderr, unless a node with lower ranks
 /// prints it. Then each watchdog ends the job.

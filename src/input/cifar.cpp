@@ -47,7 +47,10 @@ void Reader::append(const fs::path& path, StoredRows& rows, std::vector<std::int
   FileBytes file{path};
   const std::uint64_t record = static_cast<std::uint64_t>(version.label_bytes + pixel_bytes);
   std::optional<std::vector<std::uint8_t>> unpacked;
-  if (file.packed() && !(unpacked = read_all(file, memory.left_bytes))) memory.refuse_packed(file);
+  if (file.packed()) {
+    unpacked = read_all(file, memory.left_bytes);
+    if (!unpacked) memory.refuse_packed(file);
+  }
   const std::uint64_t bytes = unpacked ? unpacked->size() : file.most_bytes();
   const std::string records = fmt::format("records of {} bytes ({} and {} pixels of {} channels)", record,
                                           version.label_bytes == 1 ? "a label" : "two labels", side * side, channels);

@@ -57,7 +57,7 @@ nlohmann::json StoredFile::save(BlockWriter& block) const {
 
 void StoredFile::check(std::uint64_t chunk) const {
   // Several threads and processes may do this at once, with the same outcome. The memory of a block can be written.
-  std::atomic_ref<std::uint8_t> checked{const_cast<std::uint8_t&>(checked_[chunk])};
+  const std::atomic_ref<std::uint8_t> checked{const_cast<std::uint8_t&>(checked_[chunk])};
   if (checked.load(std::memory_order_relaxed) != 0) return;
   const std::uint64_t begin = chunk * FileBytes::chunk_bytes;
   std::vector<std::uint8_t> bytes(std::min<std::uint64_t>(FileBytes::chunk_bytes, identity_.bytes - begin));

@@ -150,9 +150,9 @@ std::string DeviceWaits::collective(const Tag& tag) const {
                      patience_.stall_timeout.count());
 }
 
-void DeviceWaits::stall(std::string sentence) {
+void DeviceWaits::stall(const std::string& sentence) {
   if (patience_.on_stall) return patience_.on_stall(sentence);
-  end_job_(std::make_exception_ptr(StallError{std::move(sentence)}));
+  end_job_(std::make_exception_ptr(StallError{sentence}));
 }
 
 }  // namespace lockstep::detail

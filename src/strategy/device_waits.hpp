@@ -55,7 +55,7 @@ class DeviceWaits final : public HostWait {
   void poll(const std::function<bool()>& done);
   std::string own_work() const;
   std::string collective(const Tag& tag) const;
-  void stall(std::string sentence);
+  void stall(const std::string& sentence);
 
   MeetingPoint& meeting_;
   Stream& compute_;

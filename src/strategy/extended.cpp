@@ -6,8 +6,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/extended.hpp>
 
-#include "strategy/batch.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
@@ -18,19 +18,19 @@ class ComponentRead {
  public:
   /// `component` is one leaf, which becomes the value.
   ComponentRead(const Variable& variable, std::vector<detail::Leaf>& component, Stream& stream, const Here& here)
-      : variable_{variable}, batch_{{"read_var", here}, op_of(variable), component, stream} {}
+      : variable_{variable}, reduced_{{"read_var", here}, op_of(variable), component, stream} {}
 
   std::string text() const {
     const std::string read = fmt::format("read variable {} ({})", variable_.label(), name_of(variable_.aggregation()));
-    return is_broadcast() ? fmt::format("{}: {}", read, batch_.leaves_text()) : batch_.text(read);
+    return is_broadcast() ? fmt::format("{}: {}", read, reduced_.leaves_text()) : reduced_.text(read);
   }
 
   /// COLL; an agreement covers it.
   void combine(CrossDeviceOps& reductions) {
     if (is_broadcast()) {
-      batch_.broadcast(reductions, 0);
+      reduced_.broadcast(reductions, 0);
     } else {
-      batch_.all_reduce(reductions);
+      reduced_.all_reduce(reductions);
     }
   }
 
@@ -45,7 +45,7 @@ class ComponentRead {
   }
 
   const Variable& variable_;
-  detail::Batch batch_;
+  detail::ReducedLeaves reduced_;
 };
 
 }  // namespace
@@ -104,9 +104,9 @@ void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view 
   const detail::Call call{"reduce_to", here};
   detail::require_cross_replica(*strategy_, call);
   strategy_->require_not_captured(here);
-  detail::Batch batch{call, op, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, batch.text("reduce_to", more));
-  batch.all_reduce(strategy_->reductions());
+  detail::ReducedLeaves reduced{call, op, leaves, strategy_->stream()};
+  strategy_->agree(TagKind::reduce, here, reduced.text("reduce_to", more));
+  reduced.all_reduce(strategy_->reductions());
 }
 
 bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
@@ -114,9 +114,9 @@ bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica des
   const detail::Call call{"reduce_to", here};
   const bool here_it_is = is_here(destination, here);
   strategy_->require_not_captured(here);
-  detail::Batch batch{call, op, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, batch.text(fmt::format("reduce_to replica {}", destination.id), more));
-  batch.reduce_to_one(strategy_->reductions(), destination.id);
+  detail::ReducedLeaves reduced{call, op, leaves, strategy_->stream()};
+  strategy_->agree(TagKind::reduce, here, reduced.text(fmt::format("reduce_to replica {}", destination.id), more));
+  reduced.reduce_to_one(strategy_->reductions(), destination.id);
   return here_it_is;
 }
 
@@ -124,9 +124,9 @@ void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const He
   const detail::Call call{"broadcast_to", here};
   detail::require_cross_replica(*strategy_, call);
   strategy_->require_not_captured(here);
-  detail::Batch batch{call, ReduceOp::sum, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::broadcast, here, batch.leaves_text() + std::string{more});
-  batch.broadcast(strategy_->reductions(), 0);
+  detail::ReducedLeaves reduced{call, ReduceOp::sum, leaves, strategy_->stream()};
+  strategy_->agree(TagKind::broadcast, here, reduced.leaves_text() + std::string{more});
+  reduced.broadcast(strategy_->reductions(), 0);
 }
 
 void StrategyExtended::batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations,

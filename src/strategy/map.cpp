@@ -10,7 +10,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "reduce/arithmetic.hpp"
-#include "strategy/batch.hpp"
+#include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
@@ -92,16 +92,16 @@ StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
     throw InvalidArgument{fmt::format("{}a mean over {} items", call.text(), items)};
   Leaves sums = sum_of_items(of_items, strategy_->stream());
-  detail::Batch batch{call, ReduceOp::sum, sums, strategy_->stream()};
+  detail::ReducedLeaves reduced{call, ReduceOp::sum, sums, strategy_->stream()};
   const std::string method = destination ? fmt::format("reduce_to replica {}", destination->id) : "reduce_to";
   // The ranks agree on the number of items, so it needs no reduction.
   strategy_->agree(
       TagKind::reduce, here,
-      batch.text(method, fmt::format("{}{} for the {} over {} items", structures.front(), more, name_of(op), items)));
+      reduced.text(method, fmt::format("{}{} for the {} over {} items", structures.front(), more, name_of(op), items)));
   if (destination) {
-    batch.reduce_to_one(strategy_->reductions(), destination->id);
+    reduced.reduce_to_one(strategy_->reductions(), destination->id);
   } else {
-    batch.all_reduce(strategy_->reductions());
+    reduced.all_reduce(strategy_->reductions());
   }
   if (op == ReduceOp::mean)
     for (const detail::Leaf& sum : sums)

@@ -8,9 +8,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 
-#include "strategy/batch.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/defaults.hpp"
+#include "strategy/reduced_leaves.hpp"
 #include "strategy/started_reduction.hpp"
 #include "strategy/strategy_core.hpp"
 
@@ -73,9 +73,9 @@ void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std
   const detail::Call call{method, here};
   detail::require_current(*this, call);
   strategy().require_not_captured(here);
-  detail::Batch batch{call, op, leaves, strategy().stream()};
+  detail::ReducedLeaves reduced{call, op, leaves, strategy().stream()};
   declared_merge(
-      batch.text(method, structure), [&](CrossDeviceOps& reductions) { batch.all_reduce(reductions); }, here);
+      reduced.text(method, structure), [&](CrossDeviceOps& reductions) { reduced.all_reduce(reductions); }, here);
 }
 
 void ReplicaContext::gather_leaves(std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here) {

@@ -12,11 +12,11 @@ StartedReduction::StartedReduction(ReplicaContext& context, const Call& call, Re
       name_{call.name},
       here_{call.here},
       leaves_{std::move(leaves)},
-      batch_{call, op, leaves_, context.strategy().stream()} {}
+      reduced_{call, op, leaves_, context.strategy().stream()} {}
 
 void StartedReduction::start(CrossDeviceOps& reductions) {
   reductions_ = &reductions;
-  dense_ = batch_.start_dense(reductions);
+  dense_ = reduced_.start_dense(reductions);
 }
 
 void StartedReduction::finish() {
@@ -25,7 +25,7 @@ void StartedReduction::finish() {
     dense_->wait();
     dense_.reset();
     // Ranks exchange the numbers of rows first, so this blocks the host on every device.
-    batch_.all_reduce_slices(*reductions_);
+    reduced_.all_reduce_slices(*reductions_);
   } catch (...) {
     failure_ = std::current_exception();
     throw;

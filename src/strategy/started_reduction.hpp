@@ -10,7 +10,7 @@
 
 #include <lockstep/strategy/replica_context.hpp>
 
-#include "strategy/batch.hpp"
+#include "strategy/reduced_leaves.hpp"
 
 namespace lockstep::detail {
 
@@ -21,7 +21,7 @@ class StartedReduction {
   StartedReduction(const StartedReduction&) = delete;
 
   /// What the ranks must agree on before `start`.
-  std::string text(std::string_view structure) const { return batch_.text(name_, structure); }
+  std::string text(std::string_view structure) const { return reduced_.text(name_, structure); }
 
   /// COLL, directly after that agreement; returns at once. `reductions` must outlive the next agreement.
   void start(CrossDeviceOps& reductions);
@@ -49,7 +49,7 @@ class StartedReduction {
   std::string_view name_;
   std::optional<Here> here_;
   std::vector<Leaf> leaves_;
-  Batch batch_;
+  ReducedLeaves reduced_;
   CrossDeviceOps* reductions_ = nullptr;
   std::optional<Work> dense_;
   bool finished_ = false;

@@ -9,8 +9,8 @@
 #include <lockstep/strategy/variable_store.hpp>
 
 #include "reduce/dispatch.hpp"
-#include "strategy/batch.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {

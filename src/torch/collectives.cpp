@@ -9,7 +9,7 @@
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/torch/collectives.hpp>
 
-#include "strategy/batch.hpp"
+#include "strategy/reduced_leaves.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch::nests {

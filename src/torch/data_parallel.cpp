@@ -109,6 +109,7 @@ void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
   const ModuleList impls = states_of(modules);
   require_loss(loss);
   for (ReplicatedModule::Impl* const impl : impls) impl->require_idle();
+  for (ReplicatedModule::Impl* const impl : impls) impl->look_at_gradients();
   try {
     for (ReplicatedModule::Impl* const impl : impls) impl->prepare();
     const ReplicatedModule::Impl::Busy busy{impls};
@@ -117,7 +118,7 @@ void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
     const auto run = [&] {
       pass.run([&](std::size_t module, std::size_t parameter) {
         Parameter& each = impls[module]->parameters[parameter];
-        each.has = true;
+        each.note_gradient();
         if (!each.is_table) impls[module]->bring_home(parameter);
       });
     };
@@ -127,8 +128,8 @@ void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
       run_pass_with_sums(on_the_way, "accumulate of " + text_of(impls), impls.front()->store, *impls.front()->device,
                          here, run);
     }
-    const auto accumulated = std::make_shared<AccumulatedPass>(
-        AccumulatedPass{.samples = loss.samples(), .loss = sum_of(loss, *impls.front()->device)});
+    const auto accumulated =
+        std::make_shared<const AccumulatedPass>(loss.samples(), sum_of(loss, *impls.front()->device));
     for (ReplicatedModule::Impl* const impl : impls) impl->note_accumulated(accumulated);
   } catch (...) {
     for (ReplicatedModule::Impl* const impl : impls) impl->forget_accumulated();

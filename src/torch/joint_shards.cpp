@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -48,6 +49,7 @@ JointShard::JointShard(JointShards& all, std::size_t index, std::int64_t number)
   if (const auto* const current = lockstep::detail::current_frame()) frame = *current;
   thread_ = std::make_unique<TurnThread>([this, frame, stream = stream_of_torch(all.device_.device())] {
     const at::ThreadLocalStateGuard as_caller{all_.torch_state_};
+    at::init_num_threads();  // torch::set_num_threads holds for a thread, and its libraries go by that
     std::optional<c10::StreamGuard> on_stream;
     if (stream) {
       on_stream.emplace(*stream);
@@ -100,6 +102,10 @@ at::Tensor JointShard::sum_up(const ::torch::nn::Module& layer, const at::Tensor
 
 void JointShard::add_point(c10::intrusive_ptr<SumPoint> point, GraphNodePointer node) {
   if (node && point->has_rows) shared_.push_back(std::move(node));
+  if (point) {
+    point->layer = all_.name_of(*layer_);
+    point->pass = points_.size();
+  }
   points_.push_back(std::move(point));
 }
 
@@ -120,12 +126,11 @@ bool JointShards::is_for(const ModuleList& modules) {
   return any;
 }
 
-JointShards::JointShards(Range own, const ModuleList& modules, std::span<ModuleBuffer* const> buffers, Stream& stream,
-                         Work work)
+JointShards::JointShards(Range own, const ModuleList& modules, const ModuleList& all, Stream& stream, Work work)
     : stream_{stream},
       device_{*modules.front()->device},
       work_{std::move(work)},
-      state_{own, buffers, *modules.front()->device} {
+      state_{own, all, *modules.front()->device} {
   for_each_part(modules, [&](const std::string& name, const ::torch::nn::Module& part) {
     modes_.emplace_back(&part, part.is_training());
     if (const auto* const norm = dynamic_cast<const SyncBatchNormImpl*>(&part))
@@ -215,10 +220,18 @@ std::int64_t JointShards::elements_of(std::size_t point) const {
 }
 
 /// Autograd runs what was computed last first.
+SumPoints JointShards::points() const {
+  SumPoints points;
+  for (std::size_t point = shards_.front()->points_.size(); point-- > 0;) {
+    const auto with = std::ranges::find_if(shards_, [&](const auto& shard) { return bool(shard->points_[point]); });
+    if (with != shards_.end() && elements_of(point) > 0) points.push_back((*with)->points_[point]);
+  }
+  return points;
+}
+
 SumList JointShards::list() const {
   SumList list{.dtype = DType::f64};
-  for (std::size_t point = shards_.front()->points_.size(); point-- > 0;)
-    if (const std::int64_t elements = elements_of(point); elements > 0) list.counts.push_back(elements);
+  for (const auto& point : points()) list.counts.push_back(point->count);
   return list;
 }
 

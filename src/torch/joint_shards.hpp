@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,7 +55,7 @@ class JointShard final : public SumMaker {
   std::size_t index_;
   std::int64_t number_;
   Phase phase_ = Phase::forward;
-  std::vector<c10::intrusive_ptr<SumPoint>> points_;  ///< of the forward pass
+  SumPoints points_;  ///< of the forward pass
   GraphNodes shared_;
 
   // Where it waits.
@@ -80,8 +79,8 @@ class JointShards {
   /// True if a module holds a layer that takes part in this.
   static bool is_for(const ModuleList& modules);
 
-  /// All arguments but `work` must outlive this object.
-  JointShards(Range own, const ModuleList& modules, std::span<ModuleBuffer* const> buffers, Stream& stream, Work work);
+  /// Each shard has buffers of its own, of the modules `all`. All arguments but `work` must outlive this object.
+  JointShards(Range own, const ModuleList& modules, const ModuleList& all, Stream& stream, Work work);
 
   /// Shards that have not ended are given up.
   ~JointShards();
@@ -90,7 +89,8 @@ class JointShards {
   /// what the first shard has thrown. InvalidArgument if shards come to different layers.
   void run_forward(const AddRanks& add_ranks);
 
-  /// After run_forward: the sums of the backward passes.
+  /// After run_forward: the sums of the backward passes, in their order.
+  SumPoints points() const;
   SumList list() const;
 
   /// Makes all sums of the list, with zeros for shards that do not come to one.

@@ -1,5 +1,6 @@
 // A step whose shards are computed together.
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,9 +58,8 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
     run_shard(*passes[i], i, ranges, places);
   };
   const ReplicatedModule::Impl::Busy busy{modules_};
-  for (const ReplicatedModule::Impl* const module : all_) module->parts.bring_buffers_home();
-  for (ModuleBuffer* const buffer : buffers_) buffer->note();
-  JointShards joint{own, modules_, buffers_, stream_, {.forward = forward, .backward = backward}};
+  const std::string start = fmt::format("{} shards{}", shards, describe_changed_buffers());
+  JointShards joint{own, modules_, all_, stream_, {.forward = forward, .backward = backward}};
   const auto add_ranks = [&](auto&& add, const at::Tensor& sum) {
     device().stream_follows();
     add(view_of(sum, stream_.kind()));
@@ -68,7 +68,7 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
   joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
     const auto add = [&](const TensorView& view) {
       context_.declared_merge(
-          fmt::format("{} shards, {}", shards, what),
+          fmt::format("{}, {}", start, what),
           [&](CrossDeviceOps& reductions) {
             reductions.all_reduce(ReduceOp::sum, {&view, 1});
           },
@@ -81,6 +81,7 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
     joint.state().include({}, modules_);
   }
   const auto compute_backward = [&](DeclaredSums& sums) {
+    begin_with_buffers();
     for (const TensorView& range : ranges) gradients.emplace_back(range, static_cast<int>(count), stream_);
     table_gradients_.begin_shards(count);
     device().torch_follows();
@@ -94,7 +95,7 @@ MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(i
     for (std::size_t i = 0; i < count; ++i) joint.as_shard(i, [&] { note_shard(losses[i], reals); });
     finish_shards(reals, sums);
   };
-  return run(fmt::format("backward in {} shards together", shards), joint.list(), compute_backward);
+  return run(fmt::format("backward together in {}{}", start, text_of(joint.points())), joint.list(), compute_backward);
 }
 
 }  // namespace lockstep::libtorch

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/ivalue.h>
 #include <torch/nn/module.h>
 
 namespace lockstep::libtorch {
@@ -14,13 +15,19 @@ namespace lockstep::libtorch {
 /// In the module's order, each tensor once, under its first name.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
+/// What a script's buffers are at a time: tensors, or whatever it has put in their places.
+using BufferPlaces = std::vector<c10::IValue>;
+
 /// Keeps the module alive.
 struct ModuleParts {
   std::string kind;                               ///< "Net", for messages
   std::function<NamedTensors()> parameters = {};  ///< those that it has now
   std::function<NamedTensors()> buffers = {};
   std::function<void()> bring_buffers_home = [] {};  ///< where a forward pass may put other tensors in their place
+  /// There, puts `values` in all of these places, or the buffers themselves if that is empty. Returns what was there.
+  std::function<BufferPlaces(const BufferPlaces& values)> exchange_buffers = [](const auto&) { return BufferPlaces{}; };
   std::vector<at::Tensor> tables = {};               ///< parameters whose gradients are sparse
+  std::vector<at::Tensor> statistics = {};           ///< buffers of norms of torch's
   std::vector<std::string> max_norms = {};           ///< parameters that a forward pass changes
   std::shared_ptr<::torch::nn::Module> module = {};  ///< null if it is of another kind
 };

@@ -13,6 +13,8 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "torch/own_memory.hpp"
+
 namespace lockstep::libtorch {
 namespace {
 
@@ -54,27 +56,6 @@ void require_usable(at::Device device, const NamedTensors& parameters, const Nam
                                         c10::toString(value.scalar_type()),
                                         value.is_complex() ? ", such as its view_as_real" : "")};
   }
-  struct Place {
-    const std::byte* begin;
-    const std::byte* end;
-    std::string_view name;
-  };
-  std::vector<Place> places;
-  for (const auto& [name, value] : parameters) {
-    if (value.numel() == 0) continue;
-    const auto* const begin = static_cast<const std::byte*>(value.data_ptr());
-    std::int64_t last = 0;
-    for (std::int64_t i = 0; i < value.dim(); ++i) last += (value.size(i) - 1) * value.stride(i);
-    places.push_back({begin, begin + (last + 1) * value.itemsize(), name});
-  }
-  std::ranges::stable_sort(places, {}, &Place::begin);
-  const auto overlap =
-      std::ranges::adjacent_find(places, [](const Place& a, const Place& b) { return b.begin < a.end; });
-  if (overlap != places.end())
-    throw InvalidArgument{
-        fmt::format("parameters '{}' and '{}' are two tensors in the same memory; expected one tensor under both "
-                    "names, as a tied parameter is",
-                    overlap->name, std::next(overlap)->name)};
   for (const auto& [name, value] : buffers) {
     const std::string what = fmt::format("buffer '{}'", name);
     require_plain(what, value);
@@ -198,12 +179,14 @@ TensorView view_of(const at::Tensor& tensor, DeviceKind kind) {
 void ModuleBuffer::note() {
   const at::NoGradGuard plain;
   known.defined() ? known.copy_(tensor) : known = tensor.clone();
+  version = static_cast<unsigned>(tensor._version());
+  is_unversioned = false;
 }
 
 // A graph with a batch norm can still be computed backwards. For any other buffer, autograd sees that it has changed.
 void ModuleBuffer::write(const at::Tensor& value) const {
   const at::NoGradGuard plain;
-  (is_statistic ? tensor.variable_data() : tensor).copy_(value);
+  (is_statistic || is_unversioned ? tensor.variable_data() : tensor).copy_(value);
 }
 
 ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options,
@@ -216,6 +199,7 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
   try {
     device = make_torch_device(store.stream());
     require_usable(device->device(), named_parameters, named_buffers);
+    require_own_memory(named_parameters, named_buffers, modules_of(store));
     require_same_rows(parts, strategy.num_replicas_in_sync());
   } catch (...) {
     strategy.group().meeting().fail(std::current_exception());
@@ -238,11 +222,9 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataP
     each.is_table =
         std::ranges::any_of(parts.tables, [&](const at::Tensor& table) { return table.is_same(each.tensor); });
   }
-  for (std::size_t i = 0; i < buffers.size(); ++i)
-    buffers[i].is_statistic = named_buffers[i].first.ends_with("running_mean") ||
-                              named_buffers[i].first.ends_with("running_var") ||
-                              named_buffers[i].first.ends_with("num_batches_tracked");
   for (ModuleBuffer& each : buffers) {
+    each.is_statistic = std::ranges::any_of(
+        parts.statistics, [&](const at::Tensor& statistic) { return statistic.is_same(each.tensor); });
     each.home = home_of(each.variable, each.tensor);
     each.tensor.set_data(each.home);
     each.note();
@@ -267,7 +249,7 @@ at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Varia
 }
 
 // A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
-std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
+std::vector<char> ReplicatedModule::Impl::changed_buffers() {
   parts.bring_buffers_home();
   std::vector<char> changed;
   std::vector<at::Tensor> flags;
@@ -283,6 +265,8 @@ std::vector<char> ReplicatedModule::Impl::changed_buffers() const {
     const at::Tensor all = device->on_host(at::stack(flags));
     changed.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
   }
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    buffers[i].is_unversioned = changed[i] && static_cast<unsigned>(buffers[i].tensor._version()) == buffers[i].version;
   return changed;
 }
 

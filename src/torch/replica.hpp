@@ -24,6 +24,12 @@
 
 namespace lockstep::libtorch {
 
+/// What a parameter's gradient has of the accumulated passes of this rank.
+struct Accumulated {
+  bool has = false;         ///< a pass has led to a gradient
+  std::uint64_t since = 0;  ///< number of the last pass that does not count: its gradient was zeroed after it
+};
+
 struct Parameter {
   at::Tensor tensor;
   MirroredVariable variable;
@@ -32,19 +38,31 @@ struct Parameter {
   GradientHook hook = {};
   bool is_table = false;  ///< its gradient is sparse, so rows travel instead of `gradient`
 
-  // Of this rank, in the step that goes on.
-  bool has = false;     ///< a pass has led to a gradient
-  bool zeroed = false;  ///< somebody has zeroed it in between
-  double samples = 0;   ///< of the accumulated passes since then
+  // Of this rank. Zeros in the place of zeros are a zero_grad or a clip: other ranks may know which.
+  Accumulated if_zeroed = {}, if_kept = {};
+
+  // What was done to its gradient between the passes of the step, as far as this rank can tell.
+  bool was_zeroed = false;
+  bool was_clipped = false;  ///< or written otherwise, and not zeroed since
 
   // The gradient that the last pass or step has left.
   at::Tensor left = {};
   unsigned version = 0;
-  bool left_zero = false;
 
+  /// Nothing was done to it yet, and no pass of this step has led to a gradient.
   void begin();
 
-  /// After a pass or a step. Looks at elements on the host alone.
+  /// As if there had been no pass up to number `last`.
+  void forget(std::uint64_t last);
+
+  /// What was done to the gradient that an accumulated pass has left.
+  enum class Touch { none, zeroed, clipped, zeroed_or_clipped };
+  void note(Touch touch, std::uint64_t last);
+
+  /// A pass has led to a gradient.
+  void note_gradient() { if_zeroed.has = if_kept.has = true; }
+
+  /// After a pass or a step.
   void note_left();
 
   /// Nobody has written the gradient since then.
@@ -55,8 +73,10 @@ struct ModuleBuffer {
   at::Tensor tensor;
   MirroredVariable variable;
   at::Tensor home;
-  at::Tensor known = {};      ///< what all ranks had after the last step
-  bool is_statistic = false;  ///< a batch norm's, which writes it without a new version of the tensor
+  at::Tensor known = {};        ///< what all ranks had after the last step
+  bool is_statistic = false;    ///< of a norm of torch's
+  unsigned version = 0;         ///< of the tensor, when that was noted
+  bool is_unversioned = false;  ///< changed without a new version since then, as `torch::batch_norm` does
 
   bool is_real() const { return is_floating_point(variable.dtype()); }
   void note();
@@ -66,8 +86,28 @@ struct ModuleBuffer {
 
 /// A pass whose gradients wait for the step's last one. One of several modules counts once.
 struct AccumulatedPass {
+  AccumulatedPass(double count, double sum);
+
+  /// The number of the last pass so far.
+  static std::uint64_t last();
+
+  std::uint64_t number;  ///< those of a rank ascend
   double samples;
   double loss;  ///< the sum
+};
+
+/// By gradient: an element is not zero. Of dense and sparse gradients that are all on one device.
+class NonzeroFlags {
+ public:
+  NonzeroFlags() = default;
+  explicit NonzeroFlags(const std::vector<at::Tensor>& gradients);
+
+  /// Waits for a GPU.
+  std::vector<char> read(const TorchDevice& device) const;
+
+ private:
+  std::vector<char> on_host_;
+  at::Tensor on_gpu_;  ///< undefined without one
 };
 
 struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
@@ -83,8 +123,11 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// After somebody has written the store's values.
   void note_buffers();
 
-  /// Before a pass. Takes note of what is frozen and of what was zeroed since the last pass; begins a new step unless
-  /// an accumulated pass waits. InvalidArgument for parameters and buffers that the strategy does not know.
+  /// Before a pass. Takes note of what was done to gradients since the last one; begins a new step unless an
+  /// accumulated pass waits.
+  void look_at_gradients();
+
+  /// Next. Takes note of what is frozen. InvalidArgument for parameters and buffers that the strategy does not know.
   void prepare();
 
   /// ContextError inside a pass.
@@ -103,7 +146,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   };
 
   /// By buffer: whether its bytes are not what was noted. Before anything else reads the buffers after a forward pass.
-  std::vector<char> changed_buffers() const;
+  std::vector<char> changed_buffers();
 
   /// While one lives, autograd's gradients of this module are welcome, and handed to `take` by number. Without `take`
   /// they stay where autograd has left them.
@@ -132,7 +175,8 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// After a pass that was accumulated.
   void note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass);
 
-  /// After one that failed: forgets all that were. Gradients of earlier steps are `.grad` again.
+  /// After one that failed, if gradients were looked at: forgets all that were. Those of earlier steps are `.grad`
+  /// again.
   void forget_accumulated();
 
   /// After the optimizer, or another part of the strategy, has written the values: a graph that was computed with
@@ -177,12 +221,15 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   void set_hook(std::size_t number);
   void require_known() const;
   void update_trained();
-  void look_at_gradients();
+  std::vector<at::Tensor> touched_gradients() const;
+  void drop_zeroed_passes();
   void show_earlier();
+  void show_zeros();
   void on_gradient(std::size_t number);
 
   std::unordered_set<const c10::TensorImpl*> known_;  ///< parameters and buffers
   std::vector<char> trains_;                          ///< by parameter: not frozen
+  NonzeroFlags left_;                                 ///< after an accumulated pass: by parameter with a gradient
   std::mutex mutex_;                                  ///< hooks may run on autograd's threads
   Pass* pass_ = nullptr;
   bool is_busy_ = false;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "torch/replica.hpp"
+#include "torch/sparse_rows.hpp"
 
 namespace lockstep::libtorch {
 namespace {
@@ -28,34 +30,55 @@ at::Tensor values_of_gradient(const at::Tensor& gradient) {
   return gradient.is_sparse() ? gradient._values() : gradient;
 }
 
-/// By gradient, all of which are on the same device.
-std::vector<char> have_nonzero(const std::vector<at::Tensor>& gradients, TorchDevice& device) {
-  std::vector<char> result;
-  std::vector<at::Tensor> flags;
-  for (const at::Tensor& each : gradients) {
-    const at::Tensor values = values_of_gradient(each);
-    values.device().is_cpu() ? result.push_back(has_nonzero(values) ? 1 : 0) : flags.push_back(values.ne(0).any());
-  }
-  if (!flags.empty()) {  // a GPU is waited for once
-    const at::Tensor all = device.on_host(at::stack(flags));
-    result.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
-  }
-  return result;
-}
+std::atomic<std::uint64_t> accumulated_passes_so_far{0};
 
 }  // namespace
 
+AccumulatedPass::AccumulatedPass(double count, double sum)
+    : number{++accumulated_passes_so_far}, samples{count}, loss{sum} {}
+
+std::uint64_t AccumulatedPass::last() {
+  return accumulated_passes_so_far;
+}
+
+NonzeroFlags::NonzeroFlags(const std::vector<at::Tensor>& gradients) {
+  std::vector<at::Tensor> flags;
+  for (const at::Tensor& each : gradients) {
+    const at::Tensor values = values_of_gradient(each);
+    values.device().is_cpu() ? on_host_.push_back(has_nonzero(values) ? 1 : 0) : flags.push_back(values.ne(0).any());
+  }
+  if (!flags.empty()) on_gpu_ = at::stack(flags);
+}
+
+std::vector<char> NonzeroFlags::read(const TorchDevice& device) const {
+  if (!on_gpu_.defined()) return on_host_;
+  const at::Tensor all = device.on_host(on_gpu_);
+  return {all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel()};
+}
+
 void Parameter::begin() {
-  has = zeroed = false;
-  samples = 0;
+  if_zeroed.has = if_kept.has = was_zeroed = was_clipped = false;
+}
+
+void Parameter::forget(std::uint64_t last) {
+  begin();
+  if_zeroed.since = if_kept.since = last;
+}
+
+void Parameter::note(Touch touch, std::uint64_t last) {
+  if (touch == Touch::zeroed) {
+    forget(last);
+    was_zeroed = true;
+  } else if (touch == Touch::zeroed_or_clipped) {
+    if_zeroed = {.has = false, .since = last};
+  } else if (touch == Touch::clipped) {
+    was_clipped = true;
+  }
 }
 
 void Parameter::note_left() {
   left = tensor.grad();
-  if (!left.defined()) return;
-  version = static_cast<unsigned>(left._version());
-  const at::Tensor values = values_of_gradient(left);
-  left_zero = values.device().is_cpu() && !has_nonzero(values);
+  if (left.defined()) version = static_cast<unsigned>(left._version());
 }
 
 bool Parameter::is_untouched() const {
@@ -80,7 +103,6 @@ void ReplicatedModule::Impl::prepare() {
   require_idle();
   bring_values_home();
   require_known();
-  look_at_gradients();
   update_trained();
 }
 
@@ -149,46 +171,65 @@ void ReplicatedModule::Impl::update_trained() {
                      frozen.empty() ? "" : fmt::format(", {} frozen", first_names(frozen)), buffers.size());
 }
 
-// A pass that was accumulated is forgotten where its gradient has been zeroed, parameter by parameter: a program may
-// have several optimizers, and zero the gradients of one. Where neither a pass nor an earlier step has led to a
-// gradient, there is nothing to see on this rank. Other gradients are those of earlier steps, and are put aside:
-// autograd then hands its own tensor over instead of adding to this one.
-void ReplicatedModule::Impl::look_at_gradients() {
-  const bool has_begun = !accumulated.empty();
+/// Somebody has written them, or put others in their place.
+std::vector<at::Tensor> ReplicatedModule::Impl::touched_gradients() const {
   std::vector<at::Tensor> touched;
   for (const Parameter& each : parameters)
     if (each.tensor.grad().defined() && !each.is_untouched()) touched.push_back(each.tensor.grad());
-  const std::vector<char> nonzero = have_nonzero(touched, *device);
+  return touched;
+}
 
-  auto next_nonzero = nonzero.begin();
-  bool any = false, any_left = false;
+// A pass that was accumulated is forgotten where its gradient has been zeroed, parameter by parameter: a program may
+// have several optimizers, and zero the gradients of one. After such a pass every parameter has a gradient, if only of
+// zeros, so that each rank sees what is done to it. Gradients of earlier steps are put aside: autograd then hands its
+// own tensor over instead of adding to this one.
+void ReplicatedModule::Impl::look_at_gradients() {
+  const bool has_begun = !accumulated.empty();
+  const std::uint64_t last = AccumulatedPass::last();
+  const std::vector<char> nonzero_now = NonzeroFlags{touched_gradients()}.read(*device);
+  const std::vector<char> nonzero_then = has_begun ? left_.read(*device) : std::vector<char>{};
+  auto now = nonzero_now.begin(), then = nonzero_then.begin();
+
   std::vector<std::pair<std::size_t, at::Tensor>> put_aside;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Parameter& each = parameters[i];
     at::Tensor& gradient = each.tensor.mutable_grad();
-    const bool was_there = each.left.defined();
-    // Zeros in the place of zeros: a clip, if a pass waits, and otherwise a zero_grad.
-    const bool was_zero = has_begun && was_there && each.left_zero;
-    const bool is_zeroed = !gradient.defined() || (!each.is_untouched() && *next_nonzero++ == 0 && !was_zero);
-    if (!has_begun) each.begin();
-    if (is_zeroed && has_begun && was_there) {
+    const bool is_touched = gradient.defined() && !each.is_untouched();
+    const bool is_zeroed = !gradient.defined() || (is_touched && *now++ == 0);
+    if (!has_begun) {
       each.begin();
-      each.zeroed = any = true;
-    } else if (each.has) {
-      any = any_left = true;
-      const auto before = std::ranges::find(earlier, i, &decltype(earlier)::value_type::first);
+    } else if (each.left.defined()) {
+      const bool was_zero = *then++ == 0;
+      each.note(is_zeroed
+                    ? gradient.defined() && was_zero ? Parameter::Touch::zeroed_or_clipped : Parameter::Touch::zeroed
+                : is_touched ? Parameter::Touch::clipped
+                             : Parameter::Touch::none,
+                last);
+    }
+    const auto before = std::ranges::find(earlier, i, &decltype(earlier)::value_type::first);
+    if (each.if_kept.has || (has_begun && !is_touched && !is_zeroed)) {
       if (before != earlier.end()) put_aside.push_back(*before);
-      continue;
     } else if (!is_zeroed) {
       put_aside.emplace_back(i, gradient.clone());
     }
+    if (each.if_kept.has) continue;  // autograd adds to it
     gradient.reset();
     each.left.reset();
   }
   earlier = std::move(put_aside);
-  if (!any || any_left) return;
-  accumulated.clear();
-  for (Parameter& each : parameters) each.samples = 0;
+  drop_zeroed_passes();
+}
+
+/// Those that count for no parameter any more.
+void ReplicatedModule::Impl::drop_zeroed_passes() {
+  if (accumulated.empty()) return;
+  // In doubt, what was done to the others was done to all.
+  const bool zeroed = std::ranges::any_of(parameters, &Parameter::was_zeroed) ||
+                      std::ranges::none_of(parameters, &Parameter::was_clipped);
+  std::uint64_t since = AccumulatedPass::last();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (trains_[i]) since = std::min(since, (zeroed ? parameters[i].if_zeroed : parameters[i].if_kept).since);
+  std::erase_if(accumulated, [&](const auto& pass) { return pass->number <= since; });
 }
 
 ReplicatedModule::Impl::Pass::Pass(Impl& module, std::function<void(std::size_t)> take)
@@ -247,26 +288,30 @@ void ReplicatedModule::Impl::zero_grad() {
   for (Parameter& each : parameters) {
     each.tensor.mutable_grad().reset();
     each.left.reset();
-    each.begin();
+    each.forget(AccumulatedPass::last());
   }
   accumulated.clear();
   earlier.clear();
 }
 
 void ReplicatedModule::Impl::note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass) {
+  if (trained.empty() && tables.empty()) return;
   accumulated.push_back(pass);
   show_earlier();
+  show_zeros();
+  std::vector<at::Tensor> gradients;
   for (Parameter& each : parameters) {
-    each.samples += pass->samples;
     each.note_left();
+    if (each.left.defined()) gradients.push_back(each.left);
   }
+  left_ = NonzeroFlags{gradients};
 }
 
 void ReplicatedModule::Impl::forget_accumulated() {
   accumulated.clear();
   for (Parameter& each : parameters) {
     each.tensor.mutable_grad().reset();
-    each.begin();
+    each.forget(AccumulatedPass::last());
   }
   show_earlier();
   for (Parameter& each : parameters) each.note_left();
@@ -277,9 +322,20 @@ void ReplicatedModule::Impl::show_earlier() {
   const at::NoGradGuard plain;
   for (const auto& [i, gradient] : earlier) {
     Parameter& each = parameters[i];
-    if (each.has) continue;
+    if (each.if_kept.has) continue;
     each.tensor.mutable_grad() = gradient.is_sparse() ? gradient : each.gradient.copy_(gradient);
   }
+}
+
+/// Where there is no gradient.
+void ReplicatedModule::Impl::show_zeros() {
+  const at::NoGradGuard plain;
+  for (const std::size_t i : trained)
+    if (at::Tensor& gradient = parameters[i].tensor.mutable_grad(); !gradient.defined())
+      gradient = parameters[i].gradient.zero_();
+  for (const std::size_t i : tables)
+    if (at::Tensor& gradient = parameters[i].tensor.mutable_grad(); !gradient.defined())
+      gradient = sparse_gradient(no_rows_of(parameters[i].tensor), parameters[i].tensor);
 }
 
 void ReplicatedModule::Impl::note_new_values() {

@@ -5,6 +5,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "torch/own_memory.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {
@@ -13,6 +14,15 @@ namespace {
 bool is_at(const at::Tensor& home, const at::Tensor& tensor) {
   return tensor.layout() == home.layout() && tensor.data_ptr() == home.data_ptr() &&
          tensor.scalar_type() == home.scalar_type() && tensor.sizes() == home.sizes() && tensor.is_contiguous();
+}
+
+/// If other tensors have the storage of `home`, as where a program has put weights aside to put them back later: they
+/// keep their values, in memory of their own, and `home` is one of them.
+bool leave_to_others(const at::Tensor& home) {
+  if (home.storage().use_count() == 1) return false;
+  const at::Tensor copy = home.clone();
+  (void)home.storage().set_data_ptr(copy.storage().set_data_ptr({nullptr, copy.device()}));
+  return true;
 }
 
 /// "f64[2, 3]"
@@ -60,23 +70,33 @@ at::Tensor ReplicatedModule::Impl::home_of(const MirroredVariable& variable, con
 }
 
 void ReplicatedModule::Impl::bring_values_home() {
-  std::vector<std::pair<at::Tensor*, const at::Tensor*>> away;
+  struct Away {
+    const MirroredVariable& variable;
+    at::Tensor& tensor;
+    at::Tensor& home;
+  };
+  std::vector<Away> away;
   const auto look_at = [&](std::string_view kind, auto& values) {
     for (auto& each : values) {
       if (is_at(each.home, each.tensor)) continue;
       require_like(fmt::format("{} {} of {}", kind, each.variable.label(), label), each.tensor, each.home,
                    "as DataParallel has taken it: convert a module before");
-      away.emplace_back(&each.tensor, &each.home);
+      away.push_back({each.variable, each.tensor, each.home});
     }
   };
   look_at("parameter", parameters);
   look_at("buffer", buffers);
   if (away.empty()) return;
+  std::vector<Impl*> others = modules_of(store);
+  std::erase(others, this);
+  require_own_memory(parts.parameters(), parts.buffers(), others);
   const at::NoGradGuard plain;
   device->torch_follows();
-  for (const auto& [tensor, home] : away) {
-    home->copy_(*tensor);
-    tensor->set_data(*home);
+  for (const Away& each : away)
+    if (leave_to_others(each.home)) each.home = home_of(each.variable, each.tensor);
+  for (const Away& each : away) {
+    each.home.copy_(each.tensor);
+    each.tensor.set_data(each.home);
   }
   device->stream_follows();
   for (std::size_t i = 0; i < parameters.size(); ++i) {

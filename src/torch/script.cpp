@@ -1,6 +1,10 @@
 // The internals of TorchScript that the bridge stands on. Another version of LibTorch may change them; then this file
 // changes.
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -28,17 +32,36 @@ class ScriptBuffers {
       for (std::size_t slot = 0; slot < type->numAttributes(); ++slot) {
         if (!type->is_buffer(slot) || !part._ivalue()->getSlot(slot).isTensor()) continue;
         const at::Tensor tensor = part._ivalue()->getSlot(slot).toTensor();
-        if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+        if (!tensor.defined()) continue;
         const std::string& name = type->getAttributeName(slot);
-        places_.push_back({part._ivalue(), slot, prefix.empty() ? name : prefix + "." + name, tensor});
+        Place place{part._ivalue(), slot, prefix.empty() ? name : prefix + "." + name, tensor};
+        const auto first =
+            std::ranges::find_if(places_, [&](const Place& each) { return each.tensor.is_same(tensor); });
+        if (first != places_.end()) {
+          place.is_first = false;
+          place.same_as = first->name;
+          first->same_as = place.name;
+        }
+        places_.push_back(std::move(place));
       }
     }
   }
 
   NamedTensors tensors() const {
     NamedTensors named;
-    for (const Place& each : places_) named.emplace_back(each.name, each.tensor);
+    for (const Place& each : places_)
+      if (each.is_first) named.emplace_back(each.name, each.tensor);
     return named;
+  }
+
+  /// By their names, since a script's layers have no types.
+  std::vector<at::Tensor> statistics() const {
+    std::vector<at::Tensor> found;
+    for (const Place& each : places_)
+      if (std::ranges::any_of(std::array{"running_mean", "running_var", "num_batches_tracked"},
+                              [&](std::string_view name) { return each.name.ends_with(name); }))
+        found.push_back(each.tensor);
+    return found;
   }
 
   /// Makes buffers the tensors again that they were at first, with the values that they have now.
@@ -48,6 +71,11 @@ class ScriptBuffers {
       const c10::IValue value = each.object->getSlot(each.slot);
       const at::Tensor now = value.isTensor() ? value.toTensor() : at::Tensor{};
       if (now.is_same(each.tensor)) continue;
+      if (!each.same_as.empty())
+        throw InvalidArgument{
+            fmt::format("a new tensor in the place of buffer '{}' of {}, which is also buffer '{}': expected a change "
+                        "in place, or two tensors",
+                        each.name, kind_, each.same_as)};
       if (!now.defined() || now.sizes() != each.tensor.sizes() || now.scalar_type() != each.tensor.scalar_type())
         throw InvalidArgument{fmt::format("buffer '{}' of {} has become {}; expected {}", each.name, kind_,
                                           text_of(now), text_of(each.tensor))};
@@ -56,12 +84,23 @@ class ScriptBuffers {
     }
   }
 
+  BufferPlaces exchange(const BufferPlaces& values) {
+    BufferPlaces before;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      before.push_back(places_[i].object->getSlot(places_[i].slot));
+      places_[i].object->setSlot(places_[i].slot, values.empty() ? c10::IValue{places_[i].tensor} : values[i]);
+    }
+    return before;
+  }
+
  private:
   struct Place {
     jit::ObjectPtr object;
     std::size_t slot;
     std::string name;
     at::Tensor tensor;
+    bool is_first = true;      ///< of the names of that tensor
+    std::string same_as = {};  ///< another one
   };
 
   static std::string text_of(const at::Tensor& tensor) {
@@ -88,7 +127,9 @@ ModuleParts parts_of(const jit::Module& module) {
   return {.kind = kind,
           .parameters = [module] { return parameters_of(module); },
           .buffers = [buffers] { return buffers->tensors(); },
-          .bring_buffers_home = [buffers] { buffers->bring_home(); }};
+          .bring_buffers_home = [buffers] { buffers->bring_home(); },
+          .exchange_buffers = [buffers](const BufferPlaces& values) { return buffers->exchange(values); },
+          .statistics = buffers->statistics()};
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
       throw InvalidArgument{"a step of a DataParallel in the context of another strategy than its own"};
   std::size_t pieces = 0;
   for (ReplicatedModule::Impl* const module : modules_) {
+    module->look_at_gradients();
     module->prepare();
     first_parameters_.push_back(parameters_.size());
     for (std::size_t i = 0; i < module->trained.size(); ++i) {
@@ -76,9 +77,8 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
   std::vector<Parameter*> tables;
   for (const Table& each : tables_) tables.push_back(parameters_[each.number]);
   table_gradients_ = {std::move(tables), rank_, samples_.size(), device()};
-  has_.resize(parameters_.size());
-  zeroed_.resize(parameters_.size());
-  samples_of_parameters_.resize(parameters_.size());
+  for (auto* const each : {&has_, &has_if_zeroed_, &zeroed_, &clipped_}) each->resize(parameters_.size());
+  for (auto* const each : {&samples_of_parameters_, &samples_if_zeroed_}) each->resize(parameters_.size());
   changed_.resize(buffers_.size());
   noted_.resize(buffers_.size());
 }
@@ -87,7 +87,7 @@ MeanLoss Step::of_batch(const Loss& loss) {
   require_loss(loss);
   SyncSums on_the_way{loss.value()};
   BackwardPass pass{modules_, loss, on_the_way.shared()};
-  return run("backward", on_the_way.list(), [&](DeclaredSums& sums) {
+  return run("backward" + on_the_way.text(), on_the_way.list(), [&](DeclaredSums& sums) {
     on_the_way.open(sums, device(), stream_);
     compute_batch(pass, loss, sums);
     // Without samples, or if nothing before a layer has a gradient, autograd does not come there.
@@ -104,8 +104,7 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
       });
   std::vector<std::size_t> piece_of(parameters_.size(), no_piece);
   for (const Trained& each : trained_) piece_of[each.number] = each.piece;
-  std::vector<char> is_sent(parameters_.size()), had(parameters_.size());
-  for (std::size_t i = 0; i < parameters_.size(); ++i) had[i] = parameters_[i]->has ? 1 : 0;
+  std::vector<char> is_sent(parameters_.size());
   const auto send = [&](std::size_t number) {
     is_sent[number] = 1;
     device().stream_follows();
@@ -120,14 +119,14 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
           fmt::format("the gradient of parameter {} was completed twice in one backward pass, the second time after it "
                       "had been sent: the next pass will wait for all gradients",
                       parameters_[number]->variable.label())};
-    parameters_[number]->has = true;
+    parameters_[number]->note_gradient();
     if (parameters_[number]->is_table) return;  // its rows add up until the end
     modules_[module]->bring_home(parameter);
     if (sends_early) send(number);
   });
   for (std::size_t module = 0; module < modules_.size(); ++module)
     for (const std::size_t parameter : modules_[module]->trained)
-      if (const Parameter& each = modules_[module]->parameters[parameter]; each.has) {
+      if (const Parameter& each = modules_[module]->parameters[parameter]; each.if_kept.has) {
         modules_[module]->bring_home(parameter);
       } else {
         fill_zero(modules_[module]->store.gradient(each.variable), stream_);
@@ -136,18 +135,24 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
     if (!is_sent[each.number]) send(each.number);
   table_gradients_.take_batch();
 
-  double& samples = samples_[rank_];
-  samples = loss.samples();
+  const auto passes = accumulated_passes(modules_);
+  const auto samples_since = [&](std::uint64_t pass) {
+    double samples = loss.samples();
+    for (const auto& before : passes)
+      if (before->number > pass) samples += before->samples;
+    return samples;
+  };
   loss_ = sum_of(loss, device());
-  for (const auto& before : accumulated_passes(modules_)) {
-    samples += before->samples;
-    loss_ += before->loss;
-  }
-  total_ = samples;
+  for (const auto& before : passes) loss_ += before->loss;
+  total_ = samples_[rank_] = samples_since(0);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    has_[i] = parameters_[i]->has ? 1 : 0;
-    zeroed_[i] = parameters_[i]->zeroed ? 1 : 0;
-    samples_of_parameters_[i] = loss.samples() + (had[i] || parameters_[i]->zeroed ? parameters_[i]->samples : 0);
+    const Parameter& each = *parameters_[i];
+    has_[i] = each.if_kept.has ? 1 : 0;
+    has_if_zeroed_[i] = each.if_zeroed.has ? 1 : 0;
+    zeroed_[i] = each.was_zeroed ? 1 : 0;
+    clipped_[i] = each.was_clipped ? 1 : 0;
+    samples_of_parameters_[i] = samples_since(each.if_kept.since);
+    samples_if_zeroed_[i] = samples_since(each.if_zeroed.since);
   }
   std::ranges::copy(changed_buffers(), changed_.begin());
 }
@@ -164,8 +169,10 @@ MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
                       "f32 or f64",
                       variable.label(), name_of(variable.dtype()))};
   if (JointShards::is_for(modules_)) return of_joint_shards(shards, own, compute);
-  return run(fmt::format("backward in {} shards", shards), {},
-             [&](DeclaredSums& sums) { compute_shards(own, compute, sums); });
+  return run(fmt::format("backward in {} shards{}", shards, describe_changed_buffers()), {}, [&](DeclaredSums& sums) {
+    begin_with_buffers();
+    restoring_buffers([&] { compute_shards(own, compute, sums); });
+  });
 }
 
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
@@ -174,8 +181,6 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
   FixedOrderAccumulator reals{DType::f64, 2 + reals_};
-  for (const ReplicatedModule::Impl* const module : all_) module->parts.bring_buffers_home();
-  for (ModuleBuffer* const buffer : buffers_) buffer->note();
   table_gradients_.begin_shards(1);
 
   for (std::int64_t shard = own.first; shard < own.last; ++shard) {
@@ -258,7 +263,9 @@ void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
   reals.finish(numbers(sum));
   loss_ = sum[0];
   total_ = sum[1];
+  has_if_zeroed_ = has_;
   std::ranges::fill(samples_of_parameters_, total_);
+  samples_if_zeroed_ = samples_of_parameters_;
   own_reals_.emplace(sum.begin() + 2, sum.end());
 }
 
@@ -292,6 +299,11 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
     if (failure_) context_.strategy().group().meeting().fail(failure_);
     context_.strategy().agree(TagKind::merge, here_, "the end of a backward pass");
   }
+  if (doubted_)
+    throw InvalidArgument{
+        fmt::format("between accumulated passes, the gradient of parameter {} was zeroed and then changed, and a rank "
+                    "whose gradient is zero cannot tell one from the other: expected one of the two",
+                    doubted_->variable.label())};
   return {.mean = total_ > 0 ? loss_ / total_ : 0, .samples = total_};
 }
 
@@ -319,7 +331,7 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
     stream_.synchronize();
   });
   covered.wait_in([&] { all_reduce_totals(reductions); });
-  if (failures_ > 0) return;
+  if (failures_ > 0 || !settle_doubts()) return;
   share_buffers(reductions, covered);
   table_gradients_.exchange(reductions, covered, stream_);
   finish_gradients();
@@ -328,10 +340,11 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
 
 void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   std::vector<std::int64_t> integers{failures_};
-  const std::array counts{&has_, &zeroed_, &changed_, &table_gradients_.totals()};
+  const std::array counts{&has_, &has_if_zeroed_, &zeroed_, &clipped_, &changed_, &table_gradients_.totals()};
   for (const auto* each : counts) integers.insert(integers.end(), each->begin(), each->end());
   Reals reals{loss_, total_};
-  for (const auto* each : {&samples_, &samples_of_parameters_}) reals.insert(reals.end(), each->begin(), each->end());
+  const std::array sums{&samples_, &samples_of_parameters_, &samples_if_zeroed_};
+  for (const auto* each : sums) reals.insert(reals.end(), each->begin(), each->end());
   const std::array views{numbers(integers), numbers(reals)};
   reductions.all_reduce(ReduceOp::sum, views);
   failures_ = integers.front();
@@ -344,10 +357,27 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
     }
   };
   copy_back(integers.cbegin() + 1, counts);
-  copy_back(reals.cbegin() + 2, std::array{&samples_, &samples_of_parameters_});
-  // A rank without a gradient cannot see that it was zeroed.
-  for (std::size_t i = 0; i < zeroed_.size(); ++i)
-    if (zeroed_[i] == 0) samples_of_parameters_[i] = total_;
+  copy_back(reals.cbegin() + 2, sums);
+}
+
+// Where a rank had zeros and has zeros again, what others have seen of the same gradient decides, and then what they
+// have seen of other parameters. Returns false if some have seen both, so that nobody knows.
+bool Step::settle_doubts() {
+  const auto seen = [](std::int64_t ranks) { return ranks > 0; };
+  const bool clipped_all = std::ranges::none_of(zeroed_, seen) && std::ranges::any_of(clipped_, seen);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    Parameter& each = *parameters_[i];
+    const bool is_doubted = samples_of_parameters_[i] != samples_if_zeroed_[i] || has_[i] != has_if_zeroed_[i];
+    if (is_doubted && zeroed_[i] > 0 && clipped_[i] > 0) {
+      doubted_ = &each;
+      return false;
+    }
+    each.was_zeroed = zeroed_[i] > 0 || (is_doubted && clipped_[i] == 0 && !clipped_all);
+    if (!each.was_zeroed) continue;
+    has_[i] = has_if_zeroed_[i];
+    samples_of_parameters_[i] = samples_if_zeroed_[i];
+  }
+  return true;
 }
 
 void Step::finish_gradients() {
@@ -365,6 +395,7 @@ void Step::finish_gradients() {
     parameter.tensor.mutable_grad() = is_there ? parameter.gradient : at::Tensor{};
   }
   for (ReplicatedModule::Impl* const module : modules_) {
+    std::erase_if(module->earlier, [&](const auto& each) { return module->parameters[each.first].was_zeroed; });
     for (const auto& [i, earlier] : module->earlier) {
       Parameter& parameter = module->parameters[i];
       if (parameter.is_table) continue;
@@ -391,7 +422,10 @@ void Step::finish_tables() {
   }
   for (std::size_t i = 0; i < tables_.size(); ++i)
     if (table_gradients_.is_dense(i)) modules_[tables_[i].module]->make_dense(tables_[i].parameter);
-  for (Parameter* const each : parameters_) each->note_left();
+  for (Parameter* const each : parameters_) {
+    each->forget(AccumulatedPass::last());
+    each->note_left();
+  }
 }
 
 }  // namespace lockstep::libtorch

@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -68,12 +69,16 @@ class Step {
   std::vector<char> note_shard(const Loss& loss, FixedOrderAccumulator& reals);
   void finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums);
   void all_reduce_totals(CrossDeviceOps& reductions);
+  bool settle_doubts();
   void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
   void finish_gradients();
   void finish_tables();
 
   std::vector<GradientBucket> buckets(const Packing& packing) const;
   std::vector<char> changed_buffers() const;
+  std::string describe_changed_buffers() const;
+  void begin_with_buffers();
+  void restoring_buffers(const std::function<void()>& body);
   void weigh_buffers(double samples, double* to) const;
   at::Tensor changed_integers() const;
   TorchDevice& device() const { return *modules_.front()->device; }
@@ -95,18 +100,22 @@ class Step {
 
   // Of this rank, and after `all_reduce_totals` of all.
   std::int64_t failures_ = 0;
-  std::vector<std::int64_t> has_;      ///< by parameter: the number of ranks with a gradient
-  std::vector<std::int64_t> zeroed_;   ///< by parameter: those that have seen it zeroed since the step began
-  std::vector<std::int64_t> changed_;  ///< by buffer
-  Reals samples_;                      ///< by rank
-  Reals samples_of_parameters_;        ///< in whose passes it had a gradient, since it was zeroed
-  double loss_ = 0;                    ///< the sum over the samples
-  double total_ = 0;                   ///< samples
+  std::vector<std::int64_t> has_;            ///< by parameter: the number of ranks with a gradient
+  std::vector<std::int64_t> has_if_zeroed_;  ///< if zeros in the place of zeros are a zero_grad
+  std::vector<std::int64_t> zeroed_;         ///< by parameter: those that have seen it zeroed since the step began
+  std::vector<std::int64_t> clipped_;        ///< Parameter::was_clipped
+  std::vector<std::int64_t> changed_;        ///< by buffer
+  Reals samples_;                            ///< by rank
+  Reals samples_of_parameters_;              ///< of the passes since it was zeroed
+  Reals samples_if_zeroed_;
+  double loss_ = 0;   ///< the sum over the samples
+  double total_ = 0;  ///< samples
 
-  std::exception_ptr failure_;      ///< of this rank
-  TableGradients table_gradients_;  ///< of `tables_`
-  std::optional<Reals> own_reals_;  ///< this rank's buffers times its samples, if its shards have added them up
-  std::vector<at::Tensor> noted_;   ///< other buffers after the first shard with samples, where that has changed them
+  std::exception_ptr failure_;          ///< of this rank
+  const Parameter* doubted_ = nullptr;  ///< the ranks do not know what was done to its gradient
+  TableGradients table_gradients_;      ///< of `tables_`
+  std::optional<Reals> own_reals_;      ///< this rank's buffers times its samples, if its shards have added them up
+  std::vector<at::Tensor> noted_;  ///< other buffers after the first shard with samples, where that has changed them
 };
 
 }  // namespace lockstep::libtorch

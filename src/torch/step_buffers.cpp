@@ -3,22 +3,61 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include <lockstep/base/digest.hpp>
+
 #include "torch/step.hpp"
 
 namespace lockstep::libtorch {
 
 std::vector<char> Step::changed_buffers() const {
   std::vector<char> changed;
-  for (const ReplicatedModule::Impl* const module : all_) {
+  for (ReplicatedModule::Impl* const module : all_) {
     const std::vector<char> more = module->changed_buffers();
     changed.insert(changed.end(), more.begin(), more.end());
   }
   return changed;
 }
 
-/// The elements of the floating-point buffers, one after the other.
+/// For ranks that are about to compute shards, which must begin with the same buffers everywhere: what the ranks
+/// compare of those that were changed since the last step. Empty if there are none.
+std::string Step::describe_changed_buffers() const {
+  const std::vector<char> changed = changed_buffers();
+  std::vector<std::string> names;
+  Digest digest;
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    if (!changed[i]) continue;
+    names.push_back(buffers_[i]->variable.label());
+    const at::Tensor value = device().on_host(buffers_[i]->tensor);
+    digest.update(names.back()).update({static_cast<const std::byte*>(value.data_ptr()), value.nbytes()});
+  }
+  if (names.empty()) return {};
+  return fmt::format(" after a change of buffer{} {} (digest {})", names.size() > 1 ? "s" : "", first_names(names),
+                     to_hex(digest.value()));
+}
+
+/// Once the ranks have agreed on them.
+void Step::begin_with_buffers() {
+  for (ModuleBuffer* const buffer : buffers_) buffer->note();
+}
+
+/// If `body` throws, they are as they were when the step began, whatever a script has put in their places.
+void Step::restoring_buffers(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (...) {
+    for (const ReplicatedModule::Impl* const module : all_) (void)module->parts.exchange_buffers({});
+    for (const ModuleBuffer* const buffer : buffers_) buffer->restore();
+    throw;
+  }
+}
+
+/// The elements of the floating-point buffers, one after the other. Zeros without samples, whatever a batch of none has
+/// made of them.
 void Step::weigh_buffers(double samples, double* to) const {
-  if (reals_ == 0) return;
+  if (samples == 0) std::fill_n(to, reals_, 0.0);
+  if (reals_ == 0 || samples == 0) return;
   std::vector<at::Tensor> parts;
   for (const ModuleBuffer* const each : buffers_)
     if (each->is_real()) parts.push_back(each->tensor.flatten().to(at::kDouble));

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
@@ -34,6 +35,11 @@ std::vector<std::int64_t> all_but_channels(const at::Tensor& x) {
   return dimensions;
 }
 
+/// In which x is normalised: 16 bits would round mean, deviation and weights before they are used.
+at::ScalarType compute_type_of(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 /// [channels], for arithmetic with x.
 at::Tensor along(const at::Tensor& values, const at::Tensor& x) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
@@ -41,14 +47,16 @@ at::Tensor along(const at::Tensor& values, const at::Tensor& x) {
   return values.view(shape).to(x.scalar_type());
 }
 
-/// Normalises x by the mean and the inverse deviation of all ranks, which x contributes to.
+/// Normalises x by the mean and the inverse deviation of all ranks, which x contributes to. The result is of
+/// compute_type_of(x).
 class Normalise final : public autograd::Function<Normalise> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& mean,
                             const at::Tensor& inverse, double count, const c10::intrusive_ptr<SumPoint>& point) {
-    const at::Tensor normal = (x - along(mean, x)) * along(inverse, x);
+    const at::Tensor wide = x.to(compute_type_of(x)), normal = (wide - along(mean, wide)) * along(inverse, wide);
     context->save_for_backward({normal, inverse});
     context->saved_data["count"] = count;
+    context->saved_data["type"] = x.scalar_type();
     if (point) context->saved_data["sum"] = at::IValue::make_capsule(point);
     return normal;
   }
@@ -73,7 +81,7 @@ class Normalise final : public autograd::Function<Normalise> {
     const auto means = (sums / std::max(context->saved_data["count"].toDouble(), 1.0)).chunk(2);
     const at::Tensor result =
         (gradient - along(means[0], gradient) - normal * along(means[1], gradient)) * along(inverse, gradient);
-    return {result, {}, {}, {}, {}};
+    return {result.to(context->saved_data["type"].toScalarType()), {}, {}, {}, {}};
   }
 
   /// Null if the mean was that of one rank.
@@ -84,19 +92,26 @@ class Normalise final : public autograd::Function<Normalise> {
   }
 };
 
-/// COLL. Of f64, on every rank, as a tensor of its own.
-at::Tensor sum_over_ranks(ReplicaContext& replica, const at::Tensor& own) {
+/// For messages, and for the ranks to compare.
+std::string name_of(const SyncBatchNormImpl& layer) {
+  const auto owner = owner_of(layer.weight.defined() ? layer.weight : layer.running_mean);
+  return owner ? fmt::format("SyncBatchNorm of {}", owner->label)
+               : fmt::format("SyncBatchNorm of {} features", layer.options.num_features());
+}
+
+/// COLL. Of f64, in place.
+void sum_over_ranks(ReplicaContext& replica, const std::string& layer, const at::Tensor& own) {
   Stream& stream = replica.strategy().stream();
   const auto device = make_torch_device(stream);
   if (own.device() != device->device())
     throw InvalidArgument{fmt::format("a SyncBatchNorm for a tensor on {}; expected one on {}, as the strategy is",
                                       own.device().str(), device->device().str())};
-  const at::Tensor total = at::empty_like(own);
+  const TensorView view = view_of(own, stream.kind());
   device->stream_follows();
-  const Tensor sum = replica.all_reduce(ReduceOp::sum, Tensor::copy_of(view_of(own, stream.kind()), stream));
-  copy(sum.view(), view_of(total, stream.kind()), stream);
+  replica.declared_merge(fmt::format("{} f64 of a {}", view.count(), layer), [&](CrossDeviceOps& reductions) {
+    reductions.all_reduce(ReduceOp::sum, {&view, 1});
+  });
   device->torch_follows();
-  return total;
 }
 
 }  // namespace
@@ -118,6 +133,9 @@ SyncSums::SyncSums(const at::Tensor& loss) {
 }
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& x) {
+  if (!x.is_floating_point())
+    throw InvalidArgument{
+        fmt::format("a SyncBatchNorm for a tensor of {}; expected one of floats", c10::toString(x.scalar_type()))};
   if (x.dim() < 2 || x.size(1) != options.num_features())
     throw InvalidArgument{fmt::format("a SyncBatchNorm of {} features for a tensor of {} dimensions{}",
                                       options.num_features(), x.dim(),
@@ -146,6 +164,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
 
   const auto others = all_but_channels(x);
   const std::int64_t channels = x.size(1);
+  const std::string layer = shared ? name_of(*this) : "";
   if (shared) has_shared = true;
   const auto device = make_torch_device(frame ? frame->strategy().stream() : host_stream());
   double count = 0;
@@ -155,7 +174,9 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
     const at::Tensor wide = x.to(at::kDouble);
     // Two passes: squares around a mean that is far from 0 would lose its digits.
     const auto all_ranks = [&](const at::Tensor& sums) {
-      return shard ? shard->sum_up(*this, sums) : shared ? sum_over_ranks(*replica, sums) : sums;
+      if (shard) return shard->sum_up(*this, sums);
+      if (shared) sum_over_ranks(*replica, layer, sums);
+      return sums;
     };
     const at::Tensor own =
         at::full({1}, static_cast<double>(x.numel() / std::max<std::int64_t>(channels, 1)), wide.options());
@@ -174,9 +195,14 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
   const bool has_graph = at::GradMode::is_enabled() && x.requires_grad();
   c10::intrusive_ptr<SumPoint> point;
   if (shard || shared) point = c10::make_intrusive<SumPoint>(2 * channels, x.size(0) > 0);
+  if (shared && !shard) {
+    const Tag& last = replica->strategy().group().meeting().last();
+    point->layer = layer;
+    point->pass = digest_of(fmt::format("{} {}", last.run, last.sequence));
+  }
   const at::Tensor normal = Normalise::apply(x, mean, (variance + options.eps()).rsqrt(), count, point);
   if (shard) has_graph ? shard->add_point(point, normal.grad_fn()) : shard->add_point({}, {});
-  return weight.defined() ? normal * along(weight, x) + along(bias, x) : normal;
+  return (weight.defined() ? normal * along(weight, normal) + along(bias, normal) : normal).to(x.scalar_type());
 }
 
 }  // namespace lockstep::libtorch

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -16,6 +17,18 @@ namespace lockstep::libtorch {
 
 SyncSums::~SyncSums() {
   for (const auto& point : points_) point->open = nullptr;
+}
+
+// Losses of two ranks may depend on passes through other layers of the same size: the sums would mix them up.
+std::string text_of(const SumPoints& points) {
+  if (points.empty()) return {};
+  std::vector<std::string> layers;
+  std::string passes;
+  for (const auto& point : points) {
+    layers.push_back(point->layer);
+    passes += fmt::format("{} ", point->pass);
+  }
+  return fmt::format(" through {} (digest {})", first_names(layers), to_hex(digest_of(passes)));
 }
 
 void SyncSums::open(DeclaredSums& sums, TorchDevice& device, Stream& stream) {
@@ -74,7 +87,7 @@ void run_pass_with_sums(SyncSums& sums, std::string_view text, VariableStore& st
     const TensorView number{reinterpret_cast<std::byte*>(failures.data()), {1}, DType::i64};
     covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, {&number, 1}); });
   };
-  context->declared_step(fmt::format("{}, with {}", text, describe(sums.list())), run, here);
+  context->declared_step(fmt::format("{}{}, with {}", text, sums.text(), describe(sums.list())), run, here);
   if (failures.front() == 0) return;
   // Every rank is here, so those that did not fail hear of it before their programs go on.
   if (failure) strategy.group().meeting().fail(failure);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,10 +34,18 @@ class SumMaker {
 struct SumPoint : ::torch::CustomClassHolder {
   SumPoint(std::int64_t elements, bool rows) : count{elements}, has_rows{rows} {}
 
+  std::string layer = {};    ///< for messages
+  std::uint64_t pass = 0;    ///< of all ranks together, through that layer
   std::int64_t count;        ///< of the sum's elements
   bool has_rows;             ///< this rank's numbers are a part of others' results
   SumMaker* open = nullptr;  ///< while the sum can be made
 };
+
+using SumPoints = std::vector<c10::intrusive_ptr<SumPoint>>;
+
+/// What the ranks compare of the sums of a backward pass, beside their sizes: " through SyncBatchNorm 'norm' (digest
+/// …)". Empty if there are none.
+std::string text_of(const SumPoints& points);
 
 /// The sums that the backward pass of a loss makes over the ranks.
 class SyncSums final : public SumMaker {
@@ -48,6 +57,8 @@ class SyncSums final : public SumMaker {
 
   /// In the order of the backward pass.
   const SumList& list() const { return list_; }
+
+  std::string text() const { return text_of(points_); }
 
   /// What the losses of other ranks depend on, too.
   const GraphNodes& shared() const { return shared_; }
@@ -66,7 +77,7 @@ class SyncSums final : public SumMaker {
   void make_zeros(std::size_t end);
 
   SumList list_{.dtype = DType::f64};
-  std::vector<c10::intrusive_ptr<SumPoint>> points_;
+  SumPoints points_;
   GraphNodes shared_;
   DeclaredSums* sums_ = nullptr;
   TorchDevice* device_ = nullptr;

@@ -30,8 +30,10 @@ std::uint64_t digest_of_state(const at::Tensor& state) {
 
 }  // namespace
 
-TurnState::TurnState(Range shards, std::span<ModuleBuffer* const> buffers, TorchDevice& device)
-    : buffers_{buffers}, held_(static_cast<std::size_t>(shards.size()) + 1), current_{held_.size() - 1} {
+TurnState::TurnState(Range shards, const ModuleList& owners, TorchDevice& device)
+    : owners_{owners}, held_(static_cast<std::size_t>(shards.size()) + 1), current_{held_.size() - 1} {
+  for (ReplicatedModule::Impl* const owner : owners_)
+    for (ModuleBuffer& buffer : owner->buffers) buffers_.push_back(&buffer);
   at::Context& context = at::globalContext();
   generators_.push_back(context.defaultGenerator(at::kCPU));
   if (!device.device().is_cpu()) generators_.push_back(context.defaultGenerator(device.device()));
@@ -47,6 +49,7 @@ TurnState::TurnState(Range shards, std::span<ModuleBuffer* const> buffers, Torch
       held.random.push_back(state_of(generators_[i]));
     }
     for (const ModuleBuffer* const buffer : buffers_) held.buffers.push_back(buffer->tensor.detach().clone());
+    held.places.resize(owners_.size());
   }
   load(held_.back());
 }
@@ -85,6 +88,8 @@ void TurnState::include(std::span<const at::Tensor> leaves, std::span<Replicated
 void TurnState::save(Held& held) {
   held.random.clear();
   for (at::Generator& generator : generators_) held.random.push_back(state_of(generator));
+  held.places.clear();
+  for (const ReplicatedModule::Impl* const owner : owners_) held.places.push_back(owner->parts.exchange_buffers({}));
   held.buffers.clear();
   for (const ModuleBuffer* const buffer : buffers_) held.buffers.push_back(buffer->tensor.detach());
   for (std::size_t i = 0; i < leaves_.size(); ++i) held.gradients[i] = leaves_[i].grad();
@@ -95,6 +100,7 @@ void TurnState::save(Held& held) {
 /// autograd sees whether one that it needs was overwritten.
 void TurnState::load(Held& held) {
   for (std::size_t i = 0; i < generators_.size(); ++i) set_state(generators_[i], held.random[i]);
+  for (std::size_t i = 0; i < owners_.size(); ++i) (void)owners_[i]->parts.exchange_buffers(held.places[i]);
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     at::Tensor& tensor = buffers_[i]->tensor;
     tensor.set_data(held.buffers[i]);

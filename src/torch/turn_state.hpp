@@ -19,8 +19,8 @@ namespace lockstep::libtorch {
 /// caller's state alone.
 class TurnState {
  public:
-  /// All arguments must outlive this object.
-  TurnState(Range shards, std::span<ModuleBuffer* const> buffers, TorchDevice& device);
+  /// `owners` are the modules whose buffers those are. All arguments must outlive this object.
+  TurnState(Range shards, const ModuleList& owners, TorchDevice& device);
   TurnState(const TurnState&) = delete;
   TurnState& operator=(const TurnState&) = delete;
 
@@ -39,13 +39,15 @@ class TurnState {
  private:
   struct Held {
     std::vector<at::Tensor> random, buffers, gradients;
+    std::vector<BufferPlaces> places;  ///< of the buffers, by module
     std::vector<ReplicatedModule::Impl::Pass*> passes;
   };
 
   void save(Held& held);
   void load(Held& held);
 
-  std::span<ModuleBuffer* const> buffers_;
+  const ModuleList& owners_;
+  std::vector<ModuleBuffer*> buffers_;
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> leaves_;
   std::vector<ReplicatedModule::Impl*> modules_;

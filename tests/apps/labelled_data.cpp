@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/lockstep-train/trainer.hpp"
 #include "apps/simulated_training.hpp"
 #include "support/colour_images.hpp"
 #include "support/labelled_files.hpp"
@@ -122,19 +123,21 @@ TEST_CASE("augmented images have the same bits on any number of ranks and throug
                     "--augment flop: expected flip, crop or flip,crop");
 }
 
-TEST_CASE("ranks that augment images in different ways are refused") {
+TEST_CASE("ranks that augment images in different ways, or compute with other kernels, are refused") {
   const QuietLog quiet;
   const ColourImages images;
   const auto trains = [&](const Arguments& on_first, const Arguments& on_second) {
     sim::run({.ranks = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
       const Arguments arguments = mlp + Arguments{"--data", images.path(), "--steps", "1"};
-      (void)run_training(strategy, "cpu", parse(arguments + (rank == 0 ? on_first : on_second)).training);
+      (void)Trainer{strategy, "cpu", parse(arguments + (rank == 0 ? on_first : on_second)).training}.train();
     });
   };
   const Arguments flip{"--augment", "flip"}, both{"--augment", "flip,crop"};
   CHECK_NOTHROW(trains(both, both));
   CHECK_THROWS_AS(trains(flip, both), MismatchError);
   CHECK_THROWS_AS(trains(flip, {}), MismatchError);
+  if (ops::make_kernels(ops::KernelChoice::automatic)->fingerprint() != "reference")
+    CHECK_THROWS_AS(trains({"--kernels", "reference"}, {}), MismatchError);
 }
 
 TEST_CASE("arrays and CSV train an mlp with the classes that they have, and no convnet") {

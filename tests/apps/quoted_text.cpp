@@ -19,11 +19,11 @@
 #include <lockstep/ops/kernels.hpp>
 
 #include "apps/lockstep-run/hosts.hpp"
-#include "apps/lockstep-train/command_line.hpp"
+#include "apps/lockstep-train/options/command_line.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "fit/injected_fault.hpp"
 #include "support/job.hpp"
-#include "train/injected_fault.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -11,6 +11,7 @@
 
 #include "apps/simulated_training.hpp"
 #include "support/quiet_log.hpp"
+#include "support/refused_options.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -86,19 +87,17 @@ TEST_CASE("options that contradict the task or the scale of weights are refused 
                     weights = folder.path() / "weights";
   const Arguments one_step = quietly + Arguments{"--data", data, "--steps", "1"};
   (void)train_simulated(1, one_step + regression + Arguments{"--export", weights});
-  const auto refused = [&](const Arguments& arguments, const std::string& told) {
-    CHECK_THROWS_AS(train_simulated(2, arguments), ConfigError);
-    CHECK_THROWS_WITH(train_simulated(2, arguments), Catch::StartsWith(told));
-  };
   const Arguments from{"--init-from", weights};
   const Arguments evaluation = quietly + Arguments{"--data", data, "--eval-only"} + from;
-  refused(evaluation + Arguments{"--task", "classes"},
-          "--task classes: contradicts " + weights + ", which has --task regression; expected the same, or no");
-  refused(evaluation + Arguments{"--scale", "none"}, "--scale none: contradicts " + weights);
-  refused(one_step + from + Arguments{"--scale", "none"}, "--scale none: contradicts " + weights);
-  refused(evaluation + Arguments{"--classes", "3"}, "--classes: expected only with --task classes");
-  refused(quietly + Arguments{"--predict", data, "--top", "2"} + from, "--top: expected only with --task classes");
-  refused(one_step + regression + Arguments{"--classes", "3"}, "--classes: expected only with --task classes");
+  check_all_refused(
+      {{evaluation + Arguments{"--task", "classes"},
+        {"--task classes: contradicts " + weights + ", which has --task regression; expected the same, or no"}},
+       {evaluation + Arguments{"--scale", "none"}, {"--scale none: contradicts " + weights}},
+       {one_step + from + Arguments{"--scale", "none"}, {"--scale none: contradicts " + weights}},
+       {evaluation + Arguments{"--classes", "3"}, {"--classes: expected only with --task classes"}},
+       {quietly + Arguments{"--predict", data, "--top", "2"} + from, {"--top: expected only with --task classes"}},
+       {one_step + regression + Arguments{"--classes", "3"}, {"--classes: expected only with --task classes"}}},
+      [](const Arguments& arguments) { (void)train_simulated(2, arguments); });
   for (const char* const model : {"convnet", "gpt"})
     for (const Arguments& option : {Arguments{"--task", "regression"}, Arguments{"--scale", "standard"}})
       CHECK_THROWS_WITH(parse(Arguments{"--data", data, "--model", model} + option),

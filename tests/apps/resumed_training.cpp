@@ -1,6 +1,5 @@
 // A training that fails in the middle and goes on, again and again, on other numbers of simulated ranks, ends in the
 // bytes of one that was never disturbed. Kills of real processes are in tests/faults.
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -18,11 +17,13 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/image_files.hpp"
+#include "apps/lockstep-train/trainer.hpp"
 #include "apps/simulated_training.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/exclusive_use.hpp"
 #include "support/child_process.hpp"
 #include "support/quiet_log.hpp"
+#include "support/refused_options.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -66,7 +67,7 @@ FitResult told_to_stop_in(std::int64_t step, int ranks, int rank, const Argument
   sim::run({.ranks = ranks, .report = [](std::string_view) {}, .reductions = line.runtime.reductions},
            [&](Strategy& strategy, int mine) {
              if (mine == rank) strategy_of_signalled = &strategy;
-             results[static_cast<std::size_t>(mine)] = run_training(strategy, "cpu", line.training).fit;
+             results[static_cast<std::size_t>(mine)] = Trainer{strategy, "cpu", line.training}.train().fit;
            });
   std::signal(SIGUSR1, SIG_DFL);
   ::unsetenv("LOCKSTEP_FAULT");
@@ -133,7 +134,7 @@ TEST_CASE("a training that one rank is told to stop stops on all after the same 
   const Trained whole = train_simulated(1, arguments);
   const Arguments going_on =
       arguments + Arguments{"--checkpoint-dir", folder.path() / "checkpoints", "--resume", "auto",
-                            "--metrics",        folder.path() / "metrics"};
+                            "--metrics",        folder.path() / "metrics",     "--export", folder.path() / "weights"};
   std::mt19937 random{std::random_device{}()};
   std::int64_t step = 0;
   for (const int ranks : {2, 8, 4}) {
@@ -143,15 +144,17 @@ TEST_CASE("a training that one rank is told to stop stops on all after the same 
     const FitResult stopped = told_to_stop_in(step, ranks, rank, going_on);
     CHECK((stopped.stopped && stopped.steps == step));
     CHECK(std::filesystem::exists(folder.path() / "checkpoints" / fmt::format("step-{}", step)));
+    CHECK(!std::filesystem::exists(folder.path() / "weights"));
   }
   // Before the first step there is nothing to save, and after the last one nothing to stop.
   sim::run({.ranks = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
     if (rank == 1) strategy.request_stop();
-    const FitResult stopped = run_training(strategy, "cpu", parse(going_on).training).fit;
+    const FitResult stopped = Trainer{strategy, "cpu", parse(going_on).training}.train().fit;
     CHECK((stopped.stopped && stopped.steps == step));
   });
   const FitResult done = told_to_stop_in(12, 4, 2, going_on);
   CHECK((!done.stopped && done.steps == 12));
+  CHECK(std::filesystem::exists(folder.path() / "weights"));
   check_same(whole, train_simulated(1, going_on));
 }
 
@@ -173,22 +176,25 @@ TEST_CASE("a training goes on from a checkpoint of its own alone, and begins ane
   CHECK(train_simulated(1, unnamed + from).digest() == ended);  // the model is the checkpoint's
   CHECK(std::filesystem::exists(checkpoints + "/step-2"));
   CHECK_FALSE(std::filesystem::exists(checkpoints + "/step-4"));
-  for (const auto& [option, value, told] : std::vector<std::array<std::string, 3>>{
-           {"--seed", "2", "seed 1, and this one has 2"},
-           {"--hidden", "6", "--hidden 6: contradicts " + checkpoints + "/step-2, which has --hidden 5; expected the"},
-           {"--model", "convnet", "--model convnet: contradicts " + checkpoints + "/step-2, which has --model mlp"},
-           {"--classes", "11", "--classes 11: contradicts"},
-           {"--shards", "4", "shards 8, and this one has 4"},
-           {"--clip-norm", "1", "clip norm none, and this one has"},
-           {"--precision", "bf16", "--precision bf16: contradicts"},
-           {"--dtype", "f64", "--dtype f64: contradicts"},
-           {"--layers", "2", "--layers: expected only with --model gpt"}})
-    CHECK_THROWS_WITH(train_simulated(2, unnamed + Arguments{option, value} + from), Catch::Contains(told));
-  CHECK_THROWS_AS(train_simulated(2, run + Arguments{"--steps", "1"} + from), ConfigError);
-  CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--steps", "1"} + from),
-                    "the run has 1 step, of which 2 are made; expected as many or more (--steps, --epochs)");
-  CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--checkpoint-dir", images.path() + "/t10k-labels-idx1-ubyte"}),
-                    Catch::Contains("expected a folder that can be written"));
+  const auto trains = [](const Arguments& arguments) { (void)train_simulated(2, arguments); };
+  const auto goes_on = [&](const Arguments& more) { trains(unnamed + more + from); };
+  check_all_refused(
+      {{{"--hidden", "6"}, {"--hidden 6: contradicts " + checkpoints + "/step-2, which has --hidden 5; expected the"}},
+       {{"--model", "convnet"}, {"--model convnet: contradicts " + checkpoints + "/step-2, which has --model mlp"}},
+       {{"--classes", "11"}, {"--classes 11: contradicts"}},
+       {{"--precision", "bf16"}, {"--precision bf16: contradicts"}},
+       {{"--dtype", "f64"}, {"--dtype f64: contradicts"}},
+       {{"--layers", "2"}, {"--layers: expected only with --model gpt"}}},
+      goes_on);
+  check_all_refused<CheckpointError>({{{"--seed", "2"}, {"seed 1, and this one has 2"}},
+                                      {{"--shards", "4"}, {"shards 8, and this one has 4"}},
+                                      {{"--clip-norm", "1"}, {"clip norm none, and this one has"}}},
+                                     goes_on);
+  check_all_refused(
+      {{Arguments{"--steps", "1"} + from,
+        {"the run has 1 step, of which 2 are made; expected as many or more (--steps, --epochs)"}},
+       {{"--checkpoint-dir", images.path() + "/t10k-labels-idx1-ubyte"}, {"expected a folder that can be written"}}},
+      [&](const Arguments& more) { trains(run + more); });
 }
 
 TEST_CASE("a checkpoint that does not say what its model and data are goes on as it is told") {
@@ -275,10 +281,10 @@ TEST_CASE("a training that its ranks cannot share is told with the numbers that 
 
   std::filesystem::remove(latest);
   std::filesystem::create_directory(latest);
-  CHECK_THROWS_AS(train_simulated(2, run + newest), ConfigError);
-  CHECK_THROWS_WITH(train_simulated(2, run + newest),
-                    "--checkpoint-dir " + checkpoints.string() +
-                        ": 'latest' in it is a folder; expected a symbolic link to a checkpoint, or nothing");
+  check_all_refused({{run + newest,
+                      {"--checkpoint-dir " + checkpoints.string() +
+                       ": 'latest' in it is a folder; expected a symbolic link to a checkpoint, or nothing"}}},
+                    [](const Arguments& arguments) { (void)train_simulated(2, arguments); });
 }
 
 TEST_CASE("a checkpoint is a folder, and the line says what else a path leads to") {
@@ -286,12 +292,11 @@ TEST_CASE("a checkpoint is a folder, and the line says what else a path leads to
   const TemporaryDirectory folder;
   const std::string pipe = folder.path() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK_THROWS_WITH(train_simulated(1, short_run() + Arguments{"--resume", pipe}),
-                    "checkpoint " + pipe + ": is a pipe, not a regular file");
-  CHECK_THROWS_WITH(train_simulated(1, short_run() + Arguments{"--checkpoint-dir", pipe}),
-                    "--checkpoint-dir " + pipe + ": is a pipe; expected a folder that can be written");
-  CHECK_THROWS_WITH(train_simulated(1, short_run() + Arguments{"--init-from", pipe}),
-                    "checkpoint " + pipe + ": is a pipe, not a regular file");
+  check_all_refused<Error>({{{"--resume", pipe}, {"checkpoint " + pipe + ": is a pipe, not a regular file"}},
+                            {{"--checkpoint-dir", pipe},
+                             {"--checkpoint-dir " + pipe + ": is a pipe; expected a folder that can be written"}},
+                            {{"--init-from", pipe}, {"checkpoint " + pipe + ": is a pipe, not a regular file"}}},
+                           [](const Arguments& more) { (void)train_simulated(1, short_run() + more); });
 }
 
 TEST_CASE("the checkpoint with the lowest evaluation loss is kept, whatever ends the training before the next") {

@@ -7,8 +7,8 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "apps/lockstep-train/command_line.hpp"
 #include "apps/lockstep-train/job.hpp"
+#include "apps/lockstep-train/options/command_line.hpp"
 #include "support/training_job.hpp"
 
 namespace lockstep::test {

@@ -11,6 +11,7 @@
 
 #include "apps/simulated_training.hpp"
 #include "support/quiet_log.hpp"
+#include "support/refused_options.hpp"
 #include "support/token_file.hpp"
 
 using namespace lockstep;
@@ -67,11 +68,10 @@ TEST_CASE("files of tokens and texts are told apart") {
   const std::string file = folder.write("tokens", token_file(tokens(900, 0)));
   const std::string text = folder.write("text", std::string(2000, 'x'));
   const Arguments gpt{"--model", "gpt", "--steps", "1", "--context", "8"};
-  CHECK_THROWS_WITH(train_simulated(2, gpt + Arguments{"--data", file}),
-                    file + ": is a file of tokens; expected --vocabulary N, where every token is below N");
-  CHECK_THROWS_WITH(train_simulated(2, gpt + Arguments{"--data", text, "--vocabulary", "600"}),
-                    Catch::StartsWith(text + ": is no file of tokens"));
-  CHECK_THROWS_WITH(parse({"--data", text, "--vocabulary", "600"}), "--vocabulary: expected only with --model gpt");
-  CHECK_THROWS_WITH(parse(gpt + Arguments{"--data", text, "--vocabulary", "65537"}),
-                    Catch::StartsWith("--vocabulary 65537: expected"));
+  check_all_refused({{gpt + Arguments{"--data", file},
+                      {file + ": is a file of tokens; expected --vocabulary N, where every token is below N"}},
+                     {gpt + Arguments{"--data", text, "--vocabulary", "600"}, {text + ": is no file of tokens"}},
+                     {{"--data", text, "--vocabulary", "600"}, {"--vocabulary: expected only with --model gpt"}},
+                     {gpt + Arguments{"--data", text, "--vocabulary", "65537"}, {"--vocabulary 65537: expected"}}},
+                    [](const Arguments& arguments) { (void)train_simulated(2, arguments); });
 }

@@ -6,16 +6,6 @@
 
 #include <lockstep/lockstep.hpp>
 
-namespace {
-
-class NoObserver final : public lockstep::Observer {
- public:
-  void on_step(const lockstep::StepReport&) override {}
-  void on_evaluation(const lockstep::EvaluationReport&) override {}
-};
-
-}  // namespace
-
 int main(int argc, char** argv) {
   using namespace lockstep;
   return run_program(
@@ -25,7 +15,7 @@ int main(int argc, char** argv) {
         const std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::KernelChoice::automatic, {1});
         nn::Mlp model{runtime.strategy(), {.inputs = 784, .hidden = {30, 20}, .classes = 10, .seed = 3}, kernels};
         Sgd optimizer{{.learning_rate = 0.05, .momentum = 0.8}, kernels};
-        NoObserver observer;
+        Observer observer;
         const ImageSamples train{data.train, DType::f32}, test{data.test, DType::f32};
         fit(runtime.strategy(), model, optimizer, {train, test},
             {.global_batch = 100, .steps = 7, .seed = 3, .shards = 4}, observer);

@@ -17,6 +17,7 @@
 #include "apps/image_files.hpp"
 #include "apps/simulated_training.hpp"
 #include "support/quiet_log.hpp"
+#include "support/refused_options.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -94,15 +95,13 @@ TEST_CASE("an evaluation alone finds what the training found, on any number of r
   // What the model is, the checkpoint says; an option that says something else is wrong.
   const Arguments unnamed{"--data", images.path(), "--quiet"};
   check_same_evaluation(trained.result, train_simulated(2, unnamed + newest).result);
-  const auto refused = [&](const Arguments& more, const std::string& told) {
-    CHECK_THROWS_AS(train_simulated(2, unnamed + more + newest), ConfigError);
-    CHECK_THROWS_WITH(train_simulated(2, unnamed + more + newest), Catch::StartsWith(told));
-  };
-  refused({"--model", "convnet", "--sync-batch-norm"}, "--sync-batch-norm: contradicts " + checkpoints.string() +
-                                                           ", which has --batch-norm; expected the same, or no");
-  refused({"--dtype", "f64"}, "--dtype f64: contradicts " + checkpoints.string() + ", which has --dtype f32");
-  refused({"--dropout", "0.5"}, "--dropout 0.5: contradicts " + checkpoints.string() + ", which has --dropout 0.3");
-  refused({"--hidden", "5"}, "--hidden: expected only with --model mlp");
+  const std::string contradicts = ": contradicts " + checkpoints.string() + ", which has ";
+  check_all_refused({{{"--model", "convnet", "--sync-batch-norm"},
+                      {"--sync-batch-norm" + contradicts + "--batch-norm; expected the same, or no"}},
+                     {{"--dtype", "f64"}, {"--dtype f64" + contradicts + "--dtype f32"}},
+                     {{"--dropout", "0.5"}, {"--dropout 0.5" + contradicts + "--dropout 0.3"}},
+                     {{"--hidden", "5"}, {"--hidden: expected only with --model mlp"}}},
+                    [&](const Arguments& more) { (void)train_simulated(2, unnamed + more + newest); });
   CHECK_THROWS_AS(train_simulated(2, model + Arguments{"--eval-only", "--resume", "auto", "--checkpoint-dir",
                                                        folder.path() / "nothing"}),
                   CheckpointError);
@@ -165,16 +164,18 @@ TEST_CASE("weights are not exported over a file that the run reads or writes, no
                     link = folder.path() / "link", metrics = folder.path() / "metrics";
   std::filesystem::create_symlink("/proc/self/fd/1", link);
   const ImageFiles images{{.train = 9, .test = 3, .rows = 2, .columns = 2}};
-  const auto refused = [&](const std::string& file, const std::string& why, const std::string& from) {
-    CHECK_THROWS_WITH(
-        train_simulated(1, {"--data", from, "--metrics", metrics, "--steps", "1", "--quiet", "--export", file}),
-        "--export " + file + ": " + why + "; expected a file that can be written");
-  };
-  refused(data, "is a file of --data too", data);
-  refused(folder.path() / "." / "data.csv", "is a file of --data too", data);
-  refused(images.path() + "/" + test_labels, "is a file of --data too", images.path());
-  refused(metrics, "is a file of --metrics too", data);
-  refused(link, "is what a process has open, not a file", data);
+  const std::string same = folder.path() / "." / "data.csv", of_images = images.path() + "/" + test_labels;
+  const std::string expected = "; expected a file that can be written",
+                    is_data = ": is a file of --data too" + expected;
+  check_all_refused(
+      {{{data, "--data", data}, {"--export " + data + is_data}},
+       {{same, "--data", data}, {"--export " + same + is_data}},
+       {{of_images, "--data", images.path()}, {"--export " + of_images + is_data}},
+       {{metrics, "--data", data}, {"--export " + metrics + ": is a file of --metrics too" + expected}},
+       {{link, "--data", data}, {"--export " + link + ": is what a process has open, not a file" + expected}}},
+      [&](const Arguments& arguments) {
+        (void)train_simulated(1, Arguments{"--metrics", metrics, "--steps", "1", "--quiet", "--export"} + arguments);
+      });
   // A link to a file is replaced itself, and a file that is new is nobody's.
   std::filesystem::remove(link);
   std::filesystem::create_symlink("elsewhere", link);
@@ -195,15 +196,12 @@ TEST_CASE("initial weights of another model are refused, and --partial takes wha
   const std::string weights = checkpoints + "/step-1/weights.safetensors";
   const Arguments from{"--init-from", weights}, partial{"--partial"};
   const Arguments wider{"--hidden", "6"}, deeper{"--hidden", "5,10"}, flat{"--hidden", "10"};
-  const auto refused = [&](const Arguments& arguments, const std::string& told) {
-    CHECK_THROWS_AS(train_simulated(2, run + arguments), CheckpointError);
-    CHECK_THROWS_WITH(train_simulated(2, run + arguments),
-                      Catch::StartsWith("--init-from " + weights) && Catch::Contains(told));
-  };
-  refused(wider + from, "has 'dense_0/weight' as f32[64, 5], and the variable is f32[64, 6]");
-  refused(deeper + from, "has no 'dense_2/weight', 'dense_2/bias'");
-  refused(deeper + from, "(--partial takes what matches)");
-  refused(wider + Arguments{"--dtype", "f64"} + from + partial, "has no value for any variable");
+  const std::string file = "--init-from " + weights;
+  check_all_refused<CheckpointError>(
+      {{wider + from, {file, "has 'dense_0/weight' as f32[64, 5], and the variable is f32[64, 6]"}},
+       {deeper + from, {file, "has no 'dense_2/weight', 'dense_2/bias'", "(--partial takes what matches)"}},
+       {wider + Arguments{"--dtype", "f64"} + from + partial, {file, "has no value for any variable"}}},
+      [&](const Arguments& arguments) { (void)train_simulated(2, run + arguments); });
   CHECK_THROWS_WITH(train_simulated(2, run + wider + Arguments{"--init-from", checkpoints}),
                     Catch::Contains("is a folder of checkpoints; expected one of them, such as step-1"));
   CHECK_THROWS_WITH(train_simulated(2, run + wider + Arguments{"--init-from", "/nothing"}),

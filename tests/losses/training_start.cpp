@@ -13,10 +13,9 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "apps/lockstep-train/command_line.hpp"
+#include "apps/lockstep-train/options/command_line.hpp"
+#include "apps/lockstep-train/tasks/task.hpp"
 #include "apps/options/option_values.hpp"
-#include "train/task.hpp"
-#include "train/training_setup.hpp"
 
 namespace {
 
@@ -42,8 +41,7 @@ void write_samples(const std::filesystem::path& path, const std::vector<std::vec
 
 void write_start(const std::filesystem::path& folder, std::int64_t steps, const TrainingOptions& given) {
   TrainingOptions options = with_defaults(given);
-  const bool text = options.model == ModelKind::gpt;
-  const std::unique_ptr<TrainingTask> task = text ? load_text_task(options) : load_image_task(options);
+  const std::unique_ptr<TrainingTask> task = load_task(options);
   Strategy& strategy = Strategy::current();
   (void)task->make_model(strategy, ops::make_kernels(options.kernels, {1}));
   strategy.seal();

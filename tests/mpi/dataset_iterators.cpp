@@ -6,8 +6,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/feed/dataset_iterator.hpp>
 #include <lockstep/input/sample_order.hpp>
-#include <lockstep/train/dataset_iterator.hpp>
 
 #include "support/ranks.hpp"
 

@@ -9,15 +9,15 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/fit/fit.hpp>
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
-#include <lockstep/train/fit.hpp>
 
+#include "fit/injected_fault.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
-#include "train/injected_fault.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -43,7 +43,6 @@ class Told final : public Observer {
       : after_step_{std::move(after_step)} {}
 
   void on_step(const StepReport& report) override { after_step_(steps = report.step); }
-  void on_evaluation(const EvaluationReport&) override {}
   void on_drift(std::int64_t step, const DriftError& error) override {
     drifted_in = step;
     drift = error.drift();

@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/train/dataset_iterator.hpp>
+#include <lockstep/feed/dataset_iterator.hpp>
 
 #include "support/ranks.hpp"
 

@@ -116,7 +116,6 @@ class CountingModel final : public nn::Model, private nn::JointModel {
 class Losses final : public Observer {
  public:
   void on_step(const StepReport& report) override { losses.push_back(report.loss); }
-  void on_evaluation(const EvaluationReport&) override {}
   std::vector<double> losses;
 };
 

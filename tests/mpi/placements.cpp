@@ -10,10 +10,10 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/checkpoint/weights.hpp>
+#include <lockstep/estimator/replicate_model_fn.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
-#include <lockstep/train/replicate_model_fn.hpp>
-#include <lockstep/train/training.hpp>
 
 #include "mpi/shared_folder.hpp"
 #include "support/quiet_log.hpp"

@@ -13,7 +13,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/train/distribute.hpp>
+#include <lockstep/feed/distribute.hpp>
 
 #include "support/ranks.hpp"
 

@@ -6,9 +6,9 @@
 #include <catch2/catch.hpp>
 #include <malloc.h>
 
+#include <lockstep/fit/fit.hpp>
 #include <lockstep/nn/mlp.hpp>
 #include <lockstep/optim/adamw.hpp>
-#include <lockstep/train/fit.hpp>
 
 #include "support/ranks.hpp"
 
@@ -23,7 +23,6 @@ std::int64_t allocations = 0;
 class Counting final : public Observer {
  public:
   void on_step(const StepReport&) override { before_end.push_back(allocations); }
-  void on_evaluation(const EvaluationReport&) override {}
 
   std::vector<std::int64_t> before_end;
 };

@@ -12,9 +12,9 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
+#include <lockstep/estimator/replicate_model_fn.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
-#include <lockstep/train/replicate_model_fn.hpp>
 
 #include "mpi/shared_folder.hpp"
 #include "mpi/tower_program.hpp"

@@ -11,8 +11,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/estimator/replicate_model_fn.hpp>
 #include <lockstep/optim/sgd.hpp>
-#include <lockstep/train/replicate_model_fn.hpp>
 
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"

@@ -11,6 +11,8 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "base/open_line.hpp"
+
 using namespace lockstep;
 
 namespace {
@@ -21,8 +23,7 @@ void step(Runtime& runtime) {
 
 /// A line of progress is open when the signal comes.
 void be_interrupted(Runtime& runtime, int signal) {
-  Progress progress{stderr, ProgressStyle::one_line};
-  if (runtime.is_chief()) progress.on_step({.step = 1, .steps = 9});
+  if (runtime.is_chief() && begin_open_line()) std::fputs("\rstep 1/9", stderr);
   runtime.strategy().run([&](ReplicaContext&) {
     std::raise(signal);
     while (true) ::pause();

@@ -16,6 +16,7 @@
 #include <lockstep/comm/communicator.hpp>
 
 #include "comm/nccl/nccl_communicator.hpp"
+#include "support/done_communicator.hpp"
 
 namespace lockstep::test {
 
@@ -273,29 +274,6 @@ class FakeNccl final : public NcclApi {
   std::deque<ncclResult_t> states_{ncclSuccess};
 };
 
-/// A host on which all the other ranks agree to everything.
-class AgreeableHost final : public Communicator {
- public:
-  AgreeableHost(int rank, int size) : rank_{rank}, size_{size} {}
-
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::string_view backend() const override { return "agreeable"; }
-  Stream& stream() override { return host_stream(); }
-  Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
-  Work broadcast(const TensorView&, int) override { return Work::done(); }
-  Work all_to_all(const TensorView&, SliceBounds, const TensorView&) override { return Work::done(); }
-  Work all_gather(const TensorView&, SliceBounds) override { return Work::done(); }
-  Work gather(const TensorView&, SliceBounds, int) override { return Work::done(); }
-  Work all_reduce(const TensorView&) override { return Work::done(); }
-  Work reduce(const TensorView&, int) override { return Work::done(); }
-  void abort() noexcept override {}
-
- private:
-  int rank_;
-  int size_;
-};
-
 /// All that one rank's communicator over NCCL meets.
 struct FakeWorld {
   Journal journal;
@@ -311,7 +289,7 @@ struct FakeWorld {
   /// A communicator that has started; the journal begins after that.
   std::unique_ptr<Communicator> communicator(int rank, int size,
                                              std::function<void(std::exception_ptr)> on_failure = nullptr) {
-    AgreeableHost host{rank, size};
+    DoneCommunicator host{rank, size};
     auto made = make_nccl_communicator(host, device, compute, {.on_failure = std::move(on_failure)}, tools());
     journal.clear();
     return made;

@@ -1,9 +1,15 @@
-// A phase table of three rows: the test's own and two for processes that it forks.
+// A phase table of three rows: the test's own and two for ranks that it forks.
 #pragma once
 
+#include <chrono>
+#include <functional>
+#include <stdexcept>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 #include "control/phase_table.hpp"
 #include "support/child_process.hpp"
@@ -43,6 +49,33 @@ struct Table {
   bool has_started(int row) const {
     return eventually([&] { return rows.read(row).phase != Phase::absent; });
   }
+  bool has_beaten(int row) const {
+    return eventually([&] { return rows.read(row).heartbeat > 0; });
+  }
 };
+
+/// A process that has started and writes a row of the table. It does what `body` says, or waits for signals.
+class ChildRank : public ChildProcess {
+ public:
+  using Body = std::function<int(PhaseTable&)>;
+
+  ChildRank(
+      Table& table, int row, const Body& body = [](PhaseTable&) { return ::pause(); },
+      PhaseTable::Processes processes = PhaseTable::Processes::known)
+      : ChildProcess{[&] {
+          PhaseTable own = table.of(row, processes);
+          return body(own);
+        }} {
+    if (!table.has_started(row)) throw std::runtime_error{"a rank did not start"};
+  }
+};
+
+/// What a rank does that computes.
+[[noreturn]] inline int beat_for_ever(PhaseTable& table) {
+  while (true) {
+    table.beat();
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+}
 
 }  // namespace lockstep::test

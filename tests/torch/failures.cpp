@@ -3,6 +3,8 @@
 #include "torch_and_catch.hpp"
 // clang-format on
 
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -118,16 +120,48 @@ TEST_CASE("what would make the replicas differ is refused in one sentence") {
   CHECK(message_of<InvalidArgument>([&] {
           libtorch::DataParallel{strategy, Complex{}};
         }) == "parameter 'phase' is ComplexFloat; expected f32, f64, f16 or bf16, such as its view_as_real");
-  struct Shared : torch::nn::Module {
-    at::Tensor whole = weights({1, 2, 3});
-    Shared() {
-      register_parameter("in", whole.narrow(0, 0, 2));
-      register_parameter("out", whole.narrow(0, 1, 2));
-    }
+  expect_in_step();
+}
+
+TEST_CASE("tensors that share memory are refused by name, but not those that lie between each other's elements") {
+  Strategy strategy = runtime().make_strategy();
+  using Register = std::function<void(torch::nn::Module&)>;
+  const at::Tensor whole = weights({1, 2, 3, 4});
+  const auto make = [&](const Register& fill) {
+    const auto module = std::make_shared<torch::nn::Module>("Net");
+    fill(*module);
+    return libtorch::DataParallel{strategy, module};
   };
-  CHECK_THAT(message_of<InvalidArgument>([&] {
-               libtorch::DataParallel{strategy, Shared{}};
-             }),
-             Catch::StartsWith("parameters 'in' and 'out' are two tensors in the same memory"));
+  const auto refused = [&](const Register& fill) { return message_of<InvalidArgument>([&] { make(fill); }); };
+  CHECK(refused([&](torch::nn::Module& net) {
+          net.register_parameter("in", whole.narrow(0, 0, 2));
+          net.register_parameter("out", whole.narrow(0, 1, 2));
+        }) ==
+        "parameters 'in' and 'out' are two tensors in the same memory; expected one tensor under both names, as a tied "
+        "parameter is");
+  const std::string follows =
+      "buffer 'view' lies in the memory of parameter 'w', which it would no longer follow: expected a clone(), or a "
+      "view that forward takes of the parameter";
+  CHECK(refused([&](torch::nn::Module& net) {
+          net.register_buffer("view", net.register_parameter("w", whole).detach().narrow(0, 3, 1));
+        }) == follows);
+  CHECK(refused([&](torch::nn::Module& net) { net.register_buffer("view", net.register_parameter("w", whole)); }) ==
+        follows);
+  const auto buffers = [&](const at::Tensor& one, const at::Tensor& other) {
+    return [=](torch::nn::Module& net) {
+      net.register_buffer("one", one);
+      net.register_buffer("other", other);
+    };
+  };
+  CHECK(refused(buffers(whole.view({2, 2}).select(1, 0), whole.expand({3, 4}).slice(1, 2))) ==
+        "buffers 'one' and 'other' are two tensors in the same memory; expected one tensor under both names, or a "
+        "clone()");
+  auto net = make(buffers(whole.view({2, 2}).select(1, 0), whole.view({2, 2}).select(1, 1).expand({3, 2})));
+  CHECK(values_of(net->named_buffers()["one"]) == Values{1, 3});
+  CHECK(values_of(net->named_buffers()["other"]) == Values{2, 4, 2, 4, 2, 4});
+  CHECK(refused([&](torch::nn::Module& module) {
+          module.register_parameter("w", net->named_buffers()["one"].view({2, 1}));
+        }) ==
+        "parameter 'w' lies in the memory of buffer 'one' of Net: expected each in one DataParallel, or a clone()");
   expect_in_step();
 }

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <dlfcn.h>
+
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
@@ -147,6 +149,23 @@ TEST_CASE("shards through SyncBatchNorms have the gradients of the whole batch, 
   CHECK_NOTHROW(strategy.attest());
 }
 
+TEST_CASE("a shard through SyncBatchNorms computes on as many threads as its caller") {
+  // Of OpenMP, since torch's own function sets what it returns.
+  const auto threads = reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  if (!threads) return;
+  const int before = torch::get_num_threads();
+  torch::set_num_threads(5);
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Watched{}};
+  strategy.run([&](ReplicaContext& context) {
+    net.backward_shards(context, ranks(), [&](int) {
+      CHECK(threads() == 5);
+      return libtorch::Loss::sum(net->forward(torch::rand({3, 2})).sum(), 3);
+    });
+  });
+  torch::set_num_threads(before);
+}
+
 TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every rank") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Watched{}};
@@ -210,7 +229,27 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
       const at::Tensor y = net->forward(x);
       return passes(shard >= 3 * last() ? net->first(y) : y);
     });
-  step([&](int) { return passes(net->forward(x)); });
+  if (ranks() > 1)
+    fails("shards through SyncBatchNorm 'first' of 2 features (digest ",
+          [&](int shard) {  // as many sums on every rank, of other norms
+            const bool through_first = shard >= 3 * last();
+            at::Tensor y = x * net->w, z;
+            {
+              const at::AutoGradMode mode{through_first};
+              y = net->first(y);
+            }
+            {
+              const at::AutoGradMode mode{!through_first};
+              z = net->second(y * net->w);
+            }
+            return passes(through_first ? y : z);
+          });
+  const Compute whole = [&](int) { return passes(net->forward(x)); };
+  if (odd_one()) net->count.fill_(3);
+  if (ranks() > 1) fails("shards after a change of buffer 'count' (digest", whole);
+  net->count.fill_(3);
+  step(whole);
+  CHECK(net->count.item<int>() == 3);
 }
 
 TEST_CASE("what a shard or a rank adds to the statistics of others has gradients, whatever its own loss leaves out") {

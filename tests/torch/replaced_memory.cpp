@@ -158,6 +158,33 @@ TEST_CASE("a module that was of another type for a while trains on, and one that
   folder.remove();
 }
 
+TEST_CASE("weights that a program puts aside stay what they were, and tensors that it ties then are refused") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
+  at::Tensor a = net->of("a"), b = net->of("b");
+  const auto values = [&](std::size_t i) { return net.variables()[i].local().to_vector<double>(); };
+  const at::Tensor live = a.detach();
+  a.set_data(weights({5, 6}));
+  CHECK(values(0) == Values{5, 6});
+  a.set_data(live);
+  CHECK(values(0) == Values{1, 1});
+  b.set_data(weights({7, 8}));
+  CHECK_NOTHROW(strategy.attest());
+  const at::Tensor before = a.detach();
+  a.set_data(b.detach());
+  b.set_data(before);
+  CHECK(values(0) == Values{7, 8});
+  CHECK(values(1) == Values{1, 1});
+  CHECK(values_of(b) == Values{1, 1});
+  CHECK(a.data_ptr() == static_cast<void*>(net.variables()[0].local().data()));
+
+  b.set_data(a.detach().view({1, 2}).view({2}));
+  CHECK_THAT(message_of<InvalidArgument>([&] { values(1); }),
+             Catch::StartsWith("parameters 'a' and 'b' are two tensors in the same memory"));
+  b.set_data(a.detach().clone());
+  CHECK(values(1) == Values{7, 8});
+}
+
 TEST_CASE("a step on gradients that were only accumulated makes replicas differ, as the next attestation says") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Measured{}};

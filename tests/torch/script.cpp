@@ -5,11 +5,13 @@
 
 #include <memory>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/script.hpp>
+#include <lockstep/torch/sync_batch_norm.hpp>
 
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"
@@ -61,12 +63,14 @@ struct Plainly {
         if (each.name == name) parameters.push_back(each.value.detach().clone().requires_grad_());
   }
 
-  at::Tensor loss(const at::Tensor& x) {
+  at::Tensor loss(const at::Tensor& x) { return scores(x).square().sum(); }
+
+  at::Tensor scores(const at::Tensor& x) {
     at::Tensor y = torch::tanh(torch::matmul(x, parameters[0]) * average);
     y = torch::matmul(y, parameters[0]) * parameters[1];
     for (int i = 0; i < 2; ++i) y = torch::sigmoid(y + torch::relu(y));
     average = 0.5 * average + 0.5 * x.mean(0);
-    return y.square().sum();
+    return y;
   }
 
   std::vector<at::Tensor> parameters;  ///< the weight, the scale
@@ -166,6 +170,34 @@ TEST_CASE("a script trains in shards, and its buffers are those of the shards") 
   }
 }
 
+TEST_CASE("the shards of a script beside a SyncBatchNorm have buffers of their own, also those that it replaces") {
+  Strategy strategy = runtime().make_strategy();
+  Script net{strategy, scripted()};
+  Plainly plainly{*net};
+  libtorch::SyncBatchNorm norm{torch::nn::BatchNormOptions{3}.track_running_stats(false)};
+  norm->to(at::kDouble);
+  libtorch::DataParallel head{strategy, norm};
+  const int shards = 2 * ranks();
+  const at::Tensor x = samples_of(0, 3 * shards);
+  const auto step = [&](bool fails) {
+    strategy.run([&](ReplicaContext& context) {
+      libtorch::backward_shards(context, {&net, &head}, shards, [&](int shard) {
+        const at::Tensor scores = net->forward({x.slice(0, 3 * shard, 3 * shard + 3)}).toTensor();
+        if (fails) throw std::runtime_error{"bang"};
+        return libtorch::Loss::sum(head->forward(scores).pow(3).sum(), 3);
+      });
+    });
+  };
+  CHECK_THROWS(step(true));
+  CHECK(values_of(variable_of(net, "layer.average")) == Values{1, 1, 1});
+  step(false);
+  (torch::batch_norm(plainly.scores(x), {}, {}, {}, {}, true, 0, 1e-5, false).pow(3).sum() / x.size(0)).backward();
+  CHECK(torch::allclose(variable_of(net, "layer.weight").grad(), plainly.parameters[0].grad(), 1e-9, 1e-11));
+  CHECK(are_close(variable_of(net, "layer.average"), plainly.average));
+  CHECK(values_of(variable_of(net, "layer.calls")) == Values{1});
+  strategy.attest();
+}
+
 TEST_CASE("a script is saved as it was trained, and evaluation changes nothing") {
   Strategy strategy = runtime().make_strategy();
   Script net{strategy, scripted()};
@@ -225,4 +257,36 @@ TEST_CASE("a script without parameters, and a buffer that takes another shape, a
     });
   };
   CHECK(message_of<InvalidArgument>(step) == "buffer 'kept' of Growing has become Double[4]; expected Double[2]");
+}
+
+TEST_CASE("a buffer of a script that has two names changes in place, and is refused a new tensor") {
+  torch::jit::Module tied{"Tied"};
+  const at::Tensor sum = torch::zeros({}, at::kDouble);
+  tied.register_parameter("weight", torch::ones({}, at::kDouble).requires_grad_(), false);
+  tied.register_buffer("one", sum);
+  tied.register_buffer("other", sum);
+  tied.define(R"(
+    def forward(self, x, replaces: str):
+        self.one.add_(x)
+        if replaces == "one":
+            self.one = self.one + x
+        if replaces == "other":
+            self.other = self.other + x
+        return x * self.weight * self.other
+    )");
+  const std::string name = GENERATE("one", "other"), second = name == "one" ? "other" : "one";
+  Strategy strategy = runtime().make_strategy();
+  Script net{strategy, tied};
+  const auto step = [&](const std::string& replaces) {
+    strategy.run([&](ReplicaContext& context) {
+      const at::Tensor x = torch::ones({}, at::kDouble);
+      net.backward(context, libtorch::Loss::sum(net->forward({x, replaces}).toTensor(), 1));
+    });
+  };
+  step("");
+  CHECK(variable_of(net, "weight").grad().item<double>() == 1);
+  CHECK(variable_of(net, "other").item<double>() == 1);
+  CHECK(message_of<InvalidArgument>([&] { step(name); }) == "a new tensor in the place of buffer '" + name +
+                                                                "' of Tied, which is also buffer '" + second +
+                                                                "': expected a change in place, or two tensors");
 }

@@ -204,6 +204,33 @@ TEST_CASE("a graph with a batch norm can be computed backwards twice, but not af
   expect_in_step();
 }
 
+TEST_CASE("a graph through a buffer that a module of its own writes cannot be computed backwards twice") {
+  struct Own : torch::nn::Module {
+    at::Tensor running_var = register_buffer("running_var", torch::ones({2}));
+    at::Tensor seen = register_buffer("seen", torch::zeros({2}));
+    at::Tensor w = register_parameter("w", torch::ones({2}));
+  };
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Own{}};
+  const auto twice = [&](const std::function<at::Tensor()>& forward) {
+    strategy.run([&](ReplicaContext& context) {
+      net.zero_grad();
+      const at::Tensor loss = forward().pow(2).sum();
+      net.backward(context, Loss::sum(loss, 1).retain_graph());
+      net.backward(context, Loss::sum(loss, 1));
+    });
+  };
+  CHECK_THROWS_WITH(twice([&] {
+                      net->running_var.add_(rank() + 1);
+                      return net->w / net->running_var;
+                    }),
+                    Catch::Contains("modified by an inplace operation"));
+  twice([&] {  // whatever a batch norm writes
+    return torch::batch_norm(samples_of_rank() * net->w, {}, {}, net->seen, net->running_var, true, 0.1, 1e-5, false);
+  });
+  CHECK_NOTHROW(strategy.attest());
+}
+
 TEST_CASE("a step of two modules that fails on one rank leaves neither's gradients anywhere") {
   Strategy strategy = runtime().make_strategy();
   auto first = libtorch::DataParallel{strategy, Plane{}}, second = libtorch::DataParallel{strategy, Plane{}};

@@ -99,6 +99,33 @@ TEST_CASE("a counter is what the first shard with samples has made of it") {
   CHECK_NOTHROW(strategy.attest());
 }
 
+TEST_CASE("shards begin with the buffers that all ranks have, and ranks with others hear of it") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Counting{}};
+  const auto step = [&](bool fails) {
+    strategy.run([&](ReplicaContext& context) {
+      net.backward_shards(context, 2 * ranks(), [&](int) {
+        net->count.mul_(2);
+        if (fails) throw std::runtime_error{"bang"};
+        return libtorch::Loss::sum(net->w.sum(), 1);
+      });
+    });
+  };
+  net->count.fill_(20);  // the same everywhere
+  step(false);
+  CHECK(values_of(net->count) == Values{40});
+  CHECK_THROWS(step(true));
+  CHECK(values_of(net->count) == Values{40});
+  if (ranks() == 1) return;
+  if (odd_one()) net->count.add_(1);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    CHECK_THAT(mismatch_of([&] { step(false); }), Catch::Contains("shards after a change of buffer 'count' (digest "));
+  }
+  strategy.rebroadcast();
+  step(false);
+  CHECK(values_of(net->count) == Values{80});
+}
+
 TEST_CASE("shards refuse what cannot keep their bits, and a failure in one reaches all ranks") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Parts{{"a"}}};

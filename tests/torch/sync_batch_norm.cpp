@@ -3,6 +3,8 @@
 #include "torch_and_catch.hpp"
 // clang-format on
 
+#include <cmath>
+
 #include <lockstep/torch/sync_batch_norm.hpp>
 
 #include "support/ranks.hpp"
@@ -83,6 +85,39 @@ TEST_CASE("SyncBatchNorm normalises by the whole batch, and so do its gradients 
   untracked->eval();
   sync->eval();
   CHECK(torch::allclose(sync(x.to(at::kFloat)), untracked(x.to(at::kFloat))));
+}
+
+TEST_CASE("16 bits are rounded once, at the end of a SyncBatchNorm's result and of its gradients") {
+  Strategy strategy = runtime().make_strategy();
+  const at::ScalarType type = GENERATE(at::kHalf, at::kBFloat16);
+  const double half_ulp = type == at::kHalf ? std::ldexp(1, -11) : std::ldexp(1, -8);
+  torch::manual_seed(6);
+  const at::Tensor x = (torch::rand({8 * ranks(), 3}) + 2).to(type), slope = torch::rand({8 * ranks(), 3}).to(type);
+  libtorch::SyncBatchNorm norm{3};
+  torch::nn::init::constant_(norm->weight, 0.7);
+  torch::nn::init::constant_(norm->bias, 0.3);
+  norm->to(type);
+  torch::nn::BatchNorm1d whole{3};
+  whole->weight.set_data(norm->weight.detach().to(at::kFloat));
+  whole->bias.set_data(norm->bias.detach().to(at::kFloat));
+  const at::Tensor input = x.to(at::kFloat).requires_grad_(), expected = whole(input);
+  (expected * slope.to(at::kFloat)).sum().backward();
+
+  CHECK(message_of<InvalidArgument>([&] { norm(x.to(at::kLong)); }) ==
+        "a SyncBatchNorm for a tensor of Long; expected one of floats");
+  auto net = libtorch::DataParallel{strategy, norm};
+  const auto of_rank = [](const at::Tensor& all) { return all.slice(0, 8 * rank(), 8 * rank() + 8); };
+  const auto compare = [&](const at::Tensor& found, const at::Tensor& all) {
+    CHECK(found.scalar_type() == type);
+    CHECK(torch::allclose(found.to(at::kFloat), of_rank(all), 1.001 * half_ulp, 1e-6));
+  };
+  strategy.run([&](ReplicaContext& context) {
+    const at::Tensor mine = of_rank(x).clone().requires_grad_();
+    mine.register_hook([&](const at::Tensor& gradient) { compare(gradient, input.grad()); });
+    const at::Tensor found = net->forward(mine);
+    compare(found, expected);
+    net.backward(context, libtorch::Loss::sum((found * of_rank(slope)).to(at::kFloat).sum(), 1).ignoring({mine}));
+  });
 }
 
 TEST_CASE("a second derivative of a SyncBatchNorm in training is refused, and in evaluation it is torch's") {
@@ -216,6 +251,31 @@ TEST_CASE("an accumulated pass through a SyncBatchNorm needs all ranks, and one 
   CHECK_THAT(message_of<ContextError>([&] { net.accumulate(libtorch::Loss::sum(late, 2)); }),
              Catch::StartsWith("accumulate of ") && Catch::Contains("expected it inside Strategy::run"));
   CHECK(message_of<ContextError>([&] { net->forward(x); }) == "the training of a SyncBatchNorm outside Strategy::run");
+  expect_in_step();
+}
+
+TEST_CASE("ranks that pass other SyncBatchNorms, or whose losses come from others, hear of it") {
+  if (ranks() == 1) return;
+  struct Two : torch::nn::Module {
+    libtorch::SyncBatchNorm first = register_module("first", libtorch::SyncBatchNorm{2});
+    libtorch::SyncBatchNorm second = register_module("second", libtorch::SyncBatchNorm{2});
+  };
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Two{}};
+  const at::Tensor x = torch::rand({4, 2}).requires_grad_();
+  CHECK_THAT(mismatch_of([&] { strategy.run([&](ReplicaContext&) { (odd_one() ? net->first : net->second)(x); }); }),
+             Catch::Contains("of a SyncBatchNorm of parameter 'first.weight'") &&
+                 Catch::Contains("of a SyncBatchNorm of parameter 'second.weight'"));
+  for (const bool accumulates : {false, true})
+    CHECK_THAT(mismatch_of([&] {
+                 strategy.run([&](ReplicaContext& context) {
+                   const at::Tensor one = net->first(x), other = net->second(x);
+                   const auto loss = libtorch::Loss::sum((odd_one() ? one : other).pow(3).sum(), 4).ignoring({x});
+                   accumulates ? net.accumulate(loss) : (void)net.backward(context, loss);
+                 });
+               }),
+               Catch::Contains("through SyncBatchNorm of parameter 'first.") &&
+                   Catch::Contains("through SyncBatchNorm of parameter 'second."));
   expect_in_step();
 }
 

@@ -4,6 +4,7 @@
 // clang-format on
 
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 #include <malloc.h>
@@ -49,9 +50,12 @@ TEST_CASE("real buffers become the mean by samples, and others those of the firs
   auto net = libtorch::DataParallel{strategy, Running{}};
   for (int step = 0; step < 2; ++step) {
     strategy.run([&](ReplicaContext& context) {
-      // Rank 0 has no samples if there are others, but counts.
+      // Rank 0 has no samples if there are others, but counts, and has the mean of none.
       const std::int64_t samples = ranks() == 1 ? 1 : rank();
-      if (rank() == 0 && ranks() > 1) net->count.add_(100);
+      if (rank() == 0 && ranks() > 1) {
+        net->count.add_(100);
+        net->sum.fill_(std::numeric_limits<double>::quiet_NaN());
+      }
       net.backward(context, libtorch::Loss::sum(samples > 0 ? net->forward(3.0 * samples) : at::Tensor{}, samples));
     });
     CHECK_NOTHROW(strategy.attest());

@@ -248,37 +248,6 @@ TEST_CASE("strangers who say nothing keep nobody out") {
   CHECK(::recv(strangers.back().get(), &byte, 1, MSG_DONTWAIT) == -1);
 }
 
-TEST_CASE("a rank of which no heartbeat arrives lives as long as agreements need it, and may then work alone") {
-  Eavesdropper nobody;
-  const bool was_heard = GENERATE(true, false);
-  Ranks ranks{{0, 1}, [&](int, Addresses& told) {
-                if (was_heard) return;
-                divert_datagrams(told, nobody.port());
-                for (Heartbeats::Address& each : told) each.stream_port = nobody.port();
-              }};
-  if (was_heard) REQUIRE(ranks.hears(0, 1));
-  constexpr double timeout = 0.2;
-  WatchedRank watched{ranks, timeout};
-  const auto wait = [&](std::uint64_t ticks) {
-    const auto from = ranks.table(0).read(0).heartbeat;
-    return eventually([&] { return ranks.table(0).read(0).heartbeat >= from + ticks || watched.ends() > 0; });
-  };
-  // Ticks take a tenth of the timeout.
-  for (std::uint64_t meeting = 1; meeting <= 8; ++meeting) {
-    ranks.table(0).enter_meeting(meeting, merge_tag());
-    REQUIRE(wait(2));
-    ranks.table(0).leave_meeting();
-    REQUIRE(wait(3));
-  }
-  ranks.table(0).enter_meeting(9, merge_tag());
-  REQUIRE(wait(60));
-  CHECK(watched.ends() == 0);
-  REQUIRE(eventually([&] { return watched.ends() > 0; }));
-  CHECK(watched.code() == ExitCode::stall);
-  CHECK_THAT(watched.line(), Catch::EndsWith("lockstep: replica 1 does not come: merge_call #5 (trainer.cpp:120) was "
-                                             "waited for 2 s, and no heartbeats of it get through, by UDP or TCP\n"));
-}
-
 TEST_CASE("silence counts from the last sign of life, and a rank is mute only after agreements that came later") {
   SignsOfLife life{0, 4};
   const auto look = [&](SignsOfLife::News news, int times = 1) {

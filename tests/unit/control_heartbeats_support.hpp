@@ -73,13 +73,10 @@ struct Ranks {
 class WatchedRank {
  public:
   WatchedRank(Ranks& ranks, double stall_timeout, int rank = 0)
-      : WatchedRank{ranks, WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}}, rank} {}
-
-  WatchedRank(Ranks& ranks, WatchdogOptions options, int rank = 0)
       : watchdog_{std::in_place,
                   ranks.table(rank),
                   std::vector<std::string>{"replica 0", "replica 1", "replica 2", "replica 3"},
-                  std::move(options),
+                  WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}},
                   [this](ExitCode code, Reach reach) {
                     code_ = code;
                     reach_ = reach;

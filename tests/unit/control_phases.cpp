@@ -6,11 +6,10 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/phase_table.hpp"
-#include "support/child_process.hpp"
 #include "support/phase_rows.hpp"
 
 using namespace lockstep;
-using lockstep::test::ChildProcess;
+using lockstep::test::ChildRank;
 using lockstep::test::merge_tag;
 using lockstep::test::Table;
 
@@ -18,13 +17,12 @@ TEST_CASE("a row written in one process is read in another") {
   Table table;
   CHECK(table.rows.read(1).phase == Phase::absent);
   table.rows.enter(Phase::alone);
-  ChildProcess child{[&] {
-    PhaseTable own = table.of(1);
-    own.beat();
-    own.beat();
-    own.enter_meeting(17, merge_tag());
-    return own.read(0).phase == Phase::alone && own.row() == 1 ? 0 : 1;
-  }};
+  ChildRank child{table, 1, [](PhaseTable& own) {
+                    own.beat();
+                    own.beat();
+                    own.enter_meeting(17, merge_tag());
+                    return own.read(0).phase == Phase::alone && own.row() == 1 ? 0 : 1;
+                  }};
   CHECK(child.wait() == 0);
   const PhaseTable::Snapshot seen = table.rows.read(1);
   CHECK(seen.phase == Phase::meeting);
@@ -80,7 +78,7 @@ TEST_CASE("a row in words names the step, and a call only if it was made there")
 
 TEST_CASE("one process of all claims the report") {
   Table table;
-  ChildProcess child{[&] { return table.of(1).claim_report() ? 0 : 1; }};
+  ChildRank child{table, 1, [](PhaseTable& own) { return own.claim_report() ? 0 : 1; }};
   CHECK(child.wait() == 0);
   CHECK_FALSE(table.rows.claim_report());
 }

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/fit/fit.hpp>
 #include <lockstep/optim/sgd.hpp>
-#include <lockstep/train/fit.hpp>
 
 namespace lockstep::test {
 

@@ -11,6 +11,7 @@
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "reduce_support.hpp"
+#include "support/done_communicator.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
@@ -185,24 +186,11 @@ TEST_CASE("a hierarchy needs the node of every rank, and a communicator with gro
 
 TEST_CASE("several nodes over a backend that has no groups of ranks have no hierarchy: refused on every rank",
           "[D-33]") {
-  struct Undivided final : Communicator {
-    int rank() const override { return 1; }
-    int size() const override { return 4; }
-    std::string_view backend() const override { return "undivided"; }
-    Stream& stream() override { return host_stream(); }
-    Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
-    Work broadcast(const TensorView&, int) override { return Work::done(); }
-    Work all_to_all(const TensorView&, SliceBounds, const TensorView&) override { return Work::done(); }
-    Work all_gather(const TensorView&, SliceBounds) override { return Work::done(); }
-    Work gather(const TensorView&, SliceBounds, int) override { return Work::done(); }
-    Work all_reduce(const TensorView&) override { return Work::done(); }
-    Work reduce(const TensorView&, int) override { return Work::done(); }
-    void abort() noexcept override {}
-  } undivided;
+  DoneCommunicator undivided{1, 4};
   const Nodes nodes{0, 0, 1, 1};
   for (const ReductionKind kind : {ReductionKind::automatic, ReductionKind::hierarchical})
     CHECK_THROWS_WITH(make_cross_device_ops(undivided, {.kind = kind}, nodes),
-                      "communicators of the backend 'undivided' cannot be split");
+                      "communicators of the backend 'done' cannot be split");
 }
 
 TEST_CASE("reduction to one rank has the bits of the fixed tree, for every root and large tensors", "[E-17]") {

@@ -15,9 +15,11 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "support/done_communicator.hpp"
 #include "support/scripted_channel.hpp"
 
 using namespace lockstep;
+using lockstep::test::DoneCommunicator;
 using lockstep::test::Meeting;
 using lockstep::test::Script;
 using lockstep::test::ScriptedChannel;
@@ -438,19 +440,9 @@ TEST_CASE("options have the names that messages use") {
 }
 
 TEST_CASE("a data collective that fails ends the job: nobody can be told") {
-  struct Broken final : Communicator {
-    int rank() const override { return 0; }
-    int size() const override { return 1; }
-    std::string_view backend() const override { return "broken"; }
-    Stream& stream() override { return host_stream(); }
-    Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
+  struct Broken final : DoneCommunicator {
+    Broken() : DoneCommunicator{0, 1} {}
     Work broadcast(const TensorView&, int) override { throw CommError{"the cable is cut"}; }
-    Work all_to_all(const TensorView&, SliceBounds, const TensorView&) override { return Work::done(); }
-    Work all_gather(const TensorView&, SliceBounds) override { return Work::done(); }
-    Work gather(const TensorView&, SliceBounds, int) override { return Work::done(); }
-    Work all_reduce(const TensorView&) override { return Work::done(); }
-    Work reduce(const TensorView&, int) override { return Work::done(); }
-    void abort() noexcept override {}
   };
   struct JobEnded {
     std::exception_ptr cause;

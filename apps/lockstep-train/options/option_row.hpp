@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/lockstep-train/command_line.hpp"
+#include "apps/lockstep-train/options/command_line.hpp"
 
 namespace lockstep {
 

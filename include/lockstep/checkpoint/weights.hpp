@@ -45,4 +45,7 @@ struct LoadedWeights {
 /// cannot be read, and PeerError with the same words on the others; then nothing changes.
 LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
 
+/// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.
+std::uint64_t weights_digest(const VariableList& variables);
+
 }  // namespace lockstep

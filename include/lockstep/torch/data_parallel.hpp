@@ -143,13 +143,16 @@ class ReplicatedModule {
   /// of replica 0. The module may be on the CPU or on the rank's device already. Convert the module first
   /// (`to(torch::kFloat64)`). Later, `torch::load`, `to` and `set_data` may replace the memory of a parameter or a
   /// buffer: whatever uses it next, such as `backward`, `attest`, `save_weights` or a checkpoint, first copies it to
-  /// the strategy's memory and points it there again. InvalidArgument there if its shape or type has changed. Every
-  /// rank loads the same, or rank 0 alone and then all call `rebroadcast`; otherwise the next attestation says who
-  /// differs.
+  /// the strategy's memory and points it there again. A tensor that the program has kept of the memory before, such as
+  /// to put it back after an evaluation of averaged weights, keeps its values. InvalidArgument there if shape or type
+  /// have changed, or if two of them now lie in the same memory. Every rank loads the same, or rank 0 alone and then
+  /// all call `rebroadcast`; otherwise the next attestation says who differs.
   ///
-  /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, and for a buffer of a
-  /// type that variables cannot have; with several ranks, for an Embedding or EmbeddingBag with a `max_norm`, by which
-  /// a forward pass changes the weights of one rank. MismatchError for modules that differ in names, shapes or types.
+  /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, for a buffer of a type
+  /// that variables cannot have, and for two tensors in the same memory, such as a buffer that is a view of a
+  /// parameter: each gets memory of its own, so one would no longer follow the other. Also, with several ranks, for an
+  /// Embedding or EmbeddingBag with a `max_norm`, by which a forward pass changes the weights of one rank.
+  /// MismatchError for modules that differ in names, shapes or types.
   ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const DataParallelOptions& options,
                    Here here);
   ReplicatedModule(ReplicatedModule&&) noexcept;
@@ -167,8 +170,12 @@ class ReplicatedModule {
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
   /// batch is cut into `shards`, of which each rank computes as many, side by side (shards_of_rank). `compute(shard)`
-  /// makes the forward pass of one and returns its loss; the backward pass follows. Each shard begins with the same
-  /// buffers. Gradients, losses and buffers are added up in one binary tree over all shards.
+  /// makes the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are
+  /// added up in one binary tree over all shards.
+  ///
+  /// Each shard begins with the same buffers: those that the last step has left, or what every rank has made of them
+  /// since then. MismatchError, which names them, if a rank has others, as after a forward pass in training of one rank
+  /// alone: evaluate in eval(), or `rebroadcast`. A step that throws leaves the buffers as they were.
   ///
   /// With reductions in the fixed order, the result is the same bytes on any number of ranks that each hold a power of
   /// two of the shards, if `compute` is a function of the shard alone. For that, let every rank compute on one thread

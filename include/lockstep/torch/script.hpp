@@ -30,9 +30,9 @@ namespace libtorch {
 ///
 /// Variables have the names of the module's state_dict in Python. A buffer that Python does not keep there
 /// (persistent=False) is one too, since TorchScript cannot tell it. A script may put a new tensor in a buffer's place
-/// (`self.average = …`): its value is copied to the buffer in `backward`, so its shape and type must stay. A script
-/// that changes a parameter in its forward pass, as a traced embedding with a max_norm does, makes the replicas differ,
-/// as the next attestation says.
+/// (`self.average = …`): its value is copied to the buffer in `backward`, so its shape and type must stay; a buffer of
+/// two names cannot be replaced (InvalidArgument). A script that changes a parameter in its forward pass, as a traced
+/// embedding with a max_norm does, makes the replicas differ, as the next attestation says.
 template <>
 class DataParallel<::torch::jit::Module> : public ReplicatedModule {
  public:

@@ -13,10 +13,12 @@ namespace lockstep::libtorch {
 /// are those of the samples of all ranks. Parameters, buffers and options are the same, so weights fit both. Ranks may
 /// have different numbers of samples. One without any runs `forward` on an empty batch, and hands that loss to
 /// `backward` with 0 samples, since the sums need all ranks. If its batch is not empty, and only counts nothing in the
-/// loss, its part of the statistics has gradients as in a whole batch.
+/// loss, its part of the statistics has gradients as in a whole batch. An x of 16-bit floats is normalised in f32, and
+/// the result rounded once.
 ///
 /// In training on several ranks, `forward` is COLL: two all_reduces, in `Strategy::run` (ContextError elsewhere), and
-/// in the same order on all ranks. Its backward pass adds up, too, as a part of ReplicatedModule::backward or
+/// in the same order on all ranks: MismatchError, which names the layers, if they come to different ones, also behind
+/// their losses. Its backward pass adds up, too, as a part of ReplicatedModule::backward or
 /// `accumulate`, which then is COLL as well. In `backward_shards` the samples are those of all shards of all ranks, and
 /// the layer must be a part of the module. In evaluation, `forward` is LOCAL and as in torch.
 ///
@@ -41,9 +43,9 @@ class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
 };
 
 /// LOCAL. Replaces every BatchNorm1d, 2d and 3d in `module` by a SyncBatchNorm, which takes over its parameters and
-/// buffers, what is frozen, and its mode. They must be layers of a Sequential, or entries of a ModuleList or
-/// ModuleDict, at any depth. The program casts such entries itself: `as<lockstep::libtorch::SyncBatchNorm>()` from then
-/// on. A module of another kind calls its parts by their types, so it has to be written with a SyncBatchNorm.
+/// buffers, what is frozen, and its mode, but no hooks. They must be layers of a Sequential, or entries of a ModuleList
+/// or ModuleDict, at any depth. The program casts such entries itself: `as<lockstep::libtorch::SyncBatchNorm>()` from
+/// then on. A module of another kind calls its parts by their types, so it has to be written with a SyncBatchNorm.
 /// InvalidArgument, which names those that can't be replaced, before anything changes; so are classes that derive from
 /// a batch norm. Call it before DataParallel, and before an optimizer takes the parameters.
 void convert_sync_batch_norm(::torch::nn::Module& module);

@@ -1,0 +1,194 @@
+#include "apps/lockstep-train/reports/metrics_file.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+
+#include "base/file_type.hpp"
+#include "base/foreign_json.hpp"
+#include "checkpoint/file.hpp"
+#include "checkpoint/folder_lock.hpp"
+
+namespace lockstep {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+/// A file that holds something else would be lost. Devices and pipes hold nothing.
+void require_replaceable(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) == 0) return;
+  constexpr std::string_view begin = R"({"kind":")";
+  std::string found(begin.size(), ' ');
+  std::ifstream{path}.read(found.data(), static_cast<std::streamsize>(found.size()));
+  if (found != begin)
+    throw ConfigError{fmt::format(
+        "--metrics {}: is a file of something else, which would be lost; expected a new file, or one of metrics",
+        path.string())};
+}
+
+/// No fault of what the user gave, which is found before.
+[[noreturn]] void fail_to_write(const std::filesystem::path& path, const std::string& why) {
+  throw CheckpointError{fmt::format("--metrics {}: cannot be written: {}", path.string(), why)};
+}
+
+/// Whether it says that the disk is full.
+bool is_full(int error) {
+  return error == ENOSPC || error == EDQUOT;
+}
+
+// Far more than a line of metrics takes.
+constexpr std::streamsize longest_line = 1 << 16;
+
+/// The step that a line is about. Error, in words that follow its place, for a line that is none of metrics.
+std::int64_t step_of(const std::string& line) {
+  const OrderedJson metrics = parse_foreign_json(line);
+  if (!metrics.is_object()) throw Error{"is no JSON object"};
+  for (const char* key : {"kind", "step"}) {
+    if (!metrics.contains(key)) throw Error{fmt::format("has no \"{}\"", key)};
+    const OrderedJson& value = metrics[key];
+    if (key == std::string_view{"kind"} ? !value.is_string() : !value.is_number_integer())
+      throw Error{fmt::format("has \"{}\": {}", key, shown(value))};
+  }
+  return metrics["step"];
+}
+
+/// The lines of a file of metrics about the first `steps` steps. A killed run may have cut its last line.
+std::string lines_until(const std::filesystem::path& path, std::int64_t steps) {
+  std::string kept, buffer(longest_line, '\0');
+  std::error_code error;
+  if (steps == 0 || !std::filesystem::is_regular_file(path, error)) return kept;
+  std::ifstream file{path};
+  for (std::int64_t number = 1; file.getline(buffer.data(), longest_line) || file.gcount() > 0; ++number) {
+    const bool is_last = file.eof(), fits = !file.fail();
+    const auto bytes = static_cast<std::size_t>(file.gcount()) - (fits && !is_last ? 1 : 0);  // without its end
+    const std::string line = buffer.substr(0, bytes);
+    try {
+      if (!fits) throw Error{fmt::format("has more than {} bytes", longest_line - 1)};
+      if (step_of(line) <= steps) kept += line + '\n';
+    } catch (const Error& fault) {
+      if (is_last) break;
+      throw ConfigError{
+          fmt::format("--metrics {}:{}: {}; expected a line of metrics, as lockstep-train writes it, or a new file",
+                      path.string(), number, fault.what())};
+    }
+  }
+  return kept;
+}
+
+/// As a whole: whoever is killed here leaves the old lines or the new ones.
+void replace(const std::filesystem::path& path, const std::string& text, ExclusiveUse* use) {
+  std::optional<NewFile> file;
+  try {
+    file.emplace(path, "--metrics");
+  } catch (const CheckpointError& error) {
+    if (is_full(errno)) throw;
+    throw ConfigError{error.what()};
+  }
+  file->write(std::as_bytes(std::span{text}));
+  if (use) use->extend_to(file->descriptor());
+  file->commit();
+}
+
+/// Null for what is no file, and for one that cannot be written, which is told when it is opened.
+std::shared_ptr<ExclusiveUse> use_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status there = std::filesystem::status(path, error);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) return nullptr;
+  try {
+    return std::make_shared<ExclusiveUse>(
+        ExclusiveUse::Options{.file = path,
+                              .lease = path.parent_path() / fmt::format(".{}.lease", path.filename().string()),
+                              .content = ExclusiveUse::Content::own,
+                              .name = "--metrics " + path.string(),
+                              .expected = "a file that no other training writes",
+                              .patience = patience_with_other_jobs()});
+  } catch (const CheckpointError&) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps) : path_{std::move(path)}, use_{use_of(path_)} {
+  require_replaceable(path_);
+  const std::string kept = lines_until(path_, steps);
+  if (!kept.empty()) replace(path_, kept, use_.get());
+  std::string why;
+  file_.reset(open_output(path_, kept.empty() ? OpenOutput::empty : OpenOutput::at_end, why));
+  if (!file_ && is_full(errno)) fail_to_write(path_, why);
+  if (!file_)
+    throw ConfigError{fmt::format("--metrics {}: {}; expected a file that can be written", path_.string(), why)};
+  std::error_code error;
+  std::filesystem::remove(attestation_path(), error);
+  if (error)
+    throw ConfigError{fmt::format("--metrics {}: {}: {}; expected a file that can be removed", path_.string(),
+                                  attestation_path().string(), error.message())};
+}
+
+std::filesystem::path MetricsFile::attestation_path() const {
+  return path_.string() + ".attestation.json";
+}
+
+void MetricsFile::write(const std::string& line) {
+  if (use_) use_->require_not_lost();
+  if (std::fputs(line.c_str(), file_.get()) < 0 || std::fputc('\n', file_.get()) < 0 || std::fflush(file_.get()) != 0)
+    fail_to_write(path_, std::strerror(errno));
+}
+
+void MetricsFile::on_step(const StepReport& report) {
+  Json line{{"kind", "train"},           {"step", report.step}, {"epoch", report.epoch},
+            {"samples", report.samples}, {"loss", report.loss}, {"learning_rate", report.learning_rate}};
+  if (report.gradient_norm) line["gradient_norm"] = *report.gradient_norm;
+  line["seconds"] = report.seconds;
+  line["samples_per_second"] = report.samples_per_second;
+  write(line.dump());
+}
+
+void MetricsFile::on_evaluation(const EvaluationReport& report) {
+  Json line{{"kind", "eval"}, {"step", report.step}, {"epoch", report.epoch}, {"loss", report.loss}};
+  if (report.bits_per_byte) line["bits_per_byte"] = *report.bits_per_byte;
+  if (report.regression) {
+    line["r2"] = report.regression->r_squared;
+    line["mean_absolute_error"] = report.regression->mean_absolute_error;
+  } else {
+    line["accuracy"] = report.accuracy;
+  }
+  line["seconds"] = report.seconds;
+  write(line.dump());
+}
+
+void MetricsFile::on_drift(std::int64_t step, const DriftError& found) {
+  Json differing = Json::array();
+  for (const DriftedValue& value : found.drift().values) {
+    std::vector<std::string> digests;
+    for (const std::uint64_t digest : value.digests) digests.push_back(to_hex(digest));
+    differing.push_back({{"name", value.name}, {"digests", digests}});
+  }
+  const Json report{
+      {"step", step}, {"message", found.what()}, {"blamed", found.drift().blamed}, {"differing", differing}};
+  try {
+    const std::string text = report.dump(2) + '\n';
+    NewFile file{attestation_path(), "the findings of the attestation in"};
+    file.write(std::as_bytes(std::span{text}));
+    file.commit();
+  } catch (const CheckpointError& error) {
+    log::error(error.what());
+  }
+}
+
+}  // namespace lockstep

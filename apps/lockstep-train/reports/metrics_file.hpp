@@ -1,0 +1,52 @@
+// Metrics as a file of JSON objects, one per line.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include <lockstep/fit/observer.hpp>
+
+namespace lockstep {
+
+class ExclusiveUse;
+
+/// Writes
+///   {"kind":"train","step","epoch","samples","loss","learning_rate","gradient_norm","seconds","samples_per_second"}
+///   {"kind":"eval","step","epoch","loss","accuracy","seconds"}
+/// after every step and every evaluation, with "bits_per_byte" after the loss of an evaluation on text, and "r2"
+/// and "mean_absolute_error" in the place of the accuracy where numbers are predicted. Numbers read back as the same
+/// doubles; those that are not finite are null. Every line reaches the file before the call returns, so a run that is
+/// killed loses none; CheckpointError, naming the file, if it cannot be written. The findings of an attestation are one
+/// object in FILE.attestation.json beside it:
+///   {"step","message","blamed":[REPLICA,…],"differing":[{"name","digests":[DIGEST OF REPLICA 0,…]},…]}
+/// For the chief alone. One process writes a file at a time.
+class MetricsFile final : public Observer {
+ public:
+  /// Removes the findings of an earlier run, and from the file every line but those of the first `steps` steps, after
+  /// which this run continues. ConfigError, naming the file, if that fails, or if another process writes it;
+  /// CheckpointError if the disk is full.
+  explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0);
+
+  bool wants_gradient_norm() const override { return true; }
+  void on_step(const StepReport& report) override;
+  void on_evaluation(const EvaluationReport& report) override;
+
+  /// The findings are complete when the call returns. If they cannot be written, logs an error.
+  void on_drift(std::int64_t step, const DriftError& found) override;
+
+ private:
+  /// CheckpointError, naming the file, if the line cannot be written.
+  void write(const std::string& line);
+  std::filesystem::path attestation_path() const;
+
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  std::filesystem::path path_;
+  std::shared_ptr<ExclusiveUse> use_;  ///< null for what is no file, such as a pipe
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace lockstep

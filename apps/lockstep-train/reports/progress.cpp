@@ -1,0 +1,102 @@
+#include "apps/lockstep-train/reports/progress.hpp"
+
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "apps/lockstep-train/reports/progress_line.hpp"
+#include "base/descriptor.hpp"
+#include "base/open_line.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The columns of the terminal behind `descriptor`; empty if it is none.
+std::optional<std::size_t> columns_of(int descriptor) {
+  if (descriptor < 0 || ::isatty(descriptor) != 1) return std::nullopt;
+  winsize size{};
+  return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+std::optional<std::size_t> columns_of(std::FILE* stream) {
+  const int descriptor = ::fileno(stream);
+  if (!std::getenv("OMPI_COMM_WORLD_RANK") && !std::getenv("PMI_RANK")) return columns_of(descriptor);
+  // The chief's parent is the launcher if both are on one node; otherwise it is a daemon without a terminal.
+  const std::string path = fmt::format("/proc/{}/fd/{}", ::getppid(), descriptor);
+  const Descriptor launcher{::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK)};
+  return columns_of(launcher.get());
+}
+
+}  // namespace
+
+ProgressStyle progress_style(std::FILE* stream) {
+  // Such a terminal, as in an editor, would show the sequence that clears the rest of a line.
+  const char* const terminal = std::getenv("TERM");
+  if (terminal && std::string_view{terminal} == "dumb") return ProgressStyle::lines;
+  return columns_of(stream) ? ProgressStyle::one_line : ProgressStyle::lines;
+}
+
+Progress::Progress(std::FILE* stream, ProgressStyle style)
+    : stream_{stream}, style_{style}, left_{std::make_unique<TimeLeft>()} {}
+
+Progress::~Progress() = default;
+
+bool Progress::due() const {
+  const auto pause = style_ == ProgressStyle::one_line ? std::chrono::milliseconds{100} : std::chrono::seconds{10};
+  return Clock::now() - last_ >= pause;
+}
+
+std::size_t Progress::width() const {
+  if (style_ == ProgressStyle::lines) return std::numeric_limits<std::size_t>::max();
+  // Asked for each line, as windows change. A terminal may wrap when its last column is written.
+  return columns_of(stream_).value_or(80) - 1;
+}
+
+void Progress::draw(const std::string& line) {
+  last_ = Clock::now();
+  if (style_ == ProgressStyle::one_line) {
+    if (begin_open_line()) std::fprintf(stream_, "\r%s\x1b[K", line.c_str());
+  } else {
+    std::fprintf(stream_, "%s\n", line.c_str());
+  }
+  std::fflush(stream_);
+}
+
+void Progress::on_step(const StepReport& report) {
+  left_->on_step(report);
+  const bool shown = due() || report.step == 1 || report.step == report.steps;
+  if (shown) draw(step_line(report, left_->seconds(), width()));
+  on_step_line_ = style_ == ProgressStyle::one_line;
+  not_shown_ = shown ? std::nullopt : std::optional{report};
+}
+
+/// The line of the last step before an evaluation stays.
+void Progress::end_step_line() {
+  if (on_step_line_ && not_shown_) draw(step_line(*not_shown_, left_->seconds(), width()));
+  if (on_step_line_ && end_open_line()) std::fprintf(stream_, "\n");
+  on_step_line_ = false;
+}
+
+void Progress::on_evaluating(const EvaluationProgress& progress) {
+  left_->on_evaluating(progress);
+  if (!due()) return;
+  end_step_line();
+  draw(evaluating_line(progress, left_->seconds(), width()));
+}
+
+void Progress::on_evaluation(const EvaluationReport& report) {
+  left_->on_evaluation(report);
+  end_step_line();
+  draw(evaluation_line(report, width()));
+  if (style_ == ProgressStyle::one_line && end_open_line()) std::fprintf(stream_, "\n");
+  std::fflush(stream_);
+}
+
+}  // namespace lockstep

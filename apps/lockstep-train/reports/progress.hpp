@@ -1,0 +1,56 @@
+// A run's progress, for the person who waits for it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <lockstep/fit/observer.hpp>
+
+namespace lockstep {
+
+class TimeLeft;
+
+/// How progress is written.
+enum class ProgressStyle : std::uint8_t {
+  one_line,  ///< to a terminal: one line, redrawn, as wide as the terminal
+  lines,     ///< to anything else: a plain line now and then
+};
+
+/// `one_line` if `stream` leads to a terminal, unless TERM=dumb says that it shows plain text only. Under mpirun a rank
+/// writes to a pipe or pseudo-terminal of the launcher, whatever the user sees, so the launcher's own stream is
+/// examined instead.
+ProgressStyle progress_style(std::FILE* stream);
+
+/// Prints step, epoch, loss, samples per second and the time left, evaluations included. For the chief alone. `stream`
+/// must outlive it.
+class Progress final : public Observer {
+ public:
+  Progress(std::FILE* stream, ProgressStyle style);
+  ~Progress() override;
+
+  void on_step(const StepReport& report) override;
+  void on_evaluating(const EvaluationProgress& progress) override;
+  void on_evaluation(const EvaluationReport& report) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Whether the last line is old enough for another one.
+  bool due() const;
+  std::size_t width() const;
+  void draw(const std::string& line);
+  void end_step_line();
+
+  std::FILE* stream_;
+  ProgressStyle style_;
+  std::unique_ptr<TimeLeft> left_;
+  Clock::time_point last_{};
+  bool on_step_line_ = false;            ///< whether a step's line may still be redrawn
+  std::optional<StepReport> not_shown_;  ///< the last step, unless it was drawn
+};
+
+}  // namespace lockstep

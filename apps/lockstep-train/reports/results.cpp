@@ -1,0 +1,75 @@
+#include "apps/lockstep-train/reports/results.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/digest.hpp>
+#include <lockstep/base/printable.hpp>
+
+namespace lockstep {
+namespace {
+
+void add_class(nlohmann::ordered_json& json, const Prediction::Class& found) {
+  json["class"] = found.number;
+  json["label"] = found.label;
+  json["probability"] = found.probability;
+}
+
+void add_evaluation(nlohmann::ordered_json& json, const EvaluationReport& found) {
+  json["eval_loss"] = found.loss;
+  if (found.bits_per_byte) json["bits_per_byte"] = *found.bits_per_byte;
+  if (found.regression) {
+    json["eval_r2"] = found.regression->r_squared;
+    json["eval_mean_absolute_error"] = found.regression->mean_absolute_error;
+  } else {
+    json["eval_accuracy"] = found.accuracy;
+  }
+}
+
+}  // namespace
+
+std::string to_json(const TrainingResult& result) {
+  nlohmann::ordered_json json{
+      {"ranks", result.ranks},
+      {"shards", result.shards},
+      {"device", result.device},
+      {"model", result.model},
+      {"steps", result.fit.steps},
+      {"samples", result.fit.samples},
+      {"seconds", result.fit.seconds},
+      {"samples_per_second", result.fit.samples_per_second},
+      {"train_loss", result.fit.train_loss},
+  };
+  add_evaluation(json, result.fit.last_evaluation);
+  json["weights_digest"] = to_hex(result.weights_digest);
+  return json.dump();
+}
+
+std::string to_json(const EvaluationResult& result) {
+  const EvaluationReport& found = result.evaluation;
+  nlohmann::ordered_json json{{"ranks", result.ranks},
+                              {"shards", result.shards},
+                              {"device", result.device},
+                              {"model", result.model},
+                              {"weights", result.weights.string()}};
+  if (result.steps > 0) json["steps"] = result.steps;
+  json["eval_samples"] = found.samples;
+  json["seconds"] = found.seconds;
+  add_evaluation(json, found);
+  json["weights_digest"] = to_hex(result.weights_digest);
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string to_json(const Prediction& prediction) {
+  nlohmann::ordered_json json{{"index", prediction.index}};
+  if (prediction.text) {
+    json["text"] = printable(*prediction.text);
+  } else if (prediction.value) {
+    json["value"] = *prediction.value;
+  } else {
+    add_class(json, prediction.likeliest);
+  }
+  for (const Prediction::Class& each : prediction.top) add_class(json["top"].emplace_back(), each);
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace lockstep

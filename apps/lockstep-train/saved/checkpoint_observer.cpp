@@ -1,0 +1,52 @@
+#include "apps/lockstep-train/saved/checkpoint_observer.hpp"
+
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep {
+namespace {
+
+const std::string fit_state_name = "fit";
+
+}  // namespace
+
+CheckpointObserver::CheckpointObserver(Observer& reports, CheckpointManager& checkpoints, Options options)
+    : reports_{reports}, checkpoints_{checkpoints}, options_{options} {}
+
+void CheckpointObserver::on_evaluation(const EvaluationReport& report) {
+  if (options_.keep_best) loss_ = report.loss;
+  reports_.on_evaluation(report);
+}
+
+void CheckpointObserver::on_step_end(const FitState& state) {
+  const std::optional<double> loss = std::exchange(loss_, std::nullopt);
+  const bool is_best = loss && checkpoints_.is_best(*loss);
+  if (checkpoints_.is_due(state.steps) || state.steps == options_.steps || is_best)
+    save(state, loss);
+  else
+    checkpoints_.report_failure();
+}
+
+void CheckpointObserver::on_stop(const FitState& state) {
+  if (saved_ != state.steps) save(state, {});
+}
+
+void CheckpointObserver::save(const FitState& state, std::optional<double> loss) {
+  checkpoints_.save(state.steps, {{fit_state_name, to_text(state)}}, loss);
+  saved_ = state.steps;
+}
+
+FitState fit_state_of(const ResumedTraining& resumed) {
+  const auto state = resumed.state.find(fit_state_name);
+  if (state == resumed.state.end()) return {.steps = resumed.step};
+  FitState fit = parse_fit_state(state->second);
+  if (fit.steps != resumed.step)
+    throw Error{fmt::format("is of step {}, and its state of step {}", resumed.step, fit.steps)};
+  return fit;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// Saves checkpoints while `fit` runs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/fit/observer.hpp>
+
+namespace lockstep {
+
+/// Tells another observer everything, and saves a checkpoint when one is due, after the last step that is made, and, if
+/// the best one is to be kept, after an evaluation that is the best so far.
+class CheckpointObserver final : public Observer {
+ public:
+  struct Options {
+    std::int64_t steps = 1;  ///< of the whole training
+    bool keep_best = false;
+  };
+
+  /// `reports` and `checkpoints` must outlive it.
+  CheckpointObserver(Observer& reports, CheckpointManager& checkpoints, Options options);
+
+  bool wants_gradient_norm() const override { return reports_.wants_gradient_norm(); }
+  void on_step(const StepReport& report) override { reports_.on_step(report); }
+  void on_evaluating(const EvaluationProgress& progress) override { reports_.on_evaluating(progress); }
+  void on_evaluation(const EvaluationReport& report) override;
+  void on_drift(std::int64_t step, const DriftError& found) override { reports_.on_drift(step, found); }
+  void on_step_end(const FitState& state) override;
+  void on_stop(const FitState& state) override;
+
+ private:
+  void save(const FitState& state, std::optional<double> loss);
+
+  Observer& reports_;
+  CheckpointManager& checkpoints_;
+  Options options_;
+  std::optional<double> loss_;  ///< of an evaluation after this step
+  std::int64_t saved_ = 0;      ///< the last step that was
+};
+
+/// Where a training that goes on continues. Error if its state is not that of its step.
+FitState fit_state_of(const ResumedTraining& resumed);
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#include "apps/lockstep-train/saved/held_checkpoints.hpp"
+
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/lockstep-train/saved/shared_shards.hpp"
+#include "base/file_type.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/folder_lock.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& folder, std::string_view what) {
+  throw ConfigError{fmt::format("--checkpoint-dir {}: {}", folder.string(), what)};
+}
+
+void require_writable(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  struct stat status = {};
+  if (::stat(folder.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
+    fail(folder, fmt::format("is {}; expected a folder that can be written", name_of_type(status.st_mode)));
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
+  if (error) fail(folder, error.message() + "; expected a folder that can be written");
+}
+
+/// Where a link to a checkpoint belongs; a copy of the folder may have made another one of each.
+void require_no_folder_as_link(const fs::path& folder) {
+  for (const char* link : {"latest", "best"}) {
+    std::error_code none;
+    if (fs::symlink_status(folder / link, none).type() == fs::file_type::directory)
+      fail(folder, fmt::format("'{}' in it is a folder; expected a symbolic link to a checkpoint, or nothing", link));
+  }
+}
+
+/// The manifest of the checkpoint to resume. Nothing if there is none, or one that cannot be read, which is told later.
+std::optional<std::pair<fs::path, Manifest>> manifest_to_resume(const TrainingOptions& options) {
+  const auto read = [](const fs::path& each) { return std::pair{each, read_checkpoint(each)}; };
+  try {
+    if (options.resume.from == Resume::From::newest)
+      return read_newest(options.checkpoints, read, [](const CheckpointError&) {});
+    return read(options.resume.path);
+  } catch (const CheckpointError&) {
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::shared_ptr<ExclusiveUse> hold_checkpoints(const TrainingOptions& options) {
+  const fs::path& folder = options.checkpoints;
+  if (!options.checkpoints_optional) require_writable(folder);
+  std::shared_ptr<ExclusiveUse> use;
+  try {
+    use = hold_folder(folder, "--checkpoint-dir " + folder.string());
+  } catch (const CheckpointError&) {
+    // The manager of optional ones warns of it.
+    if (!options.checkpoints_optional) throw;
+  }
+  require_no_folder_as_link(folder);
+  return use;
+}
+
+void require_ranks_that_can_resume(const TrainingOptions& options, int ranks) {
+  const auto found = manifest_to_resume(options);
+  const auto shards = found ? shards_in(found->second.training) : std::nullopt;
+  if (!shards || can_share(*shards, ranks)) return;
+  throw CheckpointError{
+      fmt::format("checkpoint {}: is of a training with {} shards, which {} ranks cannot share; expected {} ranks",
+                  found->first.string(), *shards, ranks, fmt::join(ranks_that_can_share(*shards), ", "))};
+}
+
+}  // namespace lockstep

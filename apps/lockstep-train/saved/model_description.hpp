@@ -1,0 +1,52 @@
+// What rebuilds a model from its weights, in a text that is saved with them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/dtype.hpp>
+#include <lockstep/base/shape.hpp>
+#include <lockstep/nn/batch_norm.hpp>
+#include <lockstep/nn/mlp.hpp>
+#include <lockstep/nn/precision.hpp>
+
+#include "apps/lockstep-train/options/training_options.hpp"
+
+namespace lockstep {
+
+/// A model of lockstep-train: its kind and its sizes. What a kind does not have stays as it is here.
+struct ModelDescription {
+  ModelKind kind = ModelKind::mlp;
+  DType dtype = DType::f32;
+  nn::Precision precision = nn::Precision::full;
+  // mlp and convnet
+  Shape sample = {};                      ///< what a sample is: [numbers], [height, width] or [height, width, channels]
+  std::int64_t outputs = 0;               ///< classes, or 1 of a squared error
+  std::vector<std::int64_t> hidden = {};  ///< mlp alone, as the loss
+  nn::Loss loss = nn::Loss::cross_entropy;
+  nn::BatchNormKind batch_norm = nn::BatchNormKind::none;
+  double dropout = 0;
+  // gpt
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t embed = 0;
+  std::int64_t context = 0;
+  std::int64_t vocabulary = 0;
+
+  bool operator==(const ModelDescription&) const = default;
+};
+
+/// "mlp", "convnet" or "gpt".
+std::string_view name_of(ModelKind kind);
+
+/// One line of JSON. It also says what is the same in all models of a kind, such as layouts, padding and epsilons, for
+/// programs that rebuild the model without this library.
+std::string to_json(const ModelDescription& model);
+
+/// The opposite. Error for a text that is none, names another form of layer than this library computes, or has sizes
+/// that no model has.
+ModelDescription parse_model_description(std::string_view json);
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#include "apps/lockstep-train/saved/shared_shards.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/input/shards.hpp>
+
+namespace lockstep {
+
+std::optional<int> shards_in(const TrainingFacts& training) {
+  const auto fact = std::ranges::find(training, "shards", &TrainingFacts::value_type::first);
+  if (fact == training.end()) return std::nullopt;
+  const std::string_view text = fact->second;
+  int shards = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), shards);
+  return error == std::errc{} && end == text.data() + text.size() && shards > 0 ? std::optional{shards} : std::nullopt;
+}
+
+bool can_share(int shards, int ranks) {
+  try {
+    return resolve_shards({ShardRequest::Kind::count, shards}, ranks).shards == shards;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+std::vector<int> ranks_that_can_share(int shards) {
+  std::vector<int> numbers;
+  for (int ranks = 1; ranks <= std::min(shards, max_shards); ++ranks)
+    if (can_share(shards, ranks)) numbers.push_back(ranks);
+  if (shards > max_shards) numbers.push_back(shards);  // one for each rank
+  return numbers;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+#include "apps/lockstep-train/tasks/model_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/lockstep-train/tasks/optimizer_choice.hpp"
+
+namespace lockstep {
+
+Room room_on(Strategy& strategy) {
+  const auto bytes = static_cast<double>(memory_bytes(strategy.stream().kind()));
+  if (strategy.stream().kind() == DeviceKind::cuda) return {.bytes = bytes, .owner = "this GPU"};
+  const int ranks = strategy.group().ranks_of_node();
+  return {.bytes = bytes / ranks,
+          .owner = ranks == 1 ? "this host" : fmt::format("each of the {} ranks of this host", ranks)};
+}
+
+void require_memory(const TrainingOptions& options, const ModelSize& size, const Room& room, const std::string& what,
+                    const std::string& expected) {
+  // The variables, their gradients, and the sum of those over shards. Micro-batches and optimizers need more copies.
+  const double copies = 3 + (options.accumulate > 1 ? 1 : 0) + slots_of(*options.optimizer);
+  constexpr double gib = 1 << 30;
+  const auto wide = static_cast<double>(size_of(*options.dtype));
+  const auto narrow = static_cast<double>(size_of(DType::bf16));
+  // Under bf16, products read a copy of the weights.
+  const double needed = options.precision == nn::Precision::bf16
+                            ? (copies * wide + narrow) * size.weights + narrow * size.activations
+                            : wide * (copies * size.weights + size.activations);
+  if (needed > room.bytes)
+    throw ConfigError{fmt::format(
+        "{}: a model of {:.0f} weights needs {:.1f} GiB or more on each rank, and {} has {:.1f} GiB; expected {}", what,
+        size.weights, needed / gib, room.owner, room.bytes / gib, expected)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#include "apps/lockstep-train/tasks/task.hpp"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+
+namespace lockstep {
+
+std::unique_ptr<TrainingTask> load_task(TrainingOptions& options, const DataRequest& request) {
+  switch (*options.model) {
+    case ModelKind::mlp:
+    case ModelKind::convnet: return load_image_task(options, request);
+    case ModelKind::gpt: return load_text_task(options, request);
+  }
+  throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(*options.model))};
+}
+
+std::string write_sample(Strategy& strategy, TrainingTask& task, std::int64_t step, double loss) {
+  const MeetingPoint::NamedSteps named = strategy.group().meeting().keep_named_steps();
+  strategy.set_step(step, RunKind::sample);
+  std::string text;
+  if (strategy.group().rank() != 0) {
+    strategy.run([](ReplicaContext&) {});
+    return text;
+  }
+  const auto alone = strategy.group().meeting().working_alone();
+  strategy.run([&](ReplicaContext&) {
+    if (std::isfinite(loss))
+      text = task.write_sample();
+    else
+      log::warning("there is no sample of a model whose loss is not a finite number");
+  });
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+// A run of lockstep-train, from its options to its result.
+//
+//   Trainer trainer{runtime.strategy(), "cpu", {.data = "fashion-mnist", .epochs = 2}};
+//   const TrainingResult result = trainer.train();
+//   if (runtime.is_chief()) std::puts(to_json(result).c_str());
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/fit/fit.hpp>
+#include <lockstep/nn/model.hpp>
+#include <lockstep/ops/kernels.hpp>
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+#include "apps/lockstep-train/options/training_options.hpp"
+#include "apps/lockstep-train/reports/results.hpp"
+#include "apps/lockstep-train/tasks/task.hpp"
+#include "checkpoint/exclusive_use.hpp"
+
+namespace lockstep {
+
+/// Owns what a run is made of, and makes one run: `train`, `evaluate` or `predict` is called once. Each is COLL and
+/// blocking.
+///
+/// Weights that a Trainer saved describe their model and its data. Empty options of the model are then taken from the
+/// weights that are resumed or, in a new training, from the initial ones, and the columns of a table are found by their
+/// names.
+///
+/// ConfigError on a rank with a wrong option or wrong data, PeerError on the others; ConfigError if an option
+/// contradicts the weights; MismatchError if the ranks loaded different data or their kernels differ
+/// (Kernels::fingerprint); CheckpointError for weights and checkpoints that cannot be read, do not match, or cannot be
+/// written.
+class Trainer {
+ public:
+  /// LOCAL. `strategy` must outlive it. `device` goes into the result.
+  Trainer(Strategy& strategy, std::string device, TrainingOptions options);
+  Trainer(const Trainer&) = delete;
+
+  /// Trains a model, with progress on the chief's stderr if it is shown. A training that is resumed from a checkpoint
+  /// ends in the bytes of one that never stopped, on any number of ranks that `fit` names. So does its file of metrics,
+  /// except times. ConfigError if it begins anew and the folder of checkpoints holds some.
+  ///
+  /// If a rank asks for an early end (Strategy::request_stop), `fit.stopped` is true, the last step is saved like any
+  /// that is due, no weights are exported, and there is no sample.
+  TrainingResult train();
+
+  /// Restores weights, and evaluates them as a training does. Uses the options of data, model and device alone, besides
+  /// `evaluation_samples`, `exported_weights` and `sample`; data, seed and optimizer may differ from those of the
+  /// checkpoint. ConfigError if the options name no weights, CheckpointError if there are none.
+  EvaluationResult evaluate();
+
+  /// Restores weights, and predicts each sample of TrainingOptions::predict. The predictions are on the chief, in the
+  /// order of the samples, and the same on any number of ranks; the other ranks return none. Uses the options of model
+  /// and device alone, and for text `sample` and `seed`. Throws as `evaluate` does, and InvalidArgument if a model of
+  /// text has weights that are not finite.
+  std::vector<Prediction> predict();
+
+ private:
+  /// Where the weights of a run without training come from.
+  struct Restored {
+    std::filesystem::path from;
+    std::int64_t steps = 0;  ///< after which they were saved; 0 if that is not known
+  };
+
+  bool is_chief() const { return strategy_.group().rank() == 0; }
+  int ranks() const { return strategy_.num_replicas_in_sync(); }
+
+  // What all runs begin with, in this order (trainer.cpp). COLL unless stated otherwise.
+
+  /// Runs `work` on every rank before the first step, so that what fails on one rank fails on all. Messages call it
+  /// "the setup".
+  void set_up(const std::function<void()>& work, Here here = Here::current());
+  /// Takes empty options from the weights that `options_` name, or else the defaults.
+  void complete_options(RestoredParts parts);
+  /// LOCAL, in the setup. Makes the kernels and reads the data that `request_` asks for.
+  void load();
+  /// Makes the model, if all ranks have the same data and kernels.
+  void make_model();
+  /// Seals the variables and gives them the initial weights. Returns what these say of their model.
+  WeightsMetadata take_initial_weights();
+  /// All of these, for a run without training. `check` is the end of its setup.
+  Restored restore_model(const std::function<void()>& check);
+  void export_weights();
+
+  // What a training needs besides (training.cpp).
+
+  /// Keeps other jobs out of the folder of checkpoints, before anything is read there.
+  void hold_checkpoints();
+  FitOptions fit_options() const;
+  CheckpointOptions checkpoint_options() const;
+  /// Goes on from the checkpoint that `options_` name, if there is one.
+  void resume();
+  /// The chief's reports. Those of other ranks say nothing.
+  std::unique_ptr<Observer> open_reports();
+
+  Strategy& strategy_;
+  std::string device_;
+  TrainingOptions options_;            ///< as they were given, then complete
+  std::shared_ptr<ExclusiveUse> use_;  ///< of the folder of checkpoints, on the chief
+  DataRequest request_;
+  int shards_ = 1;
+  int threads_ = 1;  ///< that compute whole shards; those of the kernels are theirs alone
+  std::shared_ptr<const ops::Kernels> kernels_;
+  std::unique_ptr<TrainingTask> task_;
+  nn::Model* model_ = nullptr;  ///< the task's
+  FitOptions fit_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<CheckpointManager> checkpoints_;
+};
+
+}  // namespace lockstep

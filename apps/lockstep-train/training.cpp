@@ -1,0 +1,203 @@
+// What trains.
+#include <limits>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/checkpoint/weights.hpp>
+#include <lockstep/input/batch_schedule.hpp>
+#include <lockstep/input/shards.hpp>
+
+#include "apps/lockstep-train/data/index_file.hpp"
+#include "apps/lockstep-train/reports/metrics_file.hpp"
+#include "apps/lockstep-train/reports/progress.hpp"
+#include "apps/lockstep-train/saved/checkpoint_observer.hpp"
+#include "apps/lockstep-train/saved/exported_weights.hpp"
+#include "apps/lockstep-train/saved/held_checkpoints.hpp"
+#include "apps/lockstep-train/saved/training_difference.hpp"
+#include "apps/lockstep-train/saved/training_facts.hpp"
+#include "apps/lockstep-train/tasks/optimizer_choice.hpp"
+#include "apps/lockstep-train/trainer.hpp"
+#include "fit/frozen_variables.hpp"
+#include "fit/injected_fault.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Metrics and progress, as the options ask.
+class ChiefReports final : public Observer {
+ public:
+  /// For a run that goes on after `steps` steps.
+  ChiefReports(const TrainingOptions& options, std::int64_t steps) {
+    if (!options.metrics.empty()) metrics_.emplace(options.metrics, steps);
+    if (options.progress == ShowProgress::yes) progress_.emplace(stderr, progress_style(stderr));
+  }
+
+  bool wants_gradient_norm() const override { return metrics_.has_value(); }
+  void on_step(const StepReport& report) override {
+    if (metrics_) metrics_->on_step(report);
+    if (progress_) progress_->on_step(report);
+  }
+  void on_evaluating(const EvaluationProgress& progress) override {
+    if (progress_) progress_->on_evaluating(progress);
+  }
+  void on_evaluation(const EvaluationReport& report) override {
+    if (metrics_) metrics_->on_evaluation(report);
+    if (progress_) progress_->on_evaluation(report);
+  }
+  void on_drift(std::int64_t step, const DriftError& found) override {
+    if (metrics_) metrics_->on_drift(step, found);
+  }
+
+ private:
+  std::optional<MetricsFile> metrics_;
+  std::optional<Progress> progress_;
+};
+
+std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& schedule) {
+  if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
+  return options.steps ? *options.steps : schedule.total_steps(*options.epochs);
+}
+
+/// The number of micro-batches asked for. ConfigError if a shard has fewer samples.
+int micro_batches_of(const TrainingOptions& options, const BatchSchedule& schedule, int shards) {
+  const std::int64_t batch = schedule.largest_batch(), capacity = shard_capacity(batch, shards);
+  if (options.accumulate > capacity || options.accumulate > std::numeric_limits<int>::max())
+    throw ConfigError{
+        fmt::format("--accumulate {}: a batch of {} in {} shard{} has up to {} sample{} in each; expected "
+                    "at most as many micro-batches",
+                    options.accumulate, batch, shards, shards == 1 ? "" : "s", capacity, capacity == 1 ? "" : "s")};
+  return static_cast<int>(options.accumulate);
+}
+
+}  // namespace
+
+void Trainer::hold_checkpoints() {
+  const bool writes = !options_.checkpoints.empty();
+  if (!writes && options_.resume.from == Resume::From::none) return;
+  set_up([&] {
+    if (!is_chief()) return;
+    if (writes) {
+      const auto alone = strategy_.group().meeting().working_alone();  // another job may be ending
+      use_ = lockstep::hold_checkpoints(options_);
+    }
+    if (options_.resume.from != Resume::From::none) require_ranks_that_can_resume(options_, ranks());
+  });
+}
+
+FitOptions Trainer::fit_options() const {
+  const BatchSchedule schedule{task_->samples().train.count(), *options_.global_batch};
+  return {.global_batch = *options_.global_batch,
+          .steps = steps_of(options_, schedule),
+          .seed = options_.seed,
+          .shards = shards_,
+          .accumulate = micro_batches_of(options_, schedule, shards_),
+          .threads = threads_,
+          .prefetch = options_.prefetch,
+          .evaluate_every = options_.evaluate_every,
+          .evaluation_samples = options_.evaluation_samples,
+          .attest_every = options_.attest_every,
+          .on_divergence = options_.on_divergence,
+          .divergence_hint = [task = task_.get()] { return task->divergence_hint(); }};
+}
+
+/// Of a training without checkpoints, the manager serves to resume one.
+CheckpointOptions Trainer::checkpoint_options() const {
+  const BatchSchedule schedule{task_->samples().train.count(), fit_.global_batch};
+  const TrainingFacts facts = training_facts(options_, fit_, task_->data_digest());
+  const bool writes = !options_.checkpoints.empty();
+  return {
+      .folder = writes ? options_.checkpoints : options_.resume.path,
+      .every = writes ? std::optional{options_.checkpoint_every.value_or(schedule.steps_per_epoch())} : std::nullopt,
+      .keep = options_.keep_checkpoints,
+      .optional = options_.checkpoints_optional,
+      .training = facts,
+      .difference = [=, overrides = options_.resume.overrides](
+                        const TrainingFacts& there) { return training_difference(there, facts, overrides); },
+      .kernels = kernels_->fingerprint(),
+      .metadata = metadata_of(task_->description(), task_->schema()),
+      .check = [](const ResumedTraining& resumed) { (void)fit_state_of(resumed); }};
+}
+
+void Trainer::resume() {
+  const Resume& from = options_.resume;
+  if (options_.checkpoints.empty() && from.from == Resume::From::none) return;
+  strategy_.seal();
+  optimizer_->prepare(strategy_, model_->variables());
+  checkpoints_.emplace(strategy_, checkpoint_options());
+  std::optional<ResumedTraining> resumed;
+  switch (from.from) {
+    case Resume::From::none:
+      if (checkpoints_->has_checkpoints())
+        throw ConfigError{
+            fmt::format("--checkpoint-dir {}: holds checkpoints of an earlier training; expected --resume "
+                        "auto, which goes on from the newest, or another folder",
+                        options_.checkpoints.string())};
+      break;
+    case Resume::From::newest: resumed = checkpoints_->resume_latest(); break;
+    case Resume::From::path: resumed = checkpoints_->resume(from.path); break;
+  }
+  if (!resumed) return;
+  if (is_chief()) log::info(fmt::format("goes on after step {}, from {}", resumed->step, resumed->checkpoint.string()));
+  fit_.start = fit_state_of(*resumed);
+  if (fit_.start.steps > fit_.steps)
+    throw ConfigError{
+        fmt::format("the run has {} step{}, of which {} are made; expected as many or more (--steps, --epochs)",
+                    fit_.steps, fit_.steps == 1 ? "" : "s", fit_.start.steps)};
+}
+
+std::unique_ptr<Observer> Trainer::open_reports() {
+  std::unique_ptr<Observer> reports = std::make_unique<Observer>();
+  set_up([&] {
+    if (!is_chief()) return;
+    const auto alone = strategy_.group().meeting().working_alone();  // another job may be ending with the metrics
+    reports = std::make_unique<ChiefReports>(options_, fit_.start.steps);
+  });
+  return reports;
+}
+
+TrainingResult Trainer::train() {
+  hold_checkpoints();
+  request_.index_folder = index_folder(options_.checkpoints);
+  complete_options(RestoredParts::all);
+  std::optional<InjectedFault> fault;
+  set_up([&] {
+    load();
+    fault = InjectedFault::from_environment(ranks());
+    fit_ = fit_options();
+    task_->require_model_fits(fit_, room_on(strategy_));
+    optimizer_ = make_optimizer(options_, fit_.steps, kernels_);
+    if (is_chief()) require_exportable(options_);
+  });
+  make_model();
+  fit_.frozen = frozen_by(options_.freeze, model_->variables());
+  resume();
+  if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) {
+    const WeightsMetadata described = take_initial_weights();
+    if (is_chief()) warn_of_columns(described, options_.initial_weights.file, task_->schema());
+  }
+  const std::unique_ptr<Observer> reports = open_reports();
+  std::optional<CheckpointObserver> saves;
+  if (!options_.checkpoints.empty())
+    saves.emplace(*reports, *checkpoints_, CheckpointObserver::Options{fit_.steps, options_.keep_best_checkpoint});
+
+  if (is_chief())
+    log::info(fmt::format("training {}: {} {}, {} shards, {} steps of {} samples", model_->name(), ranks(),
+                          ranks() == 1 ? "rank" : "ranks", fit_.shards, fit_.steps, fit_.global_batch));
+  TrainingResult result{
+      .ranks = ranks(), .shards = fit_.shards, .device = device_, .model = std::string{model_->name()}};
+  result.fit =
+      fit_with_fault(strategy_, *model_, *optimizer_, task_->samples(), fit_, saves ? *saves : *reports, fault);
+  if (saves) checkpoints_->finish();
+  result.weights_digest = weights_digest(model_->variables());
+  if (result.fit.stopped) return result;
+  export_weights();
+  if (options_.sample > 0)
+    result.sample = write_sample(strategy_, *task_, result.fit.steps, result.fit.last_evaluation.loss);
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,205 @@
+// Iterators over data that every rank holds whole. They cut it into global batches, and each replica takes its piece of
+// every batch.
+//
+// A batch is a tensor in host memory, or a nest of them (a tuple, a map, a struct with a Nest). All have the same first
+// dimension, the rows. Members that a Nest does not name are passed on unchanged.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/feed/batch_tensors.hpp>
+#include <lockstep/feed/iterator.hpp>
+#include <lockstep/input/row_sequence.hpp>
+#include <lockstep/values/nest.hpp>
+
+namespace lockstep {
+
+/// Makes a source of global batches that starts with the first one. Every rank's source gives the same batches.
+template <class Batch>
+using Dataset = std::function<Source<Batch>()>;
+
+/// What becomes of a global batch with fewer rows than `global_batch_size`, such as the last of an epoch.
+enum class Remainder : std::uint8_t {
+  cut,  ///< it is cut like the others, so some replicas get fewer rows or none
+  drop  ///< no replica gets it: all batches have the same shapes, on every replica and in every step
+};
+
+struct DatasetOptions {
+  std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
+  Remainder remainder = Remainder::cut;
+  EndOfInput end = EndOfInput::when_all_end;  ///< a replica that gets no rows of a batch counts as one without input
+  int prefetch_batches = 0;                   ///< how many batches this rank draws ahead; see DistributedIterator
+};
+
+struct ElementOptions {
+  int prefetch_batches = 0;  ///< as in DatasetOptions
+};
+
+struct ArrayOptions {
+  std::int64_t global_batch_size = 0;  ///< as in DatasetOptions
+  /// How often each row is read. If empty, repeats forever.
+  std::optional<std::int64_t> num_epochs = 1;
+  /// Shuffle seed; each epoch reshuffles. If empty, keeps the order.
+  std::optional<std::uint64_t> shuffle_seed = 1;
+  Remainder remainder = Remainder::cut;       ///< as in DatasetOptions
+  EndOfInput end = EndOfInput::when_all_end;  ///< as in DatasetOptions
+  int prefetch_batches = 0;                   ///< as in DatasetOptions
+};
+
+namespace detail {
+
+/// The number of rows. InvalidArgument unless all leaves have equally many and each is a tensor in host memory; the
+/// functions below check the latter too.
+std::int64_t row_count(std::span<const Leaf> leaves);
+
+/// "a dataset in global batches of 32".
+std::string describe_dataset(const DatasetOptions& options);
+
+/// The arrays with a digest of each, and how they are read.
+std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& options);
+
+/// What this rank takes of a global batch of a dataset.
+enum class Taken : std::uint8_t { piece, nothing, end };
+
+/// Replaces the leaves of a global batch by this rank's piece of them, in new memory, and describes the batch in
+/// `what`. Leaves them as they are if the batch is dropped, or is the end of this rank's input.
+Taken take_piece(std::vector<Leaf>& leaves, const DatasetOptions& options, const InputContext& context,
+                 std::string& what);
+
+/// The elements of a dataset that are dealt in one step: one to each replica.
+class ElementRound {
+ public:
+  explicit ElementRound(const InputContext& context) : context_{context} {}
+
+  /// Begins the next round.
+  void begin();
+  bool is_full() const { return std::ssize(shapes_) == context_.num_replicas_in_sync(); }
+
+  /// Adds an element with tensors of these shapes. Returns whether it is this rank's.
+  bool add(std::string shapes);
+
+  /// "elements 4 to 7, each f32[2]", and what it is if the dataset ends first: all that the ranks compare.
+  std::string describe() const;
+  std::string describe_end() const;
+
+ private:
+  InputContext context_;
+  std::int64_t first_ = 0;
+  std::vector<std::string> shapes_;
+};
+
+/// One rank's reader of arrays.
+class ArrayReader {
+ public:
+  ArrayReader(std::vector<Leaf> arrays, const ArrayOptions& options, const InputContext& context);
+
+  /// This rank's piece of the next batch, perhaps without rows; empty at the end. Describes the batch in `what`.
+  std::optional<std::vector<Leaf>> next(std::string& what);
+
+ private:
+  std::vector<Leaf> arrays_;
+  DatasetOptions options_;
+  InputContext context_;
+  RowSequence sequence_;
+  std::int64_t position_ = 0;
+};
+
+}  // namespace detail
+
+/// COLL, blocking, one agreement, in cross-replica context. Replica r of n takes the r-th of n equal pieces of every
+/// batch. A smaller last batch is cut in the same places, so some replicas get fewer rows or none. A replica without
+/// rows gets tensors whose first dimension is 0, and takes part in the step like the others. The options can drop such
+/// a batch, or let the input end before a step that a replica has no rows for.
+///
+/// InvalidArgument if the replicas do not divide `global_batch_size`, a batch has more rows than that, or `dataset`
+/// returns no source. MismatchError if the ranks' batches differ in shape or type, or end at different steps.
+template <Reducible Batch>
+DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Batch> dataset, DatasetOptions options,
+                                                 Here here = Here::current()) {
+  const auto start = [dataset = std::move(dataset), options, context = detail::input_context_of(strategy)] {
+    (void)context.per_replica_batch_size(options.global_batch_size);
+    Source<Batch> source = dataset();
+    if (!source) detail::refuse_source("dataset");
+    return [source = std::move(source), options, context](std::string& what) -> std::optional<Batch> {
+      while (const std::optional<Batch> batch = source()) {
+        std::vector<detail::Leaf> leaves = detail::leaves_of(*batch);
+        const detail::Taken taken = detail::take_piece(leaves, options, context, what);
+        if (taken == detail::Taken::piece) return detail::with_leaves(*batch, leaves);
+        if (taken == detail::Taken::end) return std::nullopt;
+      }
+      what = "the end of the dataset";
+      return std::nullopt;
+    };
+  };
+  return {strategy,
+          start,
+          [&] { return detail::describe_dataset(options); },
+          {options.end, options.prefetch_batches},
+          here};
+}
+
+/// COLL, blocking, one agreement, in cross-replica context. Deals out the elements of `dataset`, which are of any type:
+/// in step i, replica r of n gets element i n + r. If fewer than n elements are left, they are dropped, and the input
+/// ends on all ranks.
+///
+/// InvalidArgument if `dataset` returns no source. MismatchError if the elements' tensors differ between ranks in shape
+/// or type, or if the ranks have different numbers of elements.
+template <class Element>
+DistributedIterator<Element> make_element_iterator(Strategy& strategy, Dataset<Element> dataset,
+                                                   ElementOptions options = {}, Here here = Here::current()) {
+  const auto start = [dataset = std::move(dataset), context = detail::input_context_of(strategy)] {
+    Source<Element> source = dataset();
+    if (!source) detail::refuse_source("dataset");
+    return [source = std::move(source),
+            round = detail::ElementRound{context}](std::string& what) mutable -> std::optional<Element> {
+      std::optional<Element> own;
+      for (round.begin(); !round.is_full();) {
+        std::optional<Element> element = source();
+        if (!element) {
+          what = round.describe_end();
+          return std::nullopt;
+        }
+        if (round.add(detail::describe_tensors(*element))) own = std::move(element);
+      }
+      what = round.describe();
+      return own;
+    };
+  };
+  return {strategy,
+          start,
+          [] { return "the elements of a dataset"; },
+          {.prefetch_batches = options.prefetch_batches},
+          here};
+}
+
+/// COLL, blocking, one agreement, in cross-replica context. Iterates over the rows of `arrays`, which must be the same
+/// on every rank; the ranks compare digests. The rows are shuffled, repeated and then cut into global batches, so a
+/// batch may span two epochs, and only the very last can be smaller (or is dropped). Replicas take pieces as in
+/// make_dataset_iterator. The order of the rows is that of RowSequence, and the same after every `initialize`.
+///
+/// Shares the arrays' memory, which must not change while the iterator lives. InvalidArgument if the replicas do not
+/// divide `global_batch_size`, or if the arrays have no rows or different numbers of rows.
+template <Reducible Arrays>
+DistributedIterator<Arrays> make_array_iterator(Strategy& strategy, Arrays arrays, ArrayOptions options,
+                                                Here here = Here::current()) {
+  const std::vector<detail::Leaf> leaves = detail::leaves_of(arrays);
+  const auto start = [arrays = std::move(arrays), leaves, options, context = detail::input_context_of(strategy)] {
+    return [arrays, reader = detail::ArrayReader{leaves, options, context}](std::string& what) mutable {
+      const auto piece = reader.next(what);
+      return piece ? std::optional{detail::with_leaves(arrays, *piece)} : std::nullopt;
+    };
+  };
+  return {strategy,
+          start,
+          [&] { return detail::describe_input(leaves, options); },
+          {options.end, options.prefetch_batches},
+          here};
+}
+
+}  // namespace lockstep

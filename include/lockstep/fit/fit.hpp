@@ -1,0 +1,113 @@
+// The training loop: sharded steps and evaluations. Nothing in it depends on the number of ranks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/fit/observer.hpp>
+#include <lockstep/input/sample_source.hpp>
+#include <lockstep/nn/model.hpp>
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+namespace lockstep {
+
+/// The same samples on every rank. Both sources must outlive whatever receives this struct.
+struct TrainingSamples {
+  const SampleSource& train;
+  const SampleSource& test;
+};
+
+/// What to do when a loss is no finite number.
+enum class OnDivergence : std::uint8_t { stop, proceed };
+
+struct FitOptions {
+  std::int64_t global_batch = 256;
+  std::int64_t steps = 1;
+  std::uint64_t seed = 1;  ///< seeds the order of the samples
+  int shards = 8;          ///< a multiple of the number of ranks
+  int accumulate = 1;      ///< micro-batches per shard
+  /// Threads of each rank that compute whole shards, an equal number each, with kernels that use one thread themselves.
+  /// They change no bits. If the rank's shards are a power of two, the largest power of two up to this number works;
+  /// otherwise one thread does. So does one for a model without workers (nn::Model::make_worker), for training with
+  /// micro-batches, on a GPU, and in sim::run. Replica 0 logs one warning if others are idle.
+  int threads = 1;
+  /// How many steps ahead a thread of each rank loads batches. It changes no bits. If 0, each step loads its own.
+  /// Otherwise that thread reads TrainingSamples::train, while the program's own reads `test`.
+  int prefetch = 0;
+  /// Steps between evaluations. If empty, evaluates after each epoch. The last step always evaluates.
+  std::optional<std::int64_t> evaluate_every;
+  /// Samples of an evaluation, the first ones of the test set. If empty, or if there are fewer, all of them.
+  std::optional<std::int64_t> evaluation_samples;
+  /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
+  /// otherwise the last step attests too.
+  std::optional<std::int64_t> attest_every;
+  OnDivergence on_divergence = OnDivergence::stop;
+  /// LOCAL. Returns a hint for the end of the line about a divergence. If empty, there is none.
+  std::function<std::string()> divergence_hint = {};
+  /// Names of variables that no step updates, as if they were not trainable: neither a gradient nor weight decay
+  /// changes them, and they have no share in the gradient's norm. Moving averages still change.
+  std::vector<std::string> frozen = {};
+  /// Where to continue (Observer::on_step_end). The variables and the optimizer's state must be those of that step.
+  FitState start = {};
+};
+
+struct FitResult {
+  std::int64_t steps = 0;  ///< with those before FitOptions::start, as samples
+  std::int64_t samples = 0;
+  double seconds = 0;  ///< training time since the start, excluding evaluations
+  double samples_per_second = 0;
+  double train_loss = 0;  ///< mean per label, by weight, over the last epoch's worth of steps
+  EvaluationReport last_evaluation{};
+  bool stopped = false;  ///< early, as a rank asked (Strategy::request_stop)
+};
+
+/// COLL, blocking. Trains `model` on `data`.
+///
+/// Every mean, of gradients and of losses, is a sum over labels divided by what these labels weigh: 1 each, unless the
+/// model says otherwise (ops::BatchLoss::weight). Weights are summed over all shards and ranks, in the tree that sums
+/// the losses, before the gradient is divided. A step whose labels weigh 0 changes nothing and reports a loss of 0.
+///
+/// A step is one Strategy::run. The ranks agree on it first. Then each computes the gradients of its shards of the
+/// global batch and adds them up in the fixed order, and the ranks' sums are added up in the same tree
+/// (Optimizer::apply_gradients). A shard is computed in `accumulate` micro-batches, one after the other, whose
+/// gradients are added up. Activations take the memory of one micro-batch; gradients need one more copy. Another number
+/// of micro-batches sums in another order and so gives different low-order bits. The samples of a step are a function
+/// of (seed, step, global batch) alone, and its sums are one tree over the shards if the strategy reduces in the fixed
+/// order (ReductionOptions). With that and the same number of shards, the weights, the losses and everything reported
+/// to `observer` except times are the same bytes on one rank and on any number of ranks that each hold a power-of-two
+/// number of shards.
+///
+/// The shards of a joint model (nn::Model::joint) are computed together, with sums over the ranks on the way. With
+/// `accumulate`, each micro-batch is computed together with those of the same number in all other shards, so the result
+/// for a sample depends on them. A rank then needs memory for the activations and gradients of all its shards at once.
+///
+/// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step.
+/// If they differ, `observer` is told, and every rank throws DriftError.
+///
+/// If the loss of a step or of an evaluation is no finite number, the run ends: after `observer` has seen the loss,
+/// every rank throws DivergenceError, which names the step, its learning rate and its gradient norm. All ranks decide
+/// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run continues.
+///
+/// A run that continues from `start` makes the steps that are left. Except for times, everything is as if it had made
+/// the earlier steps too. If no step is left, it only evaluates, and does not call `observer`.
+///
+/// If a rank asks for an early end (Strategy::request_stop), all ranks stop after the step under way and the evaluation
+/// that is due after it, and `observer` is told (Observer::on_stop). Resuming from the state that was reported
+/// last repeats no step and skips none. If the ranks know of the request before the first step, none is made. After
+/// the last step there is nothing to stop.
+///
+/// Messages name the place of this call, and its runs by their step or evaluation. Later runs are named as before the
+/// call.
+///
+/// Seals the variables first if they are not sealed. InvalidArgument for options below 1, for fewer steps than `start`
+/// has made, unless the ranks divide `shards`, for a model without variables, for a frozen variable that it does not
+/// have, if all are frozen, and for no samples to train or test on.
+/// MismatchError if the ranks differ in their options or in the number of samples.
+FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+              const FitOptions& options, Observer& observer, Here here = Here::current());
+
+}  // namespace lockstep

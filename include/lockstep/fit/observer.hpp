@@ -1,0 +1,104 @@
+// What a training run reports to its observers.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <lockstep/strategy/drift.hpp>
+
+namespace lockstep {
+
+/// After a step. Everything except times is the same on every rank, and on the numbers of ranks that `fit` names.
+struct StepReport {
+  std::int64_t step;     ///< steps done
+  std::int64_t steps;    ///< steps in the whole run
+  std::int64_t epoch;    ///< epoch of the step, from 1
+  std::int64_t epochs;   ///< epochs that the whole run touches
+  std::int64_t samples;  ///< samples seen so far
+  double loss;           ///< mean per label, by weight, of the step's global batch, before its update
+  double learning_rate;
+  /// Optimizer::gradient_norm, if this rank's observer wants it.
+  std::optional<double> gradient_norm;
+  std::int64_t evaluations_left;    ///< evaluations to come, one after this step included
+  std::int64_t evaluation_samples;  ///< samples of each
+  double seconds;                   ///< training time so far, excluding evaluations
+  double samples_per_second;
+};
+
+/// During an evaluation.
+struct EvaluationProgress {
+  std::int64_t step;     ///< 0 if the weights come from elsewhere
+  std::int64_t epoch;    ///< 0 outside of a training
+  std::int64_t done;     ///< samples so far
+  std::int64_t samples;  ///< samples of the evaluation
+  double seconds;        ///< since its start
+};
+
+/// How well numbers were predicted.
+struct RegressionReport {
+  /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if all is right, 0 if
+  /// the mean would do as well. NaN if all labels are equal, or differ by less than rounding lets sums of
+  /// their squares tell.
+  double r_squared = 0;
+  double mean_absolute_error = 0;  ///< in the unit of the labels in the data
+};
+
+/// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
+struct EvaluationReport {
+  std::int64_t step;   ///< as in EvaluationProgress
+  std::int64_t epoch;  ///< the same
+  std::int64_t samples;
+  double loss;                                 ///< mean per label, by weight
+  std::optional<double> bits_per_byte;         ///< the loss in bits (text only)
+  double accuracy;                             ///< labels that were predicted, divided by what all labels weigh
+  std::optional<RegressionReport> regression;  ///< of a model that predicts numbers, instead of an accuracy
+  double seconds;                              ///< duration of the evaluation
+};
+
+/// Of one step: losses and weights added up over all labels.
+struct StepLoss {
+  double loss = 0;
+  double weight = 0;
+};
+
+/// Progress of a training run. Together with the variables and the optimizer's state, it is all that `fit` needs to
+/// continue as if it had never stopped.
+struct FitState {
+  std::int64_t steps = 0;       ///< made
+  std::deque<StepLoss> recent;  ///< of the last steps, as many as an epoch has, the latest at the end
+};
+
+/// As text, and back: the numbers are the same. `parse_fit_state` throws Error for another text.
+std::string to_text(const FitState& state);
+FitState parse_fit_state(std::string_view text);
+
+/// Called on every rank, between steps, in the context in which `fit` was called, unless stated otherwise. So an
+/// observer may call collectives, such as save_checkpoint, if it does so on every rank. What it does on the chief
+/// alone, such as writing a line, must not be a collective. `wants_gradient_norm` must always return the same value.
+/// on_drift must neither call a collective nor throw, since its exception would hide the drift. Exceptions from the
+/// other methods propagate out of `fit`.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  /// Whether `on_step` uses the norm of the gradient, which may cost a pass over all gradients.
+  virtual bool wants_gradient_norm() const { return false; }
+  virtual void on_step(const StepReport& /*report*/) {}
+  /// After each batch of an evaluation, inside replica code: must not communicate.
+  virtual void on_evaluating(const EvaluationProgress& /*progress*/) {}
+  virtual void on_evaluation(const EvaluationReport& /*report*/) {}
+
+  /// At the end of a step, after its evaluation, if there is one.
+  virtual void on_step_end(const FitState& /*state*/) {}
+
+  /// After `on_step_end` of the last step that is made, if that is not the last of the run because a rank asked for an
+  /// early end.
+  virtual void on_stop(const FitState& /*state*/) {}
+
+  /// The replicas were found to differ at the end of `step` (from 1); the run ends.
+  virtual void on_drift(std::int64_t /*step*/, const DriftError& /*found*/) {}
+};
+
+}  // namespace lockstep

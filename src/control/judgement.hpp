@@ -1,0 +1,150 @@
+// What a watchdog makes of what it sees: which rank is gone, stopped, late or out of reach, and who says so. Pure: the
+// watchdog looks around, asks for a judgement, and acts on it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/error.hpp>
+
+#include "control/node_map.hpp"
+#include "control/phase_table.hpp"
+#include "control/signs_of_life.hpp"
+
+namespace lockstep {
+
+/// Which ranks can still be told that the job ends.
+enum class Reach {
+  whole_job,    ///< every rank that is left
+  chiefs_side,  ///< a node is out of reach, but not rank 0's
+  cut_off,      ///< rank 0's node is out of reach
+};
+
+/// What does not change while a job is watched.
+struct WatchedJob {
+  using Seconds = std::chrono::duration<double>;
+
+  std::vector<std::string> names;  ///< of the rows: "replica 2 (worker:1, host b)"
+  NodeMap nodes;                   ///< a single one if no heartbeats come from others
+  int row = 0;                     ///< this rank's
+  Seconds stall_timeout{60};
+  Seconds tick{0.05};          ///< the time between two looks, at most a tenth of the timeout
+  bool only_observes = false;  ///< stalls do not end the job
+  bool saves_at_end = false;   ///< the ranks have a moment to save what they have made when they are told to end
+  bool between_nodes() const { return nodes.nodes() > 1; }
+
+  /// The timeout. It may mean "never".
+  std::uint64_t stall_ticks() const;
+
+  /// Heartbeats cost more with more nodes, so they get rarer, but not too rare for the timeout that they serve.
+  std::uint64_t ticks_a_heartbeat() const;
+};
+
+/// What a watchdog sees in one look around.
+struct Observation {
+  using Seconds = WatchedJob::Seconds;
+
+  enum class Process {
+    unknown,  ///< of another node, this rank's own, or the kernel does not tell
+    running,
+    ended,
+  };
+
+  struct Row {
+    PhaseTable::Snapshot seen;  ///< read after `process`: who leaves properly says so before it ends
+    Process process = Process::unknown;
+    std::string killed = {};  ///< why the kernel killed the process, if that is known
+    bool refused = false;     ///< its host says that nobody receives there what is sent to it
+    /// Heartbeats of it that came over TCP alone since the last datagram; empty if another rank is to hear it.
+    std::optional<std::uint64_t> missed_datagrams = {};
+    bool observed = false;  ///< it was said to stall where it is
+  };
+
+  std::vector<Row> rows;
+  Seconds took{0};                         ///< since the look before
+  std::optional<Seconds> since_told = {};  ///< to end, by SIGTERM or SIGINT
+  bool told_by_parent = false;
+  bool reported = false;                  ///< someone has said what ends the job
+  bool warned = false;                    ///< someone has said that heartbeats do not get through
+  bool takes_a_line = true;               ///< stderr does: whoever reads it may have stopped
+  std::map<int, bool> host_answers = {};  ///< by node, for those that were asked
+};
+
+/// What is kept from one look to the next.
+struct WatchState {
+  using Seconds = WatchedJob::Seconds;
+
+  struct Peer {
+    SignsOfLife life;
+    std::uint64_t stalled_ticks = 0;     ///< how long a stall of it is known that does not end the job
+    bool observed = false;               ///< in the last look
+    Seconds terminated{0};               ///< since it was found to be ended by SIGTERM
+    Seconds refused{0};                  ///< since its host said that it is gone
+    bool has_beaten_since_told = false;  ///< since this rank was told to end
+  };
+
+  /// Before the first look. `rows` are as they are now.
+  WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snapshot>& rows);
+
+  std::vector<Peer> peers;  ///< by row
+  std::uint64_t waited_ticks = 0;
+  std::uint64_t waited_meeting = 0;
+  std::uint64_t passed = 0;
+  std::uint64_t lost_ticks = 0;   ///< how long another's heartbeats are known not to get through
+  std::uint64_t told_ticks = 0;   ///< since this rank was told to end
+  std::uint64_t quiet_ticks = 0;  ///< since a rank was said to stall
+  bool has_saved = false;         ///< this rank was asked to save what it has made
+};
+
+/// That a rank is gone, or stalls.
+struct Finding {
+  std::string sentence;
+  ExitCode code = ExitCode::stall;
+  Reach reach = Reach::whole_job;
+  std::vector<int> rows;         ///< that it is of; the sentence names the first
+  std::uint64_t turn_ticks = 0;  ///< how long the nodes with lower ranks have to say it first
+};
+
+/// What a rank that was told to end does next.
+enum class LastAct {
+  none,         ///< looks around once more
+  save,         ///< has the program save what it has made
+  say_and_end,  ///< says that the job was interrupted, and ends
+  end,
+};
+
+struct Judgement {
+  WatchState state;
+  /// A row whose host must be asked first whether it answers. Then nothing else here counts: the same state is to be
+  /// judged again, by an observation that has the answer.
+  std::optional<int> unknown_host = {};
+  std::optional<Finding> failure = {};              ///< ends the job
+  std::optional<Finding> stall = {};                ///< only to be told of, unless its first row has been
+  std::optional<std::string> lost_heartbeats = {};  ///< a warning for the job, once
+  LastAct last_act = LastAct::none;
+};
+
+/// What is wrong with the lowest row that has a problem. A rank of this node can be
+///   gone          its process ended without leaving the job. The kernel shows this at once, and whether it killed the
+///                 process for memory. An end by SIGTERM counts only if this rank gets none itself, as it does when the
+///                 whole job is told to end
+///   stopped       its watchdog has not beaten for the stall timeout
+///   late          it runs, but others have waited for it in an agreement for the stall timeout
+/// Ranks of other nodes are known by their heartbeats, and by the agreements that they make possible. One of those can
+/// also be
+///   gone          its host refuses heartbeats for it, or it fell silent, after SIGTERM or before this rank got one
+///   out of reach  it is the lowest rank of a node whose ranks are all silent and whose host does not answer
+///   mute          it takes part in agreements, but no heartbeat gets through. It may then work alone without our
+///                 knowing, so it is late only after ten times the stall timeout
+/// If every rank has come to an agreement that does not end, the network is to blame. If heartbeats get through by TCP
+/// alone, or not at all while the job goes on, one rank of the job warns of that, once.
+///
+/// Of the nodes that see a silence, the one with the lowest living rank speaks first. So does one of the nodes that
+/// observe a stall; a heartbeat carries one such stall, so the next is told of when that one has travelled.
+Judgement judge(const WatchedJob& job, const Observation& seen, WatchState state);
+
+}  // namespace lockstep

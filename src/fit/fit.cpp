@@ -1,0 +1,384 @@
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/fit/fit.hpp>
+#include <lockstep/input/batch_schedule.hpp>
+#include <lockstep/input/sample_order.hpp>
+#include <lockstep/input/shards.hpp>
+#include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/nn/joint_model.hpp>
+
+#include "fit/accumulation.hpp"
+#include "fit/evaluation_pass.hpp"
+#include "fit/frozen_variables.hpp"
+#include "fit/injected_fault.hpp"
+#include "fit/joint_gradients.hpp"
+#include "fit/rank_shards.hpp"
+#include "fit/shard_threads.hpp"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The samples of each step, in their epoch's order.
+class StepSamples {
+ public:
+  StepSamples(const SampleSource& source, const BatchSchedule& schedule, std::uint64_t seed)
+      : source_{source}, schedule_{schedule}, seed_{seed} {}
+
+  std::span<const std::int64_t> of(const ScheduledBatch& batch) {
+    if (batch.epoch != epoch_) {
+      order_ = sample_order(schedule_.samples(), seed_, epoch_ = batch.epoch);
+      if (source_.varies_by_epoch())
+        for (std::int64_t& sample : order_) sample += epoch_ * schedule_.samples();
+    }
+    return std::span{order_}.subspan(static_cast<std::size_t>(batch.positions.first),
+                                     static_cast<std::size_t>(batch.positions.size()));
+  }
+
+ private:
+  const SampleSource& source_;
+  const BatchSchedule& schedule_;
+  std::uint64_t seed_;
+  std::int64_t epoch_ = -1;
+  std::vector<std::int64_t> order_;
+};
+
+/// Keeps the losses of as many steps as an epoch has.
+void push_recent(std::deque<StepLoss>& recent, const StepSums& sums, std::int64_t steps) {
+  recent.push_back({sums.loss, sums.weight.value_or(0)});
+  if (std::ssize(recent) > steps) recent.pop_front();
+}
+
+double mean_of(const std::deque<StepLoss>& recent) {
+  StepLoss sum;
+  for (const StepLoss& step : recent) {
+    sum.loss += step.loss;
+    sum.weight += step.weight;
+  }
+  return mean_per_label(sum.loss, sum.weight);
+}
+
+/// The samples of the first `steps` steps.
+std::int64_t samples_in(const BatchSchedule& schedule, std::int64_t steps) {
+  const std::int64_t epochs = steps / schedule.steps_per_epoch();
+  std::int64_t samples = epochs * schedule.samples();
+  for (std::int64_t step = epochs * schedule.steps_per_epoch(); step < steps; ++step)
+    samples += schedule.batch(step).positions.size();
+  return samples;
+}
+
+/// Sends each gradient of a step as soon as the model has it, but for frozen variables.
+class SendWhenReady final : public nn::GradientListener {
+ public:
+  SendWhenReady(AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen)
+      : step_{step}, variables_{buffer.variables()}, frozen_{frozen} {}
+
+  void on_ready(std::size_t variable) override {
+    if (!is_frozen(frozen_, variables_[variable].name())) step_.ready(variables_[variable]);
+  }
+
+ private:
+  AgreedStep& step_;
+  std::span<const Variable> variables_;
+  std::span<const std::string> frozen_;
+};
+
+class Fit {
+ public:
+  Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+      const FitOptions& options, const std::optional<InjectedFault>& fault, const Here& here)
+      : strategy_{strategy},
+        model_{model},
+        optimizer_{optimizer},
+        options_{options},
+        fault_{fault},
+        here_{here},
+        rank_{strategy.group().rank()},
+        schedule_{data.train.count(), options.global_batch},
+        samples_{data.train, schedule_, options.seed},
+        sum_{strategy.store(), model.variables()},
+        statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
+        gradients_{gradients_in_store(strategy.store(), updated_variables(model.variables(), options.frozen))},
+        train_shards_{data.train,
+                      schedule_.largest_batch(),
+                      {options.shards, options.accumulate},
+                      shards_of_rank(options.shards, strategy.num_replicas_in_sync(), rank_),
+                      strategy.stream()},
+        threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
+        evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()} {
+    sum_ = sum_.with_statistics(statistics_.view());
+    if (nn::JointModel* const joint = model.joint()) {
+      joint_gradients_.emplace(*joint, sum_, train_shards_);
+      sums_on_the_way_ = joint_gradients_->sums();
+    } else if (options.accumulate > 1) {
+      accumulation_.emplace(sum_, options.accumulate);
+      if (threads_ && rank_ == 0)
+        log::warning(fmt::format("{} threads evaluate, but one trains: micro-batches are computed one after the other",
+                                 options.threads));
+    }
+  }
+
+  FitResult run(Observer& observer);
+
+ private:
+  /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
+  /// are divided by what these weigh.
+  StepSums step(std::int64_t index, const ScheduledBatch& batch);
+  bool attests_in(std::int64_t step) const;
+  void load_ahead();
+  StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples, AgreedStep& agreed);
+  StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                const nn::GradientBuffer& sum);
+  std::int64_t evaluations_from(std::int64_t step) const;
+  void judge_loss(double loss, const std::string& whose);
+
+  Strategy& strategy_;
+  nn::Model& model_;
+  Optimizer& optimizer_;
+  const FitOptions& options_;
+  const std::optional<InjectedFault>& fault_;
+  Here here_;  ///< where the program called fit: its runs and calls are there for messages
+  int rank_;
+  BatchSchedule schedule_;
+  StepSamples samples_;
+  nn::GradientBuffer sum_;  ///< gradients and statistics of this rank's shards, summed, in the store
+  Tensor statistics_;
+  std::vector<Gradient> gradients_;
+  RankShards train_shards_;
+  std::unique_ptr<ShardThreads> threads_;  ///< null: the program's own computes all shards
+  EvaluationPass evaluation_;
+  std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
+  std::optional<JointGradients> joint_gradients_;  ///< for a joint model
+  SumList sums_on_the_way_;                        ///< that it makes over the ranks
+  bool diverged_ = false;
+};
+
+StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples, AgreedStep& agreed) {
+  SendWhenReady ready{agreed, sum_, options_.frozen};
+  const nn::GradientBuffer sum = sum_.reporting_to(ready);
+  if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
+  if (accumulation_) return accumulate_gradients(step, samples, sum);
+  const RankShards::Loaded shards = train_shards_.load_all(samples);
+  const std::vector<nn::ShardPlace> places = shards.places(step);
+  const ops::BatchLoss result =
+      threads_ ? threads_->train_shards(shards.group, places, sum) : model_.train_shards(shards.group, places, sum);
+  return {.samples = shards.group.counted_labels(),
+          .loss = result.loss_sum,
+          .correct = result.correct,
+          .weight = result.weight};
+}
+
+/// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
+StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                   const nn::GradientBuffer& sum) {
+  StepSums sums;
+  accumulation_->begin(sum, train_shards_.count());
+  for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
+    accumulation_->begin_shard(shard);
+    for (int number = 0; number < options_.accumulate; ++number) {
+      const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
+      const ops::BatchLoss result = model_.train_shard(micro_batch.group.batches.front(),
+                                                       micro_batch.places(step).front(), accumulation_->next());
+      accumulation_->push(nn::weighed(result, micro_batch.group.batches.front()));
+      sums.samples += micro_batch.group.counted_labels();
+      sums.correct += result.correct;
+    }
+    accumulation_->end_shard();
+  }
+  const nn::WeighedLoss total = accumulation_->finish();
+  sums.loss = total.loss;
+  sums.weight = total.weight;
+  return sums;
+}
+
+StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
+  StepSums sums;
+  strategy_.set_step(index + 1);
+  const auto replica_step = [&](ReplicaContext& context) {
+    if (fault_ && fault_->skips_merge(rank_, index)) return;
+    const auto compute = [&](AgreedStep& agreed) {
+      const StepSums own = compute_gradients(index, samples_.of(batch), agreed);
+      if (fault_) fault_->strike(rank_, index, model_.variables());
+      return own;
+    };
+    sums = optimizer_.apply_gradients(context, gradients_, {compute, sums_on_the_way_}, statistics_.view(), here_);
+    // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
+    model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
+    if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
+  };
+  strategy_.run(replica_step, here_);
+  return sums;
+}
+
+bool Fit::attests_in(std::int64_t step) const {
+  return options_.attest_every && ((step + 1) % *options_.attest_every == 0 || step + 1 == options_.steps);
+}
+
+/// The number of evaluations after `step` and all that follow.
+std::int64_t Fit::evaluations_from(std::int64_t step) const {
+  const std::int64_t interval = options_.evaluate_every.value_or(schedule_.steps_per_epoch());
+  return options_.steps / interval - (step - 1) / interval + (options_.steps % interval != 0 ? 1 : 0);
+}
+
+/// Without the sign of a NaN, which means nothing.
+std::string four_digits(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.4g}", value);
+}
+
+/// COLL: every rank has the same loss, and comes to the same judgement.
+void Fit::judge_loss(double loss, const std::string& whose) {
+  if (std::isfinite(loss) || diverged_) return;
+  diverged_ = true;
+  const std::string line = fmt::format(
+      "the training has diverged: {} is {}, with learning rate {} and gradient norm {}; a lower "
+      "learning rate, a warm-up or a clipped norm may help{}",
+      whose, four_digits(loss), optimizer_.learning_rate(), four_digits(optimizer_.gradient_norm()),
+      options_.divergence_hint ? options_.divergence_hint() : "");
+  if (options_.on_divergence == OnDivergence::stop)
+    strategy_.group().meeting().fail(std::make_exception_ptr(DivergenceError{line}));
+  if (rank_ == 0) log::warning(line);
+}
+
+/// The order of the samples is computed once more, on the thread that loads.
+void Fit::load_ahead() {
+  const bool shard_by_shard = accumulation_.has_value();
+  train_shards_.load_ahead(
+      {.steps = options_.prefetch,
+       .order = shard_by_shard ? RankShards::Order::shard_by_shard : RankShards::Order::all_shards,
+       .where = strategy_.group().may_start_threads() ? WorkAhead::Where::on_thread : WorkAhead::Where::in_turn,
+       .of = {options_.start.steps, options_.steps},
+       .samples = [this, samples = samples_](std::int64_t step) mutable { return samples.of(schedule_.batch(step)); }});
+}
+
+FitResult Fit::run(Observer& observer) {
+  const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
+  if (options_.prefetch > 0 && options_.start.steps < options_.steps) load_ahead();
+  FitState state = options_.start;
+  const std::int64_t samples_before = samples_in(schedule_, state.steps);
+  FitResult result{.steps = state.steps, .samples = samples_before};
+  const auto samples_per_second = [&] { return static_cast<double>(result.samples - samples_before) / result.seconds; };
+  const std::int64_t epochs = schedule_.batch(options_.steps - 1).epoch + 1;
+  const auto evaluation_after = [&](std::int64_t epoch, Observer& watching) {
+    strategy_.set_step(result.steps, RunKind::evaluation);
+    result.last_evaluation = {.step = result.steps, .epoch = epoch + 1};
+    evaluation_.run(result.last_evaluation, watching, here_);
+  };
+  Observer nobody;  // is told of an evaluation that an earlier run has told of
+  if (state.steps == options_.steps) evaluation_after(epochs - 1, nobody);
+  for (std::int64_t index = state.steps; index < options_.steps; ++index) {
+    if (strategy_.stop_requested()) {
+      result.stopped = true;
+      if (index > options_.start.steps) observer.on_stop(state);
+      break;
+    }
+    const ScheduledBatch batch = schedule_.batch(index);
+    const auto start = Clock::now();
+    StepSums sums;
+    try {
+      sums = step(index, batch);
+    } catch (const DriftError& found) {
+      observer.on_drift(index + 1, found);
+      throw;
+    }
+    result.seconds += seconds_since(start);
+    result.steps = index + 1;
+    result.samples += batch.positions.size();
+    push_recent(state.recent, sums, schedule_.steps_per_epoch());
+    const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
+    observer.on_step(
+        {.step = result.steps,
+         .steps = options_.steps,
+         .epoch = batch.epoch + 1,
+         .epochs = epochs,
+         .samples = result.samples,
+         .loss = loss,
+         .learning_rate = optimizer_.learning_rate(),
+         .gradient_norm = observer.wants_gradient_norm() ? std::optional{optimizer_.gradient_norm()} : std::nullopt,
+         .evaluations_left = evaluations_from(result.steps),
+         .evaluation_samples = evaluation_.samples(),
+         .seconds = result.seconds,
+         .samples_per_second = samples_per_second()});
+    judge_loss(loss, fmt::format("the loss of step {}", result.steps));
+
+    const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
+    if (due || result.steps == options_.steps) {
+      evaluation_after(batch.epoch, observer);
+      observer.on_evaluation(result.last_evaluation);
+      judge_loss(result.last_evaluation.loss, fmt::format("the test loss after step {}", result.steps));
+    }
+    state.steps = result.steps;
+    observer.on_step_end(state);
+  }
+  result.train_loss = mean_of(state.recent);
+  result.samples_per_second = result.seconds > 0 ? samples_per_second() : 0;
+  return result;
+}
+
+/// What decides the samples of a step, and which runs there are, as the ranks compare it.
+std::string text_of(const TrainingSamples& data, const FitOptions& options) {
+  const auto or_none = [](const std::optional<std::int64_t>& value) {
+    return value ? fmt::format("{}", *value) : std::string{"none"};
+  };
+  return fmt::format(
+      "fit on {} samples: seed {}, batch {}, {} steps{}, {} shards, {} micro-batches, {} test samples, "
+      "evaluation every {} of {}, attestation every {}, {} on divergence{}",
+      data.train.count(), options.seed, options.global_batch, options.steps,
+      options.start.steps > 0 ? fmt::format(" after {}", options.start.steps) : "", options.shards, options.accumulate,
+      data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
+      or_none(options.attest_every), options.on_divergence == OnDivergence::stop ? "stop" : "proceed",
+      options.frozen.empty() ? "" : fmt::format(", frozen {}", fmt::join(options.frozen, " ")));
+}
+
+}  // namespace
+
+FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+              const FitOptions& options, Observer& observer, Here here) {
+  return fit_with_fault(strategy, model, optimizer, data, options, observer, std::nullopt, here);
+}
+
+FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+                         const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault,
+                         Here here) {
+  if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
+  if (options.evaluate_every && *options.evaluate_every < 1)
+    throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
+  if (options.evaluation_samples && *options.evaluation_samples < 1)
+    throw InvalidArgument{
+        fmt::format("samples of an evaluation: {}, expected at least 1", *options.evaluation_samples)};
+  if (options.attest_every && *options.attest_every < 1)
+    throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
+  if (options.accumulate < 1)
+    throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
+  if (options.threads < 1)
+    throw InvalidArgument{fmt::format("threads of a rank: {}, expected at least 1", options.threads)};
+  if (options.prefetch < 0)
+    throw InvalidArgument{fmt::format("batches to prefetch: {}, expected 0 or more", options.prefetch)};
+  if (options.start.steps < 0 || options.start.steps > options.steps)
+    throw InvalidArgument{
+        fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start.steps)};
+  if (model.variables().empty())
+    throw InvalidArgument{fmt::format("model '{}' has no variables; expected one or more to train", model.name())};
+  if (data.test.count() < 1) throw InvalidArgument{"the test set has 0 samples; expected 1 or more"};
+  (void)updated_variables(model.variables(), options.frozen);
+  strategy.agree(TagKind::compare, here, text_of(data, options));
+  if (strategy.store().has_unsealed()) strategy.seal(here);
+  if (fault && strategy.group().rank() == 0)
+    log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),
+                             fault->step + 1));
+  return Fit{strategy, model, optimizer, data, options, fault, here}.run(observer);
+}
+
+}  // namespace lockstep

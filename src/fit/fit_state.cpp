@@ -1,0 +1,47 @@
+// Progress of a training run as text: the number of steps, and the loss and weight of each recent one.
+#include <charconv>
+#include <iterator>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/fit/observer.hpp>
+
+namespace lockstep {
+namespace {
+
+/// The number at the beginning of `text`, from which it is removed with the space after it. Nothing if there is none.
+template <class Number>
+std::optional<Number> take(std::string_view& text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [after, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || (after != end && *after != ' ')) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(after - text.data()) + (after != end ? 1 : 0));
+  return number;
+}
+
+}  // namespace
+
+std::string to_text(const FitState& state) {
+  std::string text = fmt::format("{}", state.steps);
+  for (const StepLoss& step : state.recent) fmt::format_to(std::back_inserter(text), " {} {}", step.loss, step.weight);
+  return text;
+}
+
+FitState parse_fit_state(std::string_view text) {
+  std::string_view left = text;
+  const auto steps = take<std::int64_t>(left);
+  FitState state{.steps = steps.value_or(0)};
+  bool good = steps.has_value();
+  while (good && !left.empty()) {
+    const auto loss = take<double>(left), weight = take<double>(left);
+    good = loss && weight;
+    if (good) state.recent.push_back({*loss, *weight});
+  }
+  if (!good) throw Error{fmt::format("not the state of a training: '{}'", text.substr(0, 40))};
+  return state;
+}
+
+}  // namespace lockstep

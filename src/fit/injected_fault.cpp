@@ -1,0 +1,140 @@
+#include "fit/injected_fault.hpp"
+
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <limits>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/base/philox.hpp>
+#include <lockstep/strategy/variable_store.hpp>
+
+#include "base/excerpt.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 7> kinds{
+    {{"throw", InjectedFault::Kind::throws},
+     {"exit", InjectedFault::Kind::exits},
+     {"kill", InjectedFault::Kind::kills},
+     {"stop", InjectedFault::Kind::stops},
+     {"skip-merge", InjectedFault::Kind::skips_merge},
+     {"flip", InjectedFault::Kind::flips},
+     {"usr1", InjectedFault::Kind::asks_to_stop}}};
+
+std::string names_of_kinds() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, kind] : kinds) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// All of `text` as a number; empty if it is none, or negative.
+template <class Integer>
+std::optional<Integer> number(std::string_view text) {
+  Integer value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+/// Flips the highest mantissa bit of the first normal weight from `first` on, wrapping around. Returns its index; empty
+/// if no weight is normal.
+template <class T>
+std::optional<std::size_t> flip_from(std::size_t first, std::span<T> weights) {
+  using Bits = std::conditional_t<sizeof(T) == sizeof(std::uint64_t), std::uint64_t, std::uint32_t>;
+  constexpr Bits highest = Bits{1} << (std::numeric_limits<T>::digits - 2);  // the bit above it is implicit
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::size_t index = (first + i) % weights.size();
+    if (!std::isnormal(weights[index])) continue;
+    weights[index] = std::bit_cast<T>(std::bit_cast<Bits>(weights[index]) ^ highest);
+    return index;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> flip_from(std::size_t first, const Variable& variable) {
+  const Tensor weights = Tensor::on_host(variable.local());
+  const auto index = variable.dtype() == DType::f64 ? flip_from(first, weights.view().elements<double>())
+                                                    : flip_from(first, weights.view().elements<float>());
+  if (index) copy(weights.view(), variable.local(), *variable.state().segment->stream);
+  return index;
+}
+
+void flip(std::int64_t step, std::span<const Variable> weights) {
+  const RandomStream draw{0, RandomPurpose::fault, static_cast<std::uint64_t>(step)};
+  const std::size_t first = weights.empty() ? 0 : draw.below(weights.size(), 0);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const Variable& variable = weights[(first + i) % weights.size()];
+    const auto count = static_cast<std::uint64_t>(element_count(variable.shape()));
+    if (const auto index = flip_from(count == 0 ? 0 : draw.below(count, 1), variable))
+      return log::warning(
+          fmt::format("LOCKSTEP_FAULT: a bit of element {} of variable {} is another one from step {} on", *index,
+                      variable.label(), step + 1));
+  }
+  throw Error{fmt::format("LOCKSTEP_FAULT: in step {} all weights are 0; expected one to flip a bit of", step + 1)};
+}
+
+}  // namespace
+
+std::string_view name_of(InjectedFault::Kind kind) {
+  for (const auto& [name, each] : kinds)
+    if (each == kind) return name;
+  return "?";
+}
+
+InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
+  const auto malformed = [&](std::string_view what) {
+    return ConfigError{fmt::format(
+        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 0",
+        excerpt(text), what, names_of_kinds(), ranks)};
+  };
+  const auto first = text.find(':');
+  const auto second = first == text.npos ? first : text.find(':', first + 1);
+  if (second == text.npos) throw malformed("it has not three parts");
+  const std::string_view kind_text = text.substr(0, first);
+  const auto rank = number<int>(text.substr(first + 1, second - first - 1));
+  const auto step = number<std::int64_t>(text.substr(second + 1));
+  if (!rank || *rank >= ranks) throw malformed("there is no such rank");
+  if (!step) throw malformed("there is no such step");
+  for (const auto& [name, kind] : kinds)
+    if (name == kind_text) return {kind, *rank, *step};
+  throw malformed("there is no such kind");
+}
+
+std::optional<InjectedFault> InjectedFault::from_environment(int ranks) {
+  const char* const text = std::getenv("LOCKSTEP_FAULT");
+  if (!text) return std::nullopt;
+  return parse(text, ranks);
+}
+
+bool InjectedFault::skips_merge(int at_rank, std::int64_t at_step) const {
+  return kind == Kind::skips_merge && at_rank == rank && at_step == step;
+}
+
+void InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const {
+  if (at_rank != rank || at_step != step) return;
+  switch (kind) {
+    case Kind::throws: throw std::runtime_error{fmt::format("LOCKSTEP_FAULT: thrown in step {}", step + 1)};
+    case Kind::exits: ::_exit(0);
+    case Kind::kills: ::raise(SIGKILL); break;
+    case Kind::stops: ::kill(::getpid(), SIGSTOP); break;
+    case Kind::skips_merge: break;
+    case Kind::flips: flip(step, weights); break;
+    case Kind::asks_to_stop: ::raise(SIGUSR1); break;
+  }
+}
+
+}  // namespace lockstep

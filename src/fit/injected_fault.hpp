@@ -1,0 +1,58 @@
+// Injected faults: a trainer fails on request, so that its ways out can be tested.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <lockstep/fit/fit.hpp>
+#include <lockstep/strategy/variable.hpp>
+
+namespace lockstep {
+
+/// `KIND:RANK:STEP`: what one rank does in one step, counted from 0; messages count from 1, as all that users see. It
+/// happens after the backward pass, between the step's agreement and its last sum over the ranks. Only skip-merge comes
+/// before the agreement.
+struct InjectedFault {
+  enum class Kind : std::uint8_t {
+    throws,       ///< "throw": replica code throws
+    exits,        ///< "exit": the process exits with code 0, without a word
+    kills,        ///< "kill": SIGKILL
+    stops,        ///< "stop": SIGSTOP
+    skips_merge,  ///< "skip-merge": replica code returns without the optimizer's merge_call
+    flips,        ///< "flip": one bit of one weight flips, and training continues
+    asks_to_stop  ///< "usr1": SIGUSR1, as from a scheduler
+  };
+
+  Kind kind;
+  int rank;
+  std::int64_t step;
+
+  /// ConfigError, naming LOCKSTEP_FAULT and what was expected, unless `text` is a fault of one of `ranks` ranks.
+  static InjectedFault parse(std::string_view text, int ranks);
+
+  /// Parses the environment variable LOCKSTEP_FAULT; empty if it is not set.
+  static std::optional<InjectedFault> from_environment(int ranks);
+
+  /// LOCAL. Whether this rank is to return from replica code without merging.
+  bool skips_merge(int at_rank, std::int64_t at_step) const;
+
+  /// LOCAL. Injects any other fault if this is its rank and its step.
+  ///
+  /// A flip inverts the highest mantissa bit of one of `weights` (f32 or f64). The weight grows by up to a half or
+  /// shrinks by up to a third, and no step that all ranks make alike undoes that. The step seeds the choice of the
+  /// weight: first the variable, all equally likely, then the element. From that element on, the first normal number is
+  /// taken: a flipped 0 or subnormal would be too small to survive the next step. Error if there is no normal number.
+  void strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const;
+};
+
+/// "throw", "skip-merge".
+std::string_view name_of(InjectedFault::Kind kind);
+
+/// What `fit` does, with `fault`, if there is one. Announces it in one warning on rank 0.
+FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+                         const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault,
+                         Here here = Here::current());
+
+}  // namespace lockstep

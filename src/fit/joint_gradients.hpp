@@ -1,0 +1,63 @@
+// The gradients of a step whose shards are computed together.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/nn/joint_model.hpp>
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/reduce/declared_sums.hpp>
+
+#include "fit/rank_shards.hpp"
+#include "nn/shard_sums.hpp"
+
+namespace lockstep {
+
+/// Gradients and statistics of several shards, side by side in memory.
+class ShardBuffers {
+ public:
+  ShardBuffers(const nn::GradientBuffer& like, std::int64_t shards);
+
+  std::span<const nn::GradientBuffer> of_each() const { return of_each_; }
+
+  /// Adds those of `others`, which must have as many shards.
+  void add(const ShardBuffers& others);
+
+  /// Adds up the shards as a tree into `sum`, which must have the same layout.
+  void sum_up(const nn::GradientBuffer& sum) const;
+
+ private:
+  Stream& stream_;
+  Tensor gradients_, statistics_;
+  std::vector<nn::GradientBuffer> of_each_;
+};
+
+/// Micro-batches outside, all shards of the rank inside. A micro-batch is computed together with those of all other
+/// shards, and added to its own shard's earlier ones. The sum of a shard is therefore the same on every rank.
+class JointGradients {
+ public:
+  /// For sums in memory like that of `sum`. Everything must outlive it.
+  JointGradients(nn::JointModel& model, const nn::GradientBuffer& sum, RankShards& shards);
+
+  /// The sums that a step makes over the ranks on its way.
+  const SumList& sums() const { return sums_; }
+
+  /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`, where all are ready at the
+  /// end. Returns their labels, losses and right answers.
+  StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
+                   const nn::GradientBuffer& sum);
+
+ private:
+  nn::JointModel& model_;
+  RankShards& shards_;
+  SumList sums_;
+  ShardBuffers of_shards_;
+  std::optional<ShardBuffers>
+      of_micro_batch_;  ///< for micro-batches after the first; empty if a shard is one micro-batch
+  nn::LossSum loss_sum_;
+};
+
+}  // namespace lockstep

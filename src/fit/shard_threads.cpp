@@ -1,0 +1,212 @@
+#include "fit/shard_threads.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/log.hpp>
+#include <lockstep/control/meeting_point.hpp>
+
+#include "reduce/arithmetic.hpp"
+#include "strategy/context_stack.hpp"
+#include "tensor/shared_parts.hpp"
+
+namespace lockstep {
+namespace {
+
+/// How long a thread waits awake. Between two parts of a step it is less, for models for which it matters how long it
+/// takes to wake a thread: a tenth of a millisecond on a virtual machine.
+constexpr std::chrono::milliseconds awake{2};
+
+/// Part `number` of `shards`, which are cut into `parts`.
+BatchGroup part_of(const BatchGroup& shards, std::size_t parts, std::size_t number) {
+  const std::size_t size = shards.batches.size() / parts;
+  const auto rows = static_cast<std::int64_t>(size) * shards.capacity();
+  const std::int64_t first = static_cast<std::int64_t>(number) * rows;
+  const auto batches = std::span{shards.batches}.subspan(number * size, size);
+  return {.inputs = detail::rows_of(shards.inputs, first, rows),
+          .labels = detail::rows_of(shards.labels, first, rows),
+          .batches = {batches.begin(), batches.end()}};
+}
+
+/// Part `number` of the elements of `view`, which are cut into `parts`.
+TensorView part_of(const TensorView& view, std::size_t parts, std::size_t number) {
+  const auto begin = [&](std::size_t part) {
+    return view.count() * static_cast<std::int64_t>(part) / static_cast<std::int64_t>(parts);
+  };
+  return view.reshaped({view.count()}).slice(begin(number), begin(number + 1) - begin(number));
+}
+
+}  // namespace
+
+std::unique_ptr<ShardThreads> ShardThreads::make(Strategy& strategy, nn::Model& model, int wanted,
+                                                 std::int64_t shards) {
+  // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
+  if (wanted < 2 || strategy.stream().kind() != DeviceKind::cpu || !strategy.group().may_start_threads()) return {};
+  int count = 1;
+  if (std::has_single_bit(static_cast<std::uint64_t>(shards)))
+    count = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(wanted, shards))));
+  std::vector<std::unique_ptr<nn::Model>> workers;
+  for (std::unique_ptr<nn::Model> worker; std::ssize(workers) + 1 < count && (worker = model.make_worker());)
+    workers.push_back(std::move(worker));
+  const bool has_none = count > 1 && workers.empty();
+  if (has_none) count = 1;
+  if (count < wanted && strategy.group().rank() == 0)
+    log::warning(fmt::format("{} of {} threads {} idle: {}", wanted - count, wanted, wanted - count == 1 ? "is" : "are",
+                             has_none ? fmt::format("model '{}' computes one shard after the other", model.name())
+                                      : fmt::format("each of the others takes as many of a rank's {} shards", shards)));
+  if (count == 1) return {};
+  return std::make_unique<ShardThreads>(model, std::move(workers));
+}
+
+ShardThreads::ShardThreads(nn::Model& model, std::vector<std::unique_ptr<nn::Model>> workers)
+    : owned_{std::move(workers)}, workers_{&model}, results_(owned_.size() + 1), failures_(owned_.size() + 1) {
+  for (const auto& worker : owned_) workers_.push_back(worker.get());
+  for (std::size_t thread = 1; thread < workers_.size(); ++thread)
+    threads_.emplace_back([this, thread] { serve(thread); });
+}
+
+ShardThreads::~ShardThreads() {
+  {
+    const std::lock_guard lock{mutex_};
+    ending_ = true;
+  }
+  begun_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ShardThreads::serve(std::size_t thread) {
+  for (std::uint64_t done = 0;; ++done) {
+    wait(begun_, [&] { return ending_ || round_ > done; });
+    if (ending_) return;
+    work_as(thread);
+    const std::lock_guard lock{mutex_};
+    if (--working_ == 0) done_.notify_one();
+  }
+}
+
+template <class Condition>
+void ShardThreads::wait(std::condition_variable& changed, Condition&& condition) {
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - start < awake) {
+    if (condition()) return;
+    std::this_thread::yield();
+  }
+  std::unique_lock lock{mutex_};
+  changed.wait(lock, condition);
+}
+
+void ShardThreads::work_as(std::size_t thread) {
+  try {
+    (*work_)(thread);
+  } catch (...) {
+    failures_[thread] = std::current_exception();
+  }
+}
+
+void ShardThreads::run(const Work& work) {
+  const detail::Frame* const frame = detail::current_frame();
+  const Work in_context = [&](std::size_t thread) {
+    if (thread == 0) return work(thread);
+    std::optional<detail::PushedFrame> pushed;
+    if (frame) pushed.emplace(*frame);
+    const MeetingPoint::Apart apart{"in a shard that a thread computes"};
+    work(thread);
+  };
+  {
+    const std::lock_guard lock{mutex_};
+    work_ = &in_context;
+    working_ = threads_.size();
+    ++round_;
+  }
+  begun_.notify_all();
+  work_as(0);
+  wait(done_, [&] { return working_ == 0; });
+  std::exception_ptr first;
+  for (std::exception_ptr& failure : failures_)
+    if (const std::exception_ptr of_thread = std::exchange(failure, nullptr); of_thread && !first) first = of_thread;
+  if (first) std::rethrow_exception(first);
+}
+
+void ShardThreads::reserve(const nn::GradientBuffer& sum) {
+  const auto is_of = [](const TensorView& a, const TensorView& b) {
+    return a.data() == b.data() && a.count() == b.count() && a.dtype() == b.dtype();
+  };
+  if (!partial_.empty() && is_of(partial_[0].flat(), sum.flat()) && is_of(partial_[0].statistics(), sum.statistics()))
+    return;
+  memory_.clear();
+  // Nobody may hear of what is ready before all threads have added their part.
+  const auto in = [&](const TensorView& gradients, const TensorView& statistics) {
+    const nn::GradientBuffer buffer = sum.at(gradients);
+    partial_.push_back(statistics.count() > 0 ? buffer.with_statistics(statistics) : buffer);
+  };
+  partial_.clear();
+  in(sum.flat(), sum.statistics());
+  const auto zeros = [&](std::int64_t count) {
+    return memory_.emplace_back(Tensor::zeros(sum.dtype(), {count}, sum.stream())).view();
+  };
+  while (partial_.size() < workers_.size()) {
+    const TensorView gradients = zeros(sum.count());
+    in(gradients, zeros(sum.statistics().count()));
+  }
+}
+
+void ShardThreads::add_up(std::size_t thread) const {
+  const std::size_t threads = workers_.size();
+  const auto add = [&](const TensorView& sum, const TensorView& x, Stream& stream) {
+    detail::add(part_of(sum, threads, thread), part_of(x, threads, thread), stream);
+  };
+  // The rest of the tree: the number of threads is a power of two.
+  for (std::size_t apart = 1; apart < threads; apart *= 2) {
+    for (std::size_t i = 0; i < threads; i += 2 * apart) {
+      const nn::GradientBuffer &sum = partial_[i], &x = partial_[i + apart];
+      add(sum.flat(), x.flat(), sum.stream());
+      if (sum.statistics().count() > 0) add(sum.statistics(), x.statistics(), sum.stream());
+    }
+  }
+}
+
+ops::BatchLoss ShardThreads::train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+                                          const nn::GradientBuffer& sum) {
+  reserve(sum);
+  std::vector<BatchGroup> parts;
+  for (std::size_t thread = 0; thread < workers_.size(); ++thread)
+    parts.push_back(part_of(shards, workers_.size(), thread));
+  run([&](std::size_t thread) {
+    const std::size_t size = parts[thread].batches.size();
+    results_[thread] =
+        workers_[thread]->train_shards(parts[thread], places.subspan(thread * size, size), partial_[thread]);
+  });
+  run([&](std::size_t thread) { add_up(thread); });
+  for (const Variable& variable : sum.variables()) sum.ready(variable);
+
+  ops::BatchLoss total;
+  losses_.clear();
+  bool weighs = false;
+  for (std::size_t thread = 0; thread < workers_.size(); ++thread) {
+    const ops::BatchLoss& own = results_[thread];
+    losses_.push({own.loss_sum, own.weight.value_or(static_cast<double>(parts[thread].counted_labels()))});
+    total.correct += own.correct;
+    weighs = weighs || own.weight;
+  }
+  const nn::WeighedLoss sums = losses_.finish();
+  total.loss_sum = sums.loss;
+  if (weighs) total.weight = sums.weight;
+  return total;
+}
+
+std::vector<ops::BatchLoss> ShardThreads::evaluate_shards(std::span<const SampleBatch> shards) {
+  std::vector<ops::BatchLoss> results(shards.size());
+  const std::size_t size = shards.size() / workers_.size();
+  run([&](std::size_t thread) {
+    for (std::size_t shard = thread * size; shard < (thread + 1) * size; ++shard)
+      results[shard] = workers_[thread]->evaluate_shard(shards[shard]);
+  });
+  return results;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+#include "strategy/reduced_leaves.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace lockstep::detail {
+namespace {
+
+/// Host and GPU tensors travel on different planes: ranks that disagree on the plane would wait for each other for
+/// ever.
+std::string_view place_of(DeviceKind device) {
+  return device == DeviceKind::cpu ? "" : " on a GPU";
+}
+
+std::string text_of(const Tensor& tensor) {
+  return fmt::format("{}{}", describe(tensor.view()), place_of(tensor.device()));
+}
+
+/// "f32[…, 2]"
+std::string text_of_rows(const Tensor& rows) {
+  std::string extents = "…";
+  for (std::size_t i = 1; i < rows.shape().size(); ++i) extents += fmt::format(", {}", rows.shape()[i]);
+  return fmt::format("{}[{}]", name_of(rows.dtype()), extents);
+}
+
+std::string text_of(const IndexedSlices& slices) {
+  return fmt::format("slices {} of {}{}", text_of_rows(slices.values), to_string(slices.dense_shape),
+                     place_of(slices.values.device()));
+}
+
+}  // namespace
+
+Stream& stream_for(const Tensor& tensor, Stream& of_device) {
+  return tensor.device() == DeviceKind::cpu ? host_stream() : of_device;
+}
+
+void require_rows(const Call& call, std::span<const Tensor> tensors) {
+  for (const Tensor& tensor : tensors)
+    if (tensor.shape().empty())
+      throw InvalidArgument{
+          fmt::format("{}{} has no rows; expected one or more dimensions", call.text(), describe(tensor.view()))};
+}
+
+std::string rows_text(std::span<const Tensor> tensors) {
+  std::vector<std::string> texts;
+  for (const Tensor& tensor : tensors) texts.push_back(text_of_rows(tensor) + std::string{place_of(tensor.device())});
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device) {
+  const auto copy_there = [&](Tensor& tensor) {
+    tensor = Tensor::copy_of(tensor.view(), stream_for(tensor, of_device));
+  };
+  for (Leaf& leaf : leaves) {
+    if (auto* const tensor = std::get_if<Tensor>(&leaf)) {
+      copy_there(*tensor);
+    } else {
+      copy_there(std::get<IndexedSlices>(leaf).values);
+      copy_there(std::get<IndexedSlices>(leaf).indices);
+    }
+  }
+}
+
+ReducedLeaves::ReducedLeaves(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream)
+    : op_{op}, leaves_{leaves} {
+  for (const Leaf& leaf : leaves) {
+    if (const auto* const tensor = std::get_if<Tensor>(&leaf)) {
+      require_reducible(call, op, tensor->dtype());
+    } else {
+      require_reducible(call, op, std::get<IndexedSlices>(leaf));
+    }
+  }
+  copy_leaves(leaves, stream);
+  for (const Leaf& leaf : leaves)
+    if (const auto* const tensor = std::get_if<Tensor>(&leaf)) views_.push_back(tensor->view());
+}
+
+std::string ReducedLeaves::text(std::string_view method, std::string_view more) const {
+  return fmt::format("{}: {} of {}{}", method, name_of(op_), leaves_text(), more);
+}
+
+std::string ReducedLeaves::leaves_text() const {
+  std::vector<std::string> texts;
+  for (const Leaf& leaf : leaves_) texts.push_back(std::visit([](const auto& each) { return text_of(each); }, leaf));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+void ReducedLeaves::all_reduce(CrossDeviceOps& reductions) {
+  for_both([&](auto some) { reductions.all_reduce(op_, some); });
+}
+Work ReducedLeaves::start_dense(CrossDeviceOps& reductions) {
+  return views_.empty() ? Work::done() : reductions.start_all_reduce(op_, views_);
+}
+void ReducedLeaves::all_reduce_slices(CrossDeviceOps& reductions) {
+  for_slices([&](auto some) { reductions.all_reduce(op_, some); });
+}
+void ReducedLeaves::reduce_to_one(CrossDeviceOps& reductions, int root) {
+  for_both([&](auto some) { reductions.reduce_to_one(op_, some, root); });
+}
+void ReducedLeaves::broadcast(CrossDeviceOps& reductions, int root) {
+  for_both([&](auto some) { reductions.broadcast(some, root); });
+}
+
+/// Calls `collective` once for the dense leaves and once for the slices, which it replaces.
+template <class Collective>
+void ReducedLeaves::for_both(Collective&& collective) {
+  if (!views_.empty()) collective(std::span<const TensorView>{views_});
+  for_slices(collective);
+}
+
+template <class Collective>
+void ReducedLeaves::for_slices(Collective&& collective) {
+  std::vector<IndexedSlices> all;
+  for (const Leaf& leaf : leaves_)
+    if (const auto* const slices = std::get_if<IndexedSlices>(&leaf)) all.push_back(*slices);
+  if (all.empty()) return;
+  collective(std::span{all});
+  auto next = all.begin();
+  for (Leaf& leaf : leaves_)
+    if (std::holds_alternative<IndexedSlices>(leaf)) leaf = std::move(*next++);
+}
+
+}  // namespace lockstep::detail

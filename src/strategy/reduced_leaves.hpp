@@ -1,0 +1,71 @@
+// The leaves of one reduction: what the ranks must agree on, and the copies that are reduced in place.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/reduce/cross_device_ops.hpp>
+#include <lockstep/values/nest.hpp>
+
+#include "strategy/context_stack.hpp"
+
+namespace lockstep::detail {
+
+/// The stream for work on `tensor`: the host's for a host tensor, else `of_device`.
+Stream& stream_for(const Tensor& tensor, Stream& of_device);
+
+/// Replaces each leaf by a copy on the same device. `of_device` is the stream of this rank's device.
+void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device);
+
+/// LOCAL. InvalidArgument, which begins with `call`, for a tensor without a first extent.
+void require_rows(const Call& call, std::span<const Tensor> tensors);
+
+/// "f32[…, 2], i64[…]": tensors whose first extent may differ by rank.
+std::string rows_text(std::span<const Tensor> tensors);
+
+/// As `lockstep::require_reducible`, with the call at the beginning of the message.
+template <class Value>
+void require_reducible(const Call& call, ReduceOp op, const Value& value) {
+  try {
+    lockstep::require_reducible(op, value);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument{call.text() + error.what()};
+  }
+}
+
+/// Dense leaves are reduced together, and so are the slices.
+class ReducedLeaves {
+ public:
+  /// Replaces `leaves` by copies on the same device, which it reduces in place; they must outlive it. `stream` is that
+  /// of the rank's device. InvalidArgument, which begins with `call`, if `op` is not defined for a leaf.
+  ReducedLeaves(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream);
+
+  /// "reduce_to: sum of f32[3], i64[], slices f32[…, 2] of [10, 2]", followed by `more`. The numbers of rows may differ
+  /// by rank, so the text leaves them out.
+  std::string text(std::string_view method, std::string_view more = {}) const;
+
+  /// The leaves alone, for a broadcast: "f32[3], i64[]".
+  std::string leaves_text() const;
+
+  void all_reduce(CrossDeviceOps& reductions);
+  /// `all_reduce` in two parts. The first returns at once.
+  Work start_dense(CrossDeviceOps& reductions);
+  void all_reduce_slices(CrossDeviceOps& reductions);
+  void reduce_to_one(CrossDeviceOps& reductions, int root);
+  void broadcast(CrossDeviceOps& reductions, int root);
+
+ private:
+  template <class Collective>
+  void for_both(Collective&& collective);
+  template <class Collective>
+  void for_slices(Collective&& collective);
+
+  ReduceOp op_;
+  std::vector<Leaf>& leaves_;
+  std::vector<TensorView> views_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,30 @@
+// What is said of columns whose numbers are of very different sizes.
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/input/labelled_data.hpp>
+
+#include "apps/lockstep-train/data/scale_hint.hpp"
+#include "support/job.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+TEST_CASE(
+    "the columns of the largest and the smallest numbers are named if they differ by more than a factor of 1000") {
+  const TemporaryDirectory folder;
+  const auto hint = [&](const std::string& rows) {
+    const LabelledData data = load_unlabelled_data(folder.write("x.csv", "a,b,c,d\n" + rows), {});
+    return scale_hint(*data.train, data.schema.columns);
+  };
+  CHECK(hint("1,0,-2000000,0.5\n2,0,30,-0.25\n") ==
+        "; the columns \"c\" (up to 2e+06) and \"d\" (up to 0.5) differ by more than a factor of 1000: --scale "
+        "standard may help");
+  CHECK(hint("1,2,1000,-4\n").empty());
+  CHECK(hint("0,0,0,0\n").empty());
+  std::string many;
+  for (int row = 0; row < 2000; ++row) many += "1,1,1,1\n";
+  CHECK_FALSE(hint(many + "1,1,1001,1\n").empty());
+}

@@ -1,0 +1,198 @@
+// A loss that is no finite number: all ranks end alike, or go on.
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/fit/fit.hpp>
+#include <lockstep/optim/sgd.hpp>
+
+#include "ops/reference/reference.hpp"
+#include "support/quiet_log.hpp"
+#include "support/sim_outcome.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// Where a loss is infinite: of the first shard alone, so that one rank computes it.
+struct Bad {
+  std::optional<std::int64_t> step;  ///< counted from 0
+  bool evaluation = false;
+};
+
+/// Two weights, whose mean gradient is (3, 4).
+class OneBadLoss final : public nn::Model {
+ public:
+  OneBadLoss(Strategy& strategy, Bad bad)
+      : bad_{bad}, variables_{strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f64, {2}); })} {}
+
+  std::string_view name() const override { return "one bad loss"; }
+  std::span<const Variable> variables() const override { return variables_; }
+  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::ShardPlace& place,
+                             const nn::GradientBuffer& gradients) override {
+    const auto gradient = gradients.of(variables_.front()).elements<double>();
+    const auto samples = static_cast<double>(batch.samples);
+    gradient[0] = 3 * samples;
+    gradient[1] = 4 * samples;
+    return {.loss_sum = place.step == bad_.step && place.first_sample == 0 ? infinity : 1, .correct = 0};
+  }
+  ops::BatchLoss evaluate_shard(const SampleBatch& batch) override {
+    const bool first = batch.labels.view().elements<std::int32_t>()[0] == 0;
+    return {.loss_sum = bad_.evaluation && first ? infinity : 1, .correct = 0};
+  }
+
+ private:
+  Bad bad_;
+  std::vector<Variable> variables_;
+};
+
+class Steps final : public Observer {
+ public:
+  explicit Steps(bool wants_norm) : wants_norm_{wants_norm} {}
+  bool wants_gradient_norm() const override { return wants_norm_; }
+  void on_step(const StepReport& report) override { reports.push_back(report); }
+
+  std::vector<StepReport> reports;
+
+ private:
+  bool wants_norm_;
+};
+
+/// Counts the norms that are computed.
+class CountingKernels final : public ops::ReferenceKernels {
+ public:
+  double sum_of_squares(std::span<const TensorView> parts) const override {
+    ++norms;
+    return ReferenceKernels::sum_of_squares(parts);
+  }
+  mutable int norms = 0;
+};
+
+/// Four shards of two samples in each of three steps. The learning rate is 0.25 in step 1 and 0.5 from then on.
+struct Training {
+  Bad bad = {};
+  OnDivergence on_divergence = OnDivergence::stop;
+  std::optional<double> clip_norm = {};
+  bool wants_norm = false;
+  std::uint64_t seed = 1;
+
+  std::vector<StepReport> reports = {};
+  int norms = 0;
+
+  void operator()(Strategy& strategy) {
+    ImageData data;
+    for (ImageSet* set : {&data.train, &data.test}) {
+      set->rows = set->columns = 1;
+      for (std::uint8_t i = 0; i < 8; ++i) {
+        set->pixels.push_back(i);
+        set->labels.push_back(i);
+      }
+    }
+    const ImageSamples train{data.train, DType::f64}, test{data.test, DType::f64};
+    OneBadLoss model{strategy, bad};
+    const auto kernels = std::make_shared<CountingKernels>();
+    Sgd sgd{{.learning_rate = LearningRate{{.peak = 0.5, .warmup_steps = 1}}, .clip_norm = clip_norm}, kernels};
+    Steps steps{wants_norm};
+    try {
+      fit(strategy, model, sgd, {train, test},
+          {.global_batch = 8, .steps = 3, .seed = seed, .shards = 4, .on_divergence = on_divergence}, steps);
+    } catch (...) {
+      reports = steps.reports;
+      throw;
+    }
+    reports = steps.reports;
+    norms = kernels->norms;
+  }
+};
+
+/// The training on one rank.
+Training trained(Training training) {
+  const auto group = make_local_group();
+  Strategy strategy{*group};
+  training(strategy);
+  return training;
+}
+
+}  // namespace
+
+TEST_CASE("a loss that is no number ends the training on every rank, in the same words") {
+  const std::string advice = "; a lower learning rate, a warm-up or a clipped norm may help";
+  for (const int ranks : {1, 2, 4}) {
+    CAPTURE(ranks);
+    std::vector<std::size_t> steps(static_cast<std::size_t>(ranks));
+    const auto outcome_with = [&](Bad bad) {
+      return outcome_of({.ranks = ranks}, [&](Strategy& strategy, int rank) {
+        Training training{.bad = bad};
+        try {
+          training(strategy);
+        } catch (...) {
+          steps[static_cast<std::size_t>(rank)] = training.reports.size();
+          throw;
+        }
+      });
+    };
+    const SimOutcome in_step = outcome_with({.step = 1}), in_evaluation = outcome_with({.evaluation = true});
+    CHECK(in_step.is<DivergenceError>());
+    for (int rank = 0; rank < ranks; ++rank) {
+      CHECK(in_step.is<DivergenceError>(rank));
+      CHECK(in_step.what(rank) ==
+            "the training has diverged: the loss of step 2 is inf, with learning rate 0.5 and gradient norm 5" +
+                advice);
+      CHECK(
+          in_evaluation.what(rank) ==
+          "the training has diverged: the test loss after step 1 is inf, with learning rate 0.25 and gradient norm 5" +
+              advice);
+    }
+    CHECK(steps == std::vector<std::size_t>(static_cast<std::size_t>(ranks), 1));
+  }
+}
+
+TEST_CASE("the step that diverges is reported, and the run goes on if that is chosen") {
+  const QuietLog quiet;
+  Training stops{.bad = {.step = 1}};
+  const auto group = make_local_group();
+  Strategy strategy{*group};
+  CHECK_THROWS_AS(stops(strategy), DivergenceError);
+  REQUIRE(stops.reports.size() == 2);
+  CHECK(stops.reports.back().loss == infinity);
+
+  const Training goes_on = trained({.bad = {.step = 1, .evaluation = true}, .on_divergence = OnDivergence::proceed});
+  REQUIRE(goes_on.reports.size() == 3);
+  CHECK(goes_on.reports[1].loss == infinity);
+  CHECK(goes_on.reports[2].loss == 0.5);
+}
+
+TEST_CASE("ranks that differ in an option do not train, and are told its values") {
+  const auto of_two = [](const Training& other) {
+    return outcome_of({.ranks = 2}, [&](Strategy& strategy, int rank) {
+      Training training = rank == 0 ? Training{} : other;
+      training(strategy);
+    });
+  };
+  CHECK(of_two({.on_divergence = OnDivergence::proceed}).is<MismatchError>());
+  const SimOutcome seeds = of_two({.seed = 2});
+  CHECK(seeds.is<MismatchError>());
+  CHECK_THAT(seeds.line, Catch::Contains("seed 1, batch 8") && Catch::Contains("seed 2, batch 8"));
+}
+
+TEST_CASE("the norm of the gradient is computed once a step where it is clipped or wanted, and not otherwise") {
+  CHECK(trained({}).norms == 0);
+  CHECK(trained({.wants_norm = true}).norms == 3);
+  CHECK(trained({.clip_norm = 1}).norms == 3);
+  const Training both = trained({.clip_norm = 1, .wants_norm = true});
+  CHECK(both.norms == 3);
+  REQUIRE(both.reports.size() == 3);
+  CHECK(both.reports[0].gradient_norm == 5);  // before clipping
+  CHECK(both.reports[0].learning_rate == 0.25);
+  CHECK(both.reports[1].learning_rate == 0.5);
+  CHECK_FALSE(trained({}).reports[0].gradient_norm);
+}
