@@ -40,8 +40,6 @@ Kinds draw_kinds(Draw& draw) {
   // LibTorch itself cannot differentiate a checkpoint twice.
   if (kinds.contains(Kind::penalty)) kinds.erase(Kind::checkpoint), kinds.erase(Kind::embedding);
   if (!kinds.contains(Kind::embedding)) kinds.erase(Kind::sparse);
-  // Where a pass has led to no gradient, nobody can see that it was zeroed.
-  if (kinds.contains(Kind::branch)) kinds.erase(Kind::half_zeroed);
   return kinds;
 }
 
