@@ -260,7 +260,9 @@ class Program {
       const libtorch::Loss loss = main_loss(plan, pass, rank());
       modules_.size() == 1 ? modules_[0]->accumulate(loss) : libtorch::accumulate(modules_, loss);
     }
-    if (plan.form == StepPlan::Form::half_zeroed) zero(half(ours_));
+    if (plan.form == StepPlan::Form::half_zeroed)
+      for (const at::Tensor& each : half(ours_))
+        plan.number % 2 == 1 && each.grad().defined() ? (void)each.mutable_grad().zero_() : each.mutable_grad().reset();
     if (plan.form == StepPlan::Form::shards) {
       const auto compute = [&](int shard) { return main_loss(plan, 0, shard); };
       modules_.size() == 1 ? modules_[0]->backward_shards(context, plan.shards, compute)
