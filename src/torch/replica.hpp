@@ -103,7 +103,7 @@ class NonzeroFlags {
   explicit NonzeroFlags(const std::vector<at::Tensor>& gradients);
 
   /// Waits for a GPU.
-  std::vector<char> read(const TorchDevice& device) const;
+  std::vector<char> read(TorchDevice& device) const;
 
  private:
   std::vector<char> on_host_;

@@ -50,7 +50,7 @@ NonzeroFlags::NonzeroFlags(const std::vector<at::Tensor>& gradients) {
   if (!flags.empty()) on_gpu_ = at::stack(flags);
 }
 
-std::vector<char> NonzeroFlags::read(const TorchDevice& device) const {
+std::vector<char> NonzeroFlags::read(TorchDevice& device) const {
   if (!on_gpu_.defined()) return on_host_;
   const at::Tensor all = device.on_host(on_gpu_);
   return {all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel()};

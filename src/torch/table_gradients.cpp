@@ -32,7 +32,7 @@ TableGradients::TableGradients(std::vector<Parameter*> tables, std::size_t rank,
 void TableGradients::take_batch() {
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     const at::Tensor& gradient = tables_[i]->tensor.grad();
-    if (!tables_[i]->has || !gradient.defined()) continue;
+    if (!tables_[i]->if_kept.has || !gradient.defined()) continue;
     if (!gradient.is_sparse()) totals_[i] = 1;
     rows_[i] = rows_of(gradient, *device_);
   }

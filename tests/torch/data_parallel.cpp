@@ -236,12 +236,83 @@ TEST_CASE("gradients of an earlier step stay until they are zeroed, also while a
           net.backward(context, libtorch::Loss::sum(net->forward("ab", 6), 1));
           const double accumulated = accumulates_everywhere ? ranks() : 1;
           const double samples = ranks() + accumulated;
-          // The pass had a gradient of a alone. So it is forgotten for b, too, once that of a is zeroed.
+          // The pass counts for b, too, though it had a gradient of a alone.
           CHECK(values_of(net->gradient("a"))[0] ==
                 (zeroed == &of_a ? 6.0 : 8 + (6.0 * ranks() + 2 * accumulated) / samples));
-          CHECK(values_of(net->gradient("b"))[0] == (zeroed == &of_b ? 6.0 : 8 + 6.0));
+          CHECK(values_of(net->gradient("b"))[0] == (zeroed == &of_b ? 6.0 : 8 + 6.0 * ranks() / samples));
         });
   CHECK_NOTHROW(strategy.attest());
+}
+
+TEST_CASE("ranks whose accumulated passes have used other parameters agree on what counts") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b", "c"}}};
+  enum class Between { nothing, zero, none, zero_b, clip };
+  const auto act = [&](Between between) {
+    for (const char* const name : {"a", "b", "c"}) {
+      at::Tensor& gradient = net->of(name).mutable_grad();
+      if (between == Between::zero || (between == Between::zero_b && *name == 'b')) gradient.zero_();
+      if (between == Between::none) gradient.reset();
+      if (between == Between::clip || (between == Between::zero_b && *name != 'b')) gradient.mul_(1);
+    }
+  };
+  // In the first pass, one rank alone uses b, and another factor of a is zero everywhere but there.
+  const std::string own = odd_one() ? "ab" : "a";
+  const auto pass = [&](double samples) {
+    return libtorch::Loss::sum(net->forward(own, odd_one() ? 2 : 0) + net->forward("c", 3), samples);
+  };
+  for (const Between first : {Between::nothing, Between::zero, Between::none, Between::zero_b, Between::clip})
+    for (const bool is_late : {false, true})
+      strategy.run([&](ReplicaContext& context) {
+        CAPTURE(static_cast<int>(first), is_late);
+        net.zero_grad();
+        net.accumulate(pass(2));
+        if (!is_late) act(first);
+        net.accumulate(pass(1));
+        if (is_late) act(first);
+        const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(net->forward("abc", 6), 1));
+        const bool all = first == Between::zero || first == Between::none;
+        const double since = is_late ? 1 : 2, passes = is_late ? 0 : 1;  // of each rank, of the odd one with a gradient
+        const auto expected = [&](bool is_zeroed) {
+          return (6.0 * ranks() + 2 * (is_zeroed ? passes : 2)) / ((is_zeroed ? since : 4) * ranks());
+        };
+        CHECK(values_of(net->gradient("a"))[0] == expected(all));
+        CHECK(values_of(net->gradient("b"))[0] == expected(all || first == Between::zero_b));
+        CHECK(values_of(net->gradient("c"))[0] == (6 + 3 * (all ? passes : 2)) / (all ? since : 4));
+        CHECK(mean.samples == (all ? since : 4) * ranks());
+      });
+  CHECK_NOTHROW(strategy.attest());
+
+  const auto zeroed_and_clipped = [&] {
+    strategy.run([&](ReplicaContext& context) {
+      net.accumulate(pass(2));
+      act(Between::zero);
+      net.accumulate(pass(2));
+      act(Between::clip);
+      net.backward(context, libtorch::Loss::sum(net->forward("abc", 6), 1));
+    });
+  };
+  if (ranks() > 1)
+    CHECK_THAT(message_of<InvalidArgument>(zeroed_and_clipped), Catch::Contains("parameter 'a' was zeroed and then"));
+  CHECK(net->gradient("b").defined() == (ranks() == 1));
+}
+
+TEST_CASE("an accumulated pass that fails leaves gradients of earlier steps") {
+  Strategy strategy = runtime().make_strategy();
+  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
+  strategy.run([&](ReplicaContext& context) {
+    net.backward(context, libtorch::Loss::sum(net->forward("ab", 8), 1));
+    net.accumulate(libtorch::Loss::sum(net->forward("a", 2), 1));
+    const at::Tensor outside = torch::ones({2}, at::TensorOptions{at::kDouble}.requires_grad(true));
+    CHECK_THROWS_AS(net.accumulate(libtorch::Loss::sum(net->forward("a", 2) + outside.sum(), 1)), InvalidArgument);
+    CHECK(values_of(net->gradient("a")) == Values{8, 8});
+
+    const at::Tensor now = net->of("b");
+    net->register_parameter("late", torch::ones({2}, at::kDouble));
+    CHECK_THROWS_AS(net.accumulate(libtorch::Loss::sum(net->forward("a", 2), 1)), InvalidArgument);
+    CHECK(values_of(net->gradient("a")) == Values{8, 8});
+    CHECK(values_of(net->gradient("b")) == Values{8, 8});
+  });
 }
 
 TEST_CASE("a gradient that is zero is one, unless somebody has zeroed it") {

@@ -40,8 +40,6 @@ Kinds draw_kinds(Draw& draw) {
   // LibTorch itself cannot differentiate a checkpoint twice.
   if (kinds.contains(Kind::penalty)) kinds.erase(Kind::checkpoint), kinds.erase(Kind::embedding);
   if (!kinds.contains(Kind::embedding)) kinds.erase(Kind::sparse);
-  // Where a pass has led to no gradient, nobody can see that it was zeroed.
-  if (kinds.contains(Kind::branch)) kinds.erase(Kind::half_zeroed);
   return kinds;
 }
 
@@ -262,7 +260,9 @@ class Program {
       const libtorch::Loss loss = main_loss(plan, pass, rank());
       modules_.size() == 1 ? modules_[0]->accumulate(loss) : libtorch::accumulate(modules_, loss);
     }
-    if (plan.form == StepPlan::Form::half_zeroed) zero(half(ours_));
+    if (plan.form == StepPlan::Form::half_zeroed)
+      for (const at::Tensor& each : half(ours_))
+        plan.number % 2 == 1 && each.grad().defined() ? (void)each.mutable_grad().zero_() : each.mutable_grad().reset();
     if (plan.form == StepPlan::Form::shards) {
       const auto compute = [&](int shard) { return main_loss(plan, 0, shard); };
       modules_.size() == 1 ? modules_[0]->backward_shards(context, plan.shards, compute)

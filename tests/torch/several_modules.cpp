@@ -274,6 +274,28 @@ TEST_CASE("a pass that was accumulated in one of two modules counts for both") {
   CHECK(values_of(second->w.grad()) == Values{1.0 / 3, 1.0 / 3});
 }
 
+TEST_CASE("a pass of several modules counts in those whose gradients were not zeroed") {
+  Strategy strategy = runtime().make_strategy();
+  auto first = libtorch::DataParallel{strategy, Plane{}}, second = libtorch::DataParallel{strategy, Plane{}},
+       frozen = libtorch::DataParallel{strategy, Plane{}};
+  frozen->w.requires_grad_(false);
+  const auto loss = [&](double factor) {
+    return Loss::sum(factor * (first->w + second->w + 0 * frozen->w).sum(), factor == 1 ? 1 : 3);
+  };
+  for (const bool both : {false, true})
+    strategy.run([&](ReplicaContext& context) {
+      first.zero_grad();
+      second.zero_grad();
+      libtorch::accumulate({&first, &second, &frozen}, loss(7));
+      first.zero_grad();
+      if (both) second->zero_grad();
+      const libtorch::MeanLoss mean = libtorch::backward(context, {&first, &second, &frozen}, loss(1));
+      CHECK(mean.samples == (both ? 1 : 4) * ranks());
+      CHECK(values_of(first->w.grad()) == Values{1, 1});
+      CHECK(values_of(second->w.grad()) == (both ? Values{1, 1} : Values{2, 2}));
+    });
+}
+
 TEST_CASE("a backward pass within another is refused, and a parameter that is unfrozen within one") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};

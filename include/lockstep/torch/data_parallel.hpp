@@ -196,9 +196,12 @@ class ReplicatedModule {
                            Here here = Here::current());
 
   /// LOCAL. A backward pass whose gradients and samples stay on this rank, for the next `backward`, which adds its own.
-  /// Ranks may differ in how often they accumulate. Zeroing the gradients forgets it, parameter by parameter: after the
-  /// `zero_grad` of one of two optimizers, the mean gradients of its parameters are over the samples since. A step of
-  /// an optimizer on gradients that were only accumulated makes the replicas differ, as the next attestation says.
+  /// Ranks may differ in how often they accumulate. Afterwards every parameter that is not frozen has a gradient, if
+  /// only of zeros. Zeroing the gradients forgets the pass, parameter by parameter: after the `zero_grad` of one of two
+  /// optimizers, the mean gradients of its parameters are over the samples since, and those of the others over all. A
+  /// program may also scale a gradient between passes; `backward` throws InvalidArgument on all ranks for one that was
+  /// zeroed, scaled later, and zero all the time on a rank, which cannot tell. A step of an optimizer on gradients that
+  /// were only accumulated makes the replicas differ, as the next attestation says.
   ///
   /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
   /// layer's `forward` is: in Strategy::run, as often on every rank.
