@@ -294,6 +294,15 @@ TEST_CASE("a pass of several modules counts in those whose gradients were not ze
       CHECK(values_of(first->w.grad()) == Values{1, 1});
       CHECK(values_of(second->w.grad()) == (both ? Values{1, 1} : Values{2, 2}));
     });
+  strategy.run([&](ReplicaContext& context) {
+    first.zero_grad();
+    second.zero_grad();
+    libtorch::accumulate({&first, &second, &frozen}, loss(7));
+    second.backward(context, Loss::sum(second->w.sum(), 1));
+    libtorch::backward(context, {&first, &second, &frozen}, loss(1));
+    CHECK(values_of(first->w.grad()) == Values{2, 2});
+    CHECK(values_of(second->w.grad()) == Values{3, 3});  // in its first step, the pass has counted for it
+  });
 }
 
 TEST_CASE("a backward pass within another is refused, and a parameter that is unfrozen within one") {
