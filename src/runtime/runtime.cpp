@@ -440,8 +440,8 @@ std::chrono::nanoseconds Runtime::watchdog_cpu_time() const {
 
 /// The part of run_program from the start of MPI to its end. `wrong`, an error in the options, is reported once for the
 /// job, so only after the ranks know each other.
-int Runtime::run(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
-                 const std::function<void(Runtime&)>& body) {
+int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
+                     const std::function<void(Runtime&)>& body) {
   std::unique_ptr<Impl> impl;
   try {
     impl = std::make_unique<Impl>(argc, argv, options);
@@ -471,8 +471,8 @@ int Runtime::run(int& argc, char**& argv, const RuntimeOptions& options, const s
   }
 }
 
-int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
-                const std::function<void(Runtime&)>& body) {
+int Runtime::run(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
+                 const std::function<void(Runtime&)>& body) {
   // From the very beginning: a rank that ends as soon as it is told to could be taken for the cause.
   const KeptSignals signals;
   RuntimeOptions made;
@@ -482,7 +482,12 @@ int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& 
   } catch (...) {
     wrong = std::current_exception();
   }
-  return Runtime::run(argc, argv, made, wrong, body);
+  return run_job(argc, argv, made, wrong, body);
+}
+
+int run_program(int& argc, char**& argv, const RuntimeOptions& options, const std::function<void(Runtime&)>& body) {
+  return Runtime::run(
+      argc, argv, [&] { return options; }, body);
 }
 
 }  // namespace lockstep

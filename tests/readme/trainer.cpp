@@ -35,6 +35,5 @@ void train(Runtime& runtime) {
 }
 
 int main(int argc, char** argv) {
-  return run_program(
-      argc, argv, [] { return RuntimeOptions{.device = "cpu"}; }, train);
+  return run_program(argc, argv, {.device = "cpu"}, train);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -26,7 +27,7 @@ enum class OnStall : std::uint8_t { end, observe };
 
 struct RuntimeOptions {
   /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.
-  std::filesystem::path cluster_spec;
+  std::filesystem::path cluster_spec = {};
   /// "auto", "cpu" or "cuda". "auto" is the CPU if a node of the job, or the build, has no GPU.
   std::string device = "auto";
   /// Which devices, instead of the first of a node in order: a DeviceList, such as "0,2" for the ranks of every node.
@@ -36,7 +37,7 @@ struct RuntimeOptions {
   ReductionOptions reductions = {};
   /// Why "auto" means the CPU even if there are GPUs, for the warning that says so: "--model gpt has no GPU kernels".
   /// Empty if the program can use GPUs.
-  std::string needs_cpu;
+  std::string needs_cpu = {};
   /// For tests: ranks that outnumber a node's GPUs share them. They take turns. NCCL communicates through sockets, even
   /// between ranks that have a GPU each. The runtime sets environment variables for that before it starts MPI, so the
   /// program must not have other threads by then.
@@ -55,7 +56,7 @@ struct RuntimeOptions {
   /// 0.6 s later: mpirun kills its ranks after a second. For a program that saves what it has made.
   OnTermination on_termination = OnTermination::end;
   /// Anything else that must be the same on every rank: the program's own options, as text.
-  std::string program_options;
+  std::string program_options = {};
 };
 
 /// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. One per process.
@@ -101,21 +102,33 @@ class Runtime {
   std::chrono::nanoseconds watchdog_cpu_time() const;
 
  private:
-  friend int run_program(int&, char**&, const std::function<RuntimeOptions()>&, const std::function<void(Runtime&)>&);
+  friend int run_program(int&, char**&, const RuntimeOptions&, const std::function<void(Runtime&)>&);
+  template <std::invocable MakeOptions>
+  friend int run_program(int&, char**&, const MakeOptions&, const std::function<void(Runtime&)>&);
   struct Impl;
   explicit Runtime(std::unique_ptr<Impl> impl);
-  static int run(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
+  static int run(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                  const std::function<void(Runtime&)>& body);
+  static int run_job(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
+                     const std::function<void(Runtime&)>& body);
   std::unique_ptr<Impl> impl_;
 };
 
-/// The body of a `main`. Makes the options (alike on every rank, before MPI starts) and the runtime, and calls `body`.
+/// The body of a `main`. Starts the runtime with `options`, which are the same on every rank, and calls `body`:
+///
+///   int main(int argc, char** argv) { return run_program(argc, argv, {.device = "cpu"}, train); }
+///
 /// Every failure becomes one line on stderr for the job and the exit code for it (ExitCode). If all ranks know of a
 /// failure, they end in order; a rank that fails on its own ends the job, and so does one of several that calls
-/// std::exit. SIGINT (unless the program handles it) and SIGTERM end the process after a line that says in which step.
-/// Returns the exit code when MPI has ended. mpirun would wait for ever for a process that stops after that, when
-/// nobody is left to name it: such a process is continued (SIGCONT) 2 s after the stall timeout.
-int run_program(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
-                const std::function<void(Runtime&)>& body);
+/// std::exit. SIGINT (unless the program handles it) and SIGTERM end the process after a line that names the step.
+/// Returns the exit code after MPI has ended. A process that stops after that would block mpirun for ever, and no rank
+/// is left to name it: it is continued (SIGCONT) 2 s after the stall timeout.
+int run_program(int& argc, char**& argv, const RuntimeOptions& options, const std::function<void(Runtime&)>& body);
+
+/// The same, but calls `options()` for the options, before MPI starts. What it throws is reported like any failure.
+template <std::invocable MakeOptions>
+int run_program(int& argc, char**& argv, const MakeOptions& options, const std::function<void(Runtime&)>& body) {
+  return Runtime::run(argc, argv, options, body);
+}
 
 }  // namespace lockstep
