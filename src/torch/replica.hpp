@@ -183,6 +183,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// others can no longer be computed backwards.
   void note_new_values();
 
+  /// The number of the last pass that counts for no parameter, if doubts are settled so.
+  std::uint64_t forgotten(Accumulated Parameter::*doubt) const;
+
   /// From the next pass on, all of its gradient travels. On every rank.
   void make_dense(std::size_t table);
 
@@ -222,7 +225,6 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   void require_known() const;
   void update_trained();
   std::vector<at::Tensor> touched_gradients() const;
-  void drop_zeroed_passes();
   void show_earlier();
   void show_zeros();
   void on_gradient(std::size_t number);

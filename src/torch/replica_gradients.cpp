@@ -217,19 +217,15 @@ void ReplicatedModule::Impl::look_at_gradients() {
     each.left.reset();
   }
   earlier = std::move(put_aside);
-  drop_zeroed_passes();
+  std::erase_if(accumulated,
+                [since = forgotten(&Parameter::if_kept)](const auto& pass) { return pass->number <= since; });
 }
 
-/// Those that count for no parameter any more.
-void ReplicatedModule::Impl::drop_zeroed_passes() {
-  if (accumulated.empty()) return;
-  // In doubt, what was done to the others was done to all.
-  const bool zeroed = std::ranges::any_of(parameters, &Parameter::was_zeroed) ||
-                      std::ranges::none_of(parameters, &Parameter::was_clipped);
+std::uint64_t ReplicatedModule::Impl::forgotten(Accumulated Parameter::*doubt) const {
   std::uint64_t since = AccumulatedPass::last();
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (trains_[i]) since = std::min(since, (zeroed ? parameters[i].if_zeroed : parameters[i].if_kept).since);
-  std::erase_if(accumulated, [&](const auto& pass) { return pass->number <= since; });
+    if (trains_[i]) since = std::min(since, (parameters[i].*doubt).since);
+  return since;
 }
 
 ReplicatedModule::Impl::Pass::Pass(Impl& module, std::function<void(std::size_t)> take)
@@ -295,9 +291,9 @@ void ReplicatedModule::Impl::zero_grad() {
 }
 
 void ReplicatedModule::Impl::note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass) {
+  show_earlier();
   if (trained.empty() && tables.empty()) return;
   accumulated.push_back(pass);
-  show_earlier();
   show_zeros();
   std::vector<at::Tensor> gradients;
   for (Parameter& each : parameters) {

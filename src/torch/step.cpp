@@ -77,7 +77,8 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
   std::vector<Parameter*> tables;
   for (const Table& each : tables_) tables.push_back(parameters_[each.number]);
   table_gradients_ = {std::move(tables), rank_, samples_.size(), device()};
-  for (auto* const each : {&has_, &has_if_zeroed_, &zeroed_, &clipped_}) each->resize(parameters_.size());
+  own_if_zeroed_.resize(samples_.size());
+  for (auto* const each : {&has_, &has_if_zeroed_, &zeroed_, &clipped_, &earlier_}) each->resize(parameters_.size());
   for (auto* const each : {&samples_of_parameters_, &samples_if_zeroed_}) each->resize(parameters_.size());
   changed_.resize(buffers_.size());
   noted_.resize(buffers_.size());
@@ -142,9 +143,20 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
       if (before->number > pass) samples += before->samples;
     return samples;
   };
-  loss_ = sum_of(loss, device());
-  for (const auto& before : passes) loss_ += before->loss;
+  loss_ = loss_if_zeroed_ = sum_of(loss, device());
   total_ = samples_[rank_] = samples_since(0);
+  own_if_zeroed_[rank_] = loss.samples();
+  for (const auto& before : passes) {
+    loss_ += before->loss;
+    if (std::ranges::all_of(modules_, [&](const ReplicatedModule::Impl* module) {
+          return std::ranges::find(module->accumulated, before) == module->accumulated.end() ||
+                 before->number <= module->forgotten(&Parameter::if_zeroed);
+        }))
+      continue;
+    own_if_zeroed_[rank_] += before->samples;
+    loss_if_zeroed_ += before->loss;
+  }
+  total_if_zeroed_ = own_if_zeroed_[rank_];
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& each = *parameters_[i];
     has_[i] = each.if_kept.has ? 1 : 0;
@@ -154,6 +166,8 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
     samples_of_parameters_[i] = samples_since(each.if_kept.since);
     samples_if_zeroed_[i] = samples_since(each.if_zeroed.since);
   }
+  for (std::size_t module = 0; module < modules_.size(); ++module)
+    for (const auto& [i, gradient] : modules_[module]->earlier) earlier_[first_parameters_[module] + i] = 1;
   std::ranges::copy(changed_buffers(), changed_.begin());
 }
 
@@ -261,8 +275,9 @@ void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
     if (each.piece != no_piece) (void)sums.ready(each.piece);
   Reals sum(static_cast<std::size_t>(2 + reals_));
   reals.finish(numbers(sum));
-  loss_ = sum[0];
-  total_ = sum[1];
+  loss_ = loss_if_zeroed_ = sum[0];
+  total_ = total_if_zeroed_ = sum[1];
+  own_if_zeroed_ = samples_;
   has_if_zeroed_ = has_;
   std::ranges::fill(samples_of_parameters_, total_);
   samples_if_zeroed_ = samples_of_parameters_;
@@ -299,11 +314,7 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
     if (failure_) context_.strategy().group().meeting().fail(failure_);
     context_.strategy().agree(TagKind::merge, here_, "the end of a backward pass");
   }
-  if (doubted_)
-    throw InvalidArgument{
-        fmt::format("between accumulated passes, the gradient of parameter {} was zeroed and then changed, and a rank "
-                    "whose gradient is zero cannot tell one from the other: expected one of the two",
-                    doubted_->variable.label())};
+  if (!refusal_.empty()) throw InvalidArgument{refusal_};
   return {.mean = total_ > 0 ? loss_ / total_ : 0, .samples = total_};
 }
 
@@ -340,16 +351,19 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
 
 void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   std::vector<std::int64_t> integers{failures_};
-  const std::array counts{&has_, &has_if_zeroed_, &zeroed_, &clipped_, &changed_, &table_gradients_.totals()};
+  const std::array counts{&has_,     &has_if_zeroed_,           &zeroed_, &clipped_, &earlier_,
+                          &changed_, &table_gradients_.totals()};
   for (const auto* each : counts) integers.insert(integers.end(), each->begin(), each->end());
-  Reals reals{loss_, total_};
-  const std::array sums{&samples_, &samples_of_parameters_, &samples_if_zeroed_};
+  Reals reals{loss_, total_, loss_if_zeroed_, total_if_zeroed_};
+  const std::array sums{&samples_, &own_if_zeroed_, &samples_of_parameters_, &samples_if_zeroed_};
   for (const auto* each : sums) reals.insert(reals.end(), each->begin(), each->end());
   const std::array views{numbers(integers), numbers(reals)};
   reductions.all_reduce(ReduceOp::sum, views);
   failures_ = integers.front();
   loss_ = reals[0];
   total_ = reals[1];
+  loss_if_zeroed_ = reals[2];
+  total_if_zeroed_ = reals[3];
   const auto copy_back = [](auto from, const auto& all) {
     for (auto* each : all) {
       std::copy_n(from, each->size(), each->begin());
@@ -357,27 +371,53 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
     }
   };
   copy_back(integers.cbegin() + 1, counts);
-  copy_back(reals.cbegin() + 2, sums);
+  copy_back(reals.cbegin() + 4, sums);
 }
 
-// Where a rank had zeros and has zeros again, what others have seen of the same gradient decides, and then what they
-// have seen of other parameters. Returns false if some have seen both, so that nobody knows.
+// Where a rank had zeros and has zeros again, what others have seen of the same gradient decides; then what they have
+// seen of the module's other ones; then of all. Returns false if nobody knows, or if what is left of earlier steps
+// would differ between the ranks.
 bool Step::settle_doubts() {
-  const auto seen = [](std::int64_t ranks) { return ranks > 0; };
-  const bool clipped_all = std::ranges::none_of(zeroed_, seen) && std::ranges::any_of(clipped_, seen);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    Parameter& each = *parameters_[i];
-    const bool is_doubted = samples_of_parameters_[i] != samples_if_zeroed_[i] || has_[i] != has_if_zeroed_[i];
-    if (is_doubted && zeroed_[i] > 0 && clipped_[i] > 0) {
-      doubted_ = &each;
-      return false;
+  const auto clipped_alone = [&](std::size_t first, std::size_t end) {
+    const auto any = [&](const std::vector<std::int64_t>& ranks) {
+      return std::any_of(ranks.begin() + std::ptrdiff_t(first), ranks.begin() + std::ptrdiff_t(end),
+                         [](std::int64_t each) { return each > 0; });
+    };
+    return any(zeroed_) ? std::optional{false} : any(clipped_) ? std::optional{true} : std::nullopt;
+  };
+  const bool clipped_all = clipped_alone(0, parameters_.size()).value_or(false);
+  bool counts = false;
+  for (std::size_t module = 0; module < modules_.size(); ++module) {
+    const std::size_t first = first_parameters_[module], end = first + modules_[module]->parameters.size();
+    const bool clipped = clipped_alone(first, end).value_or(clipped_all);
+    for (std::size_t i = first; i < end; ++i) {
+      Parameter& each = *parameters_[i];
+      const bool is_doubted = samples_of_parameters_[i] != samples_if_zeroed_[i] || has_[i] != has_if_zeroed_[i];
+      each.was_zeroed = zeroed_[i] > 0 || (is_doubted && clipped_[i] == 0 && !clipped);
+      if (is_doubted && zeroed_[i] > 0 && clipped_[i] > 0)
+        refusal_ = fmt::format(
+            "between accumulated passes, the gradient of parameter {} was zeroed and then changed, and a rank whose "
+            "gradient is zero cannot tell one from the other: expected one of the two",
+            each.variable.label());
+      if (!each.was_zeroed && earlier_[i] > 0 && (clipped_[i] > 0 || earlier_[i] < std::ssize(samples_)))
+        refusal_ = fmt::format(
+            "the gradient that an earlier step has left in parameter {} was changed on some ranks, or zeroed there, "
+            "after a pass was accumulated: expected zero_grad on every rank before the pass",
+            each.variable.label());
+      if (each.was_zeroed) {
+        has_[i] = has_if_zeroed_[i];
+        samples_of_parameters_[i] = samples_if_zeroed_[i];
+      } else {
+        counts |= each.tensor.requires_grad();
+      }
     }
-    each.was_zeroed = zeroed_[i] > 0 || (is_doubted && clipped_[i] == 0 && !clipped_all);
-    if (!each.was_zeroed) continue;
-    has_[i] = has_if_zeroed_[i];
-    samples_of_parameters_[i] = samples_if_zeroed_[i];
   }
-  return true;
+  if (!counts) {
+    samples_ = own_if_zeroed_;
+    loss_ = loss_if_zeroed_;
+    total_ = total_if_zeroed_;
+  }
+  return refusal_.empty();
 }
 
 void Step::finish_gradients() {

@@ -105,17 +105,21 @@ class Step {
   std::vector<std::int64_t> zeroed_;         ///< by parameter: those that have seen it zeroed since the step began
   std::vector<std::int64_t> clipped_;        ///< Parameter::was_clipped
   std::vector<std::int64_t> changed_;        ///< by buffer
+  std::vector<std::int64_t> earlier_;        ///< by parameter: the ranks that have a gradient of an earlier step
   Reals samples_;                            ///< by rank
+  Reals own_if_zeroed_;                      ///< by rank, if all doubts are a zero_grad
   Reals samples_of_parameters_;              ///< of the passes since it was zeroed
   Reals samples_if_zeroed_;
   double loss_ = 0;   ///< the sum over the samples
   double total_ = 0;  ///< samples
+  double loss_if_zeroed_ = 0;
+  double total_if_zeroed_ = 0;
 
-  std::exception_ptr failure_;          ///< of this rank
-  const Parameter* doubted_ = nullptr;  ///< the ranks do not know what was done to its gradient
-  TableGradients table_gradients_;      ///< of `tables_`
-  std::optional<Reals> own_reals_;      ///< this rank's buffers times its samples, if its shards have added them up
-  std::vector<at::Tensor> noted_;  ///< other buffers after the first shard with samples, where that has changed them
+  std::exception_ptr failure_;      ///< of this rank
+  std::string refusal_;             ///< by all ranks, of what was done to gradients between passes
+  TableGradients table_gradients_;  ///< of `tables_`
+  std::optional<Reals> own_reals_;  ///< this rank's buffers times its samples, if its shards have added them up
+  std::vector<at::Tensor> noted_;   ///< other buffers after the first shard with samples, where that has changed them
 };
 
 }  // namespace lockstep::libtorch
