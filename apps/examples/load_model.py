@@ -7,7 +7,7 @@ WEIGHTS is a file of --export, or a checkpoint. FILE is what --predict takes: an
 plain or packed (gzip), or for a gpt a text. Prints a JSON line for each sample, or for each line of the text: the
 probability of each class, the number that a regression predicts, or the probability of each byte that may come next.
 
-Needs NumPy and PyTorch, and nothing of lockstep: apps/README.md describes the file. Computes in f64, whatever the
+Needs NumPy and PyTorch, and nothing of lockstep: docs/reference.md describes the file. Computes in f64, whatever the
 weights are."""
 
 from __future__ import annotations

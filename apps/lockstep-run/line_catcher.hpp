@@ -12,7 +12,7 @@ class LineCatcher {
   /// `line` is given without its end.
   explicit LineCatcher(std::string_view line) : wanted_{std::string{line} + '\n'} {}
 
-  /// What of the next bytes, however cut, goes on.
+  /// The part of the next bytes, however they are cut, that passes through.
   std::string pass(std::string_view bytes);
 
   /// What is held back still, at the end.

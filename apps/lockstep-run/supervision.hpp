@@ -37,7 +37,7 @@ struct Judgement {
   std::string reason;  ///< "a rank stalled"
 };
 
-/// By the exit code of mpirun and what the job said. The table in apps/README.md says the same.
+/// By the exit code of mpirun and what the job said. The table in docs/reference.md says the same.
 Judgement judge(int exit_code, const JobReport& report);
 
 /// How a job ended.

@@ -1,4 +1,4 @@
-// What of a foreign text goes into a message.
+// The part of a foreign text that a message shows.
 #pragma once
 
 #include <string>

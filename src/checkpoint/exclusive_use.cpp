@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-/// Whoever may write in the folder of a file may lock the file, whatever the umask of who made it.
+/// A user who may write in the folder of a file may lock the file, whatever the umask of its creator.
 void share_with_writers_of_folder(int file, const std::filesystem::path& path) {
   constexpr mode_t of_files = 0666;
   struct stat folder = {}, status = {};

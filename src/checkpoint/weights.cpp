@@ -38,7 +38,7 @@ std::optional<WeightsMetadata> metadata_at(const std::filesystem::path& path) {
     return read_checkpoint(checkpoint).metadata;
   };
   if (has_manifest(path)) return of_checkpoint(path);
-  // Whoever restores one of them tells which ones are passed over.
+  // The caller that restores one of them reports the ones passed over.
   return read_newest(path, of_checkpoint, [](const CheckpointError&) {});
 }
 

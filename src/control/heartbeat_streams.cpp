@@ -70,7 +70,7 @@ void HeartbeatStreams::open(int rank, std::span<const std::uint32_t> hosts, std:
 
 void HeartbeatStreams::send(const SealedHeartbeat& message) {
   std::erase_if(connections_, [&](const Connection& each) {
-    // Whoever connects to this rank must say first who it is.
+    // A peer that connects must first identify itself.
     if (each.connecting || (!each.asked_for && !each.known)) return false;
     const auto sent = ::send(each.descriptor.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent == static_cast<ssize_t>(message.size())) return false;

@@ -27,7 +27,7 @@ std::atomic<JobEnd*> current{nullptr};
 // Ranks that fail alike come at about the same time. Others may compute, or wait, for much longer.
 constexpr std::chrono::seconds until_others_come{1};
 
-// Whoever reports waits up to 3 s for mpirun, and up to 5 s for the answer to MPI_Abort.
+// The reporting rank waits up to 3 s for mpirun, and up to 5 s for the answer to MPI_Abort.
 constexpr std::chrono::seconds until_being_ended{10};
 
 /// Calls `late` after `time`, unless it is destroyed first.
@@ -148,7 +148,7 @@ void JobEnd::end_job(const std::string& line, int code) {
   if (claim_report(phases_)) {
     print_last_line(line);
   } else {
-    std::this_thread::sleep_for(std::chrono::seconds{1});  // Whoever prints ends the job, including this rank.
+    std::this_thread::sleep_for(std::chrono::seconds{1});  // The printing rank ends the job, including this rank.
   }
   group_.abort();
   MpiSession::abort_job(code);

@@ -53,8 +53,8 @@ void end_this_side(ExitCode code, Reach reach, int place) {
   const Launcher kind = launcher(parent);
   // The launcher passes SIGTERM on to us, and we are not done.
   std::signal(SIGTERM, [](int) { launcher_ends_job = 1; });
-  // An mpirun that watches its connections (apps/README.md says how to make it) notices by itself and ends this side in
-  // order. A daemon that mpirun can no longer reach need not be waited for: it cleans up when told to.
+  // An mpirun that watches its connections (docs/reference.md says how to make it) notices by itself and ends this side
+  // in order. A daemon that mpirun can no longer reach need not be waited for: it cleans up when told to.
   if (kind != Launcher::daemon || reach != Reach::cut_off) wait_unless_ended(2500ms);
   remove_segments();
   // One rank of the node is enough, unless it is the one in trouble.

@@ -39,7 +39,7 @@ class Hosts {
   std::vector<std::string> names_;
 };
 
-/// What makes mpirun look after its connections, as apps/README.md tells users of several hosts to do.
+/// What makes mpirun look after its connections, as docs/reference.md tells users of several hosts to do.
 std::vector<std::string> keepalive();
 
 /// Runs a program and its arguments with mpirun on the first host, `ranks_each` of them on each. Everything between the

@@ -44,7 +44,7 @@ class TrainingTask {
   /// COLL. Creates the variables of the model, which lives as long as the task.
   virtual nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) = 0;
 
-  /// LOCAL. What of the data may be why a training has diverged, as FitOptions has it.
+  /// LOCAL. Describes what in the data may have made a training diverge, as FitOptions has it.
   virtual std::string divergence_hint() const { return {}; }
 
   /// LOCAL. The text that the options ask the trained model to write; empty if none.
