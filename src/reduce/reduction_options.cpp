@@ -7,6 +7,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 
+#include "reduce/implementations.hpp"
+
 namespace lockstep {
 namespace {
 

@@ -10,9 +10,9 @@
 #include <torch/data.h>
 #include <torch/serialize.h>
 
-#include <lockstep/input/sample_order.hpp>
 #include <lockstep/torch/sampler.hpp>
 
+#include "input/sample_order.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
