@@ -10,6 +10,7 @@
 #include <torch/data.h>
 #include <torch/serialize.h>
 
+#include <lockstep/input/shards.hpp>
 #include <lockstep/torch/sampler.hpp>
 
 #include "input/sample_order.hpp"
