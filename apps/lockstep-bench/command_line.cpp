@@ -4,10 +4,9 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/cluster/device_binding.hpp>
-
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
+#include "cluster/device_binding.hpp"
 
 namespace lockstep::bench {
 namespace {

@@ -24,11 +24,6 @@
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/checkpoint/program_state.hpp>
 #include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/cluster/cluster_spec.hpp>
-#include <lockstep/cluster/device_binding.hpp>
-#include <lockstep/cluster/device_list.hpp>
-#include <lockstep/cluster/rank_map.hpp>
-#include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/control/tag.hpp>
 #include <lockstep/device/device.hpp>
@@ -48,7 +43,6 @@
 #include <lockstep/input/input_context.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/row_sequence.hpp>
-#include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>

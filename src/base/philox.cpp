@@ -1,6 +1,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
 
+#include "base/philox4x32.hpp"
+
 namespace lockstep {
 namespace {
 

@@ -9,6 +9,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "checkpoint/folder_lock.hpp"
+#include "device/devices.hpp"
 
 namespace lockstep {
 namespace {

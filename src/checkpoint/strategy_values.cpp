@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "device/devices.hpp"
 #include "strategy/shared_values.hpp"
 #include "tensor/digest.hpp"
 

@@ -1,3 +1,5 @@
+#include "cluster/cluster_spec.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -9,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/cluster_spec.hpp>
 
 #include "cluster/address.hpp"
 #include "cluster/spec_json.hpp"

@@ -1,3 +1,5 @@
+#include "cluster/device_binding.hpp"
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -6,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/device_binding.hpp>
 
 #include "base/excerpt.hpp"
 #include "cluster/counted.hpp"

@@ -1,3 +1,5 @@
+#include "cluster/device_list.hpp"
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -6,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/device_list.hpp>
 
 #include "base/excerpt.hpp"
 #include "cluster/counted.hpp"

@@ -1,3 +1,5 @@
+#include "cluster/rank_map.hpp"
+
 #include <algorithm>
 #include <cctype>
 #include <utility>
@@ -5,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/rank_map.hpp>
 
 #include "base/excerpt.hpp"
 #include "cluster/counted.hpp"

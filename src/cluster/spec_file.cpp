@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/cluster_spec.hpp>
 
 #include "base/file_type.hpp"
+#include "cluster/cluster_spec.hpp"
 
 namespace lockstep {
 

@@ -1,3 +1,5 @@
+#include "cluster/tf_config.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -5,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/tf_config.hpp>
 
 #include "cluster/spec_json.hpp"
 

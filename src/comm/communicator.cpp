@@ -5,6 +5,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/comm/communicator.hpp>
 
+#include "comm/slices.hpp"
+
 namespace lockstep {
 
 Work Work::later(std::function<void()> collective) {

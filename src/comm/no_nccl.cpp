@@ -2,6 +2,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/comm/communicator.hpp>
 
+#include "comm/backends.hpp"
+
 namespace lockstep {
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator&, Device&, Stream&, NcclOptions) {

@@ -1,7 +1,7 @@
 // The control plane of a group of one rank.
 #include <algorithm>
 
-#include <lockstep/control/channel.hpp>
+#include "control/channel.hpp"
 
 namespace lockstep {
 namespace {

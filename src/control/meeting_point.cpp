@@ -6,7 +6,11 @@
 
 #include <lockstep/control/meeting_point.hpp>
 
+#include "control/channel.hpp"
+#include "control/exceptions.hpp"
 #include "control/phase_table.hpp"
+#include "control/tag_text.hpp"
+#include "control/verdict.hpp"
 
 namespace lockstep {
 namespace {
@@ -73,6 +77,13 @@ MeetingPoint::MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<
     : channel_{std::move(channel)}, names_{std::move(names)}, phases_{phases} {}
 
 MeetingPoint::~MeetingPoint() = default;
+
+int MeetingPoint::rank() const {
+  return channel_->rank();
+}
+int MeetingPoint::size() const {
+  return channel_->size();
+}
 
 Tag MeetingPoint::make_tag(TagKind kind, int strategy) const {
   Tag tag;

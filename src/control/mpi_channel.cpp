@@ -1,7 +1,7 @@
 // The control plane over MPI.
-#include <lockstep/control/channel.hpp>
 
 #include "comm/mpi/mpi_handle.hpp"
+#include "control/channel.hpp"
 
 namespace lockstep {
 namespace {

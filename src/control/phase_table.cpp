@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "control/tag_text.hpp"
+
 namespace lockstep {
 namespace {
 

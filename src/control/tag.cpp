@@ -11,6 +11,8 @@
 #include <lockstep/base/printable.hpp>
 #include <lockstep/control/tag.hpp>
 
+#include "control/tag_text.hpp"
+
 namespace lockstep {
 namespace {
 

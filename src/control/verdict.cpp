@@ -1,3 +1,5 @@
+#include "control/verdict.hpp"
+
 #include <algorithm>
 #include <vector>
 
@@ -5,9 +7,9 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/digest.hpp>
-#include <lockstep/control/verdict.hpp>
 
 #include "control/names.hpp"
+#include "control/tag_text.hpp"
 
 namespace lockstep {
 namespace {

@@ -5,6 +5,7 @@
 #include <lockstep/device/device.hpp>
 
 #include "device/cuda.hpp"
+#include "device/devices.hpp"
 #include "device/host_wait.hpp"
 
 namespace lockstep {

@@ -7,6 +7,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/device/device.hpp>
 
+#include "device/devices.hpp"
+
 namespace lockstep {
 namespace {
 

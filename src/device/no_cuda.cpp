@@ -3,6 +3,7 @@
 #include <lockstep/device/device.hpp>
 
 #include "device/cuda.hpp"
+#include "device/devices.hpp"
 
 namespace lockstep {
 

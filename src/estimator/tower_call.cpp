@@ -8,6 +8,8 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "control/channel.hpp"
+#include "control/verdict.hpp"
 #include "estimator/gathered_outputs.hpp"
 #include "reduce/arithmetic.hpp"
 #include "strategy/reduced_leaves.hpp"

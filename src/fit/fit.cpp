@@ -10,7 +10,6 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/input/batch_schedule.hpp>
-#include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/nn/joint_model.hpp>
@@ -22,6 +21,7 @@
 #include "fit/joint_gradients.hpp"
 #include "fit/rank_shards.hpp"
 #include "fit/shard_threads.hpp"
+#include "input/sample_order.hpp"
 
 namespace lockstep {
 namespace {

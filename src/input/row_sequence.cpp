@@ -5,7 +5,8 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/row_sequence.hpp>
-#include <lockstep/input/sample_order.hpp>
+
+#include "input/sample_order.hpp"
 
 namespace lockstep {
 

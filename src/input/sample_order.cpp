@@ -1,3 +1,5 @@
+#include "input/sample_order.hpp"
+
 #include <numeric>
 #include <utility>
 
@@ -5,7 +7,6 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
-#include <lockstep/input/sample_order.hpp>
 
 namespace lockstep {
 

@@ -4,6 +4,7 @@
 #include <lockstep/input/tokens.hpp>
 
 #include "input/token_pieces.hpp"
+#include "input/tokens_of_numbers.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,10 +1,11 @@
+#include "nn/conv2d.hpp"
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/conv2d.hpp>
-#include <lockstep/nn/initial_values.hpp>
 
 #include "nn/activations.hpp"
+#include "nn/initial_values.hpp"
 #include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {

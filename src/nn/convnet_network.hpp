@@ -9,12 +9,13 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/nn/conv2d.hpp>
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/dense.hpp>
-#include <lockstep/nn/dropout.hpp>
 #include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
+
+#include "nn/conv2d.hpp"
+#include "nn/dropout.hpp"
 
 namespace lockstep::nn {
 

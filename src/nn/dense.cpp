@@ -2,9 +2,9 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/dense.hpp>
-#include <lockstep/nn/initial_values.hpp>
 
 #include "nn/activations.hpp"
+#include "nn/initial_values.hpp"
 #include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {

@@ -1,10 +1,11 @@
+#include "nn/dropout.hpp"
+
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
-#include <lockstep/nn/dropout.hpp>
 
 namespace lockstep::nn {
 namespace {

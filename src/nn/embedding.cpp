@@ -4,9 +4,9 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/embedding.hpp>
-#include <lockstep/nn/initial_values.hpp>
 
 #include "nn/activations.hpp"
+#include "nn/initial_values.hpp"
 #include "nn/layer_checks.hpp"
 #include "nn/vectors.hpp"
 

@@ -1,3 +1,5 @@
+#include "nn/initial_values.hpp"
+
 #include <cmath>
 #include <numbers>
 #include <span>
@@ -6,7 +8,6 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
-#include <lockstep/nn/initial_values.hpp>
 
 #include "nn/layer_checks.hpp"
 

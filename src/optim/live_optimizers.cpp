@@ -7,6 +7,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/tag_text.hpp"
 #include "strategy/step_counter.hpp"
 
 namespace lockstep {

@@ -10,6 +10,7 @@
 #include "reduce/arithmetic.hpp"
 #include "reduce/dispatch.hpp"
 #include "reduce/flat_ops.hpp"
+#include "reduce/implementations.hpp"
 
 namespace lockstep {
 namespace {

@@ -7,6 +7,7 @@
 #include <lockstep/reduce/cross_device_ops.hpp>
 
 #include "reduce/dispatch.hpp"
+#include "reduce/implementations.hpp"
 
 namespace lockstep {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "reduce/arithmetic.hpp"
 #include "reduce/dispatch.hpp"
+#include "reduce/fixed_order_sum.hpp"
 
 namespace lockstep {
 

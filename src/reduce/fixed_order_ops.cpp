@@ -7,8 +7,10 @@
 
 #include <lockstep/reduce/cross_device_ops.hpp>
 
+#include "comm/slices.hpp"
 #include "reduce/arithmetic.hpp"
 #include "reduce/flat_ops.hpp"
+#include "reduce/implementations.hpp"
 #include "reduce/shared_sums.hpp"
 
 namespace lockstep {

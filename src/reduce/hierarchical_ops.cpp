@@ -13,6 +13,7 @@
 #include "reduce/arithmetic.hpp"
 #include "reduce/dispatch.hpp"
 #include "reduce/flat_ops.hpp"
+#include "reduce/implementations.hpp"
 #include "reduce/node_slices.hpp"
 #include "tensor/convert.hpp"
 

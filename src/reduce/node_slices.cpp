@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "comm/slices.hpp"
 #include "reduce/arithmetic.hpp"
 
 namespace lockstep::detail {

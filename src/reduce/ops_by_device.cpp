@@ -5,6 +5,8 @@
 
 #include <lockstep/reduce/cross_device_ops.hpp>
 
+#include "reduce/implementations.hpp"
+
 namespace lockstep {
 namespace {
 

@@ -7,6 +7,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 
+#include "reduce/dispatch.hpp"
+#include "reduce/implementations.hpp"
+
 namespace lockstep {
 namespace {
 

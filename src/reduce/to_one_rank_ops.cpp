@@ -7,6 +7,7 @@
 
 #include "reduce/arithmetic.hpp"
 #include "reduce/flat_ops.hpp"
+#include "reduce/implementations.hpp"
 
 namespace lockstep {
 namespace {

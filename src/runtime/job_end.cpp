@@ -14,6 +14,7 @@
 
 #include "base/open_line.hpp"
 #include "comm/mpi/mpi_handle.hpp"
+#include "control/exceptions.hpp"
 #include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/siblings.hpp"

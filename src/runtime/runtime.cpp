@@ -11,21 +11,26 @@
 #include <unistd.h>
 
 #include <lockstep/base/log.hpp>
-#include <lockstep/cluster/device_list.hpp>
-#include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
 #include "base/excerpt.hpp"
 #include "base/host_name.hpp"
 #include "base/open_line.hpp"
 #include "base/supervised_job.hpp"
+#include "cluster/device_list.hpp"
 #include "cluster/launch.hpp"
+#include "cluster/rank_map.hpp"
+#include "cluster/tf_config.hpp"
+#include "comm/backends.hpp"
+#include "control/channel.hpp"
+#include "control/exceptions.hpp"
 #include "control/kept_signals.hpp"
 #include "control/network.hpp"
 #include "control/report_claim.hpp"
 #include "control/stop_signal.hpp"
 #include "control/watchdog.hpp"
 #include "device/cuda.hpp"
+#include "device/devices.hpp"
 #include "runtime/foreign_launch.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
@@ -426,9 +431,6 @@ int Runtime::size() const {
 }
 MeetingPoint::Alone Runtime::working_alone() {
   return impl_->meeting().working_alone();
-}
-const RankMap& Runtime::ranks() const {
-  return *impl_->ranks;
 }
 Device& Runtime::device() {
   return *impl_->device;

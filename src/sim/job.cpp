@@ -11,8 +11,9 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/rank_map.hpp>
 
+#include "cluster/rank_map.hpp"
+#include "control/exceptions.hpp"
 #include "sim/current.hpp"
 #include "sim/planes.hpp"
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include <lockstep/comm/communicator.hpp>
-#include <lockstep/control/channel.hpp>
 
+#include "control/channel.hpp"
 #include "sim/plane.hpp"
 
 namespace lockstep::sim {

@@ -10,6 +10,9 @@
 #include <lockstep/strategy/drift.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "control/channel.hpp"
+#include "control/verdict.hpp"
+
 namespace lockstep::detail {
 
 /// Digests of what the replicas of a store hold alike: its sealed mirrored variables in order of creation, the

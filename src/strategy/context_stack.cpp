@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/tag_text.hpp"
 #include "strategy/defaults.hpp"
 
 namespace lockstep {

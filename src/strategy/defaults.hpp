@@ -6,6 +6,8 @@
 
 #include <lockstep/strategy/strategy.hpp>
 
+#include "strategy/local_group.hpp"
+
 namespace lockstep::detail {
 
 /// Made on first use, and never moved.

@@ -9,7 +9,11 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/strategy/replica_group.hpp>
 
+#include "comm/backends.hpp"
+#include "control/channel.hpp"
+#include "reduce/implementations.hpp"
 #include "strategy/device_waits.hpp"
+#include "strategy/local_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -6,6 +6,7 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "device/devices.hpp"
 #include "strategy/attestation.hpp"
 #include "strategy/colocation.hpp"
 #include "strategy/context_stack.hpp"

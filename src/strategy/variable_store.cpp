@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "control/tag_text.hpp"
 #include "tensor/convert.hpp"
 
 namespace lockstep {

@@ -13,6 +13,7 @@
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
+#include "reduce/fixed_order_sum.hpp"
 #include "strategy/context_stack.hpp"
 
 namespace lockstep::libtorch {

@@ -7,6 +7,7 @@
 
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "reduce/fixed_order_sum.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/step.hpp"
 

@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/replicated_optimizer.hpp>
 
+#include "control/tag_text.hpp"
 #include "strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
 #include "torch/replica.hpp"

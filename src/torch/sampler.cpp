@@ -5,9 +5,10 @@
 #include <torch/serialize/archive.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/torch/sampler.hpp>
+
+#include "input/sample_order.hpp"
 
 namespace lockstep::libtorch {
 namespace {

@@ -19,6 +19,7 @@
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timed_model.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::bench;

@@ -11,9 +11,6 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/base/printable.hpp>
-#include <lockstep/cluster/cluster_spec.hpp>
-#include <lockstep/cluster/device_list.hpp>
-#include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/schema.hpp>
 #include <lockstep/ops/kernels.hpp>
@@ -22,6 +19,9 @@
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "cluster/cluster_spec.hpp"
+#include "cluster/device_list.hpp"
+#include "cluster/tf_config.hpp"
 #include "fit/injected_fault.hpp"
 #include "support/job.hpp"
 

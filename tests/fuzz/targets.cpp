@@ -15,9 +15,6 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/cluster_spec.hpp>
-#include <lockstep/cluster/rank_map.hpp>
-#include <lockstep/cluster/tf_config.hpp>
 #include <lockstep/input/idx.hpp>
 #include <lockstep/input/schema.hpp>
 #include <lockstep/input/text.hpp>
@@ -26,6 +23,9 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/tensor_file.hpp"
+#include "cluster/cluster_spec.hpp"
+#include "cluster/rank_map.hpp"
+#include "cluster/tf_config.hpp"
 #include "input/labelled_sets.hpp"
 
 namespace lockstep::fuzz {

@@ -6,6 +6,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "device/cuda/native.hpp"
+#include "device/devices.hpp"
 #include "gpu_support.hpp"
 
 using namespace lockstep;

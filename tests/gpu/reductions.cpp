@@ -5,6 +5,7 @@
 #include "../unit/reduce_support.hpp"
 #include "gpu_support.hpp"
 #include "reduce/arithmetic.hpp"
+#include "reduce/fixed_order_sum.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -7,6 +7,8 @@
 #include <lockstep/reduce/cross_device_ops.hpp>
 
 #include "../unit/reduce_support.hpp"
+#include "comm/backends.hpp"
+#include "reduce/implementations.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -8,7 +8,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "comm/backends.hpp"
 #include "comm/nccl/nccl_communicator.hpp"
+#include "device/devices.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

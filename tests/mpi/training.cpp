@@ -11,6 +11,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include "shared_folder.hpp"
+#include "strategy/local_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -3,6 +3,8 @@
 
 #include <lockstep/comm/communicator.hpp>
 
+#include "device/devices.hpp"
+
 namespace lockstep::test {
 
 /// Each collective is done when its call returns, as if the other ranks agreed to everything. No tensor changes.

@@ -15,7 +15,9 @@
 
 #include <lockstep/comm/communicator.hpp>
 
+#include "comm/backends.hpp"
 #include "comm/nccl/nccl_communicator.hpp"
+#include "device/devices.hpp"
 #include "support/done_communicator.hpp"
 
 namespace lockstep::test {

@@ -7,6 +7,7 @@
 
 #include <lockstep/runtime/runtime.hpp>
 
+#include "device/devices.hpp"
 #include "support/ranks.hpp"
 #include "support/run_tests.hpp"
 

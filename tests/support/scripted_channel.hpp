@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/control/channel.hpp>
 #include <lockstep/control/tag.hpp>
+
+#include "control/channel.hpp"
 
 namespace lockstep::test {
 

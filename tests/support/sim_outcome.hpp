@@ -10,6 +10,8 @@
 #include <lockstep/control/meeting_point.hpp>
 #include <lockstep/sim/sim.hpp>
 
+#include "control/exceptions.hpp"
+
 namespace lockstep::test {
 
 /// Exceptions are looked at from outside of the job: an assertion around a collective would catch what takes a rank

@@ -33,6 +33,7 @@
 #include <lockstep/ops/kernels.hpp>
 
 #include "device/cuda.hpp"
+#include "device/devices.hpp"
 #include "device/host_wait.hpp"
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"

@@ -16,6 +16,8 @@
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/device/device.hpp>
 
+#include "comm/backends.hpp"
+#include "device/devices.hpp"
 #include "support/simulated_gpu.hpp"
 
 namespace lockstep {

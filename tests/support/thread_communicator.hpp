@@ -17,6 +17,8 @@
 
 #include <lockstep/comm/communicator.hpp>
 
+#include "device/devices.hpp"
+
 namespace lockstep::test {
 
 /// What a rank asked of the communicator.

@@ -10,9 +10,10 @@
 #include <torch/data.h>
 #include <torch/serialize.h>
 
-#include <lockstep/input/sample_order.hpp>
+#include <lockstep/input/shards.hpp>
 #include <lockstep/torch/sampler.hpp>
 
+#include "input/sample_order.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -17,6 +17,7 @@
 #include <lockstep/base/shape.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/philox4x32.hpp"
 
 using namespace lockstep;
 

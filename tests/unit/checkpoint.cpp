@@ -15,6 +15,7 @@
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/tensor_file.hpp"
 #include "control/phase_table.hpp"
+#include "strategy/local_group.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 

@@ -7,10 +7,11 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/cluster_spec.hpp>
-#include <lockstep/cluster/device_binding.hpp>
-#include <lockstep/cluster/rank_map.hpp>
-#include <lockstep/cluster/tf_config.hpp>
+
+#include "cluster/cluster_spec.hpp"
+#include "cluster/device_binding.hpp"
+#include "cluster/rank_map.hpp"
+#include "cluster/tf_config.hpp"
 
 using namespace lockstep;
 using Tasks = std::vector<Task>;

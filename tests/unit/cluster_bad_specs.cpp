@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/cluster_spec.hpp>
-#include <lockstep/cluster/tf_config.hpp>
 
+#include "cluster/cluster_spec.hpp"
+#include "cluster/tf_config.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;

@@ -6,7 +6,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/cluster/device_list.hpp>
+
+#include "cluster/device_list.hpp"
 
 using namespace lockstep;
 

@@ -8,6 +8,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/control/meeting_point.hpp>
 
+#include "control/channel.hpp"
+#include "control/verdict.hpp"
 #include "control_meeting_support.hpp"
 
 using namespace lockstep;

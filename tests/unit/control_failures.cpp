@@ -9,7 +9,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/control/meeting_point.hpp>
 
+#include "control/exceptions.hpp"
 #include "control/phase_table.hpp"
+#include "control/tag_text.hpp"
 #include "control_meeting_support.hpp"
 
 using namespace lockstep;

@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/control/meeting_point.hpp>
 
+#include "control/channel.hpp"
 #include "control/phase_table.hpp"
 #include "control_meeting_support.hpp"
 

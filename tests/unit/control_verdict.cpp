@@ -10,7 +10,9 @@
 
 #include <lockstep/base/digest.hpp>
 #include <lockstep/control/tag.hpp>
-#include <lockstep/control/verdict.hpp>
+
+#include "control/tag_text.hpp"
+#include "control/verdict.hpp"
 
 using namespace lockstep;
 

@@ -7,6 +7,7 @@
 #include <lockstep/nn/convnet.hpp>
 
 #include "nn_support.hpp"
+#include "strategy/local_group.hpp"
 
 namespace lockstep::nn {
 

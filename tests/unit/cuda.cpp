@@ -17,6 +17,7 @@
 #include <lockstep/device/device.hpp>
 
 #include "device/cuda/native.hpp"
+#include "device/devices.hpp"
 #include "ops/cuda/cublas.hpp"
 #include "ops/cuda/launch.hpp"
 #include "reduce/cuda/launch.hpp"

@@ -12,10 +12,11 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/input/sample_order.hpp>
 #include <lockstep/optim/sgd.hpp>
 
 #include "fit_models.hpp"
+#include "input/sample_order.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

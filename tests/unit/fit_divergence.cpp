@@ -13,6 +13,7 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "ops/reference/reference.hpp"
+#include "strategy/local_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/sim_outcome.hpp"
 

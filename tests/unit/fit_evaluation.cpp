@@ -10,6 +10,7 @@
 #include <lockstep/nn/mlp.hpp>
 
 #include "fit_models.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

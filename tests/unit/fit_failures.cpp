@@ -11,6 +11,7 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "fit_models.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -14,6 +14,8 @@
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "strategy/local_group.hpp"
+
 namespace lockstep::test {
 
 /// What a model sees of one call.

@@ -17,6 +17,7 @@
 #include "convnet_support.hpp"
 #include "fit/shard_threads.hpp"
 #include "gpt_support.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -6,6 +6,7 @@
 #include <lockstep/nn/gpt.hpp>
 
 #include "nn_support.hpp"
+#include "strategy/local_group.hpp"
 
 namespace lockstep::nn {
 

@@ -10,8 +10,9 @@
 #include <lockstep/input/batch.hpp>
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/input_context.hpp>
-#include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/shards.hpp>
+
+#include "input/sample_order.hpp"
 
 using namespace lockstep;
 using Catch::Contains;

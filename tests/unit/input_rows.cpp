@@ -7,7 +7,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/input_context.hpp>
 #include <lockstep/input/row_sequence.hpp>
-#include <lockstep/input/sample_order.hpp>
+
+#include "input/sample_order.hpp"
 
 using namespace lockstep;
 using Catch::Contains;

@@ -9,11 +9,11 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch.hpp>
-#include <lockstep/input/sample_order.hpp>
 #include <lockstep/input/text.hpp>
 
 #include "gzip.hpp"
 #include "input/file_bytes.hpp"
+#include "input/sample_order.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "text_support.hpp"

@@ -12,6 +12,7 @@
 
 #include "gzip.hpp"
 #include "input/token_pieces.hpp"
+#include "input/tokens_of_numbers.hpp"
 #include "support/job.hpp"
 #include "support/token_file.hpp"
 #include "text_support.hpp"

@@ -11,6 +11,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "comm/backends.hpp"
 #include "support/fake_nccl.hpp"
 #include "support/thread_communicator.hpp"
 

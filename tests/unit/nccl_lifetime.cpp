@@ -11,6 +11,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "comm/backends.hpp"
 #include "comm/nccl/shared_gpu.hpp"
 #include "support/fake_nccl.hpp"
 

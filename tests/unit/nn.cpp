@@ -9,10 +9,11 @@
 #include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
-#include <lockstep/nn/initial_values.hpp>
 #include <lockstep/nn/mlp.hpp>
 
+#include "nn/initial_values.hpp"
 #include "nn_support.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

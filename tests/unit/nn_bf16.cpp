@@ -14,6 +14,7 @@
 #include <lockstep/nn/mlp.hpp>
 
 #include "nn_support.hpp"
+#include "strategy/local_group.hpp"
 #include "text_support.hpp"
 
 using namespace lockstep;

@@ -13,6 +13,8 @@
 
 #include "convnet_support.hpp"
 #include "ops/reference/reference.hpp"
+#include "reduce/fixed_order_sum.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -9,7 +9,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
 
+#include "comm/backends.hpp"
 #include "convnet_support.hpp"
+#include "reduce/implementations.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

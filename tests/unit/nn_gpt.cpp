@@ -9,11 +9,13 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/gpt.hpp>
-#include <lockstep/nn/initial_values.hpp>
 
+#include "comm/backends.hpp"
 #include "gpt_support.hpp"
 #include "naive_gpt.hpp"
+#include "nn/initial_values.hpp"
 #include "ops/reference/reference.hpp"
+#include "strategy/local_group.hpp"
 #include "support/forwarding_stream.hpp"
 
 using namespace lockstep;

@@ -12,6 +12,7 @@
 #include "gpt_support.hpp"
 #include "nn_support.hpp"
 #include "ops/reference/reference.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -11,6 +11,7 @@
 #include "gpt_support.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

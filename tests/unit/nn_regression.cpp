@@ -8,6 +8,7 @@
 #include <lockstep/nn/mlp.hpp>
 
 #include "nn_support.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

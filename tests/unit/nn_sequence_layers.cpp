@@ -8,13 +8,14 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/embedding.hpp>
-#include <lockstep/nn/initial_values.hpp>
 #include <lockstep/nn/layer_norm.hpp>
 #include <lockstep/nn/self_attention.hpp>
 #include <lockstep/nn/transformer_block.hpp>
 #include <lockstep/nn/workspace.hpp>
 
+#include "nn/initial_values.hpp"
 #include "nn_support.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

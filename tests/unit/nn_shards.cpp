@@ -13,6 +13,7 @@
 
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

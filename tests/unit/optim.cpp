@@ -14,6 +14,7 @@
 
 #include "control/phase_table.hpp"
 #include "not_finite.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using lockstep::test::infinity;

@@ -12,6 +12,8 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "strategy/local_group.hpp"
+
 using namespace lockstep;
 
 namespace {

@@ -15,6 +15,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "not_finite.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using lockstep::test::infinity;

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "reduce/fixed_order_sum.hpp"
 #include "reduce_support.hpp"
 
 using namespace lockstep;

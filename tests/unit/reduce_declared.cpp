@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/declared_sums.hpp>
 
+#include "reduce/implementations.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;

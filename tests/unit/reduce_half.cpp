@@ -9,6 +9,8 @@
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "reduce/arithmetic.hpp"
+#include "reduce/fixed_order_sum.hpp"
+#include "reduce/implementations.hpp"
 #include "reduce_support.hpp"
 #include "support/thread_communicator.hpp"
 

@@ -10,6 +10,8 @@
 #include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "comm/backends.hpp"
+#include "reduce/implementations.hpp"
 #include "reduce_support.hpp"
 #include "support/done_communicator.hpp"
 #include "support/thread_communicator.hpp"

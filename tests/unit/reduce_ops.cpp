@@ -9,6 +9,10 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
 
+#include "comm/backends.hpp"
+#include "comm/slices.hpp"
+#include "device/devices.hpp"
+#include "reduce/implementations.hpp"
 #include "reduce_support.hpp"
 #include "support/thread_communicator.hpp"
 

@@ -8,6 +8,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
 
+#include "comm/backends.hpp"
+#include "reduce/implementations.hpp"
 #include "reduce/message_plan.hpp"
 #include "reduce_support.hpp"
 #include "support/thread_communicator.hpp"

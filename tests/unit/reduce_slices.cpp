@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
 
+#include "reduce/implementations.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;

@@ -14,6 +14,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/control/meeting_point.hpp>
 
+#include "control/exceptions.hpp"
 #include "sim_program.hpp"
 
 using namespace lockstep;

@@ -5,6 +5,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "strategy/attestation.hpp"
+#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using detail::Attestation;

@@ -10,6 +10,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/exceptions.hpp"
 #include "strategy/device_waits.hpp"
 #include "support/child_process.hpp"
 #include "support/forwarding_stream.hpp"

@@ -8,6 +8,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/multi_step.hpp>
 
+#include "strategy/local_group.hpp"
+
 using namespace lockstep;
 
 namespace {

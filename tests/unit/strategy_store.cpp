@@ -10,6 +10,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "comm/backends.hpp"
+#include "strategy/local_group.hpp"
 #include "support/forwarding_stream.hpp"
 
 using namespace lockstep;

@@ -9,6 +9,8 @@
 
 #include <lockstep/strategy/strategy.hpp>
 
+#include "strategy/local_group.hpp"
+
 namespace lockstep::test {
 
 struct TwoStrategies {

@@ -9,6 +9,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "strategy/local_group.hpp"
+
 using namespace lockstep;
 
 namespace {

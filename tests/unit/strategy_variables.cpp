@@ -15,6 +15,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "comm/backends.hpp"
+#include "control/channel.hpp"
+#include "strategy/local_group.hpp"
 #include "support/done_communicator.hpp"
 #include "support/scripted_channel.hpp"
 

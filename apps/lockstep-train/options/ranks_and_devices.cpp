@@ -3,6 +3,8 @@
 
 #include "apps/lockstep-train/options/option_setters.hpp"
 #include "apps/lockstep-train/options/option_table.hpp"
+#include "cluster/device_binding.hpp"
+#include "cluster/device_list.hpp"
 
 namespace lockstep {
 namespace {

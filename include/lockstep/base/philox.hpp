@@ -20,9 +20,6 @@ enum class RandomPurpose : std::uint8_t {
   augmentation = 8
 };
 
-/// Philox4x32-10 itself: 128 random bits for a 128-bit counter under a 64-bit key.
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
-
 /// The random numbers of one (seed, purpose, step), as a pure function of a global index. The same on every rank.
 class RandomStream {
  public:

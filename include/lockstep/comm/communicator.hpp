@@ -23,6 +23,11 @@ enum class ReduceOp : std::uint8_t { sum, mean };
 /// "sum" or "mean".
 std::string_view name_of(ReduceOp op);
 
+/// How a flat tensor is cut into one slice per rank: slice r is [bounds[r], bounds[r + 1]). There are size() + 1
+/// numbers, ascending from 0 to the tensor's element count; equal neighbours make an empty slice. The same on every
+/// rank. Needed only until the call returns.
+using SliceBounds = std::span<const std::int64_t>;
+
 /// A collective that was started. Its tensors must stay alive and untouched until `wait` returns. On a GPU, the tensors
 /// are then free for work enqueued on the communicator's stream, not yet for the host. `wait` must not be called after
 /// the communicator is destroyed.
@@ -53,14 +58,6 @@ class [[nodiscard]] Work {
  private:
   std::unique_ptr<Pending> pending_;
 };
-
-/// How a flat tensor is cut into one slice per rank: slice r is [bounds[r], bounds[r + 1]). There are size() + 1
-/// numbers, ascending from 0 to the tensor's element count; equal neighbours make an empty slice. The same on every
-/// rank. Needed only until the call returns.
-using SliceBounds = std::span<const std::int64_t>;
-
-/// The bounds of `slices` slices of about equal length. Each but the last is a multiple of `granule` elements long.
-std::vector<std::int64_t> even_slices(std::int64_t count, int slices, std::int64_t granule = 64);
 
 class NodeMemory;
 
@@ -125,44 +122,5 @@ class Communicator {
   /// a process that is about to end: only the destructor may be called afterwards.
   virtual void abort() noexcept = 0;
 };
-
-/// A group of one, on memory of the stream's device. `stream` must outlive it.
-std::unique_ptr<Communicator> make_local_communicator(Stream& stream = host_stream());
-
-/// COLL over the job. All ranks of the job, over MPI on host memory. MPI must run for as long as the communicator
-/// lives.
-std::unique_ptr<Communicator> make_mpi_communicator();
-
-struct NcclOptions {
-  /// How long the start may take. A rank that has not arrived by then is an error on all ranks.
-  std::chrono::duration<double> init_timeout{60};
-  /// How long a collective may take until it is enqueued. The first between two ranks waits for both.
-  std::chrono::duration<double> enqueue_timeout{600};
-  /// Called at most once, on a thread of the communicator's own, with a CommError, when NCCL reports that a started
-  /// collective failed and no method has thrown that failure. It may call `abort` and end the process. It must neither
-  /// throw nor destroy the communicator. If empty, nothing watches, and the failure surfaces in the next call.
-  std::function<void(std::exception_ptr)> on_failure;
-};
-
-/// The ranks of `host`, over NCCL on memory of the GPU `device`. `compute` is one of its streams. The collectives run
-/// on another one, so the compute stream continues until a Work is waited for.
-///
-/// COLL over `host`, which carries what must be exchanged to start and is not used afterwards. Blocks until a first
-/// collective has completed. Ends within the timeout, or a few seconds after it. CommError on every rank if one failed,
-/// naming the lowest that did; a rank that only waited for another in vain is named only if none failed otherwise.
-/// DeviceError in a build without NCCL.
-///
-/// A method of the communicator returns when its collective is enqueued, not when it is done. The first collective
-/// between two ranks also waits for the other's call, to connect them. The destructor is collective unless `abort` was
-/// called: it waits for the other ranks to come to theirs, for some seconds at most. `device` and `compute` must
-/// outlive the communicator.
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
-                                                     NcclOptions options = {});
-
-/// For tests in which ranks outnumber GPUs: lets several ranks of a node share one. Each poses as a host of its own, so
-/// NCCL's traffic goes through sockets of this machine, or of the user's NCCL_SOCKET_IFNAME. Sets other variables of
-/// the environment too, some over the user's. Call it before anything else of NCCL and before there are other threads.
-/// CommError if a variable cannot be set. No effect in a build without NCCL.
-void allow_shared_gpu();
 
 }  // namespace lockstep

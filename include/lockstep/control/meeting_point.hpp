@@ -15,13 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/control/channel.hpp>
 #include <lockstep/control/tag.hpp>
-#include <lockstep/control/verdict.hpp>
 
 namespace lockstep {
 
+class ControlChannel;
 class PhaseTable;
+struct Verdict;
 
 /// A failure that every rank knows of.
 struct AgreedFailure {
@@ -63,8 +63,8 @@ class MeetingPoint {
   MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases = nullptr);
   ~MeetingPoint();
 
-  int rank() const { return channel_->rank(); }
-  int size() const { return channel_->size(); }
+  int rank() const;
+  int size() const;
   ControlChannel& channel() { return *channel_; }
 
   /// Messages say "replica r" until the ranks know each other's task and host.
@@ -294,12 +294,5 @@ class MeetingPoint {
   std::function<bool()> asks_to_stop_ = [] { return false; };
   bool stop_requested_ = false;  ///< by any rank, agreed
 };
-
-/// Whether an exception is the program's own, or reports a mistake of the program. A line about such an exception also
-/// names the place in the program; others, such as those about files, need no place.
-bool is_of_program(const std::exception_ptr& exception);
-
-/// The message of an exception, on one line; "an exception of an unknown type" if it has none.
-std::string message_of(const std::exception_ptr& exception);
 
 }  // namespace lockstep

@@ -104,21 +104,8 @@ static_assert(sizeof(Tag) == 256);
 /// "merge_call #5 (trainer.cpp:120)", "the end of the step", …
 std::string describe(const Tag& tag);
 
-/// Whether the program makes this agreement by a call, whose place the tag names.
-bool is_call(TagKind kind);
-
-/// "step 5", "the evaluation after step 5".
-std::string name_of_run(RunKind kind, std::uint64_t step);
-
 /// "in step 5", "after step 5", "before the first step".
 std::string describe(Position::Where where, RunKind kind, std::uint64_t step);
-
-/// Where a rank announced the failure `tag`: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
-std::string place_of_failure(const Tag& tag);
-
-/// `here` as "trainer.cpp:120"; empty if the place is unknown: line 0, or in a header of this library or of the
-/// standard one, as for a default argument of a constructor that std::make_unique calls. Pass a place there.
-std::string site_of(const Here& here);
 
 /// `text` on one line: line breaks and control characters become spaces, and bytes that are no UTF-8 as `printable` has
 /// them.

@@ -122,32 +122,12 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
 };
 
-/// The CPU. Its work is done when the call returns.
-std::unique_ptr<Device> make_host_device();
-
 /// A stream of the CPU. It has no state, so the whole process shares one.
 Stream& host_stream();
-
-/// Zeroed host memory. DeviceError if there is not enough.
-Buffer allocate_host(std::size_t bytes);
-
-/// The number of GPUs that this process could bind. 0 if the build has no GPU backend, or the machine has no driver.
-int cuda_device_count();
-
-/// The UUIDs of those GPUs as 32 hexadecimal digits, in the order of their indices. A launcher may show each process of
-/// a node other GPUs, so GPU 0 of one process need not be GPU 0 of another. DeviceError if a GPU does not answer.
-std::vector<std::string> cuda_device_uuids();
-
-/// Binds GPU `index` of this node for the life of the process. Nothing in the process may touch a GPU before.
-/// DeviceError if the build has no GPU backend, or the GPU cannot be used.
-std::unique_ptr<Device> make_cuda_device(int index);
 
 /// Blocks until all work of this process on its device of `kind` is done, then copies from that device's memory to the
 /// host's.
 void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes);
-
-/// Blocks until all work of this process on its device of `kind` is done, on whichever stream and of whichever library.
-void synchronize_device(DeviceKind kind);
 
 /// The size of the memory of this process's device of `kind`, whether in use or not.
 std::uint64_t memory_bytes(DeviceKind kind);

@@ -26,7 +26,4 @@ class TokenSequence {
 /// The bytes of a text that is in memory.
 std::shared_ptr<const TokenSequence> tokens_of_text(std::vector<std::uint8_t> bytes);
 
-/// Tokens that are in memory.
-std::shared_ptr<const TokenSequence> tokens_of_numbers(std::vector<std::int32_t> numbers);
-
 }  // namespace lockstep

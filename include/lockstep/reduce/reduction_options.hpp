@@ -98,8 +98,4 @@ std::string describe(const ReductionOptions& options);
 /// Otherwise it is fixed_order.
 ReductionKind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank);
 
-/// Whether a sum within nodes and then over them has the bits of the one tree over all ranks, whatever the values. It
-/// does if every node holds the same power-of-two number of neighbouring ranks.
-bool hierarchy_keeps_bits(std::span<const int> node_of_rank);
-
 }  // namespace lockstep

@@ -10,7 +10,6 @@
 #include <memory>
 #include <string>
 
-#include <lockstep/cluster/rank_map.hpp>
 #include <lockstep/device/device.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/strategy/strategy.hpp>
@@ -86,10 +85,7 @@ class Runtime {
 
   int rank() const;
   int size() const;
-  bool is_chief() const { return rank() == RankMap::chief_rank(); }
-
-  /// Which task each rank is.
-  const RankMap& ranks() const;
+  bool is_chief() const { return rank() == 0; }
 
   /// The device that this process owns.
   Device& device();

@@ -113,7 +113,4 @@ class ReplicaGroup {
   bool may_start_threads_ = true;
 };
 
-/// A group of one rank: what a program has before, or without, a Runtime.
-std::unique_ptr<ReplicaGroup> make_local_group();
-
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 // The communicator of a group of one, which sends nothing.
 #include <lockstep/comm/communicator.hpp>
 
+#include "comm/backends.hpp"
+
 namespace lockstep {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/comm/communicator.hpp>
 
+#include "comm/backends.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/share_memory.hpp"
 #include "comm/shm/node_memory.hpp"

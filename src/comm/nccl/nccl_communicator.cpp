@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/backends.hpp"
 #include "comm/nccl/bootstrap.hpp"
 #include "comm/nccl/failure_watch.hpp"
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/comm/communicator.hpp>
 
+#include "comm/backends.hpp"
 #include "comm/nccl/nccl_handle.hpp"
 
 namespace lockstep {

@@ -10,6 +10,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/comm/communicator.hpp>
 
+#include "comm/backends.hpp"
+
 namespace lockstep {
 
 std::vector<EnvironmentVariable> shared_gpu_environment(std::uint64_t process) {

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/cluster/cluster_spec.hpp>
-#include <lockstep/cluster/device_binding.hpp>
-#include <lockstep/cluster/rank_map.hpp>
+#include "cluster/cluster_spec.hpp"
+#include "cluster/device_binding.hpp"
+#include "cluster/rank_map.hpp"
 
 namespace lockstep {
 

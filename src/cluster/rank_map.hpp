@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/cluster/cluster_spec.hpp>
-#include <lockstep/cluster/device_binding.hpp>
+#include "cluster/cluster_spec.hpp"
+#include "cluster/device_binding.hpp"
 
 namespace lockstep {
 

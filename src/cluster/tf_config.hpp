@@ -5,8 +5,8 @@
 #include <span>
 #include <string_view>
 
-#include <lockstep/cluster/cluster_spec.hpp>
-#include <lockstep/cluster/rank_map.hpp>
+#include "cluster/cluster_spec.hpp"
+#include "cluster/rank_map.hpp"
 
 namespace lockstep {
 
