@@ -80,7 +80,7 @@ class Trainer {
   void set_up(const std::function<void()>& work, Here here = Here::current());
   /// Takes empty options from the weights that `options_` name, or else the defaults.
   void complete_options(RestoredParts parts);
-  /// LOCAL, in the setup. Makes the kernels and reads the data that `request_` asks for.
+  /// COLL, in the setup. Makes the kernels and reads the data that `request_` asks for.
   void load();
   /// Makes the model, if all ranks have the same data and kernels.
   void make_model();
