@@ -64,16 +64,16 @@ std::string continue_text(LanguageModel model, std::string text, int more) {
 }
 
 void run(Runtime& runtime, const std::string& path) {
-  constexpr std::int64_t batch_size = 16, epochs = 6;
+  constexpr std::int64_t batch_size = 8, epochs = 6;
   torch::set_num_threads(1);
   torch::manual_seed(1);
   const auto text = read_text(path);
-  const auto windows = text.unfold(0, context + 1, context / 4);  // each with the byte after it
+  const auto windows = text.unfold(0, context + 1, context / 2);  // each with the byte after it
 
   const LanguageModel model;
   auto net = libtorch::DataParallel{runtime.strategy(), model};
   auto adamw = net.optimizer(AdamWOptions{.learning_rate = 3e-3});
-  libtorch::Sampler sampler{runtime.strategy(), windows.size(0), {.seed = 1}};
+  libtorch::Sampler sampler{runtime.strategy(), windows.size(0), {.seed = 1, .drop_last = true}};
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
     double loss = 0;
     std::int64_t steps = 0;

@@ -172,7 +172,7 @@ TEST_CASE("where datagrams do not get through, rank 0 says so, and the job goes 
   CHECK(lines_starting_with(outcome.err, "[rank 1] warning").empty());
 }
 
-TEST_CASE("datagrams that cease under way end no job, and a rank that stops or dies then is named") {
+TEST_CASE("datagrams that cease under way end no job, and a rank that stops or dies then is named", "[long]") {
   const auto [signal, ranks_each, hosts_without] =
       GENERATE(table<int, int, std::vector<int>>({{SIGSTOP, 1, {0, 1}}, {SIGKILL, 1, {0}}, {SIGSTOP, 2, {1}}}));
   const int rank = 2 * ranks_each - 1;
@@ -231,7 +231,7 @@ TEST_CASE("the only rank of a host that is terminated alone is named") {
   check_blames(end.outcome.err, 0, "is gone: SIGTERM ended it");
 }
 
-TEST_CASE("the only rank of a host that is killed or stopped is found by the other hosts") {
+TEST_CASE("the only rank of a host that is killed or stopped is found by the other hosts", "[long]") {
   const int rank = GENERATE(0, 1);
   const int signal = GENERATE(SIGKILL, SIGSTOP);
   const Hosts hosts{2};
@@ -261,7 +261,7 @@ TEST_CASE("a job ends also where mpirun does not notice that a host is out of re
   check_blames(end.outcome.err, 2, "cannot be reached");
 }
 
-TEST_CASE("of three hosts, the one that is out of reach is named") {
+TEST_CASE("of three hosts, the one that is out of reach is named", "[long]") {
   const int host = GENERATE(1, 2);
   const Hosts hosts{3};
   const End end = cut_off(host, hosts, 2);
@@ -293,7 +293,7 @@ TEST_CASE("a daemon of mpirun that is killed takes its ranks along, and a host t
   CHECK_THAT(job.told(), Catch::StartsWith("lockstep: replica 1 (worker:1, host " + hosts.names()[1] + ") is gone: "));
 }
 
-TEST_CASE("a host that says nothing when a job begins is left out, if fewer ranks will do") {
+TEST_CASE("a host that says nothing when a job begins is left out, if fewer ranks will do", "[long]") {
   const Hosts hosts{2};
   const TemporaryDirectory folder;
   const SharedMemory memory;

@@ -73,7 +73,7 @@ void check_each(const std::vector<std::string>& points, const std::string& fault
 
 }  // namespace
 
-TEST_CASE("a rank that ends before MPI has started ends the job") {
+TEST_CASE("a rank that ends before MPI has started ends the job", "[long]") {
   const std::string point = GENERATE("options", "MPI_Init");
   const std::string fault = GENERATE("kill", "exit");
   const int culprit = GENERATE(0, 1);
