@@ -59,8 +59,6 @@ void Trainer::load() {
 void Trainer::make_model() {
   (void)strategy_.same_on_all(fmt::format("data of digest {}", to_hex(task_->data_digest())));
   (void)strategy_.same_on_all(kernels_->fingerprint());
-  if (options_.augmentation != Augmentation{})
-    (void)strategy_.same_on_all(fmt::format("augmentation {}", to_string(options_.augmentation)));
   model_ = &task_->make_model(strategy_, kernels_);
 }
 

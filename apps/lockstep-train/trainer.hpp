@@ -80,7 +80,7 @@ class Trainer {
   void set_up(const std::function<void()>& work, Here here = Here::current());
   /// Takes empty options from the weights that `options_` name, or else the defaults.
   void complete_options(RestoredParts parts);
-  /// COLL, in the setup. Makes the kernels and reads the data that `request_` asks for.
+  /// In the setup. Makes the kernels and reads the data that `request_` asks for.
   void load();
   /// Makes the model, if all ranks have the same data and kernels.
   void make_model();
@@ -92,7 +92,8 @@ class Trainer {
 
   // What a training needs besides (training.cpp).
 
-  /// Keeps other jobs out of the folder of checkpoints, before anything is read there.
+  /// Keeps other jobs out of the folder of checkpoints, before anything is read there. CheckpointError if this number
+  /// of ranks cannot go on from the checkpoint that `options_` name.
   void hold_checkpoints();
   FitOptions fit_options() const;
   CheckpointOptions checkpoint_options() const;

@@ -82,7 +82,7 @@ void Trainer::hold_checkpoints() {
     if (!is_chief()) return;
     if (writes) {
       const auto alone = strategy_.group().meeting().working_alone();  // another job may be ending
-      use_ = lockstep::hold_checkpoints(options_);
+      use_ = hold_folder_of_checkpoints(options_);
     }
     if (options_.resume.from != Resume::From::none) require_ranks_that_can_resume(options_, ranks());
   });
@@ -173,6 +173,8 @@ TrainingResult Trainer::train() {
     if (is_chief()) require_exportable(options_);
   });
   make_model();
+  if (options_.augmentation != Augmentation{})
+    (void)strategy_.same_on_all(fmt::format("augmentation {}", to_string(options_.augmentation)));
   fit_.frozen = frozen_by(options_.freeze, model_->variables());
   resume();
   if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) {

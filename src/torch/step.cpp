@@ -16,15 +16,6 @@
 namespace lockstep::libtorch {
 namespace {
 
-/// What wait for the last pass of the step; one that several modules share counts once.
-std::vector<std::shared_ptr<const AccumulatedPass>> accumulated_passes(const ModuleList& modules) {
-  std::vector<std::shared_ptr<const AccumulatedPass>> passes;
-  for (const ReplicatedModule::Impl* const module : modules)
-    for (const auto& pass : module->accumulated)
-      if (std::ranges::find(passes, pass) == passes.end()) passes.push_back(pass);
-  return passes;
-}
-
 /// To the gradient of a table, which is sparse unless a part of it was dense.
 void add_earlier(Parameter& table, const at::Tensor& earlier, TorchDevice& device) {
   at::Tensor& gradient = table.tensor.mutable_grad();
@@ -46,8 +37,7 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
       stream_{modules_.front()->store.stream()},
       context_{context},
       here_{here},
-      rank_{static_cast<std::size_t>(context.replica_id_in_sync_group(here))},
-      samples_(static_cast<std::size_t>(context.num_replicas_in_sync())) {
+      rank_{static_cast<std::size_t>(context.replica_id_in_sync_group(here))} {
   for (const ReplicatedModule::Impl* const module : modules_)
     if (&context.strategy().store() != &module->store)
       throw InvalidArgument{"a step of a DataParallel in the context of another strategy than its own"};
@@ -74,12 +64,15 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
       if (each.is_real()) reals_ += each.tensor.numel();
     }
   }
+  for (Counted* const each : {&counted_, &if_zeroed_}) {
+    each->has.resize(parameters_.size());
+    each->samples_of_parameters.resize(parameters_.size());
+    each->samples.resize(static_cast<std::size_t>(context.num_replicas_in_sync()));
+  }
   std::vector<Parameter*> tables;
   for (const Table& each : tables_) tables.push_back(parameters_[each.number]);
-  table_gradients_ = {std::move(tables), rank_, samples_.size(), device()};
-  own_if_zeroed_.resize(samples_.size());
-  for (auto* const each : {&has_, &has_if_zeroed_, &zeroed_, &clipped_, &earlier_}) each->resize(parameters_.size());
-  for (auto* const each : {&samples_of_parameters_, &samples_if_zeroed_}) each->resize(parameters_.size());
+  table_gradients_ = {std::move(tables), rank_, counted_.samples.size(), device()};
+  for (auto* const each : {&zeroed_, &clipped_, &earlier_}) each->resize(parameters_.size());
   changed_.resize(buffers_.size());
   noted_.resize(buffers_.size());
 }
@@ -136,44 +129,13 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
     if (!is_sent[each.number]) send(each.number);
   table_gradients_.take_batch();
 
-  const auto passes = accumulated_passes(modules_);
-  const auto samples_since = [&](std::uint64_t pass) {
-    double samples = loss.samples();
-    for (const auto& before : passes)
-      if (before->number > pass) samples += before->samples;
-    return samples;
-  };
-  loss_ = loss_if_zeroed_ = sum_of(loss, device());
-  total_ = samples_[rank_] = samples_since(0);
-  own_if_zeroed_[rank_] = loss.samples();
-  for (const auto& before : passes) {
-    loss_ += before->loss;
-    if (std::ranges::all_of(modules_, [&](const ReplicatedModule::Impl* module) {
-          return std::ranges::find(module->accumulated, before) == module->accumulated.end() ||
-                 before->number <= module->forgotten(&Parameter::if_zeroed);
-        }))
-      continue;
-    own_if_zeroed_[rank_] += before->samples;
-    loss_if_zeroed_ += before->loss;
-  }
-  total_if_zeroed_ = own_if_zeroed_[rank_];
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& each = *parameters_[i];
-    has_[i] = each.if_kept.has ? 1 : 0;
-    has_if_zeroed_[i] = each.if_zeroed.has ? 1 : 0;
-    zeroed_[i] = each.was_zeroed ? 1 : 0;
-    clipped_[i] = each.was_clipped ? 1 : 0;
-    samples_of_parameters_[i] = samples_since(each.if_kept.since);
-    samples_if_zeroed_[i] = samples_since(each.if_zeroed.since);
-  }
-  for (std::size_t module = 0; module < modules_.size(); ++module)
-    for (const auto& [i, gradient] : modules_[module]->earlier) earlier_[first_parameters_[module] + i] = 1;
+  count(loss);
   std::ranges::copy(changed_buffers(), changed_.begin());
 }
 
 MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
   const Range own = shards_of_rank(shards, context_.num_replicas_in_sync(), static_cast<int>(rank_));
-  if (!accumulated_passes(modules_).empty())
+  if (std::ranges::any_of(modules_, [](const auto* module) { return !module->accumulated.empty(); }))
     throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};
   for (const Parameter* const each : parameters_)
     if (const Variable& variable = each->variable;
@@ -241,7 +203,7 @@ void Step::run_shard(BackwardPass& pass, std::size_t shard, const std::vector<Te
   };
   pass.run([&](std::size_t module, std::size_t parameter) {
     Parameter& each = modules_[module]->parameters[parameter];
-    has_[first_parameters_[module] + parameter] = 1;
+    counted_.has[first_parameters_[module] + parameter] = 1;
     if (each.is_table) return table_gradients_.take_part(each, shard);
     const at::NoGradGuard plain;
     at::Tensor& gradient = each.tensor.mutable_grad();
@@ -258,8 +220,8 @@ std::vector<char> Step::note_shard(const Loss& loss, FixedOrderAccumulator& real
   own_reals[1] = loss.samples();
   weigh_buffers(loss.samples(), own_reals.data() + 2);
   reals.push();
-  const bool is_first = loss.samples() > 0 && samples_[rank_] == 0;
-  samples_[rank_] += loss.samples();
+  const bool is_first = loss.samples() > 0 && counted_.samples[rank_] == 0;
+  counted_.samples[rank_] += loss.samples();
   for (std::size_t i = 0; i < changed_.size(); ++i) {
     if (!changed[i]) continue;
     changed_[i] = 1;
@@ -275,12 +237,10 @@ void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
     if (each.piece != no_piece) (void)sums.ready(each.piece);
   Reals sum(static_cast<std::size_t>(2 + reals_));
   reals.finish(numbers(sum));
-  loss_ = loss_if_zeroed_ = sum[0];
-  total_ = total_if_zeroed_ = sum[1];
-  own_if_zeroed_ = samples_;
-  has_if_zeroed_ = has_;
-  std::ranges::fill(samples_of_parameters_, total_);
-  samples_if_zeroed_ = samples_of_parameters_;
+  counted_.loss = sum[0];
+  counted_.total = sum[1];
+  std::ranges::fill(counted_.samples_of_parameters, counted_.total);
+  if_zeroed_ = counted_;  // nothing was accumulated
   own_reals_.emplace(sum.begin() + 2, sum.end());
 }
 
@@ -315,7 +275,7 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
     context_.strategy().agree(TagKind::merge, here_, "the end of a backward pass");
   }
   if (!refusal_.empty()) throw InvalidArgument{refusal_};
-  return {.mean = total_ > 0 ? loss_ / total_ : 0, .samples = total_};
+  return {.mean = counted_.total > 0 ? counted_.loss / counted_.total : 0, .samples = counted_.total};
 }
 
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
@@ -349,88 +309,17 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
   finish_tables();
 }
 
-void Step::all_reduce_totals(CrossDeviceOps& reductions) {
-  std::vector<std::int64_t> integers{failures_};
-  const std::array counts{&has_,     &has_if_zeroed_,           &zeroed_, &clipped_, &earlier_,
-                          &changed_, &table_gradients_.totals()};
-  for (const auto* each : counts) integers.insert(integers.end(), each->begin(), each->end());
-  Reals reals{loss_, total_, loss_if_zeroed_, total_if_zeroed_};
-  const std::array sums{&samples_, &own_if_zeroed_, &samples_of_parameters_, &samples_if_zeroed_};
-  for (const auto* each : sums) reals.insert(reals.end(), each->begin(), each->end());
-  const std::array views{numbers(integers), numbers(reals)};
-  reductions.all_reduce(ReduceOp::sum, views);
-  failures_ = integers.front();
-  loss_ = reals[0];
-  total_ = reals[1];
-  loss_if_zeroed_ = reals[2];
-  total_if_zeroed_ = reals[3];
-  const auto copy_back = [](auto from, const auto& all) {
-    for (auto* each : all) {
-      std::copy_n(from, each->size(), each->begin());
-      from += std::ssize(*each);
-    }
-  };
-  copy_back(integers.cbegin() + 1, counts);
-  copy_back(reals.cbegin() + 4, sums);
-}
-
-// Where a rank had zeros and has zeros again, what others have seen of the same gradient decides; then what they have
-// seen of the module's other ones; then of all. Returns false if nobody knows, or if what is left of earlier steps
-// would differ between the ranks.
-bool Step::settle_doubts() {
-  const auto clipped_alone = [&](std::size_t first, std::size_t end) {
-    const auto any = [&](const std::vector<std::int64_t>& ranks) {
-      return std::any_of(ranks.begin() + std::ptrdiff_t(first), ranks.begin() + std::ptrdiff_t(end),
-                         [](std::int64_t each) { return each > 0; });
-    };
-    return any(zeroed_) ? std::optional{false} : any(clipped_) ? std::optional{true} : std::nullopt;
-  };
-  const bool clipped_all = clipped_alone(0, parameters_.size()).value_or(false);
-  bool counts = false;
-  for (std::size_t module = 0; module < modules_.size(); ++module) {
-    const std::size_t first = first_parameters_[module], end = first + modules_[module]->parameters.size();
-    const bool clipped = clipped_alone(first, end).value_or(clipped_all);
-    for (std::size_t i = first; i < end; ++i) {
-      Parameter& each = *parameters_[i];
-      const bool is_doubted = samples_of_parameters_[i] != samples_if_zeroed_[i] || has_[i] != has_if_zeroed_[i];
-      each.was_zeroed = zeroed_[i] > 0 || (is_doubted && clipped_[i] == 0 && !clipped);
-      if (is_doubted && zeroed_[i] > 0 && clipped_[i] > 0)
-        refusal_ = fmt::format(
-            "between accumulated passes, the gradient of parameter {} was zeroed and then changed, and a rank whose "
-            "gradient is zero cannot tell one from the other: expected one of the two",
-            each.variable.label());
-      if (!each.was_zeroed && earlier_[i] > 0 && (clipped_[i] > 0 || earlier_[i] < std::ssize(samples_)))
-        refusal_ = fmt::format(
-            "the gradient that an earlier step has left in parameter {} was changed on some ranks, or zeroed there, "
-            "after a pass was accumulated: expected zero_grad on every rank before the pass",
-            each.variable.label());
-      if (each.was_zeroed) {
-        has_[i] = has_if_zeroed_[i];
-        samples_of_parameters_[i] = samples_if_zeroed_[i];
-      } else {
-        counts |= each.tensor.requires_grad();
-      }
-    }
-  }
-  if (!counts) {
-    samples_ = own_if_zeroed_;
-    loss_ = loss_if_zeroed_;
-    total_ = total_if_zeroed_;
-  }
-  return refusal_.empty();
-}
-
 void Step::finish_gradients() {
   const at::NoGradGuard plain;
-  const bool are_whole =
-      std::ranges::all_of(trained_, [&](const Trained& each) { return samples_of_parameters_[each.number] == total_; });
-  if (are_whole && total_ > 0)
+  const bool are_whole = std::ranges::all_of(
+      trained_, [&](const Trained& each) { return counted_.samples_of_parameters[each.number] == counted_.total; });
+  if (are_whole && counted_.total > 0)
     for (ReplicatedModule::Impl* const module : modules_)
-      for (at::Tensor& range : module->flat) divide(range, total_);
+      for (at::Tensor& range : module->flat) divide(range, counted_.total);
   for (const Trained& each : trained_) {
     Parameter& parameter = *parameters_[each.number];
-    const double samples = samples_of_parameters_[each.number];
-    const bool is_there = samples > 0 && has_[each.number] > 0;
+    const double samples = counted_.samples_of_parameters[each.number];
+    const bool is_there = samples > 0 && counted_.has[each.number] > 0;
     if (is_there && !are_whole) divide(parameter.gradient, samples);
     parameter.tensor.mutable_grad() = is_there ? parameter.gradient : at::Tensor{};
   }
@@ -451,8 +340,8 @@ void Step::finish_tables() {
   const at::NoGradGuard plain;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     Parameter& table = *parameters_[tables_[i].number];
-    const double samples = samples_of_parameters_[tables_[i].number];
-    const bool is_there = samples > 0 && has_[tables_[i].number] > 0;
+    const double samples = counted_.samples_of_parameters[tables_[i].number];
+    const bool is_there = samples > 0 && counted_.has[tables_[i].number] > 0;
     table.tensor.mutable_grad() = is_there ? table_gradients_.mean(i, samples) : at::Tensor{};
   }
   for (ReplicatedModule::Impl* const module : modules_) {

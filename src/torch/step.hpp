@@ -54,6 +54,14 @@ class Step {
     std::size_t module;
     std::size_t parameter;  ///< of the module
   };
+  /// What counts of this pass and of those that were accumulated.
+  struct Counted {
+    std::vector<std::int64_t> has;  ///< by parameter: the number of ranks with a gradient
+    Reals samples_of_parameters;    ///< of the passes since it was zeroed
+    Reals samples;                  ///< by rank
+    double loss = 0;                ///< the sum over the samples
+    double total = 0;               ///< samples
+  };
   static constexpr std::size_t no_piece = static_cast<std::size_t>(-1);
 
   /// The sums `on_the_way` are those that `compute` makes over the ranks.
@@ -68,6 +76,7 @@ class Step {
                  const std::vector<TensorView>& places);
   std::vector<char> note_shard(const Loss& loss, FixedOrderAccumulator& reals);
   void finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums);
+  void count(const Loss& loss);
   void all_reduce_totals(CrossDeviceOps& reductions);
   bool settle_doubts();
   void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
@@ -100,20 +109,12 @@ class Step {
 
   // Of this rank, and after `all_reduce_totals` of all.
   std::int64_t failures_ = 0;
-  std::vector<std::int64_t> has_;            ///< by parameter: the number of ranks with a gradient
-  std::vector<std::int64_t> has_if_zeroed_;  ///< if zeros in the place of zeros are a zero_grad
-  std::vector<std::int64_t> zeroed_;         ///< by parameter: those that have seen it zeroed since the step began
-  std::vector<std::int64_t> clipped_;        ///< Parameter::was_clipped
-  std::vector<std::int64_t> changed_;        ///< by buffer
-  std::vector<std::int64_t> earlier_;        ///< by parameter: the ranks that have a gradient of an earlier step
-  Reals samples_;                            ///< by rank
-  Reals own_if_zeroed_;                      ///< by rank, if all doubts are a zero_grad
-  Reals samples_of_parameters_;              ///< of the passes since it was zeroed
-  Reals samples_if_zeroed_;
-  double loss_ = 0;   ///< the sum over the samples
-  double total_ = 0;  ///< samples
-  double loss_if_zeroed_ = 0;
-  double total_if_zeroed_ = 0;
+  Counted counted_;                    ///< and after `settle_doubts` what holds
+  Counted if_zeroed_;                  ///< if zeros in the place of zeros are a zero_grad
+  std::vector<std::int64_t> zeroed_;   ///< by parameter: the ranks that have seen it zeroed since the step began
+  std::vector<std::int64_t> clipped_;  ///< by parameter: Parameter::was_clipped
+  std::vector<std::int64_t> earlier_;  ///< by parameter: the ranks that have a gradient of an earlier step
+  std::vector<std::int64_t> changed_;  ///< by buffer
 
   std::exception_ptr failure_;      ///< of this rank
   std::string refusal_;             ///< by all ranks, of what was done to gradients between passes

@@ -77,12 +77,13 @@ at::Tensor Step::changed_integers() const {
 /// All ranks know which buffers have changed on any of them, and how many samples each has.
 void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
   if (std::ranges::none_of(changed_, [](std::int64_t ranks) { return ranks > 0; })) return;
-  const auto first = std::ranges::find_if(samples_, [](double samples) { return samples > 0; });
-  const bool is_first = first == samples_.end() ? rank_ == 0 : first == samples_.begin() + std::ptrdiff_t(rank_);
+  const auto first = std::ranges::find_if(counted_.samples, [](double samples) { return samples > 0; });
+  const bool is_first =
+      first == counted_.samples.end() ? rank_ == 0 : first == counted_.samples.begin() + std::ptrdiff_t(rank_);
   // Without samples anywhere, the first rank's count.
-  const double weight = total_ > 0 ? samples_[rank_] : rank_ == 0 ? 1 : 0;
-  const double total = total_ > 0 ? total_ : 1;
-  if (!own_reals_ || total_ == 0) {
+  const double weight = counted_.total > 0 ? counted_.samples[rank_] : rank_ == 0 ? 1 : 0;
+  const double total = counted_.total > 0 ? counted_.total : 1;
+  if (!own_reals_ || counted_.total == 0) {
     own_reals_.emplace(static_cast<std::size_t>(reals_));
     weigh_buffers(weight, own_reals_->data());
   }

@@ -42,6 +42,8 @@ template <class T>
 struct lockstep::detail::PartsOf<Chain<T>> : Sequence<Chain<T>> {
   template <template <class> class To>
   using Each = Chain<To<T>>;
+
+  static void add(auto& chain, T part) { chain.push_back(std::move(part)); }  // found though it is a template
 };
 
 namespace {

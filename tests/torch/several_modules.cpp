@@ -302,6 +302,12 @@ TEST_CASE("a pass of several modules counts in those whose gradients were not ze
     libtorch::backward(context, {&first, &second, &frozen}, loss(1));
     CHECK(values_of(first->w.grad()) == Values{2, 2});
     CHECK(values_of(second->w.grad()) == Values{3, 3});  // in its first step, the pass has counted for it
+    second->w.requires_grad_(false);
+    libtorch::accumulate({&first, &second}, Loss::sum(first->w.sum(), 1));
+    CHECK(values_of(second->w.grad()) == Values{3, 3});  // frozen, it keeps what an earlier step has left
+    second->w.requires_grad_(true);
+    second.backward(context, Loss::sum(second->w.sum(), 1));
+    CHECK(values_of(second->w.grad()) == Values{4, 4});
   });
 }
 

@@ -60,7 +60,7 @@ std::optional<std::pair<fs::path, Manifest>> manifest_to_resume(const TrainingOp
 
 }  // namespace
 
-std::shared_ptr<ExclusiveUse> hold_checkpoints(const TrainingOptions& options) {
+std::shared_ptr<ExclusiveUse> hold_folder_of_checkpoints(const TrainingOptions& options) {
   const fs::path& folder = options.checkpoints;
   if (!options.checkpoints_optional) require_writable(folder);
   std::shared_ptr<ExclusiveUse> use;

@@ -58,6 +58,8 @@ class OutlineReader {
 template <class K>
 concept OutlineKey = std::integral<K> || std::is_enum_v<K> || std::same_as<K, std::string>;
 
+/// Whether there is something to outline in a T. If not, nothing is written, and a T without samples is a T{}: a vector
+/// of tensors is a list and keeps its length, and any other vector holds the samples themselves and becomes empty.
 template <class T>
 constexpr bool needs_outline() {
   if constexpr (KeyedParts<T>) {
@@ -68,13 +70,6 @@ constexpr bool needs_outline() {
     return std::same_as<T, Tensor> || std::same_as<T, IndexedSlices>;
   }
 }
-
-/// Whether there is something to outline in a T. If not, nothing is written, and a T without samples is a T{}: a vector
-/// of tensors is a list and keeps its length, and any other vector holds the samples themselves and becomes empty.
-template <class T>
-struct Outline {
-  static constexpr bool needed = needs_outline<T>();
-};
 
 template <class K>
 void write_key(const K& key, OutlineWriter& writer) {
@@ -88,7 +83,7 @@ void write_key(const K& key, OutlineWriter& writer) {
 
 template <class T>
 void write_outline(const T& value, OutlineWriter& writer) {
-  if constexpr (!Outline<T>::needed) {
+  if constexpr (!needs_outline<T>()) {
     return;
   } else if constexpr (std::same_as<T, Tensor>) {
     writer.add(value.view());
@@ -135,7 +130,7 @@ struct OutlineParts {
 
 template <class T>
 T read_outline(OutlineReader& reader) {
-  if constexpr (!Outline<T>::needed) {
+  if constexpr (!needs_outline<T>()) {
     return T{};
   } else if constexpr (std::same_as<T, Tensor>) {
     return reader.tensor();

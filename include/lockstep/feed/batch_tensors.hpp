@@ -16,7 +16,7 @@ void visit_tensors(Value& value, const Visit& visit) {
   using T = std::remove_const_t<Value>;
   if constexpr (std::same_as<T, Tensor>) {
     visit(value);
-  } else if constexpr (Outline<T>::needed && !std::same_as<T, IndexedSlices>) {
+  } else if constexpr (needs_outline<T>() && !std::same_as<T, IndexedSlices>) {
     for_each_part(value, [&](auto& part) { visit_tensors(part, visit); });
   }
 }

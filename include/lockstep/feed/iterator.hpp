@@ -112,7 +112,7 @@ class DistributedIterator {
           if (draw_) own = draw_(offer.what);
           if (!own) draw_ = nullptr;
           offer.any = own.has_value();
-          if constexpr (detail::Outline<Batch>::needed) {
+          if constexpr (detail::needs_outline<Batch>()) {
             if (own) offer.outline = detail::outline_of(*own);
             offer.lacks_outline = !own;
           }
@@ -124,7 +124,7 @@ class DistributedIterator {
       return std::nullopt;
     }
     if (own) return PerReplica<Batch>{*std::move(own)};
-    if constexpr (detail::Outline<Batch>::needed) {
+    if constexpr (detail::needs_outline<Batch>()) {
       return PerReplica<Batch>{detail::batch_without_samples<Batch>(answer.outline, extended_->strategy().stream())};
     } else {
       return PerReplica<Batch>{Batch{}};

@@ -38,8 +38,9 @@ constexpr bool is_object() {
   if constexpr (!std::is_object_v<T> || std::is_const_v<T> || std::is_array_v<T> || std::is_pointer_v<T> ||
                 std::is_member_pointer_v<T> || std::is_null_pointer_v<T> || is_per_replica<T> || is_mirrored<T>) {
     return false;  // an address means something else in another process
-  } else if constexpr (NestedStruct<T> && !std::default_initializable<T>) {
-    return false;
+  } else if constexpr ((NestedStruct<T> || (ListOfParts<T> && !GrowingParts<T> && !std::is_trivially_copyable_v<T>)) &&
+                       !std::default_initializable<T>) {
+    return false;  // it is made first, and then gets its parts
   } else if constexpr (KeyedParts<T>) {
     return is_object<typename PartsOf<T>::Key>() && is_object<typename PartsOf<T>::Part>();
   } else if constexpr (HasParts<T>) {

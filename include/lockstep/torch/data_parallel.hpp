@@ -201,8 +201,8 @@ class ReplicatedModule {
   /// optimizers, the mean gradients of its parameters are over the samples since, and those of the others over all. A
   /// program may also scale a gradient between passes. `backward` throws InvalidArgument on all ranks for one that was
   /// zeroed and scaled later, if a rank had zeros there before and after, and for one of an earlier step that was
-  /// scaled, or zeroed on some ranks alone. A step of an optimizer on gradients that
-  /// were only accumulated makes the replicas differ, as the next attestation says.
+  /// scaled, or zeroed on some ranks alone. A step of an optimizer on gradients that were only accumulated makes the
+  /// replicas differ, as the next attestation says.
   ///
   /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
   /// layer's `forward` is: in Strategy::run, as often on every rank.

@@ -8,10 +8,10 @@
 //     using Each = std::deque<To<T>>;
 //   };
 //
-// A walk is then a few lines. This one finds the largest number of a nest:
+// A walk is then a few lines. This one adds up the numbers of a nest:
 //
-//   double largest = 0;
-//   for_each_leaf(nest, [&](double number) { largest = std::max(largest, number); });
+//   double sum = 0;
+//   for_each_leaf(nest, [&](double number) { sum += number; });
 #pragma once
 
 #include <array>
@@ -32,7 +32,8 @@ namespace lockstep::detail {
 ///
 /// - In a list, any number of parts have one type, `Part`. `count(list)` says how many there are, and `each(list,
 ///   visit)` calls `visit(part)` in order. If parts have keys, `Key` is their type, and `visit(key, part)` is called.
-///   `add(list, part)`, or `add(list, key, part)`, appends a part; a list without `add` has as many as its type says.
+///   `add(list, part)`, or `add(list, key, part)`, appends a part, keys in order; a list without `add` has as many as
+///   its type says.
 /// - Otherwise `Types` is a TypeList of the parts' types, and `tie(nest)` a tuple of references to them.
 ///
 /// `Each<To>` is the same shape with parts of the types To<T>. Without it, a T stays whole in a merge function: a
@@ -58,9 +59,11 @@ concept FixedParts = requires {
 
 /// A list whose number of parts is not in its type.
 template <class T>
-concept GrowingParts = ListOfParts<T> && requires {
-  &PartsOf<T>::add;
-};
+concept GrowingParts = ListOfParts<T> &&(
+    requires(T& list, typename PartsOf<T>::Part part) { PartsOf<T>::add(list, std::move(part)); } ||
+    requires(T & list, typename PartsOf<T>::Key key, typename PartsOf<T>::Part part) {
+      PartsOf<T>::add(list, std::move(key), std::move(part));
+    });
 
 template <class T>
 concept HasParts = ListOfParts<T> || FixedParts<T>;

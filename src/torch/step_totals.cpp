@@ -1,0 +1,141 @@
+// What counts in a step: samples and losses of its passes, as far as their gradients were not zeroed.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "torch/step.hpp"
+
+namespace lockstep::libtorch {
+namespace {
+
+/// What wait for the last pass of the step; one that several modules share counts once.
+std::vector<std::shared_ptr<const AccumulatedPass>> accumulated_passes(const ModuleList& modules) {
+  std::vector<std::shared_ptr<const AccumulatedPass>> passes;
+  for (const ReplicatedModule::Impl* const module : modules)
+    for (const auto& pass : module->accumulated)
+      if (std::ranges::find(passes, pass) == passes.end()) passes.push_back(pass);
+  return passes;
+}
+
+}  // namespace
+
+/// This rank's, after its last pass.
+void Step::count(const Loss& loss) {
+  const auto passes = accumulated_passes(modules_);
+  const auto samples_since = [&](std::uint64_t pass) {
+    double samples = loss.samples();
+    for (const auto& before : passes)
+      if (before->number > pass) samples += before->samples;
+    return samples;
+  };
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& each = *parameters_[i];
+    counted_.has[i] = each.if_kept.has ? 1 : 0;
+    if_zeroed_.has[i] = each.if_zeroed.has ? 1 : 0;
+    counted_.samples_of_parameters[i] = samples_since(each.if_kept.since);
+    if_zeroed_.samples_of_parameters[i] = samples_since(each.if_zeroed.since);
+    zeroed_[i] = each.was_zeroed ? 1 : 0;
+    clipped_[i] = each.was_clipped ? 1 : 0;
+  }
+  for (std::size_t module = 0; module < modules_.size(); ++module)
+    for (const auto& [i, gradient] : modules_[module]->earlier) earlier_[first_parameters_[module] + i] = 1;
+
+  const double loss_of_pass = sum_of(loss, device());
+  const auto add = [](Counted& to, double samples, double sum) {
+    to.total += samples;
+    to.loss += sum;
+  };
+  for (Counted* const each : {&counted_, &if_zeroed_}) add(*each, loss.samples(), loss_of_pass);
+  for (const auto& pass : passes) {
+    add(counted_, pass->samples, pass->loss);
+    const auto counts = [&](const ReplicatedModule::Impl* module) {
+      return std::ranges::find(module->accumulated, pass) != module->accumulated.end() &&
+             pass->number > module->forgotten(&Parameter::if_zeroed);
+    };
+    if (std::ranges::any_of(modules_, counts)) add(if_zeroed_, pass->samples, pass->loss);
+  }
+  for (Counted* const each : {&counted_, &if_zeroed_}) each->samples[rank_] = each->total;
+}
+
+void Step::all_reduce_totals(CrossDeviceOps& reductions) {
+  std::vector<std::int64_t> integers{failures_};
+  Reals reals;
+  const auto visit_all = [&](const auto& integer_vector, const auto& real, const auto& real_vector) {
+    for (Counted* const each : {&counted_, &if_zeroed_}) {
+      integer_vector(each->has);
+      real(each->loss);
+      real(each->total);
+      real_vector(each->samples);
+      real_vector(each->samples_of_parameters);
+    }
+    for (auto* const each : {&zeroed_, &clipped_, &earlier_, &changed_, &table_gradients_.totals()})
+      integer_vector(*each);
+  };
+  const auto append = [](auto& to) { return [&](const auto& from) { to.insert(to.end(), from.begin(), from.end()); }; };
+  visit_all(
+      append(integers), [&](double each) { reals.push_back(each); }, append(reals));
+  const std::array views{numbers(integers), numbers(reals)};
+  reductions.all_reduce(ReduceOp::sum, views);
+  auto integer = integers.cbegin();
+  auto next = reals.cbegin();
+  failures_ = *integer++;
+  const auto take = [](auto& from) {
+    return [&](auto& to) {
+      std::copy_n(from, to.size(), to.begin());
+      from += std::ssize(to);
+    };
+  };
+  visit_all(
+      take(integer), [&](double& each) { each = *next++; }, take(next));
+}
+
+// Where a rank had zeros and has zeros again, what others have seen of the same gradient decides; then what they have
+// seen of the module's other ones; then of all. Returns false if nobody knows, or if what is left of earlier steps
+// would differ between the ranks.
+bool Step::settle_doubts() {
+  const auto clipped_alone = [&](std::size_t first, std::size_t end) {
+    const auto any = [&](const std::vector<std::int64_t>& ranks) {
+      return std::any_of(ranks.begin() + std::ptrdiff_t(first), ranks.begin() + std::ptrdiff_t(end),
+                         [](std::int64_t each) { return each > 0; });
+    };
+    return any(zeroed_) ? std::optional{false} : any(clipped_) ? std::optional{true} : std::nullopt;
+  };
+  const bool clipped_all = clipped_alone(0, parameters_.size()).value_or(false);
+  bool any_counts = false;
+  for (std::size_t module = 0; module < modules_.size(); ++module) {
+    const std::size_t first = first_parameters_[module], end = first + modules_[module]->parameters.size();
+    const bool clipped = clipped_alone(first, end).value_or(clipped_all);
+    for (std::size_t i = first; i < end; ++i) {
+      Parameter& each = *parameters_[i];
+      const bool is_doubted = counted_.has[i] != if_zeroed_.has[i] ||
+                              counted_.samples_of_parameters[i] != if_zeroed_.samples_of_parameters[i];
+      each.was_zeroed = zeroed_[i] > 0 || (is_doubted && clipped_[i] == 0 && !clipped);
+      if (is_doubted && zeroed_[i] > 0 && clipped_[i] > 0)
+        refusal_ = fmt::format(
+            "between accumulated passes, the gradient of parameter {} was zeroed and then changed, and a rank whose "
+            "gradient is zero cannot tell one from the other: expected one of the two",
+            each.variable.label());
+      if (!each.was_zeroed && earlier_[i] > 0 && (clipped_[i] > 0 || earlier_[i] < std::ssize(counted_.samples)))
+        refusal_ = fmt::format(
+            "the gradient that an earlier step has left in parameter {} was changed on some ranks, or zeroed there, "
+            "after a pass was accumulated: expected zero_grad on every rank before the pass",
+            each.variable.label());
+      if (each.was_zeroed) {
+        counted_.has[i] = if_zeroed_.has[i];
+        counted_.samples_of_parameters[i] = if_zeroed_.samples_of_parameters[i];
+      } else {
+        any_counts |= each.tensor.requires_grad();
+      }
+    }
+  }
+  if (!any_counts) {
+    counted_.samples = if_zeroed_.samples;
+    counted_.loss = if_zeroed_.loss;
+    counted_.total = if_zeroed_.total;
+  }
+  return refusal_.empty();
+}
+
+}  // namespace lockstep::libtorch
