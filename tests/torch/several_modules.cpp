@@ -294,6 +294,17 @@ TEST_CASE("a pass of several modules counts in those whose gradients were not ze
       CHECK(values_of(first->w.grad()) == Values{1, 1});
       CHECK(values_of(second->w.grad()) == (both ? Values{1, 1} : Values{2, 2}));
     });
+  // The second has zeros everywhere: what was done to the first was done to it.
+  for (const bool zeroes : {true, false})
+    strategy.run([&](ReplicaContext& context) {
+      first.zero_grad();
+      second.zero_grad();
+      libtorch::accumulate({&first, &second, &frozen}, Loss::sum(first->w.sum(), 3));
+      for (const at::Tensor& each : {first->w, second->w}) each.mutable_grad().mul_(zeroes ? 0 : 1);
+      const double samples = zeroes ? 1 : 4;
+      CHECK(libtorch::backward(context, {&first, &second, &frozen}, loss(1)).samples == samples * ranks());
+      CHECK(values_of(second->w.grad()) == Values{1 / samples, 1 / samples});
+    });
   strategy.run([&](ReplicaContext& context) {
     first.zero_grad();
     second.zero_grad();
