@@ -19,6 +19,12 @@ std::vector<std::shared_ptr<const AccumulatedPass>> accumulated_passes(const Mod
   return passes;
 }
 
+/// What was done to gradients, as far as any rank has seen.
+struct Seen {
+  bool zeroed;
+  bool clipped;
+};
+
 }  // namespace
 
 /// This rank's, after its last pass.
@@ -91,31 +97,39 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
       take(integer), [&](double& each) { each = *next++; }, take(next));
 }
 
-// Where a rank had zeros and has zeros again, what others have seen of the same gradient decides; then what they have
-// seen of the module's other ones; then of all. Returns false if nobody knows, or if what is left of earlier steps
-// would differ between the ranks.
+// Where a rank had zeros and has zeros again, what others have seen of the same gradient decides; then what was done to
+// the module's other ones; then to all. Returns false if that leaves a doubt, or if what is left of earlier steps would
+// differ between the ranks.
 bool Step::settle_doubts() {
-  const auto clipped_alone = [&](std::size_t first, std::size_t end) {
+  const auto done_to = [&](std::size_t first, std::size_t end) {
     const auto any = [&](const std::vector<std::int64_t>& ranks) {
       return std::any_of(ranks.begin() + std::ptrdiff_t(first), ranks.begin() + std::ptrdiff_t(end),
                          [](std::int64_t each) { return each > 0; });
     };
-    return any(zeroed_) ? std::optional{false} : any(clipped_) ? std::optional{true} : std::nullopt;
+    return Seen{.zeroed = any(zeroed_), .clipped = any(clipped_)};
   };
-  const bool clipped_all = clipped_alone(0, parameters_.size()).value_or(false);
+  const Seen in_all = done_to(0, parameters_.size());
   bool any_counts = false;
   for (std::size_t module = 0; module < modules_.size(); ++module) {
     const std::size_t first = first_parameters_[module], end = first + modules_[module]->parameters.size();
-    const bool clipped = clipped_alone(first, end).value_or(clipped_all);
+    const Seen in_module = done_to(first, end);
+    const Seen others = in_module.zeroed || in_module.clipped ? in_module : in_all;
     for (std::size_t i = first; i < end; ++i) {
       Parameter& each = *parameters_[i];
       const bool is_doubted = counted_.has[i] != if_zeroed_.has[i] ||
                               counted_.samples_of_parameters[i] != if_zeroed_.samples_of_parameters[i];
-      each.was_zeroed = zeroed_[i] > 0 || (is_doubted && clipped_[i] == 0 && !clipped);
-      if (is_doubted && zeroed_[i] > 0 && clipped_[i] > 0)
+      const Seen here{.zeroed = zeroed_[i] > 0, .clipped = clipped_[i] > 0};
+      const Seen seen = here.zeroed || here.clipped ? here : others;
+      each.was_zeroed = here.zeroed || (is_doubted && !seen.clipped);
+      if (is_doubted && here.zeroed && here.clipped)
         refusal_ = fmt::format(
             "between accumulated passes, the gradient of parameter {} was zeroed and then changed, and a rank whose "
             "gradient is zero cannot tell one from the other: expected one of the two",
+            each.variable.label());
+      else if (is_doubted && seen.zeroed && seen.clipped)
+        refusal_ = fmt::format(
+            "between accumulated passes, some gradients were zeroed and others changed, and that of parameter {} is "
+            "zero on every rank, which cannot tell what was done to it: expected zero_grad with set_to_none",
             each.variable.label());
       if (!each.was_zeroed && earlier_[i] > 0 && (clipped_[i] > 0 || earlier_[i] < std::ssize(counted_.samples)))
         refusal_ = fmt::format(

@@ -4,6 +4,7 @@
 // clang-format on
 
 #include <array>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -313,6 +314,18 @@ TEST_CASE("ranks whose accumulated passes have used other parameters agree on wh
     CHECK_THAT(message_of<InvalidArgument>(step), Catch::Contains("that an earlier step has left in parameter 'b'"));
     CHECK_FALSE(net->gradient("b").defined());
   }
+
+  const auto zeroed_or_clipped = [&] {
+    strategy.run([&](ReplicaContext& context) {
+      net.zero_grad();
+      net.accumulate(libtorch::Loss::sum(net->forward("ab", 2), 2));
+      for (const auto& [name, factor] : std::map<std::string, double>{{"a", 0}, {"b", 0.5}, {"c", 0.5}})
+        net->gradient(name).mul_(factor);
+      net.backward(context, libtorch::Loss::sum(net->forward("abc", 6), 1));
+    });
+  };
+  CHECK_THAT(message_of<InvalidArgument>(zeroed_or_clipped), Catch::Contains("and that of parameter 'c' is zero"));
+  CHECK_FALSE(net->gradient("b").defined());
 
   const auto zeroed_and_clipped = [&] {
     strategy.run([&](ReplicaContext& context) {
