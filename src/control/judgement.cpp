@@ -28,7 +28,7 @@ class Look {
         state_{result_.state} {
     if (seen_.since_told) ++state_.told_ticks;
     note_own_wait();
-    note_stalls_told_of();
+    note_stalls_told();
   }
   Look(const Look&) = delete;
 
@@ -92,11 +92,11 @@ class Look {
     agreed_ = met_ && !is_sum(mine.last.kind);
   }
 
-  void note_stalls_told_of() {
-    ++state_.quiet_ticks;
+  void note_stalls_told() {
+    ++state_.ticks_since_stall_told;
     for (int row = 0; row < rows(); ++row) {
-      const bool before = std::exchange(peer(row).observed, sight(row).observed);
-      if (sight(row).observed && !before) state_.quiet_ticks = 0;
+      const bool before = std::exchange(peer(row).stall_told, sight(row).stall_told);
+      if (sight(row).stall_told && !before) state_.ticks_since_stall_told = 0;
     }
   }
 
@@ -176,7 +176,7 @@ class Look {
     };
     if (!std::ranges::all_of(seen_.rows, has_come)) return std::nullopt;
     // Each rank sees this of itself. Whatever was told of one of them where all wait now says why.
-    if (std::ranges::any_of(seen_.rows, &Observation::Row::observed)) return std::nullopt;
+    if (std::ranges::any_of(seen_.rows, &Observation::Row::stall_told)) return std::nullopt;
     return stall(job_.row, [&] {
       return stalled({job_.row}, fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} "
                                              "s: the network that MPI uses has failed",
@@ -226,9 +226,9 @@ class Look {
   std::optional<Finding> stall(int row, Find&& find) {
     if (!job_.only_observes) return find();
     const std::uint64_t patience = ticks_until_turn();
-    if (++peer(row).stalled_ticks <= patience || sight(row).observed || !seen_.takes_a_line || result_.stall)
+    if (++peer(row).stalled_ticks <= patience || sight(row).stall_told || !seen_.takes_a_line || result_.stall)
       return std::nullopt;
-    if (state_.quiet_ticks >= std::max(patience + 1, job_.ticks_a_heartbeat())) result_.stall = find();
+    if (state_.ticks_since_stall_told >= std::max(patience + 1, job_.ticks_a_heartbeat())) result_.stall = find();
     return std::nullopt;
   }
 
@@ -301,7 +301,7 @@ class Look {
     if (seen_.reported) return may_save ? LastAct::none : LastAct::end;
     if (was_interrupted()) {
       if (!may_save) return LastAct::say_and_end;
-      return std::exchange(state_.has_saved, true) ? LastAct::none : LastAct::save;
+      return std::exchange(state_.asked_to_save, true) ? LastAct::none : LastAct::save;
     }
     // The others wait for the one that says so: as soon as one of them has ended, mpirun kills the rest.
     const bool waits = job_.between_nodes() || job_.row == 0 || job_.saves_at_end;
@@ -386,7 +386,7 @@ WatchState::WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snap
   for (const PhaseTable::Snapshot& seen : rows) peers.push_back({.life = {seen.heartbeat, job.stall_ticks() / 4}});
 }
 
-Judgement judge(const WatchedJob& job, const Observation& seen, WatchState state) {
+Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state) {
   return Look{job, seen, std::move(state)}.judge();
 }
 

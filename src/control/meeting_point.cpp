@@ -355,7 +355,7 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
     count = std::max(count, each.count);
   }
   // At one place either all ranks have a diagnosis or none has, so no rank is missing from its communication.
-  Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge(tags, names_);
+  Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge_tags(tags, names_);
   AgreedFailure failure{own, verdict.rank, verdict.code, {}};
   if (verdict.failed) {
     const Tag& culprit = tags[static_cast<std::size_t>(verdict.rank)];

@@ -118,15 +118,15 @@ class Scene {
     if (seen.since_told) *seen.since_told += job.tick;
     if (each_look) each_look(*this);
     seen.host_answers.clear();
-    Judgement judged = judge(job, seen, state);
+    Judgement judged = judge_look(job, seen, state);
     for (; judged.unknown_host; ++knocks) {
       seen.host_answers[job.nodes.node_of(*judged.unknown_host)] = false;
-      judged = judge(job, seen, state);
+      judged = judge_look(job, seen, state);
     }
     state = std::move(judged.state);
     finding = judged.failure ? *judged.failure : judged.stall.value_or(Finding{});
     if (judged.stall)
-      for (const int row : finding.rows) sight(row).observed = true;
+      for (const int row : finding.rows) sight(row).stall_told = true;
     switch (judged.last_act) {
       case LastAct::none: return judged.lost_heartbeats.value_or(finding.sentence);
       case LastAct::save: return "saves";
@@ -334,7 +334,7 @@ TEST_CASE("stalls that are only observed are told of one at a time: a heartbeat 
   CHECK(told_until(first, 5000) == std::vector<Said>{{1025, "b has stopped"}, {1028, "c has stopped"}});
   // The next node waits half a second from what was told last.
   Scene second = Scene{{0, 1, 1, 1}, 1}.observes().falls_silent(2).falls_silent(3).in_each_look(
-      [](Scene& s) { s.sight(2).observed |= s.looks == 1500; });
+      [](Scene& s) { s.sight(2).stall_told |= s.looks == 1500; });
   CHECK(told_until(second, 5000) == std::vector<Said>{{1500 + 514, "d has stopped"}});
 }
 
@@ -344,7 +344,7 @@ TEST_CASE("a stall that is only observed is told of once in each place, as soon 
   CHECK(told_until(scene, 2000).empty());
   scene.seen.takes_a_line = true;
   CHECK(told_until(scene, 4000) == std::vector<Said>{{2001, "b has stopped"}});
-  scene.sight(1).observed = false;  // it has gone on to another place
+  scene.sight(1).stall_told = false;  // it has gone on to another place
   CHECK(told_until(scene, 6000) == std::vector<Said>{{4001, "b has stopped"}});
   scene.ends(1).look();
   CHECK(scene.finding.code == ExitCode::peer_failed);
@@ -354,7 +354,7 @@ TEST_CASE("a host that is out of reach is asked once for all of its ranks, also 
   Scene scene = Scene{{0, 1, 1, 1}}.observes().falls_silent(1).falls_silent(2).falls_silent(3);
   CHECK(told_until(scene, 5000) == std::vector<Said>{{1025, "b cannot be reached"}});
   CHECK(scene.knocks == 1);
-  CHECK((scene.sight(2).observed && scene.sight(3).observed));
+  CHECK((scene.sight(2).stall_told && scene.sight(3).stall_told));
 }
 
 TEST_CASE("an agreement that does not end is told of once, as a stall of the rank that tells of it") {
@@ -362,6 +362,6 @@ TEST_CASE("an agreement that does not end is told of once, as a stall of the ran
   Scene teller = all_meet(1), other = all_meet(2);
   CHECK(next_said(teller).first == 1026 + 513);
   CHECK(teller.finding.rows == std::vector{1});
-  other.sight(1).observed = true;
+  other.sight(1).stall_told = true;
   CHECK(told_until(other, 5000).empty());
 }

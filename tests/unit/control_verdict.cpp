@@ -51,7 +51,7 @@ Verdict judged(const std::vector<Tag>& tags) {
   std::vector<std::string> names;
   for (std::size_t rank = 0; rank < tags.size(); ++rank)
     names.push_back("replica " + std::to_string(rank) + " (worker:" + std::to_string(rank) + ", host a)");
-  return judge(tags, names);
+  return judge_tags(tags, names);
 }
 
 Here here_in_a_long_name();
