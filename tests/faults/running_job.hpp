@@ -47,7 +47,7 @@ class RunningJob {
   }
 
   /// The process of a rank, or of `launcher` where there is no rank; nothing where it is not there. mpirun's daemons,
-  /// and what starts them, are no ranks either.
+  /// and what starts them, are no ranks either, nor is what lockstep-run has mpirun start to ask a host.
   std::optional<pid_t> find(std::optional<int> rank, std::string_view launcher = "mpirun") const {
     const std::string mark = fmt::format("{}={}", variable, marker_);
     for (const auto& entry : std::filesystem::directory_iterator{"/proc"}) {
@@ -60,7 +60,8 @@ class RunningJob {
         if (text == mark) mine = true;
         if (text.starts_with("OMPI_COMM_WORLD_RANK=")) found_rank = std::stoi(text.substr(text.find('=') + 1));
       }
-      if (mine && found_rank == rank && (rank || is_called(launcher, entry.path()))) return std::stoi(name);
+      if (mine && found_rank == rank && is_called(rank ? "lockstep-train" : launcher, entry.path()))
+        return std::stoi(name);
     }
     return std::nullopt;
   }
