@@ -175,8 +175,12 @@ class Look {
       return other.seen.phase != Phase::absent && other.seen.meeting >= state_.waited_meeting;
     };
     if (!std::ranges::all_of(seen_.rows, has_come)) return std::nullopt;
-    // Each rank sees this of itself. Whatever was told of one of them where all wait now says why.
-    if (std::ranges::any_of(seen_.rows, &Observation::Row::stall_told)) return std::nullopt;
+    // Each rank that waits here sees this of itself. Whatever was told of one of them says why; what was told of a rank
+    // that got through does not.
+    const auto says_why = [this](const Observation::Row& each) {
+      return each.stall_told && each.seen.phase == Phase::meeting && each.seen.meeting == state_.waited_meeting;
+    };
+    if (std::ranges::any_of(seen_.rows, says_why)) return std::nullopt;
     return stall(job_.row, [&] {
       return stalled({job_.row}, fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} "
                                              "s: the network that MPI uses has failed",

@@ -359,6 +359,15 @@ TEST_CASE("a host that is out of reach is asked once for all of its ranks, also 
 
 TEST_CASE("an agreement that does not end is told of once, as a stall of the rank that tells of it") {
   const auto all_meet = [](int row) { return Scene{{0, 1, 2}, row}.observes().enters(0, 1).enters(1, 1).enters(2, 1); };
+  const Scene::Change told_of_c = [](Scene& s) { s.sight(2).stall_told = true; };
+  check({
+      {"the network", all_meet(0), 1026, "a is cut off: every rank has come to merge_call #5"},
+      {"c, which waits too, was said to stall", all_meet(0).with(told_of_c), never, ""},
+      {"c, which got through, was said to stall", all_meet(0).phase(2, Phase::computing).with(told_of_c), 1026,
+       "a is cut off"},
+      {"c, which waits in the next one, was said to stall", all_meet(0).enters(2, 2).with(told_of_c), 1026,
+       "a is cut off"},
+  });
   Scene teller = all_meet(1), other = all_meet(2);
   CHECK(next_said(teller).first == 1026 + 513);
   CHECK(teller.finding.rows == std::vector{1});
