@@ -58,8 +58,8 @@ ShardChoice resolve_shards(ShardRequest request, int ranks) {
     case ShardRequest::Kind::automatic:
       if (fits(default_shards, ranks)) return {.shards = default_shards};
       return {.shards = ranks,
-              .note = fmt::format("{0} shards do not divide among {1} ranks: one shard a rank, so the last bits of "
-                                  "the result depend on the number of ranks",
+              .note = fmt::format("{0} shards do not divide among {1} ranks, so each rank has one shard, and low-order "
+                                  "bits of the result depend on the number of ranks",
                                   default_shards, ranks),
               .one_per_rank = true};
     case ShardRequest::Kind::per_rank: return {.shards = ranks, .one_per_rank = true};

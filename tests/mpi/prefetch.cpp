@@ -30,11 +30,11 @@ Tensor batch_of(int i) {
   return i % 3 == 0 ? Tensor::from({r, f, .5f}, {3}) : Tensor::from({r, f, .5f, r, f, .5f}, {2, 3});
 }
 
-/// How far a source is, and how far its consumer: beside each other.
+/// The batches that a source has drawn, and that its consumer has taken.
 struct Progress {
   std::atomic<int> drawn = 0;
   std::atomic<int> taken = 0;
-  std::atomic<int> furthest = 0;  ///< drawn more than taken
+  std::atomic<int> furthest = 0;  ///< the most that were drawn and not yet taken
   void draw() {
     const int ahead = ++drawn - taken;
     int before = furthest;

@@ -85,9 +85,9 @@ inline SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::i
   return batch;
 }
 
-/// How far apart the values are that a central difference compares, and how far the gradient may be from it.
+/// A central difference, and the largest error of a gradient that is compared with it.
 struct Differences {
-  double step;
+  double step;  ///< between the values that it compares
   double margin;
 };
 

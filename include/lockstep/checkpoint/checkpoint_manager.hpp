@@ -1,5 +1,5 @@
-// Checkpoints of a training that may be killed at any moment: folders named by their step, of which the newest complete
-// one is always there to continue from.
+// Checkpoints of a training that may be killed at any moment: folders named by their step. The newest complete one is
+// always there to continue from.
 #pragma once
 
 #include <concepts>

@@ -248,7 +248,7 @@ class MeetingPoint {
   /// This rank's tag in the last of them; meaningless if there was none.
   const Tag& last() const { return last_; }
 
-  /// The number of agreements, covered sums and open sums so far, in each of which a rank waits for the others.
+  /// The number of agreements, covered sums and open sums so far. In each of them, a rank waits for the others.
   std::uint64_t waits() const { return waits_; }
 
   /// The covered or open sum in which this rank is; null if it is in none.

@@ -24,7 +24,7 @@ namespace lockstep {
 template <class Batch>
 using Dataset = std::function<Source<Batch>()>;
 
-/// What becomes of a global batch with fewer rows than `global_batch_size`, such as the last of an epoch.
+/// What happens to a global batch with fewer rows than `global_batch_size`, such as the last of an epoch.
 enum class Remainder : std::uint8_t {
   cut,  ///< it is cut like the others, so some replicas get fewer rows or none
   drop  ///< no replica gets it: all batches have the same shapes, on every replica and in every step

@@ -215,7 +215,7 @@ DistributedIterator<Batch> make_sharded_iterator(Strategy& strategy, InputFn<Bat
 /// once now, and once for every `initialize`. Its context says that there are as many pipelines as replicas, and that
 /// this one's number is the rank. Batches are those of one replica (InputContext::per_replica_batch_size); each rank
 /// may have any number of them. With AutoShard::by_element or automatic, `input_fn` gives the same elements on every
-/// rank instead, of which each gets its own.
+/// rank instead, and each rank gets its own share of them.
 ///
 /// An exception of `input_fn` is rethrown here and becomes a PeerError on the others. InvalidArgument if it returns no
 /// source, for AutoShard::by_file, since it has no files (see distribute_dataset), or for a negative number of batches

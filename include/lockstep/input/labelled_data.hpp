@@ -30,7 +30,7 @@ struct LabelledOptions {
   /// have several. Batches hold them in the type of the inputs.
   DataSchema::Task task = DataSchema::Task::classes;
   /// Of the columns of CSV files and, in a regression, of the labels. Means and deviations are those of the training
-  /// set, computed in double, row by row in their order; a column of which all numbers are equal has a deviation of 1.
+  /// set, computed in double, row by row in their order; a column in which all numbers are equal has a deviation of 1.
   DataSchema::Scaling scaling = DataSchema::Scaling::none;
   /// Files are kept in memory, one after the other, as long as they fit into this many bytes. Samples of the others are
   /// read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin, are in
@@ -67,7 +67,7 @@ struct LabelledData {
 /// - CIFAR-100 in its binary version, by its fine labels: `train.bin` and `test.bin`;
 /// - arrays of NumPy in C order: `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`. Samples are of type u1,
 ///   f4 or f8 and of shape [n, numbers], [n, rows, columns] or [n, rows, columns, channels]; labels are integers;
-/// - CSV with a header: `train.csv` and `test.csv`, or one file, of which a hash of its number puts a row into the test
+/// - CSV with a header: `train.csv` and `test.csv`, or one file, where a hash of its number puts a row into the test
 ///   set. The column `label_column` holds the class, all others hold numbers. Columns of `test.csv` are found by name.
 ///   If all labels of the training set, or of the only file, are whole numbers from 0, they are the classes. Otherwise,
 ///   the classes are the different labels in the order of their bytes.

@@ -15,7 +15,7 @@ namespace lockstep::ops {
 struct UpdateStep {
   double learning_rate;     ///< 0 or more
   double divisor = 1;       ///< positive: the number of samples
-  double factor = 1;        ///< 0 or more: how far clipping by the norm scales the gradient down
+  double factor = 1;        ///< 0 or more: what clipping by the norm multiplies the gradient by
   double weight_decay = 0;  ///< 0 or more
   std::int64_t number = 1;  ///< of this step, counted from 1: Adam's t
 };

@@ -94,7 +94,7 @@ class AgreedStep {
   AgreedStep(std::function<std::size_t(const Variable&)> bring, DeclaredSums& sums)
       : bring_{std::move(bring)}, sums_{sums} {}
 
-  std::function<std::size_t(const Variable&)> bring_;  ///< to its place in the store, of which it gives the number
+  std::function<std::size_t(const Variable&)> bring_;  ///< to its place in the store; returns the place's number
   DeclaredSums& sums_;
 };
 

@@ -69,7 +69,7 @@ struct ReductionOptions {
   Packing packing = {};
   /// Overrides `kind` and `packing` for small tensors. Sorted by size: each tensor is reduced by the first entry whose
   /// limit it does not exceed. The gradients that an optimizer sends as one message count as one
-  /// tensor. IndexedSlices, of which ranks may have different numbers of rows, and broadcasts are not chosen by size.
+  /// tensor. IndexedSlices, whose number of rows may differ between ranks, and broadcasts are not chosen by size.
   std::vector<SizedReduction> smaller = {};
   /// For to_one_rank only. If empty, the sum in the fixed order.
   Accumulate accumulate = {};

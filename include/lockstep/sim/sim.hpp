@@ -1,4 +1,4 @@
-// A job of many ranks inside one process, for tests. The ranks are threads, exactly one of which runs at a time, in
+// A job of many ranks inside one process, for tests. The ranks are threads, and exactly one runs at a time, in
 // virtual time, in an order drawn from a seed. A schedule that fails once in ten thousand fails every time under its
 // seed, and takes milliseconds.
 #pragma once

@@ -118,8 +118,8 @@ struct OptimizerState {
   std::optional<int> holder = {};  ///< the only rank that holds it; empty: every rank
 };
 
-/// A library that keeps values of variables, or optimizer state, in memory of its own, such as LibTorch. Whoever uses
-/// them asks it before and tells it afterwards. Every method is LOCAL, and may throw an Error if the library has made
+/// A library that keeps values of variables, or optimizer state, in memory of its own, such as LibTorch. Users of
+/// them ask it before and tell it afterwards. Every method is LOCAL, and may throw an Error if the library has made
 /// of them what the store cannot hold.
 class detail::StoreGuest {
  public:
@@ -134,7 +134,7 @@ class detail::StoreGuest {
   /// Optimizer state beside the store's own. The views are valid until the next `bring_state_home`.
   virtual std::vector<OptimizerState> state() = 0;
 
-  /// After values or state were written: the library goes on with them.
+  /// After values or state were written: the library continues with them.
   virtual void take_over() = 0;
 };
 

@@ -1,4 +1,4 @@
-// Tensors of which only some elements are stored, such as the words of each text in a batch.
+// Tensors that store only some of their elements, such as the words of each text in a batch.
 #pragma once
 
 #include <lockstep/tensor/tensor.hpp>

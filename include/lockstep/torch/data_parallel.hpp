@@ -169,7 +169,7 @@ class ReplicatedModule {
   MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
-  /// batch is cut into `shards`, of which each rank computes as many, side by side (shards_of_rank). `compute(shard)`
+  /// batch is cut into `shards`; each rank computes equally many, side by side (shards_of_rank). `compute(shard)`
   /// makes the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are
   /// added up in one binary tree over all shards.
   ///
