@@ -175,17 +175,21 @@ class Look {
       return other.seen.phase != Phase::absent && other.seen.meeting >= state_.waited_meeting;
     };
     if (!std::ranges::all_of(seen_.rows, has_come)) return std::nullopt;
-    // Each rank that waits here sees this of itself. Whatever was told of one of them says why; what was told of a rank
+    // A rank that is silent may have stopped here, later than this rank began to wait: its stall is told first. Each
+    // rank that waits here sees the same of itself, so what was told of one of them says why. What was told of a rank
     // that got through does not.
-    const auto says_why = [this](const Observation::Row& each) {
-      return each.stall_told && each.seen.phase == Phase::meeting && each.seen.meeting == state_.waited_meeting;
-    };
-    if (std::ranges::any_of(seen_.rows, says_why)) return std::nullopt;
+    for (int row = 0; row < rows(); ++row)
+      if (sight(row).stall_told ? waits_here(row) : is_silent(row)) return std::nullopt;
     return stall(job_.row, [&] {
       return stalled({job_.row}, fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} "
                                              "s: the network that MPI uses has failed",
                                              name(job_.row), describe(row(job_.row).last), job_.stall_timeout.count()));
     });
+  }
+
+  bool waits_here(int row) const {
+    const Snapshot& seen = this->row(row);
+    return seen.phase == Phase::meeting && seen.meeting == state_.waited_meeting;
   }
 
   /// A rank whose end the kernel does not show here. Its silence must do, if there is a reason to suspect its end.
@@ -273,13 +277,14 @@ class Look {
            !seen.terminated;
   }
 
+  /// For so long that it may have stopped.
+  bool is_silent(int row) const { return peer(row).life.unproven_ticks() >= stall_ticks_ / 2; }
+
   /// Whether any rank of the node shows signs of life: the ranks of a node that is out of reach fall silent together.
   bool is_alive(int node) const {
     if (node == job_.nodes.node_of(job_.row)) return true;
     return std::ranges::any_of(job_.nodes.ranks_on(node), [this](int row) {
-      const SignsOfLife& life = peer(row).life;
-      const bool beats =
-          peer(row).refused == Seconds{0} && (life.is_mute() || life.unproven_ticks() < stall_ticks_ / 2);
+      const bool beats = peer(row).refused == Seconds{0} && (peer(row).life.is_mute() || !is_silent(row));
       return this->row(row).phase != Phase::absent && !this->row(row).terminated && beats;
     });
   }

@@ -140,8 +140,8 @@ struct Judgement {
 ///   out of reach  it is the lowest rank of a node whose ranks are all silent and whose host does not answer
 ///   mute          it takes part in agreements, but no heartbeat gets through. It may then work alone without our
 ///                 knowing, so it is late only after ten times the stall timeout
-/// If every rank has come to an agreement that does not end, the network is to blame. If heartbeats get through by TCP
-/// alone, or not at all while the job goes on, one rank of the job warns of that, once.
+/// If every rank has come to an agreement that does not end, and none is silent, the network is to blame. If heartbeats
+/// get through by TCP alone, or not at all while the job goes on, one rank of the job warns of that, once.
 ///
 /// Of the nodes that see a silence, the one with the lowest living rank speaks first. So does one of the nodes that
 /// observe a stall; a heartbeat carries one such stall, so the next is told of when that one has travelled.

@@ -222,6 +222,10 @@ TEST_CASE("ranks of other nodes are gone, late or out of reach after these times
       {"two heartbeats and terminate_spread", two().falls_silent(1).terminates(1), 312, "b is gone: SIGTERM ended it"},
       {"the network", two().enters(1, 1).enters(0, 1), 1026,
        "a is cut off: every rank has come to merge_call #5 (trainer.cpp:120), which has not ended for 1 s"},
+      {"who waits too and beat half the timeout ago may have stopped",
+       two().enters(1, 1).enters(0, 1).falls_silent(1, 514), 1539, "b cannot be reached"},
+      {"who beat less than that ago has not", two().enters(1, 1).enters(0, 1).falls_silent(1, 515), 1026,
+       "a is cut off"},
   });
 }
 
@@ -367,6 +371,8 @@ TEST_CASE("an agreement that does not end is told of once, as a stall of the ran
        "a is cut off"},
       {"c, which waits in the next one, was said to stall", all_meet(0).enters(2, 2).with(told_of_c), 1026,
        "a is cut off"},
+      {"c, which got through, is silent since", all_meet(0).phase(2, Phase::computing).with(told_of_c).falls_silent(2),
+       1026, "a is cut off"},
   });
   Scene teller = all_meet(1), other = all_meet(2);
   CHECK(next_said(teller).first == 1026 + 513);
