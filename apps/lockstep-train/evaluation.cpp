@@ -24,7 +24,7 @@ FitOptions sizes_of_pass(const SampleSource& test, int shards) {
 
 }  // namespace
 
-EvaluationResult Trainer::evaluate() {
+EvaluationResult Trainer::evaluate() && {
   request_.parts = LabelledOptions::Parts::test;
   request_.index_folder = index_folder({});  // not that of checkpoints, where a training may be at work
   const Restored restored = restore_model([&] {

@@ -36,7 +36,7 @@ std::vector<double> predict_round(Strategy& strategy, Predictor& predictor, cons
 
 }  // namespace
 
-std::vector<Prediction> Trainer::predict() {
+std::vector<Prediction> Trainer::predict() && {
   const Restored restored =
       restore_model([&] { task_->require_model_fits({.global_batch = 1, .shards = shards_}, room_on(strategy_)); });
   const std::unique_ptr<Predictor> predictor = task_->make_predictor(strategy_.stream());

@@ -1,7 +1,7 @@
 // A run of lockstep-train, from its options to its result.
 //
 //   Trainer trainer{runtime.strategy(), "cpu", {.data = "fashion-mnist", .epochs = 2}};
-//   const TrainingResult result = trainer.train();
+//   const TrainingResult result = std::move(trainer).train();
 //   if (runtime.is_chief()) std::puts(to_json(result).c_str());
 #pragma once
 
@@ -27,7 +27,7 @@
 
 namespace lockstep {
 
-/// Owns what a run is made of, and makes one run: `train`, `evaluate` or `predict` is called once. Each is COLL and
+/// Owns what a run is made of, and makes one run, which uses it up: `train`, `evaluate` or `predict`. Each is COLL and
 /// blocking.
 ///
 /// Weights that a Trainer saved describe their model and its data. Empty options of the model are then taken from the
@@ -50,18 +50,18 @@ class Trainer {
   ///
   /// If a rank asks for an early end (Strategy::request_stop), `fit.stopped` is true, the last step is saved like any
   /// that is due, no weights are exported, and there is no sample.
-  TrainingResult train();
+  TrainingResult train() &&;
 
   /// Restores weights, and evaluates them as a training does. Uses the options of data, model and device alone, besides
   /// `evaluation_samples`, `exported_weights` and `sample`; data, seed and optimizer may differ from those of the
   /// checkpoint. ConfigError if the options name no weights, CheckpointError if there are none.
-  EvaluationResult evaluate();
+  EvaluationResult evaluate() &&;
 
   /// Restores weights, and predicts each sample of TrainingOptions::predict. The predictions are on the chief, in the
   /// order of the samples, and the same on any number of ranks; the other ranks return none. Uses the options of model
   /// and device alone, and for text `sample` and `seed`. Throws as `evaluate` does, and InvalidArgument if a model of
   /// text has weights that are not finite.
-  std::vector<Prediction> predict();
+  std::vector<Prediction> predict() &&;
 
  private:
   /// Where the weights of a run without training come from.

@@ -159,7 +159,7 @@ std::unique_ptr<Observer> Trainer::open_reports() {
   return reports;
 }
 
-TrainingResult Trainer::train() {
+TrainingResult Trainer::train() && {
   hold_checkpoints();
   request_.index_folder = index_folder(options_.checkpoints);
   complete_options(RestoredParts::all);
