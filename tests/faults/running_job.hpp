@@ -66,11 +66,12 @@ class RunningJob {
     return std::nullopt;
   }
 
-  void wait_until_it_trains() const {
+  void wait_until_it_trains() {
     const auto deadline = Clock::now() + std::chrono::seconds{60};
     std::error_code ignored;
     while (Clock::now() < deadline) {
       if (std::filesystem::exists(metrics()) && std::filesystem::file_size(metrics(), ignored) > 1000) return;
+      if (is_over()) FAIL("the job ended before it trained: " << outcome_.get().err);
       std::this_thread::sleep_for(std::chrono::milliseconds{10});
     }
     FAIL("the job did not start to train in 60 s");
