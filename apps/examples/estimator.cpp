@@ -30,8 +30,8 @@ Batch batch_of(const ImageSet& set, std::int64_t number) {
 /// The model function: softmax regression. Its loss is a sum over images. Kernels and optimizer are made once: a new
 /// optimizer would plan its steps again.
 struct Classifier {
-  std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::KernelChoice::automatic);
-  TowerOptimizer sgd{std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.001, .momentum = 0.9})};
+  std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::Kernels::Choice::automatic);
+  TowerOptimizer sgd{std::make_shared<Sgd>(Sgd::Options{.learning_rate = 0.001, .momentum = 0.9})};
 
   EstimatorSpec operator()(Tower& tower, const Tensor& images, const std::optional<Tensor>& labels) {
     const auto zeros = [](Shape shape) { return [=] { return Tensor::zeros(DType::f32, shape); }; };
@@ -41,13 +41,14 @@ struct Classifier {
 
     const std::int64_t rows = images.shape()[0];  // of this rank's piece of the batch
     const Tensor logits = Tensor::zeros(DType::f32, {rows, classes});
-    kernels->linear(images.view(), weights.local(), biases.local(), ops::Activation::none, logits.view());
+    kernels->linear(images.view(), weights.local(), biases.local(), ops::Kernels::Activation::none, logits.view());
     if (tower.mode() == Mode::predict) return {.predictions = {{"logits", logits}}};
 
     const Tensor d_logits = zeros({rows, classes})(), d_weights = zeros(shape)(), d_biases = zeros({classes})();
     const ops::BatchLoss loss = kernels->softmax_cross_entropy(logits.view(), labels->view(), rows, d_logits.view());
     if (tower.mode() == Mode::train) {
-      kernels->matmul(images.view(), ops::Transpose::yes, d_logits.view(), ops::Transpose::no, d_weights.view());
+      kernels->matmul(images.view(), ops::Kernels::Transpose::yes, d_logits.view(), ops::Kernels::Transpose::no,
+                      d_weights.view());
       kernels->sum_rows(d_logits.view(), d_biases.view());
       sgd.apply_gradients(tower, {{d_weights, weights}, {d_biases, biases}});  // the sum of all towers', once
       return {.loss = Tensor::scalar(loss.loss_sum)};

@@ -23,7 +23,7 @@ class Laps final : public Observer {
 
 std::shared_ptr<const ops::Kernels> kernels_for(Strategy& strategy, const StepRun::Options& options) {
   const bool share = options.shards == strategy.num_replicas_in_sync();
-  return ops::make_kernels(ops::KernelChoice::automatic, {share ? options.threads : 1}, strategy.stream());
+  return ops::make_kernels(ops::Kernels::Choice::automatic, {share ? options.threads : 1}, strategy.stream());
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/nn/model.hpp>
-#include <lockstep/nn/precision.hpp>
+#include <lockstep/nn/models.hpp>
 #include <lockstep/optim/optimizer.hpp>
 
 namespace lockstep::bench {

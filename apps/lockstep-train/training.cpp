@@ -41,7 +41,7 @@ class ChiefReports final : public Observer {
     if (metrics_) metrics_->on_step(report);
     if (progress_) progress_->on_step(report);
   }
-  void on_evaluating(const EvaluationProgress& progress) override {
+  void on_evaluating(const EvaluationReport::Progress& progress) override {
     if (progress_) progress_->on_evaluating(progress);
   }
   void on_evaluation(const EvaluationReport& report) override {

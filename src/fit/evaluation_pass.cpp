@@ -28,19 +28,19 @@ struct Sums {
 };
 
 Sums sums_of(const ops::BatchLoss& result, const SampleBatch& shard) {
-  const nn::WeighedLoss weighed = nn::weighed(result, shard);
-  const ops::Residuals residuals = result.residuals.value_or(ops::Residuals{});
+  const ops::BatchLoss::Weighed weighed = nn::weighed(result, shard);
+  const ops::BatchLoss::Residuals residuals = result.residuals.value_or(ops::BatchLoss::Residuals{});
   return {{weighed.loss, weighed.weight, result.residuals ? weighed.weight : 0, residuals.absolute, residuals.labels,
            residuals.squares}};
 }
 
-std::optional<RegressionReport> regression_of(const Sums& all, double unit) {
+std::optional<EvaluationReport::Regression> regression_of(const Sums& all, double unit) {
   const double count = all.of[Sums::predicted];
   if (count == 0) return std::nullopt;
   const double spread = all.of[Sums::squares] - all.of[Sums::labels] * all.of[Sums::labels] / count;
   // Less than this is what rounding leaves of equal labels.
   const double rounding = count * std::numeric_limits<double>::epsilon() * all.of[Sums::squares];
-  return RegressionReport{
+  return EvaluationReport::Regression{
       .r_squared = spread > rounding ? 1 - all.of[Sums::loss] / spread : std::numeric_limits<double>::quiet_NaN(),
       .mean_absolute_error = all.of[Sums::absolute] / count * unit};
 }

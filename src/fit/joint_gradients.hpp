@@ -7,11 +7,11 @@
 #include <vector>
 
 #include <lockstep/nn/gradient_buffer.hpp>
-#include <lockstep/nn/joint_model.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/reduce/declared_sums.hpp>
 
 #include "fit/rank_shards.hpp"
+#include "nn/joint_model.hpp"
 #include "nn/shard_sums.hpp"
 
 namespace lockstep {
@@ -47,8 +47,8 @@ class JointGradients {
 
   /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`, where all are ready at the
   /// end. Returns their labels, losses and right answers.
-  StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
-                   const nn::GradientBuffer& sum);
+  Optimizer::StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
+                              const nn::GradientBuffer& sum);
 
  private:
   nn::JointModel& model_;

@@ -48,7 +48,7 @@ class RankShards {
     const BatchGroup& group;
     std::span<const std::int64_t> first_samples;
 
-    std::vector<nn::ShardPlace> places(std::int64_t step) const;
+    std::vector<nn::Model::ShardPlace> places(std::int64_t step) const;
   };
 
   /// A micro-batch of all shards of this rank, or of its shard number `shard`.

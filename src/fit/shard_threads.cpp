@@ -170,7 +170,7 @@ void ShardThreads::add_up(std::size_t thread) const {
   }
 }
 
-ops::BatchLoss ShardThreads::train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+ops::BatchLoss ShardThreads::train_shards(const BatchGroup& shards, std::span<const nn::Model::ShardPlace> places,
                                           const nn::GradientBuffer& sum) {
   reserve(sum);
   std::vector<BatchGroup> parts;
@@ -193,7 +193,7 @@ ops::BatchLoss ShardThreads::train_shards(const BatchGroup& shards, std::span<co
     total.correct += own.correct;
     weighs = weighs || own.weight;
   }
-  const nn::WeighedLoss sums = losses_.finish();
+  const ops::BatchLoss::Weighed sums = losses_.finish();
   total.loss_sum = sums.loss;
   if (weighs) total.weight = sums.weight;
   return total;

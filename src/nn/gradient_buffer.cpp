@@ -68,7 +68,7 @@ void GradientBuffer::ready(const Variable& variable) const {
   if (listener_) listener_->on_ready(position);
 }
 
-GradientBuffer GradientBuffer::reporting_to(GradientListener& listener) const {
+GradientBuffer GradientBuffer::reporting_to(GradientBuffer::Listener& listener) const {
   GradientBuffer other = *this;
   other.listener_ = &listener;
   return other;

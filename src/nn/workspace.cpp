@@ -1,6 +1,6 @@
-#include <utility>
+#include "nn/workspace.hpp"
 
-#include <lockstep/nn/workspace.hpp>
+#include <utility>
 
 namespace lockstep::nn {
 

@@ -11,6 +11,7 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "ops/update_kernels.hpp"
 #include "optim/live_optimizers.hpp"
 #include "optim/optimizer_guard.hpp"
 #include "optim/plan.hpp"
@@ -27,13 +28,14 @@ std::string settings_of(const std::string& own, double weight_decay, std::option
   return settings;
 }
 
-double weight_of(const StepSums& sums) {
+double weight_of(const Optimizer::StepSums& sums) {
   return sums.weight ? *sums.weight : static_cast<double>(sums.samples);
 }
 
 /// One small message, with integers as integers. It does not include the gradients, because an f64 beside an f64 range
 /// would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on return.
-void all_reduce(StepSums& sums, std::int64_t& failures, const TensorView& statistics, CrossDeviceOps& reductions) {
+void all_reduce(Optimizer::StepSums& sums, std::int64_t& failures, const TensorView& statistics,
+                CrossDeviceOps& reductions) {
   std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
   const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {3}, DType::i64};
   std::array<double, 2> reals{sums.loss, weight_of(sums)};
@@ -48,7 +50,7 @@ void all_reduce(StepSums& sums, std::int64_t& failures, const TensorView& statis
   sums.weight = reals[1];
 }
 
-void require_samples(const detail::Call& call, const StepSums& sums) {
+void require_samples(const detail::Call& call, const Optimizer::StepSums& sums) {
   if (sums.samples < 0)
     throw InvalidArgument{fmt::format("{}{} samples; expected 0 or more", call.text(), sums.samples)};
   if (const double weight = weight_of(sums); !(weight >= 0) || std::isinf(weight))
@@ -125,7 +127,7 @@ const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const G
 double Optimizer::gradient_norm() {
   if (!last_.plan) return 0;
   if (!last_.gradient_norm)
-    last_.gradient_norm = std::sqrt(kernels_->sum_of_squares(last_.plan->homes())) / last_.divisor;
+    last_.gradient_norm = std::sqrt(kernels_->update().sum_of_squares(last_.plan->homes())) / last_.divisor;
   return *last_.gradient_norm;
 }
 
@@ -143,7 +145,7 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
     last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
     return;
   }
-  if (!kernels_) kernels_ = ops::make_kernels(ops::KernelChoice::automatic, {}, plan.store().stream());
+  if (!kernels_) kernels_ = ops::make_kernels(ops::Kernels::Choice::automatic, {}, plan.store().stream());
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
   last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
   ops::UpdateStep step{
@@ -188,7 +190,7 @@ void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> r
   if (failure) std::rethrow_exception(failure);
 }
 
-void AgreedStep::ready(const Variable& variable) {
+void Optimizer::AgreedStep::ready(const Variable& variable) {
   if (!sums_.ready(bring_(variable)))
     throw InvalidArgument{fmt::format("the gradient of variable {} was ready before", variable.label())};
 }

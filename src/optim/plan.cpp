@@ -29,7 +29,7 @@ std::string list_of(std::span<const Gradient> gradients) {
 }
 
 /// "f32[2, 3]", "slices f32[1, 3] of [9, 3]".
-std::string describe(const GradientValue& gradient) {
+std::string describe(const Gradient::Value& gradient) {
   const IndexedSlices* const slices = gradient.slices();
   if (!slices) return describe(gradient.view());
   return fmt::format("slices {} of {}", describe(slices->values.view()), to_string(slices->dense_shape));
@@ -52,7 +52,7 @@ bool is_decayed(const Variable& variable) {
 
 }  // namespace
 
-const Tensor& GradientValue::dense() const {
+const Tensor& Gradient::Value::dense() const {
   if (const auto* const tensor = std::get_if<Tensor>(&value_)) return *tensor;
   throw InvalidArgument{fmt::format("a gradient of {} is not dense", describe(*this))};
 }
@@ -102,7 +102,7 @@ bool Optimizer::Plan::is_for(Strategy& strategy, std::span<const Gradient> gradi
 
 void Optimizer::Plan::require_fit(const detail::Call& call, std::span<const Gradient> gradients) const {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const GradientValue& gradient = gradients[i].value;
+    const Gradient::Value& gradient = gradients[i].value;
     const IndexedSlices* const slices = gradient.slices();
     const TensorView& home = homes_[i];
     if (gradient.shape() != home.shape() || gradient.dtype() != home.dtype())

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "ops/update_kernels.hpp"
 #include "torch/sparse_rows.hpp"
 #include "torch/step.hpp"
 #include "torch/sync_sums.hpp"
@@ -178,9 +179,9 @@ double ReplicatedModule::clip_norm(double largest) {
     if (!gradient.is_coalesced()) gradient = sparse_gradient(rows_of(gradient, *impl_->device), each.tensor);
     homes.push_back(view_of(gradient._values(), impl_->store.stream().kind()));
   }
-  if (!impl_->kernels) impl_->kernels = ops::make_kernels(ops::KernelChoice::automatic, {}, impl_->store.stream());
+  if (!impl_->kernels) impl_->kernels = ops::make_kernels(ops::Kernels::Choice::automatic, {}, impl_->store.stream());
   impl_->device->stream_follows();
-  const double norm = std::sqrt(impl_->kernels->sum_of_squares(homes));
+  const double norm = std::sqrt(impl_->kernels->update().sum_of_squares(homes));
   const at::NoGradGuard plain;
   if (norm > largest && std::isfinite(norm))
     for (const std::size_t i : present) impl_->parameters[i].tensor.mutable_grad().mul_(largest / norm);
@@ -195,11 +196,11 @@ ModuleOptimizer ReplicatedModule::make_optimizer(const Options& options, const H
   return ModuleOptimizer{std::unique_ptr<ModuleOptimizer::Impl>{new ModuleOptimizer::Impl{impl_, std::move(rules)}}};
 }
 
-ModuleOptimizer ReplicatedModule::optimizer(const AdamWOptions& options, Here here) {
+ModuleOptimizer ReplicatedModule::optimizer(const AdamW::Options& options, Here here) {
   return make_optimizer<AdamW>(options, here);
 }
 
-ModuleOptimizer ReplicatedModule::optimizer(const SgdOptions& options, Here here) {
+ModuleOptimizer ReplicatedModule::optimizer(const Sgd::Options& options, Here here) {
   return make_optimizer<Sgd>(options, here);
 }
 

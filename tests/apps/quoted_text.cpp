@@ -23,6 +23,7 @@
 #include "cluster/device_list.hpp"
 #include "cluster/tf_config.hpp"
 #include "fit/injected_fault.hpp"
+#include "ops/kernel_choice.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;

@@ -151,7 +151,8 @@ TEST_CASE("gradients are written in braces, each beside its variable") {
     sgd.apply_gradients(context, {{own, two.w}, {own, two.b}});
     const std::int64_t samples = rank() == 0 ? 2 : 0;
     sgd.apply_gradients(context, {{own, two.w}}, samples);
-    const StepSums sums = sgd.apply_gradients(context, {{own, two.b}}, StepSums{.samples = samples, .loss = 0.5});
+    const Optimizer::StepSums sums =
+        sgd.apply_gradients(context, {{own, two.b}}, Optimizer::StepSums{.samples = samples, .loss = 0.5});
     CHECK(sums.loss == 0.5 * ranks());
     sgd.apply_gradients(context, {});
   });

@@ -10,12 +10,13 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/mlp.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
 #include "fit/injected_fault.hpp"
+#include "nn/convnet.hpp"
+#include "nn/mlp.hpp"
+#include "ops/image_kernels.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 
@@ -67,12 +68,12 @@ struct Run {
 
 bool has(Trained model) {
   return model == Trained::mlp ||
-         ops::make_kernels(ops::KernelChoice::automatic, {}, runtime().strategy().stream())->image() != nullptr;
+         ops::make_kernels(ops::Kernels::Choice::automatic, {}, runtime().strategy().stream())->image() != nullptr;
 }
 
 std::unique_ptr<nn::Model> make_model(Strategy& strategy, Trained model) {
   const std::shared_ptr<const ops::Kernels> kernels =
-      ops::make_kernels(ops::KernelChoice::automatic, {}, strategy.stream());
+      ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream());
   if (model == Trained::mlp)
     return std::make_unique<nn::Mlp>(
         strategy, nn::MlpOptions{.inputs = 36, .hidden = {8, 5}, .classes = 3, .dtype = DType::f32}, kernels);
@@ -82,13 +83,13 @@ std::unique_ptr<nn::Model> make_model(Strategy& strategy, Trained model) {
                                                           .filters = {2, 3},
                                                           .hidden = 5,
                                                           .classes = 3,
-                                                          .batch_norm = nn::BatchNormKind::per_shard},
+                                                          .batch_norm = nn::ConvnetOptions::BatchNorm::per_shard},
                                        kernels);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(Trained model) {
-  if (model == Trained::mlp) return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.01, .momentum = 0.9});
-  return std::make_unique<AdamW>(AdamWOptions{.learning_rate = 0.001, .weight_decay = 0.01});
+  if (model == Trained::mlp) return std::make_unique<Sgd>(Sgd::Options{.learning_rate = 0.01, .momentum = 0.9});
+  return std::make_unique<AdamW>(AdamW::Options{.learning_rate = 0.001, .weight_decay = 0.01});
 }
 
 /// COLL.

@@ -9,6 +9,8 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "nn/convnet.hpp"
+#include "nn/joint_model.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -32,8 +34,8 @@ struct JointProgram {
     copy(Tensor::from(gradient, {2}).view(), strategy.store().gradient(w), stream());
   }
 
-  StepSums step(const GradientComputation& computation) {
-    StepSums sums{.samples = -1};
+  Optimizer::StepSums step(const Optimizer::Computation& computation) {
+    Optimizer::StepSums sums{.samples = -1};
     strategy.run([&](ReplicaContext& context) {
       sums = optimizer.apply_gradients(context, gradients_in_store(strategy.store(), {w}), computation);
     });
@@ -53,8 +55,8 @@ const SumList two_sums{.dtype = DType::f32, .counts = {1, 2}};
 
 /// What a rank has after each of the two sums is in its gradient. Throws before sum number `fails_before`, if that is
 /// one of them, or behind the second.
-GradientComputation two_sums_of(JointProgram& program, int fails_before = 3) {
-  return {[&program, fails_before](AgreedStep& step) -> StepSums {
+Optimizer::Computation two_sums_of(JointProgram& program, int fails_before = 3) {
+  return {[&program, fails_before](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
             DeclaredSums& ranks = step.sums();
             const auto mine = static_cast<float>(rank() + 1);
             const auto fail_before = [&](int number) {
@@ -84,7 +86,7 @@ class CountingModel final : public nn::Model, private nn::JointModel {
   std::string_view name() const override { return "counting"; }
   std::span<const Variable> variables() const override { return variables_; }
   nn::JointModel* joint() override { return this; }
-  ops::BatchLoss train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
+  ops::BatchLoss train_shard(const SampleBatch&, const nn::Model::ShardPlace&, const nn::GradientBuffer&) override {
     throw std::logic_error{"a joint model is not trained shard by shard"};
   }
   ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
@@ -133,7 +135,7 @@ TEST_CASE("what ranks compute together, with sums on the way, is applied as one 
   JointProgram program;
   const auto meetings = [&] { return program.strategy.group().meeting().meetings(); };
   const auto before = meetings();
-  const StepSums sums = program.step(two_sums_of(program));
+  const Optimizer::StepSums sums = program.step(two_sums_of(program));
   CHECK(meetings() - before == 2);
   const auto all = static_cast<float>(triangle());
   CHECK(sums.samples == triangle());
@@ -149,7 +151,7 @@ TEST_CASE("a rank that fails before, between or behind the sums is named on ever
   for (int culprit = 0; culprit < ranks(); ++culprit)
     for (int fails_before = 0; fails_before < 3; ++fails_before) {
       CAPTURE(culprit, fails_before);
-      StepSums sums{.samples = -1};
+      Optimizer::StepSums sums{.samples = -1};
       const auto step = [&] {
         program.strategy.run([&](ReplicaContext& context) {
           sums = program.optimizer.apply_gradients(context, gradients_in_store(program.strategy.store(), {program.w}),
@@ -174,7 +176,7 @@ TEST_CASE("a rank that fails before, between or behind the sums is named on ever
 TEST_CASE("a rank that makes fewer sums than declared, or other ones, fails alone") {
   JointProgram program;
   const auto step = [&](int made, std::int64_t size) {
-    program.step({[&](AgreedStep& step) -> StepSums {
+    program.step({[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
                     const std::vector<std::int64_t> counts{1, odd_one() ? size : 2};
                     for (int i = 0; i < (odd_one() ? made : 2); ++i)
                       sum(step.sums(), program.stream(), std::vector<float>(static_cast<std::size_t>(counts[i])));
@@ -202,7 +204,8 @@ TEST_CASE("ranks that declare other sums, or none, disagree before the first one
   JointProgram program;
   const auto step = [&](const SumList& odd) {
     return mismatch_of([&] {
-      program.step({[](AgreedStep&) -> StepSums { throw std::logic_error{"computed"}; }, odd_one() ? odd : two_sums});
+      program.step({[](Optimizer::AgreedStep&) -> Optimizer::StepSums { throw std::logic_error{"computed"}; },
+                    odd_one() ? odd : two_sums});
     });
   };
   CHECK_THAT(step({.dtype = DType::f32, .counts = {2, 1}}),
@@ -214,7 +217,7 @@ TEST_CASE("ranks that declare other sums, or none, disagree before the first one
       const Here here = Here::current();
       const std::vector<Gradient> gradients = gradients_in_store(program.strategy.store(), {program.w});
       if (odd_one()) {
-        program.optimizer.apply_gradients(context, gradients, StepSums{.samples = 1}, here);
+        program.optimizer.apply_gradients(context, gradients, Optimizer::StepSums{.samples = 1}, here);
       } else {
         program.optimizer.apply_gradients(context, gradients, two_sums_of(program), {}, here);
       }
@@ -243,7 +246,7 @@ TEST_CASE("gradients are sent from where they lie once they are ready, in one st
     Sgd optimizer{{.learning_rate = 1}};
     for (const std::vector<std::size_t>& order : {std::vector<std::size_t>{0, 1, 2, 3}, {3, 1, 0, 2}}) {
       strategy.run([&](ReplicaContext& context) {
-        optimizer.apply_gradients(context, gradients, {[&](AgreedStep& step) -> StepSums {
+        optimizer.apply_gradients(context, gradients, {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
                                     CHECK(context.replica_id_in_sync_group() == rank());  // still in replica context
                                     for (const std::size_t i : order) {
                                       write(gradients[i], static_cast<float>(rank() + 1) * static_cast<float>(i + 1));
@@ -276,7 +279,7 @@ TEST_CASE("what a program puts around collectives holds the whole sum of each bu
   after.clear();
   strategy.run([&](ReplicaContext& context) {
     optimizer.apply_gradients(
-        context, gradients_in_store(strategy.store(), {w}), {[&](AgreedStep& step) -> StepSums {
+        context, gradients_in_store(strategy.store(), {w}), {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
           const auto mine = static_cast<float>(rank() + 1);
           copy(Tensor::from({mine, mine}, {2}).view(), strategy.store().gradient(w), strategy.stream());
           step.ready(w);
@@ -292,7 +295,7 @@ TEST_CASE("a rank that never says that a gradient is ready, or says it twice, fa
   JointProgram program;
   const auto fails = [&](int times, const std::string& message) {
     const auto step = [&] {
-      program.step({[&](AgreedStep& step) -> StepSums {
+      program.step({[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
         program.write({1, 1});
         for (int i = 0; i < (odd_one() ? times : 1); ++i) step.ready(program.w);
         return {.samples = 1};
@@ -317,7 +320,7 @@ TEST_CASE(
     return [&program, disturb] {
       program.strategy.run([&](ReplicaContext& context) {
         program.optimizer.apply_gradients(context, gradients_in_store(program.strategy.store(), {program.w}),
-                                          {[&](AgreedStep& step) -> StepSums {
+                                          {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
                                             program.write({1, 1});
                                             step.ready(program.w);
                                             if (odd_one()) {
@@ -384,8 +387,8 @@ TEST_CASE("a convnet that fails on one rank between two sums over the batch is n
                      .filters = {2, 3},
                      .hidden = 4,
                      .classes = 3,
-                     .batch_norm = nn::BatchNormKind::whole_batch},
-                    ops::make_kernels(ops::KernelChoice::automatic)};
+                     .batch_norm = nn::ConvnetOptions::BatchNorm::whole_batch},
+                    ops::make_kernels(ops::Kernels::Choice::automatic)};
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;
   const auto step = [&] {

@@ -16,6 +16,7 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "mpi/shared_folder.hpp"
+#include "ops/update_kernels.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 
@@ -57,7 +58,7 @@ struct Training {
   std::uint64_t digest() const { return weights_digest(model.variables()); }
 
   VariablePlacement placement;
-  std::shared_ptr<AdamW> adam = std::make_shared<AdamW>(AdamWOptions{.learning_rate = 0.1, .clip_norm = 0.05});
+  std::shared_ptr<AdamW> adam = std::make_shared<AdamW>(AdamW::Options{.learning_rate = 0.1, .clip_norm = 0.05});
   Strategy strategy = runtime().make_strategy();
   ReplicatedModel<Tensor, Tensor> model = [this] {
     const QuietLog quiet;
@@ -75,12 +76,12 @@ void step_by(Training& training, Optimizer& optimizer, bool agreed_first) {
       values[i] = static_cast<float>(rank() + 1) / static_cast<float>(i + 3);
     gradients.push_back({Tensor::from(values, each.shape()), each});
   }
-  const auto compute = [&](AgreedStep& step) {
+  const auto compute = [&](Optimizer::AgreedStep& step) {
     for (const Gradient& each : gradients) step.ready(each.variable);
-    return StepSums{.samples = 1};
+    return Optimizer::StepSums{.samples = 1};
   };
   training.strategy.run([&](ReplicaContext& context) {
-    agreed_first ? static_cast<void>(optimizer.apply_gradients(context, gradients, GradientComputation{compute}))
+    agreed_first ? static_cast<void>(optimizer.apply_gradients(context, gradients, Optimizer::Computation{compute}))
                  : optimizer.apply_gradients(context, gradients);
   });
 }

@@ -111,7 +111,7 @@ TEST_CASE("towers make the same optimizer calls, and calls at the same place bel
 TEST_CASE("descent and Adam on one loss each make a first step, and count their own", "[J-34]") {
   TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto c = ten(tower);
-    TowerOptimizer descent{sgd(1)}, adam{std::make_shared<AdamW>(AdamWOptions{.learning_rate = 1})};
+    TowerOptimizer descent{sgd(1)}, adam{std::make_shared<AdamW>(AdamW::Options{.learning_rate = 1})};
     descent.apply_gradients(tower, {{features, c}});
     adam.apply_gradients(tower, {{features, c}});
     return EstimatorSpec{.loss = features};
@@ -143,7 +143,7 @@ TEST_CASE("a variable that some towers have no gradient of gets the others', and
   TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto all = ten(tower, "all"), some = ten(tower, "some"), none = ten(tower, "none");
     const auto step = tower.variable({.name = "step", .trainable = false}, [] { return Tensor::scalar(INT64_C(0)); });
-    TowerOptimizer optimizer{std::make_shared<Sgd>(SgdOptions{.learning_rate = 1, .momentum = 0.5})};
+    TowerOptimizer optimizer{std::make_shared<Sgd>(Sgd::Options{.learning_rate = 1, .momentum = 0.5})};
     TowerGradient of_some{features, some};
     if (!odd_one()) of_some.value.reset();
     optimizer.apply_gradients(tower, {{features, all}, of_some, {{}, none}}, step);
@@ -333,7 +333,7 @@ TEST_CASE("small gradients travel together, whenever their variables were made, 
 TEST_CASE("what towers collect is gone after the call, and in no checkpoint", "[J-20][J-39]") {
   const SharedFolder folder;
   TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
-    TowerOptimizer optimizer{std::make_shared<Sgd>(SgdOptions{.learning_rate = 1, .momentum = 0.5})};
+    TowerOptimizer optimizer{std::make_shared<Sgd>(Sgd::Options{.learning_rate = 1, .momentum = 0.5})};
     optimizer.apply_gradients(tower, {{features, ten(tower)}});
     if (value_of(tower.accumulator("n", {}, DType::f32)) != 0) throw std::logic_error{"left over"};
     return EstimatorSpec{};

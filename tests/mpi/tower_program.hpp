@@ -39,7 +39,7 @@ inline float value_of(const Variable& variable) {
 }
 
 inline std::shared_ptr<Sgd> sgd(double rate, std::string name = {}) {
-  return std::make_shared<Sgd>(SgdOptions{.learning_rate = rate, .name = std::move(name)});
+  return std::make_shared<Sgd>(Sgd::Options{.learning_rate = rate, .name = std::move(name)});
 }
 
 /// Of one element, which starts as 10.

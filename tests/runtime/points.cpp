@@ -84,7 +84,7 @@ void train(Runtime& runtime) {
   });
   Sgd sgd{{.learning_rate = 1}};
   strategy.run([&](ReplicaContext& context) {
-    const auto compute = [&](AgreedStep& step) -> StepSums {
+    const auto compute = [&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
       point("agreed computation");
       step.ready(variable);
       return {.samples = 1};

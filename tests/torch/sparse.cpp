@@ -287,9 +287,9 @@ TEST_CASE("a ModuleOptimizer makes the steps of the dense gradient") {
     CHECK_NOTHROW(strategy.attest());
     return values_of(net->table->weight);
   };
-  const AdamWOptions adamw{.learning_rate = 0.1, .weight_decay = 0.01, .clip_norm = 0.5};
+  const AdamW::Options adamw{.learning_rate = 0.1, .weight_decay = 0.01, .clip_norm = 0.5};
   CHECK(train(true, adamw) == train(false, adamw));
-  const SgdOptions sgd{.learning_rate = 0.1};
+  const Sgd::Options sgd{.learning_rate = 0.1};
   CHECK(train(true, sgd) == train(false, sgd));
 }
 

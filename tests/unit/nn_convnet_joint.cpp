@@ -23,13 +23,13 @@ const std::vector<std::int64_t> sizes{5, 0, 3, 6, 1};
 constexpr std::int64_t all_samples = 15;
 
 ConvnetOptions joint(DType dtype, double dropout = 0) {
-  return small_convnet(dtype, BatchNormKind::whole_batch, dropout);
+  return small_convnet(dtype, ConvnetOptions::BatchNorm::whole_batch, dropout);
 }
 
 /// The shards of step 9, and where their gradients go.
 struct Shards {
   BatchGroup group;
-  std::vector<ShardPlace> places;
+  std::vector<Model::ShardPlace> places;
   std::vector<Tensor> gradients, statistics;
   std::vector<GradientBuffer> buffers;
 
@@ -99,7 +99,7 @@ void check_close(const std::vector<double>& found, const std::vector<double>& ex
 TEST_CASE("a convnet is a joint model where batch norm takes the whole batch, and only there") {
   CHECK(ConvnetProgram{joint(DType::f32)}.model.joint() != nullptr);
   CHECK(ConvnetProgram{small_convnet(DType::f32)}.model.joint() == nullptr);
-  CHECK(ConvnetProgram{small_convnet(DType::f32, BatchNormKind::per_shard)}.model.joint() == nullptr);
+  CHECK(ConvnetProgram{small_convnet(DType::f32, ConvnetOptions::BatchNorm::per_shard)}.model.joint() == nullptr);
   CHECK(ConvnetProgram{joint(DType::f32)}.model.joint()->joint_sums() == std::vector<std::int64_t>{3, 3, 4, 4, 8, 6});
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("an only shard that is the whole batch has the bits of train_shard") {
     copy(own.labels.view(), group.labels.view());
     BatchGroup filled = group;
     filled.batches.front().samples = 6;
-    const ShardPlace place{.step = 2, .first_sample = 3};
+    const Model::ShardPlace place{.step = 2, .first_sample = 3};
     const ops::BatchLoss expected = program.model.train_shard(filled.batches.front(), place, buffer);
     const Tensor gradients = Tensor::copy_of(buffer.flat()), statistics = Tensor::copy_of(buffer.statistics());
     const Result result = train(program.model, {filled, {&place, 1}, 6}, {&buffer, 1});

@@ -5,8 +5,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/mlp.hpp>
 
+#include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"
 
@@ -16,8 +16,12 @@ using namespace lockstep::nn;
 namespace {
 
 MlpOptions regression(DType dtype, Precision precision = Precision::full) {
-  return {
-      .inputs = 3, .hidden = {4}, .classes = 1, .dtype = dtype, .precision = precision, .loss = Loss::squared_error};
+  return {.inputs = 3,
+          .hidden = {4},
+          .classes = 1,
+          .dtype = dtype,
+          .precision = precision,
+          .loss = MlpOptions::Loss::squared_error};
 }
 
 /// Samples from `first` on, with numbers as labels.

@@ -9,8 +9,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/mlp.hpp>
 
+#include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
 #include "strategy/local_group.hpp"
@@ -67,7 +67,7 @@ Trained at_once(ShardRun& program, const BatchGroup& group) {
   const GradientBuffer buffer = program.buffer();
   for (const Variable& variable : program.model.variables())
     fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
-  const std::vector<ShardPlace> places(group.batches.size());
+  const std::vector<Model::ShardPlace> places(group.batches.size());
   const ops::BatchLoss losses = program.model.train_shards(group, places, buffer);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
@@ -75,7 +75,7 @@ Trained at_once(ShardRun& program, const BatchGroup& group) {
 /// By the way that every model has.
 Trained one_by_one(ShardRun& program, const BatchGroup& group) {
   const GradientBuffer buffer = program.buffer();
-  const std::vector<ShardPlace> places(group.batches.size());
+  const std::vector<Model::ShardPlace> places(group.batches.size());
   const ops::BatchLoss losses = program.model.Model::train_shards(group, places, buffer);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
@@ -98,12 +98,12 @@ class Counting final : public Base {
  public:
   using Base::Base;
 
-  void matmul(const TensorView& a, ops::Transpose transpose_a, const TensorView& b, ops::Transpose transpose_b,
-              const TensorView& c) const override {
-    if (transpose_a == ops::Transpose::no) asked.most_rows = std::max(asked.most_rows, c.shape()[0]);
+  void matmul(const TensorView& a, ops::Kernels::Transpose transpose_a, const TensorView& b,
+              ops::Kernels::Transpose transpose_b, const TensorView& c) const override {
+    if (transpose_a == ops::Kernels::Transpose::no) asked.most_rows = std::max(asked.most_rows, c.shape()[0]);
     Base::matmul(a, transpose_a, b, transpose_b, c);
   }
-  void sum_of_products(std::span<const ops::Factors> factors, const TensorView& c) const override {
+  void sum_of_products(std::span<const ops::Kernels::Factors> factors, const TensorView& c) const override {
     ++asked.sums;
     Base::sum_of_products(factors, c);
   }
@@ -211,7 +211,7 @@ TEST_CASE("a step after one that was refused does not remember its shards") {
 TEST_CASE("shards need a place each, and there must be one") {
   ShardRun program{DType::f32, reference()};
   const BatchGroup group = group_of({3, 3}, 3, DType::f32);
-  const std::vector<ShardPlace> one(1);
+  const std::vector<Model::ShardPlace> one(1);
   CHECK_THROWS_WITH(program.model.train_shards(group, one, program.buffer()),
                     "2 shards with 1 places; expected one or more, and a place for each");
   CHECK_THROWS_AS(program.model.Model::train_shards(group, one, program.buffer()), InvalidArgument);

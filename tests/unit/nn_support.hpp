@@ -23,10 +23,10 @@ namespace lockstep::nn {
 using SharedKernels = std::shared_ptr<const ops::Kernels>;
 
 inline SharedKernels reference() {
-  return ops::make_kernels(ops::KernelChoice::reference);
+  return ops::make_kernels(ops::Kernels::Choice::reference);
 }
 inline SharedKernels automatic() {
-  return ops::make_kernels(ops::KernelChoice::automatic);
+  return ops::make_kernels(ops::Kernels::Choice::automatic);
 }
 
 inline void set(const TensorView& view, std::int64_t i, double value) {

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "ops/image_kernels.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;
@@ -140,7 +141,7 @@ TEST_CASE("batch norm divides its statistics by their samples, however many it n
 
 TEST_CASE("the gradients of batch norm agree with finite differences") {
   const Shape shape{3, 2, 2, 3};
-  const auto kernels = make_kernels(KernelChoice::reference);
+  const auto kernels = make_kernels(Kernels::Choice::reference);
   const Tensor x = noise(DType::f64, shape, 1), weights = noise(DType::f64, shape, 4);
   const Tensor gamma = noise(DType::f64, {3}, 2), beta = noise(DType::f64, {3}, 3);
   // The loss: a weighted sum of what batch norm gives, with statistics of its own input.

@@ -5,6 +5,7 @@
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "cluster/device_binding.hpp"
 #include "cluster/device_list.hpp"
+#include "ops/kernel_choice.hpp"
 
 namespace lockstep {
 namespace {

@@ -12,8 +12,7 @@
 #include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/schema.hpp>
 #include <lockstep/input/shards.hpp>
-#include <lockstep/nn/batch_norm.hpp>
-#include <lockstep/nn/precision.hpp>
+#include <lockstep/nn/models.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -63,12 +62,12 @@ struct TrainingOptions {
   std::optional<DataSchema::Task> task = {};             ///< mlp only, as LabelledOptions has it: classes
   std::optional<DataSchema::Scaling> scaling = {};       ///< mlp only, as LabelledOptions has it: none
   std::optional<std::vector<std::int64_t>> hidden = {};  ///< mlp only: {512, 512}
-  std::optional<nn::BatchNormKind> batch_norm = {};      ///< convnet only: none
-  std::optional<double> dropout = {};                    ///< convnet only: 0
-  std::optional<std::int64_t> layers = {};               ///< gpt only, like those below: 4
-  std::optional<std::int64_t> heads = {};                ///< a divisor of `embed`: 4
-  std::optional<std::int64_t> embed = {};                ///< 128
-  std::optional<std::int64_t> context = {};              ///< tokens in a sample: 128
+  std::optional<nn::ConvnetOptions::BatchNorm> batch_norm = {};  ///< convnet only: none
+  std::optional<double> dropout = {};                            ///< convnet only: 0
+  std::optional<std::int64_t> layers = {};                       ///< gpt only, like those below: 4
+  std::optional<std::int64_t> heads = {};                        ///< a divisor of `embed`: 4
+  std::optional<std::int64_t> embed = {};                        ///< 128
+  std::optional<std::int64_t> context = {};                      ///< tokens in a sample: 128
   /// Data are files of tokens below this number (TextOptions). If empty, they are texts.
   std::optional<std::int64_t> vocabulary = {};
 
@@ -97,12 +96,12 @@ struct TrainingOptions {
   /// If automatic: as resolve_shards chooses on the CPU, one per rank on GPUs.
   ShardRequest shards;
   /// Of each rank. With more shards than ranks, each computes whole shards (FitOptions::threads) and no bits change.
-  /// With one shard for each rank because there is one rank, they share its products (ops::Threads).
+  /// With one shard for each rank because there is one rank, they share its products (ops::Kernels::Threads).
   int threads = 1;
-  ops::KernelChoice kernels = ops::KernelChoice::automatic;
+  ops::Kernels::Choice kernels = ops::Kernels::Choice::automatic;
   std::optional<std::int64_t> evaluate_every, evaluation_samples;
   std::optional<std::int64_t> attest_every = 100;
-  OnDivergence on_divergence = OnDivergence::stop;
+  FitOptions::OnDivergence on_divergence = FitOptions::OnDivergence::stop;
   /// Where the chief writes metrics and, beside them, the findings of an attestation. If empty, nowhere.
   std::filesystem::path metrics;
   /// The folder of checkpoints. If empty, none is written.

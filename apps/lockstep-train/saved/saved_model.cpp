@@ -44,11 +44,11 @@ std::string written(const char* option, DataSchema::Task task) {
 std::string written(const char* option, DataSchema::Scaling scaling) {
   return fmt::format("{} {}", option, scaling == DataSchema::Scaling::standard ? "standard" : "none");
 }
-std::string written(const char*, nn::BatchNormKind kind) {
+std::string written(const char*, nn::ConvnetOptions::BatchNorm kind) {
   switch (kind) {
-    case nn::BatchNormKind::none: return "no batch norm";
-    case nn::BatchNormKind::per_shard: return "--batch-norm";
-    case nn::BatchNormKind::whole_batch: return "--sync-batch-norm";
+    case nn::ConvnetOptions::BatchNorm::none: return "no batch norm";
+    case nn::ConvnetOptions::BatchNorm::per_shard: return "--batch-norm";
+    case nn::ConvnetOptions::BatchNorm::whole_batch: return "--sync-batch-norm";
   }
   return {};
 }
@@ -87,7 +87,7 @@ class Completion {
 };
 
 DataSchema::Task task_of(const ModelDescription& model) {
-  return model.loss == nn::Loss::squared_error ? DataSchema::Task::regression : DataSchema::Task::classes;
+  return model.loss == nn::MlpOptions::Loss::squared_error ? DataSchema::Task::regression : DataSchema::Task::classes;
 }
 
 void take_model(const Completion& completion, const ModelDescription& model, TrainingOptions& options) {

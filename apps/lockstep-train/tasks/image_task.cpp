@@ -13,8 +13,7 @@
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/shards.hpp>
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/mlp.hpp>
+#include <lockstep/nn/models.hpp>
 
 #include "apps/lockstep-train/data/loaded_data.hpp"
 #include "apps/lockstep-train/data/scale_hint.hpp"
@@ -89,10 +88,8 @@ class ImageTask final : public TrainingTask {
   const DataSchema& schema() const override { return data_.schema; }
   void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
-    if (options_.model == ModelKind::convnet)
-      keep(std::make_unique<nn::Convnet>(strategy, convnet(), std::move(kernels), Here::current()));
-    else
-      keep(std::make_unique<nn::Mlp>(strategy, mlp(), std::move(kernels), Here::current()));
+    model_ = options_.model == ModelKind::convnet ? nn::make_convnet(strategy, convnet(), std::move(kernels))
+                                                  : nn::make_mlp(strategy, mlp(), std::move(kernels));
     return *model_;
   }
   std::string divergence_hint() const override {
@@ -100,8 +97,9 @@ class ImageTask final : public TrainingTask {
   }
   std::string write_sample() override { return {}; }
   std::unique_ptr<Predictor> make_predictor(Stream& stream) override {
-    if (regresses()) return make_number_predictor(logits_, train(), data_.schema.label_scale, stream);
-    return make_class_predictor(logits_, train(), {data_.schema.classes, options_.top}, stream);
+    const auto logits = [&model = *model_](const SampleBatch& batch) { return model.logits(batch); };
+    if (regresses()) return make_number_predictor(logits, train(), data_.schema.label_scale, stream);
+    return make_class_predictor(logits, train(), {data_.schema.classes, options_.top}, stream);
   }
 
  private:
@@ -109,7 +107,9 @@ class ImageTask final : public TrainingTask {
   const SampleSource& train() const { return data_.train ? *data_.train : *data_.test; }
   bool regresses() const { return data_.schema.task == DataSchema::Task::regression; }
   std::int64_t outputs() const { return regresses() ? 1 : data_.classes; }
-  nn::Loss loss() const { return regresses() ? nn::Loss::squared_error : nn::Loss::cross_entropy; }
+  nn::MlpOptions::Loss loss() const {
+    return regresses() ? nn::MlpOptions::Loss::squared_error : nn::MlpOptions::Loss::cross_entropy;
+  }
   nn::MlpOptions mlp() const {
     return {.inputs = element_count(data_.sample),
             .hidden = *options_.hidden,
@@ -130,12 +130,6 @@ class ImageTask final : public TrainingTask {
             .seed = options_.seed,
             .precision = *options_.precision};
   }
-  template <class Model>
-  void keep(std::unique_ptr<Model> model) {
-    logits_ = [of = model.get()](const SampleBatch& batch) { return of->logits(batch); };
-    model_ = std::move(model);
-  }
-
   /// ConfigError unless the data are images.
   void require_images(std::string_view option, std::string_view expected) const;
   void require_mlp_fits(const Room& room) const;
@@ -145,7 +139,6 @@ class ImageTask final : public TrainingTask {
   LabelledData data_;
   std::optional<AugmentedSamples> augmented_;
   std::unique_ptr<nn::Model> model_;
-  Logits logits_;  ///< its
 };
 
 void ImageTask::require_model_fits(const FitOptions& fit, const Room& room) const {
@@ -182,7 +175,7 @@ void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) co
       options_.predict.empty() ? BatchSchedule{train().count(), fit.global_batch}.largest_batch() : 1;
   const auto samples = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
   // Outputs, the gradient of the first, and with batch norm the sums of both convolutions.
-  const bool normalises = model.batch_norm != nn::BatchNormKind::none;
+  const bool normalises = model.batch_norm != nn::ConvnetOptions::BatchNorm::none;
   const ModelSize size{.weights = weights_between({9 * model.channels, model.filters[0]}) +
                                   weights_between({9 * model.filters[0], model.filters[1]}) +
                                   weights_between({pooled, model.hidden, model.classes}),

@@ -14,10 +14,10 @@
 #include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
 #include <lockstep/nn/generate.hpp>
-#include <lockstep/nn/gpt.hpp>
 
 #include "apps/lockstep-train/data/loaded_data.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
+#include "nn/gpt.hpp"
 
 namespace lockstep {
 namespace {

@@ -53,7 +53,7 @@ class Tower {
 /// This replica's gradient of `variable`, dense or some rows; or none, if its piece of the batch does not depend on the
 /// variable.
 struct TowerGradient {
-  std::optional<GradientValue> value;
+  std::optional<Gradient::Value> value;
   Variable variable;
 };
 

@@ -218,8 +218,8 @@ class ReplicatedModule {
 
   /// LOCAL; call it on every rank. AdamW or Sgd for this module's parameters, with its state and its name. Errors as
   /// Optimizer::prepare: a second one with the same slots takes the end of the first.
-  ModuleOptimizer optimizer(const AdamWOptions& options, Here here = Here::current());
-  ModuleOptimizer optimizer(const SgdOptions& options, Here here = Here::current());
+  ModuleOptimizer optimizer(const AdamW::Options& options, Here here = Here::current());
+  ModuleOptimizer optimizer(const Sgd::Options& options, Here here = Here::current());
 
   /// Where the module is: the CPU, or the rank's GPU.
   at::Device device() const;

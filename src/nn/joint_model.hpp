@@ -12,9 +12,9 @@ namespace lockstep::nn {
 
 /// The shards of a rank, to be computed together with those of the other ranks.
 struct JointBatch {
-  const BatchGroup& shards;            ///< adjacent in the global batch
-  std::span<const ShardPlace> places;  ///< one for each shard
-  std::int64_t samples = 0;            ///< in all ranks' shards
+  const BatchGroup& shards;                   ///< adjacent in the global batch
+  std::span<const Model::ShardPlace> places;  ///< one for each shard
+  std::int64_t samples = 0;                   ///< in all ranks' shards
 };
 
 /// What a model also offers (Model::joint) if its result for a sample depends on the other samples of the step, on

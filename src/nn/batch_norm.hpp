@@ -8,10 +8,9 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-namespace lockstep::nn {
+#include "ops/image_kernels.hpp"
 
-/// Whether a model uses batch norm, and over which samples the statistics are taken.
-enum class BatchNormKind : std::uint8_t { none, per_shard, whole_batch };
+namespace lockstep::nn {
 
 struct BatchNormOptions {
   std::string name = "batch_norm";

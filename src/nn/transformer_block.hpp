@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/nn/dense.hpp>
-#include <lockstep/nn/layer_norm.hpp>
-#include <lockstep/nn/self_attention.hpp>
+#include "nn/dense.hpp"
+#include "nn/layer_norm.hpp"
+#include "nn/self_attention.hpp"
 
 namespace lockstep::nn {
 

@@ -8,6 +8,8 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "ops/sequence_kernels.hpp"
+
 namespace lockstep::nn {
 
 struct LayerNormOptions {

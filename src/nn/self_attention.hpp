@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include <lockstep/nn/dense.hpp>
-#include <lockstep/nn/workspace.hpp>
+#include "nn/dense.hpp"
+#include "nn/workspace.hpp"
+#include "ops/sequence_kernels.hpp"
 
 namespace lockstep::nn {
 

@@ -38,7 +38,8 @@ class Dense {
   const Variable& bias() const { return bias_; }
 
   /// y = activation(x · weight + bias). Overwrites y.
-  void forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation, const TensorView& y) const;
+  void forward(const ops::Kernels& kernels, const TensorView& x, ops::Kernels::Activation activation,
+               const TensorView& y) const;
 
   /// The gradients of weight and bias, summed over the rows, from the forward pass's x and from dy, the gradient of x ·
   /// weight + bias. Overwrites both in `gradients`. Rows whose dy is zero add nothing.
@@ -52,7 +53,7 @@ class Dense {
 
   /// The sum of the weight gradients of several shards, each given as x and dy (Kernels::sum_of_products). Overwrites
   /// d_weight, which has the weight's shape.
-  void weight_gradient(const ops::Kernels& kernels, std::span<const ops::Factors> shards,
+  void weight_gradient(const ops::Kernels& kernels, std::span<const ops::Kernels::Factors> shards,
                        const TensorView& d_weight) const;
 
   /// The gradient of x. Overwrites dx.

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include <lockstep/base/philox.hpp>
-#include <lockstep/ops/activation.hpp>
+#include <lockstep/ops/kernels.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::ops {
@@ -32,8 +32,8 @@ class ImageKernels {
   /// [kernel_height, kernel_width, inputs, outputs], plus bias [outputs]. That means stride 1, no padding, and no flip
   /// of the kernel, whose extents are at least 1. y is overwritten. The reference adds the terms of an element in the
   /// order of weight's memory, then the bias.
-  virtual void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
-                           const TensorView& y) const = 0;
+  virtual void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias,
+                           Kernels::Activation activation, const TensorView& y) const = 0;
 
   /// From dy, the gradient of a convolution's sums, the gradients of its weight and bias, summed over the images.
   /// d_weight and d_bias are overwritten. An image whose dy is zero adds nothing.

@@ -5,37 +5,16 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/nn/dense.hpp>
-#include <lockstep/nn/model.hpp>
-#include <lockstep/nn/precision.hpp>
+#include <lockstep/nn/models.hpp>
+
+#include "nn/dense.hpp"
 
 namespace lockstep::nn {
 
-/// How the last layer's outputs are compared with the labels.
-enum class Loss : std::uint8_t {
-  cross_entropy,  ///< softmax cross-entropy of a logit for each class, with the label's number
-  squared_error,  ///< (output - label)^2 of one output
-};
-
-struct MlpOptions {
-  std::int64_t inputs = 784;
-  /// Outputs of each hidden layer. May be empty.
-  std::vector<std::int64_t> hidden = {512, 512};
-  std::int64_t classes = 10;  ///< outputs of the last layer
-  DType dtype = DType::f32;   ///< of the variables: f32 or f64
-  std::uint64_t seed = 1;     ///< seeds the initial weights
-  Precision precision = Precision::full;
-  Loss loss = Loss::cross_entropy;
-};
-
-/// Dense layers "dense_0", "dense_1", … with ReLU between them, and a loss after the last. Under Loss::squared_error
-/// the labels of a batch are numbers, [capacity] of the type of its inputs.
+/// The model of make_mlp.
 class Mlp final : public Model {
  public:
-  /// COLL. Creates its variables, layer by layer, weight before bias. Before that, InvalidArgument for sizes below 1,
-  /// a squared error of more than one output, a dtype other than f32 and f64, or f64 under bf16; ConfigError for
-  /// kernels that do not take bf16 if the model is to compute in it. `strategy` must outlive it; `kernels` are those of
-  /// its device.
+  /// As make_mlp.
   Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels,
       Here here = Here::current());
   ~Mlp() override;
@@ -54,9 +33,7 @@ class Mlp final : public Model {
   std::unique_ptr<Model> make_worker() const override;
   ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
-  /// LOCAL, blocking. The outputs of the last layer for each sample present, as [samples, classes] row by row: logits,
-  /// or predicted numbers. InvalidArgument as train_shard.
-  std::vector<double> logits(const SampleBatch& batch);
+  std::vector<double> logits(const SampleBatch& batch) override;
 
  private:
   /// Memory for the activations of the largest number of rows so far, so that a step allocates nothing.
