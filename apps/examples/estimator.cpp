@@ -16,7 +16,7 @@ struct Batch {
 };
 
 /// One batch of a set: pixels from 0 to 1, and the numbers of the classes.
-Batch batch_of(const ImageSet& set, std::int64_t number) {
+Batch batch_of(const ImageData::Set& set, std::int64_t number) {
   const Batch batch{Tensor::zeros(DType::f32, {batch_rows, set.features()}), Tensor::zeros(DType::i32, {batch_rows})};
   const auto pixels = batch.images.view().elements<float>();
   const auto labels = batch.labels.view().elements<std::int32_t>();
@@ -65,8 +65,9 @@ struct Classifier {
 
 void run(Runtime& runtime, const char* directory) {
   const ImageData data = load_image_data(directory, classes);
-  auto model = replicate_model_fn<Tensor, Tensor>(runtime.strategy(), Classifier{}, {.reduction = LossReduction::sum});
-  const auto call = [&](const ImageSet& set, std::int64_t number, Mode mode) {
+  auto model = replicate_model_fn<Tensor, Tensor>(runtime.strategy(), Classifier{},
+                                                  {.reduction = ReplicateOptions::Reduction::sum});
+  const auto call = [&](const ImageData::Set& set, std::int64_t number, Mode mode) {
     const Batch batch = batch_of(set, number);  // the whole batch, on every rank
     return model(batch.images, batch.labels, mode);
   };

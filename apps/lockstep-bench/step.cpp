@@ -64,7 +64,7 @@ struct Variant {
 std::vector<Variant> variants_of(const StepOptions& options, Runtime& runtime) {
   std::vector<Variant> variants;
   runtime.strategy().run([&](ReplicaContext&) {
-    const ShardChoice choice = resolve_shards(options.shards, runtime.size());
+    const ShardRequest::Choice choice = options.shards.resolve(runtime.size());
     if (runtime.is_chief() && !choice.note.empty()) log::info(choice.note);
     variants.push_back({choice.shards, options.precision});
   });

@@ -11,6 +11,10 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "input/samples.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
+
 namespace lockstep::bench {
 namespace {
 
@@ -28,8 +32,8 @@ std::vector<std::uint8_t> random_bytes(std::int64_t count, std::uint64_t stream)
   return result;
 }
 
-ImageSet random_images(std::int64_t count) {
-  ImageSet images{
+ImageData::Set random_images(std::int64_t count) {
+  ImageData::Set images{
       .rows = side, .columns = side, .pixels = random_bytes(count * side * side, 0), .labels = random_bytes(count, 1)};
   for (std::uint8_t& label : images.labels) label %= classes;
   return images;
@@ -43,8 +47,7 @@ TextSet random_text(std::int64_t count) {
 
 RandomSamples::RandomSamples(StepModel model, std::int64_t count) {
   if (model == StepModel::gpt) {
-    text_ = random_text(count);
-    source_ = std::make_unique<TextSamples>(text_);
+    source_ = std::make_unique<TextSamples>(random_text(count));
   } else {
     images_ = random_images(count);
     source_ = std::make_unique<ImageSamples>(images_, DType::f32);

@@ -12,7 +12,7 @@ TimedModel::~TimedModel() {
   model_.observe_passes({});
 }
 
-ops::BatchLoss TimedModel::train_shards(const BatchGroup& shards, std::span<const nn::Model::ShardPlace> places,
+ops::BatchLoss TimedModel::train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
                                         const nn::GradientBuffer& sum) {
   clock_.enter(Part::forward);
   const ops::BatchLoss result = model_.train_shards(shards, places, sum);

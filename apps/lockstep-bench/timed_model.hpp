@@ -25,7 +25,7 @@ class TimedModel final : public nn::Model, private nn::JointModel {
                              const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);
   }
-  ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const nn::Model::ShardPlace> places,
+  ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
                               const nn::GradientBuffer& sum) override;
   std::unique_ptr<nn::Model> make_worker() const override { return model_.make_worker(); }
   nn::JointModel* joint() override { return model_.joint() ? this : nullptr; }

@@ -17,10 +17,10 @@ namespace lockstep {
 namespace {
 
 /// Eight small products instead of a large one cost a CPU little and a GPU much.
-ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
+ShardRequest::Choice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
   if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic)
     return {.shards = ranks, .one_per_rank = true};
-  return resolve_shards(request, ranks);
+  return request.resolve(ranks);
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ void Trainer::complete_options(RestoredParts parts) {
 }
 
 void Trainer::load() {
-  const ShardChoice shards = choose_shards(options_.shards, ranks(), strategy_.stream().kind());
+  const ShardRequest::Choice shards = choose_shards(options_.shards, ranks(), strategy_.stream().kind());
   if (is_chief()) {
     if (!shards.note.empty()) log::info(shards.note);
     if (const std::string warning = thread_warning(options_.threads, strategy_.group().ranks_of_node(), find_cores());

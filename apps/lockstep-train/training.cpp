@@ -8,7 +8,6 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/shards.hpp>
 
 #include "apps/lockstep-train/data/index_file.hpp"
@@ -23,6 +22,8 @@
 #include "apps/lockstep-train/trainer.hpp"
 #include "fit/frozen_variables.hpp"
 #include "fit/injected_fault.hpp"
+#include "input/batch_schedule.hpp"
+#include "input/shard_sizes.hpp"
 
 namespace lockstep {
 namespace {
@@ -173,7 +174,7 @@ TrainingResult Trainer::train() {
     if (is_chief()) require_exportable(options_);
   });
   make_model();
-  if (options_.augmentation != Augmentation{})
+  if (options_.augmentation != AugmentedSamples::Augmentation{})
     (void)strategy_.same_on_all(fmt::format("augmentation {}", to_string(options_.augmentation)));
   fit_.frozen = frozen_by(options_.freeze, model_->variables());
   resume();

@@ -38,12 +38,12 @@
 #include <lockstep/fit/observer.hpp>
 #include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/batch.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/idx.hpp>
 #include <lockstep/input/input_context.hpp>
 #include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/row_sequence.hpp>
+#include <lockstep/input/range.hpp>
 #include <lockstep/input/sample_source.hpp>
+#include <lockstep/input/schema.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
 #include <lockstep/nn/generate.hpp>

@@ -37,15 +37,15 @@ struct ComparedText {
   }
 };
 
-std::string list_of(std::span<const TowerGradient> gradients) {
+std::string list_of(std::span<const Tower::Gradient> gradients) {
   std::string list;
-  for (const TowerGradient& each : gradients)
+  for (const Tower::Gradient& each : gradients)
     list += fmt::format("{}{} {}{}", list.empty() ? "" : ", ", each.variable.label(),
                         lockstep::name_of(each.variable.dtype()), to_string(each.variable.shape()));
   return list.empty() ? "no variables" : list;
 }
 
-std::string list_of(const EvalMetric& metric) {
+std::string list_of(const EstimatorSpec::EvalMetric& metric) {
   std::string list;
   for (const SyncOnReadVariable& each : metric.accumulators)
     list += fmt::format("{}{} {}{}", list.empty() ? "" : ", ", each.label(), lockstep::name_of(each.dtype()),
@@ -61,7 +61,7 @@ IndexedSlices no_rows_of(const Variable& variable) {
   return {Tensor::zeros(variable.dtype(), std::move(shape)), Tensor::zeros(DType::i64, {0}), variable.shape()};
 }
 
-void require_metric(const std::string& name, const EvalMetric& metric, const VariableStore& store) {
+void require_metric(const std::string& name, const EstimatorSpec::EvalMetric& metric, const VariableStore& store) {
   if (!metric.value) throw InvalidArgument{fmt::format("metric '{}' has no function for its value", name)};
   for (const SyncOnReadVariable& each : metric.accumulators) {
     if (each.state().owner != &store)
@@ -135,16 +135,16 @@ TowerCall::TowerCall(ReplicatedTowers::State& model, ReplicaContext& context, Mo
     : model_{model}, context_{context}, mode_{mode}, here_{here}, guard_{context} {}
 
 bool TowerCall::divides() const {
-  return replicas() > 1 && model_.options.reduction != LossReduction::sum;
+  return replicas() > 1 && model_.options.reduction != ReplicateOptions::Reduction::sum;
 }
 
 /// The rank that alone updates the variable of that number; none if every rank does.
 std::optional<int> TowerCall::holder_of(std::int64_t number) const {
   if (replicas() == 1) return std::nullopt;
   switch (model_.options.placement) {
-    case VariablePlacement::mirrored: break;
-    case VariablePlacement::chief: return 0;
-    case VariablePlacement::round_robin: return static_cast<int>(number % replicas());
+    case ReplicateOptions::Placement::mirrored: break;
+    case ReplicateOptions::Placement::chief: return 0;
+    case ReplicateOptions::Placement::round_robin: return static_cast<int>(number % replicas());
   }
   return std::nullopt;
 }
@@ -195,9 +195,9 @@ void TowerCall::agree(const Stage& stage) {
 }
 
 /// For each variable the number of ranks with a dense gradient, and the number of those with slices.
-std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const TowerGradient> gradients) {
+std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const Tower::Gradient> gradients) {
   std::vector<std::int64_t> kinds;
-  for (const TowerGradient& each : gradients) {
+  for (const Tower::Gradient& each : gradients) {
     const bool sparse = each.value && each.value->slices();
     kinds.insert(kinds.end(), {each.value && !sparse, sparse});
   }
@@ -207,7 +207,7 @@ std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const TowerGradient> gr
   return kinds;
 }
 
-std::vector<Gradient> TowerCall::complete(std::span<const TowerGradient> gradients,
+std::vector<Gradient> TowerCall::complete(std::span<const Tower::Gradient> gradients,
                                           const std::optional<Variable>& global_step) {
   Stage stage;
   stage.variables.set(list_of(gradients) + (global_step ? " and the global step " + global_step->label() : ""));

@@ -66,7 +66,7 @@ EvaluationPass::EvaluationPass(Strategy& strategy, nn::Model& model, const Sampl
       team_{team},
       sums_{DType::f64, Sums::lanes} {}
 
-std::vector<ops::BatchLoss> EvaluationPass::evaluate(const BatchGroup& shards) {
+std::vector<ops::BatchLoss> EvaluationPass::evaluate(const SampleBatch::Group& shards) {
   if (team_) return team_->evaluate_shards(shards.batches);
   std::vector<ops::BatchLoss> results;
   for (const SampleBatch& shard : shards.batches) results.push_back(model_.evaluate_shard(shard));
@@ -87,7 +87,7 @@ void EvaluationPass::run(EvaluationReport& report, Observer& observer, const Her
     for (std::int64_t first = 0; first < samples_; first += batch_) {
       const auto size = std::min(batch_, samples_ - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-      const BatchGroup& shards = shards_.load_all(samples).group;
+      const SampleBatch::Group& shards = shards_.load_all(samples).group;
       const std::vector<ops::BatchLoss> results = evaluate(shards);
       for (std::size_t shard = 0; shard < results.size(); ++shard) {
         std::ranges::copy(sums_of(results[shard], shards.batches[shard]).of, sums_.next().elements<double>().begin());

@@ -9,7 +9,6 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
 
@@ -20,6 +19,7 @@
 #include "fit/joint_gradients.hpp"
 #include "fit/rank_shards.hpp"
 #include "fit/shard_threads.hpp"
+#include "input/batch_schedule.hpp"
 #include "input/sample_order.hpp"
 #include "nn/joint_model.hpp"
 

@@ -2,6 +2,8 @@
 
 #include <lockstep/input/shards.hpp>
 
+#include "input/shard_sizes.hpp"
+
 namespace lockstep {
 
 BatchPart BatchPart::part(int parts, int number) const {

@@ -137,7 +137,7 @@ void require_same_samples(const NpyPart& train, const NpyPart& test) {
 }
 
 /// Of arrays, of which the header has been read.
-DataSchema checked_schema(const FileBytes& file, const NpyHeader& header, const LabelledOptions& options) {
+DataSchema checked_schema(const FileBytes& file, const NpyHeader& header, const LabelledData::Options& options) {
   const DataSchema::Numbers numbers = numbers_of(format_of(file, header));
   require_as_trained(file.path(), options, sample_of(header), numbers);
   return schema_of(options, "arrays of NumPy", sample_of(header), numbers);
@@ -145,7 +145,7 @@ DataSchema checked_schema(const FileBytes& file, const NpyHeader& header, const 
 
 }  // namespace
 
-LabelledSets load_npy_sets(const fs::path& folder, const LabelledOptions& options) {
+LabelledSets load_npy_sets(const fs::path& folder, const LabelledData::Options& options) {
   std::optional<NpyPart> train;
   if (trains(options)) train.emplace(folder, "train");
   NpyPart test{folder, "test"};
@@ -165,7 +165,7 @@ LabelledSets load_npy_sets(const fs::path& folder, const LabelledOptions& option
   return sets;
 }
 
-UnlabelledRows load_npy_rows(const fs::path& path, const LabelledOptions& options) {
+UnlabelledRows load_npy_rows(const fs::path& path, const LabelledData::Options& options) {
   FileBytes file{path};
   const NpyHeader header = read_npy_header(file);
   UnlabelledRows rows{.schema = checked_schema(file, header, options)};

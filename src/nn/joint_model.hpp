@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 /// The shards of a rank, to be computed together with those of the other ranks.
 struct JointBatch {
-  const BatchGroup& shards;                   ///< adjacent in the global batch
+  const SampleBatch::Group& shards;           ///< adjacent in the global batch
   std::span<const Model::ShardPlace> places;  ///< one for each shard
   std::int64_t samples = 0;                   ///< in all ranks' shards
 };

@@ -45,12 +45,12 @@ std::vector<ops::DenseForm> forms_of(const MlpOptions& options) {
   return forms;
 }
 
-ops::RowBlocks rows_of(const BatchGroup& shards) {
+ops::RowBlocks rows_of(const SampleBatch::Group& shards) {
   return {.rows = shards.capacity(), .blocks = std::ssize(shards.batches)};
 }
 
 /// The rows of shard `index` in a view of the rows of all shards.
-TensorView part(const TensorView& all, const BatchGroup& shards, std::size_t index) {
+TensorView part(const TensorView& all, const SampleBatch::Group& shards, std::size_t index) {
   return rows_from(all, static_cast<std::int64_t>(index) * shards.capacity(), shards.capacity());
 }
 
@@ -103,7 +103,7 @@ ops::BatchLoss Mlp::train_shard(const SampleBatch& shard, const Model::ShardPlac
   return train_shards({shard.inputs, shard.labels, {shard}}, {&place, 1}, gradients);
 }
 
-ops::BatchLoss Mlp::train_shards(const BatchGroup& shards, std::span<const Model::ShardPlace> places,
+ops::BatchLoss Mlp::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
                                  const GradientBuffer& sum) {
   require_places(shards, places);
   for (const SampleBatch& shard : shards.batches) require(shard);
@@ -154,7 +154,7 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
   }
 }
 
-ops::BatchLoss Mlp::losses(const BatchGroup& shards) {
+ops::BatchLoss Mlp::losses(const SampleBatch::Group& shards) {
   const TensorView outputs = output(layers_.size() - 1, rows_of(shards).all_rows());
   ops::BatchLoss total;
   shards_->losses.clear();
@@ -174,7 +174,7 @@ ops::BatchLoss Mlp::losses(const BatchGroup& shards) {
 
 /// From the last layer, whose output has already been overwritten by its gradient, to the first. The outputs of the
 /// others are overwritten on the way.
-void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
+void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum) {
   const ops::RowBlocks blocks = rows_of(shards);
   shards_->gradients.begin(sum, blocks.blocks);
   const auto plans = shards_->plans.of(blocks);
@@ -191,7 +191,8 @@ void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
   }
 }
 
-void Mlp::add_up_gradients(std::size_t layer, const BatchGroup& shards, const TensorView& x, const TensorView& dy) {
+void Mlp::add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x,
+                           const TensorView& dy) {
   const Dense& dense = layers_[layer];
   ShardSums& sums = shards_->gradients;
   const bool weight_at_once = shards_->plans.of(rows_of(shards))[layer].weight_gradients_at_once;
@@ -240,7 +241,7 @@ TensorView Mlp::rounded(const TensorView& inputs) {
 }
 
 /// After the forward pass.
-TensorView Mlp::inputs_of(const BatchGroup& shards) const {
+TensorView Mlp::inputs_of(const SampleBatch::Group& shards) const {
   if (options_.precision == Precision::full) return shards.inputs.view();
   return first_rows(workspace_.inputs.view(), shards.inputs.view().shape()[0]);
 }

@@ -28,7 +28,7 @@ class Mlp final : public Model {
   /// shards at once if that gives the same bits as shard by shard; under bf16 they are computed shard by shard. This is
   /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in train_shard and
   /// evaluate_shard. DeviceError for kernels that do not repeat their bits.
-  ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+  ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                               const GradientBuffer& sum) override;
   std::unique_ptr<Model> make_worker() const override;
   ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
@@ -58,16 +58,16 @@ class Mlp final : public Model {
   void require(const SampleBatch& shard) const;
   /// The inputs as the first layer takes them: under bf16 they are rounded here.
   TensorView rounded(const TensorView& inputs);
-  TensorView inputs_of(const BatchGroup& shards) const;
+  TensorView inputs_of(const SampleBatch::Group& shards) const;
   DType activation_type() const;
 
   /// Takes all rows of `inputs`; leaves the logits, or numbers, in the output of the last layer.
   void forward(const TensorView& inputs, std::int64_t shards);
   /// Replaces these by their gradients.
-  ops::BatchLoss losses(const BatchGroup& shards);
-  void backward(const BatchGroup& shards, const GradientBuffer& sum);
+  ops::BatchLoss losses(const SampleBatch::Group& shards);
+  void backward(const SampleBatch::Group& shards, const GradientBuffer& sum);
   /// The gradients of one layer's variables, from its inputs and the gradient of its outputs.
-  void add_up_gradients(std::size_t layer, const BatchGroup& shards, const TensorView& x, const TensorView& dy);
+  void add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x, const TensorView& dy);
 
   MlpOptions options_;
   std::shared_ptr<const ops::Kernels> kernels_;

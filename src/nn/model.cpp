@@ -11,7 +11,7 @@ namespace lockstep::nn {
 Model::Model() = default;
 Model::~Model() = default;
 
-ops::BatchLoss Model::train_shards(const BatchGroup& shards, std::span<const Model::ShardPlace> places,
+ops::BatchLoss Model::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
                                    const GradientBuffer& sum) {
   require_places(shards, places);
   if (!shard_sums_) shard_sums_ = std::make_unique<ShardSums>();

@@ -21,7 +21,7 @@ void require_shard(const SampleBatch& shard, const ShardForm& form) {
     throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, rows)};
 }
 
-void require_places(const BatchGroup& shards, std::span<const Model::ShardPlace> places) {
+void require_places(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places) {
   if (places.empty() || places.size() != shards.batches.size())
     throw InvalidArgument{fmt::format("{} shards with {} places; expected one or more, and a place for each",
                                       shards.batches.size(), places.size())};

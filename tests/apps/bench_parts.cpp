@@ -323,7 +323,7 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
   const auto reductions = group->make_reductions(timed_reductions(clock, [] {}));
   const SumList list{DType::f32, joint->joint_sums()};
   DeclaredSums ranks{*reductions, list, host_stream()};
-  const BatchGroup shards{};
+  const SampleBatch::Group shards{};
   const auto results = joint->train_jointly({shards, {}, 7}, {}, ranks);
   REQUIRE(results.size() == 1);
   CHECK(results.front().loss_sum == 2.5);

@@ -16,6 +16,8 @@
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "apps/options/option_values.hpp"
+#include "input/batch_schedule.hpp"
+#include "input/row_sequence.hpp"
 
 namespace {
 

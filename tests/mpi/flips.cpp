@@ -14,6 +14,7 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "fit/injected_fault.hpp"
+#include "input/samples.hpp"
 #include "nn/convnet.hpp"
 #include "nn/mlp.hpp"
 #include "ops/image_kernels.hpp"
@@ -26,8 +27,8 @@ using namespace lockstep::test;
 namespace {
 
 /// 60 images of 6 x 6 in three classes, which differ in where they are bright.
-ImageSet images() {
-  ImageSet set;
+ImageData::Set images() {
+  ImageData::Set set;
   set.rows = set.columns = 6;
   for (int image = 0; image < 60; ++image) {
     set.labels.push_back(static_cast<std::uint8_t>(image % 3));
@@ -95,7 +96,7 @@ std::unique_ptr<Optimizer> make_optimizer(Trained model) {
 /// COLL.
 void fit_images(Strategy& strategy, nn::Model& model, const FitOptions& options, Observer& told,
                 const std::optional<InjectedFault>& fault = {}) {
-  const ImageSet set = images();
+  const ImageData::Set set = images();
   const ImageSamples samples{set, DType::f32};
   const auto optimizer = make_optimizer(model.name() == "mlp" ? Trained::mlp : Trained::convnet);
   fit_with_fault(strategy, model, *optimizer, {samples, samples}, options, told, fault);

@@ -9,6 +9,7 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "input/samples.hpp"
 #include "nn/convnet.hpp"
 #include "nn/joint_model.hpp"
 #include "support/ranks.hpp"
@@ -121,8 +122,8 @@ class Losses final : public Observer {
   std::vector<double> losses;
 };
 
-ImageSet grey_images(std::int64_t count, std::int64_t size) {
-  ImageSet images{.rows = size, .columns = size, .pixels = {}, .labels = {}};
+ImageData::Set grey_images(std::int64_t count, std::int64_t size) {
+  ImageData::Set images{.rows = size, .columns = size, .pixels = {}, .labels = {}};
   for (std::int64_t i = 0; i < count * size * size; ++i)
     images.pixels.push_back(static_cast<std::uint8_t>(i * i % 251));
   for (std::int64_t i = 0; i < count; ++i) images.labels.push_back(static_cast<std::uint8_t>(i % 3));
@@ -350,7 +351,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a joint model is told the samples of each micro-batch on all ranks, and the last step's few") {
-  const ImageSet train = grey_images(29, 1), test = grey_images(2, 1);
+  const ImageData::Set train = grey_images(29, 1), test = grey_images(2, 1);
   const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
   for (const int accumulate : {1, 2, 3}) {
     Strategy strategy = runtime().make_strategy();
@@ -376,8 +377,8 @@ TEST_CASE("a joint model is told the samples of each micro-batch on all ranks, a
 TEST_CASE("a convnet that fails on one rank between two sums over the batch is named on the others") {
   if (runtime().strategy().stream().kind() != DeviceKind::cpu) return;  // a GPU has no kernels for images
   // The label of one sample is none of the model's classes, which shows when the forward sums have been made.
-  ImageSet train = grey_images(2 * ranks(), 6);
-  const ImageSet test = grey_images(1, 6);
+  ImageData::Set train = grey_images(2 * ranks(), 6);
+  const ImageData::Set test = grey_images(1, 6);
   train.labels[3 % train.labels.size()] = 9;
   const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
   Strategy strategy = runtime().make_strategy();

@@ -9,6 +9,7 @@
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/optim/adamw.hpp>
 
+#include "input/samples.hpp"
 #include "nn/mlp.hpp"
 #include "support/ranks.hpp"
 
@@ -41,7 +42,7 @@ TEST_CASE("a step after the first allocates no memory for tensors") {
       ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream());
   nn::Mlp model{strategy, nn::MlpOptions{.inputs = 4, .hidden = {3}, .classes = 2}, kernels};
   AdamW optimizer{{.learning_rate = 0.01, .weight_decay = 0.1}, kernels};
-  ImageSet images{.rows = 2, .columns = 2};
+  ImageData::Set images{.rows = 2, .columns = 2};
   for (std::uint8_t image = 0; image < 14; ++image) {
     images.labels.push_back(image % 2);
     for (std::uint8_t pixel = 0; pixel < 4; ++pixel)

@@ -58,7 +58,7 @@ using ModelFn = std::function<EstimatorSpec(Tower&, const Tensor&, const std::op
 
 /// A replicated model with a strategy of its own.
 struct TowerProgram {
-  explicit TowerProgram(ModelFn fn, const ReplicateOptions& options = {.reduction = LossReduction::sum})
+  explicit TowerProgram(ModelFn fn, const ReplicateOptions& options = {.reduction = ReplicateOptions::Reduction::sum})
       : model{replicated<Tensor, Tensor>(strategy, std::move(fn), options)} {}
 
   EstimatorSpec call(const Tensor& features = counting(), Mode mode = Mode::train) {

@@ -10,6 +10,9 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "input/samples.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
 #include "nn/convnet.hpp"
 #include "nn/gpt.hpp"
 #include "nn/mlp.hpp"
@@ -24,9 +27,9 @@ namespace {
 
 constexpr std::uint64_t seed = 7;
 
-ImageSet random_images(std::int64_t count, std::uint64_t set) {
+ImageData::Set random_images(std::int64_t count, std::uint64_t set) {
   const RandomStream random{seed, RandomPurpose::simulation, set};
-  ImageSet images{.rows = 8, .columns = 7, .pixels = {}, .labels = {}};
+  ImageData::Set images{.rows = 8, .columns = 7, .pixels = {}, .labels = {}};
   for (std::int64_t i = 0; i < count * images.rows * images.columns; ++i)
     images.pixels.push_back(static_cast<std::uint8_t>(random.below(256, static_cast<std::uint64_t>(i))));
   for (std::int64_t i = 0; i < count; ++i) images.labels.push_back(static_cast<std::uint8_t>(i % 3));
@@ -109,7 +112,7 @@ std::unique_ptr<Optimizer> adamw() {
 }  // namespace
 
 TEST_CASE("an mlp is trained to the bits of one rank") {
-  const ImageSet train = random_images(29, 1), test = random_images(5, 2);
+  const ImageData::Set train = random_images(29, 1), test = random_images(5, 2);
   const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
   for (const int accumulate : {1, 2})
     check_same_bits({.model =
@@ -125,7 +128,7 @@ TEST_CASE("an mlp is trained to the bits of one rank") {
 }
 
 TEST_CASE("an observer may save a checkpoint after any step, and changes nothing by it") {
-  const ImageSet images = random_images(29, 1);
+  const ImageData::Set images = random_images(29, 1);
   const ImageSamples samples{images, DType::f32};
   class Saver final : public Observer {
    public:
@@ -169,7 +172,7 @@ TEST_CASE("an observer may save a checkpoint after any step, and changes nothing
 }
 
 TEST_CASE("a convnet with either batch norm and dropout is trained to the bits of one rank") {
-  const ImageSet train = random_images(29, 1), test = random_images(5, 2);
+  const ImageData::Set train = random_images(29, 1), test = random_images(5, 2);
   const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
   for (const nn::ConvnetOptions::BatchNorm kind :
        {nn::ConvnetOptions::BatchNorm::per_shard, nn::ConvnetOptions::BatchNorm::whole_batch})

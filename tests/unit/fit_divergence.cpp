@@ -12,6 +12,7 @@
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "input/samples.hpp"
 #include "ops/reference/reference.hpp"
 #include "strategy/local_group.hpp"
 #include "support/quiet_log.hpp"
@@ -91,7 +92,7 @@ struct Training {
 
   void operator()(Strategy& strategy) {
     ImageData data;
-    for (ImageSet* set : {&data.train, &data.test}) {
+    for (ImageData::Set* set : {&data.train, &data.test}) {
       set->rows = set->columns = 1;
       for (std::uint8_t i = 0; i < 8; ++i) {
         set->pixels.push_back(i);

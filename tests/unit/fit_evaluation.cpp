@@ -8,6 +8,8 @@
 #include <catch2/catch.hpp>
 
 #include "fit_models.hpp"
+#include "input/batches.hpp"
+#include "input/text_sets.hpp"
 #include "nn/mlp.hpp"
 #include "strategy/local_group.hpp"
 

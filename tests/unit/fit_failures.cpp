@@ -11,6 +11,8 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "fit_models.hpp"
+#include "input/samples.hpp"
+#include "input/text_sets.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;

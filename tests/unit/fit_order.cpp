@@ -15,6 +15,7 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/sim/sim.hpp>
 
+#include "input/samples.hpp"
 #include "nn/convnet.hpp"
 
 using namespace lockstep;
@@ -66,9 +67,9 @@ class DisturbedModel final : public nn::Model {
                              const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);
   }
-  ops::BatchLoss train_shards(const BatchGroup& group, std::span<const nn::Model::ShardPlace> places,
+  ops::BatchLoss train_shards(const SampleBatch::Group& group, std::span<const nn::Model::ShardPlace> places,
                               const nn::GradientBuffer& sum) override {
-    BatchGroup disturbed = group;
+    SampleBatch::Group disturbed = group;
     std::vector<nn::Model::ShardPlace> disturbed_places{places.begin(), places.end()};
     switch (disturbance_) {
       case Disturbance::none: break;
@@ -136,7 +137,7 @@ class WeighingModel final : public nn::Model {
 ImageData some_images() {
   const RandomStream random{5, RandomPurpose::simulation, 0};
   ImageData data;
-  for (ImageSet* set : {&data.train, &data.test}) {
+  for (ImageData::Set* set : {&data.train, &data.test}) {
     set->rows = set->columns = image_size;
     const std::size_t images = 3 * global_batch;
     for (std::size_t i = 0; i < images * image_size * image_size; ++i)

@@ -16,6 +16,7 @@
 #include "convnet_support.hpp"
 #include "fit/shard_threads.hpp"
 #include "gpt_support.hpp"
+#include "input/batches.hpp"
 #include "nn/mlp.hpp"
 #include "strategy/local_group.hpp"
 
@@ -28,7 +29,7 @@ namespace {
 constexpr std::int64_t rows_of_shard = 3;
 
 /// Eight shards of up to three of the 19 samples: the seventh has one, the last none.
-BatchGroup nineteen(const std::function<SampleBatch(std::int64_t first, std::int64_t samples)>& shard_of) {
+SampleBatch::Group nineteen(const std::function<SampleBatch(std::int64_t first, std::int64_t samples)>& shard_of) {
   const auto samples_in = [](std::int64_t shard) { return std::clamp<std::int64_t>(19 - 3 * shard, 0, 3); };
   const SampleBatch like = shard_of(0, 0);
   const auto wide = [](const Tensor& rows) {
@@ -36,7 +37,7 @@ BatchGroup nineteen(const std::function<SampleBatch(std::int64_t first, std::int
     shape[0] *= 8;
     return Tensor::zeros(rows.dtype(), shape);
   };
-  BatchGroup group = make_batch_group({wide(like.inputs), wide(like.labels)}, 8);
+  SampleBatch::Group group = make_batch_group({wide(like.inputs), wide(like.labels)}, 8);
   for (std::int64_t i = 0; i < 8; ++i) {
     SampleBatch& shard = group.batches[static_cast<std::size_t>(i)];
     shard.samples = samples_in(i);
@@ -59,7 +60,7 @@ struct Made {
   std::vector<BatchLoss> evaluated;
 };
 
-Made made_by(const BatchGroup& group, const GradientBuffer& buffer,
+Made made_by(const SampleBatch::Group& group, const GradientBuffer& buffer,
              const std::function<BatchLoss(std::span<const Model::ShardPlace>)>& train,
              const std::function<std::vector<BatchLoss>()>& evaluate) {
   for (const Variable& variable : buffer.variables())
@@ -71,7 +72,7 @@ Made made_by(const BatchGroup& group, const GradientBuffer& buffer,
 }
 
 /// What one thread makes of the shards, and what several do.
-void check_bits(Strategy& strategy, Model& model, const GradientBuffer& buffer, const BatchGroup& group) {
+void check_bits(Strategy& strategy, Model& model, const GradientBuffer& buffer, const SampleBatch::Group& group) {
   const Made expected = made_by(
       group, buffer, [&](std::span<const Model::ShardPlace> of) { return model.train_shards(group, of, buffer); },
       [&] {
@@ -137,7 +138,7 @@ struct ScriptedProgram {
   Strategy strategy{*group};
   ModelOf model;
   std::unique_ptr<ShardThreads> threads;
-  BatchGroup shards = make_batch_group(make_batch(8, 1, DType::f64), 8);
+  SampleBatch::Group shards = make_batch_group(make_batch(8, 1, DType::f64), 8);
 
   ScriptedProgram(int count, ModelOf::Body body) : model{strategy, std::move(body)} {
     strategy.seal();

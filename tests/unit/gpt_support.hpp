@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "input/batches.hpp"
 #include "nn/gpt.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"

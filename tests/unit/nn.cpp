@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
 
+#include "input/batches.hpp"
 #include "nn/initial_values.hpp"
 #include "nn/mlp.hpp"
 #include "nn_support.hpp"

@@ -11,6 +11,7 @@
 
 #include "comm/backends.hpp"
 #include "convnet_support.hpp"
+#include "input/batches.hpp"
 #include "reduce/implementations.hpp"
 
 using namespace lockstep;
@@ -28,7 +29,7 @@ ConvnetOptions joint(DType dtype, double dropout = 0) {
 
 /// The shards of step 9, and where their gradients go.
 struct Shards {
-  BatchGroup group;
+  SampleBatch::Group group;
   std::vector<Model::ShardPlace> places;
   std::vector<Tensor> gradients, statistics;
   std::vector<GradientBuffer> buffers;
@@ -138,11 +139,11 @@ TEST_CASE("an only shard that is the whole batch has the bits of train_shard") {
   for (const double dropout : {0.0, 0.4}) {
     ConvnetProgram program{joint(DType::f32, dropout), automatic()};
     const GradientBuffer buffer = program.buffer();
-    const BatchGroup group = make_batch_group(images_from(0, 0, 8, DType::f32), 1);
+    const SampleBatch::Group group = make_batch_group(images_from(0, 0, 8, DType::f32), 1);
     const SampleBatch own = images_from(3, 6, 8, DType::f32);
     copy(own.inputs.view(), group.inputs.view());
     copy(own.labels.view(), group.labels.view());
-    BatchGroup filled = group;
+    SampleBatch::Group filled = group;
     filled.batches.front().samples = 6;
     const Model::ShardPlace place{.step = 2, .first_sample = 3};
     const ops::BatchLoss expected = program.model.train_shard(filled.batches.front(), place, buffer);

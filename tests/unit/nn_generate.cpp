@@ -12,6 +12,9 @@
 #include <lockstep/nn/generate.hpp>
 
 #include "gpt_support.hpp"
+#include "input/batches.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
 #include "ops/update_kernels.hpp"
 
 using namespace lockstep;

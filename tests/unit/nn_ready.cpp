@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "gpt_support.hpp"
+#include "input/batches.hpp"
 #include "nn/convnet.hpp"
 #include "nn/mlp.hpp"
 #include "nn_support.hpp"
@@ -46,7 +47,7 @@ class Kept final : public GradientBuffer::Listener {
 /// Trains shards of two samples and an empty one after them.
 template <class Run, class ShardOf>
 std::vector<std::size_t> order_of(Run& program, std::int64_t shards, ShardOf&& shard_of) {
-  BatchGroup group;
+  SampleBatch::Group group;
   for (std::int64_t i = 0; i < shards; ++i) group.batches.push_back(shard_of(2 * i, i + 1 < shards || i == 0 ? 2 : 0));
   const std::vector<Model::ShardPlace> places(group.batches.size());
   const GradientBuffer buffer = program.buffer();
@@ -103,7 +104,8 @@ TEST_CASE("each gradient is ready once, when it is the sum of all shards, and th
     CAPTURE(shards);
     for (const SharedKernels& kernels : {reference(), SharedKernels{std::make_shared<ops::TermwiseKernels>()}}) {
       ReadyRun<Mlp> program{MlpOptions{.inputs = 5, .hidden = {4, 3}, .classes = 3, .seed = 3}, kernels};
-      const BatchGroup group = make_batch_group(samples_from(0, 2 * shards, 2 * shards, DType::f32, {5, 3}), shards);
+      const SampleBatch::Group group =
+          make_batch_group(samples_from(0, 2 * shards, 2 * shards, DType::f32, {5, 3}), shards);
       const std::vector<Model::ShardPlace> places(group.batches.size());
       const GradientBuffer buffer = program.buffer();
       Kept kept{buffer};
@@ -135,7 +137,7 @@ TEST_CASE("a pass may leave unsaid what is ready, and may not say it twice") {
   Strategy strategy{*group};
   Saying model{strategy};
   const GradientBuffer buffer{strategy.store(), model.variables()};
-  BatchGroup shards;
+  SampleBatch::Group shards;
   shards.batches.resize(2, samples_from(0, 1, 1, DType::f32, {5, 3}));
   const std::vector<Model::ShardPlace> places(2);
   for (const auto& [says, order] : std::vector<std::pair<std::vector<std::size_t>, std::vector<std::size_t>>>{

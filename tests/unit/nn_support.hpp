@@ -18,6 +18,8 @@
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "input/batches.hpp"
+
 namespace lockstep::nn {
 
 using SharedKernels = std::shared_ptr<const ops::Kernels>;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t most_classes = 1 << 16, most_blocks = 1024, largest_size = 1 << 20;
 
 /// The usual recipe for CIFAR shifts by up to 4 pixels.
-Augmentation parse_augmentation(const std::string& option, const std::string& text) {
+AugmentedSamples::Augmentation parse_augmentation(const std::string& option, const std::string& text) {
   if (text == "flip") return {.flip = true};
   if (text == "crop") return {.crop = 4};
   if (text == "flip,crop" || text == "crop,flip") return {.flip = true, .crop = 4};

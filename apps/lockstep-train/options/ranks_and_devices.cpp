@@ -23,7 +23,7 @@ std::string parse_devices(const std::string& option, const std::string& text) {
 
 /// Whoever asks for a number wants results that do not depend on the number of ranks.
 void set_shards(CommandLine& line, const std::string&, const std::string& text) {
-  line.training.shards = parse_shards(text);
+  line.training.shards = ShardRequest::parse(text);
   if (line.training.shards.kind == ShardRequest::Kind::count) line.runtime.reductions.kind = ReductionKind::fixed_order;
 }
 

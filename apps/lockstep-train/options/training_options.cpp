@@ -71,7 +71,7 @@ void require_options_of(ModelKind model, const TrainingOptions& options) {
   }
   if (model == ModelKind::gpt) {
     refuse("--classes", options.classes.has_value(), "mlp or convnet");
-    refuse("--augment", options.augmentation != Augmentation{}, "mlp or convnet");
+    refuse("--augment", options.augmentation != AugmentedSamples::Augmentation{}, "mlp or convnet");
     return;
   }
   require_options_of_task(options);

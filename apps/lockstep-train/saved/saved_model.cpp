@@ -156,13 +156,13 @@ SavedModel saved_in(const WeightsMetadata& metadata, const std::filesystem::path
           .model = parse_part(metadata, model_key, from,
                               [](const std::string& text) { return parse_model_description(text); }),
           .data = parse_part(metadata, data_key, from,
-                             [](const std::string& text) { return parse_schema(text, "value"); })};
+                             [](const std::string& text) { return DataSchema::parse(text, "value"); })};
 }
 
 }  // namespace
 
 WeightsMetadata metadata_of(const ModelDescription& model, const DataSchema& data) {
-  return {{model_key, to_json(model)}, {data_key, to_json(data)}};
+  return {{model_key, to_json(model)}, {data_key, data.to_json()}};
 }
 
 namespace {

@@ -10,7 +10,6 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/augmentation.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/models.hpp>
@@ -18,6 +17,8 @@
 #include "apps/lockstep-train/data/loaded_data.hpp"
 #include "apps/lockstep-train/data/scale_hint.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
+#include "input/batch_schedule.hpp"
+#include "input/shard_sizes.hpp"
 
 namespace lockstep {
 namespace {
@@ -30,20 +31,20 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
   return weights;
 }
 
-LabelledOptions reading_options(const TrainingOptions& options, const DataRequest& request) {
+LabelledData::Options reading_options(const TrainingOptions& options, const DataRequest& request) {
   const bool has_schema = request.saved && request.saved->data;
   // A test set alone does not always tell how many classes there are, and never how columns are scaled.
   const bool known = (options.classes || options.task == DataSchema::Task::regression) &&
                      (has_schema || options.scaling == DataSchema::Scaling::none);
-  const auto parts = known ? request.parts : LabelledOptions::Parts::train_and_test;
-  LabelledOptions reading{.classes = options.classes,
-                          .dtype = *options.dtype,
-                          .label_column = *options.label_column,
-                          .task = *options.task,
-                          .scaling = *options.scaling,
-                          .memory_bytes = options.data_memory_bytes,
-                          .test_fraction = *options.test_fraction,
-                          .parts = parts};
+  const auto parts = known ? request.parts : LabelledData::Options::Parts::train_and_test;
+  LabelledData::Options reading{.classes = options.classes,
+                                .dtype = *options.dtype,
+                                .label_column = *options.label_column,
+                                .task = *options.task,
+                                .scaling = *options.scaling,
+                                .memory_bytes = options.data_memory_bytes,
+                                .test_fraction = *options.test_fraction,
+                                .parts = parts};
   if (!request.saved) return reading;
   reading.schema = request.saved->data;
   if (!reading.schema && request.saved->role == SavedModel::Role::restored) reading.split = DataSchema::Split::last;
@@ -51,7 +52,7 @@ LabelledOptions reading_options(const TrainingOptions& options, const DataReques
 }
 
 LabelledData load(TrainingOptions& options, const DataRequest& request) {
-  const LabelledOptions reading = reading_options(options, request);
+  const LabelledData::Options reading = reading_options(options, request);
   LabelledData data = options.predict.empty() ? load_labelled_data_once(options.data, reading, request.index_folder)
                                               : load_unlabelled_data_once(options.predict, reading);
   if (options.task == DataSchema::Task::classes) options.classes = data.classes;
@@ -64,7 +65,7 @@ class ImageTask final : public TrainingTask {
     if (options.top && (*options.top < 1 || *options.top > data_.classes))
       throw ConfigError{fmt::format("--top {}: expected a number from 1 to {}, as the model has so many classes",
                                     *options.top, data_.classes)};
-    if (options.augmentation == Augmentation{}) return;
+    if (options.augmentation == AugmentedSamples::Augmentation{}) return;
     require_images("--augment", "no --augment");
     augmented_.emplace(train(), data_.sample, options.augmentation, options.seed);
   }

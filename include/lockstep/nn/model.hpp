@@ -62,7 +62,7 @@ class Model {
   /// each in the tree of fixed_order_sum: gradients and statistics into `sum`, a buffer as for train_shard, and losses
   /// into the result. The bits are those of that sum, however a model computes it. `places` are those of the shards;
   /// InvalidArgument for another number of them, or none.
-  virtual ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+  virtual ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum);
 
   /// For models of this library: as one that computes the shards of a step together; null if each is computed by

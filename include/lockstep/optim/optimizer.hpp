@@ -110,8 +110,8 @@ concept GradientList = std::convertible_to<const T&, std::span<const Gradient>>;
 /// together, for an index that is no row of the variable, for slices in the store's memory for gradients, and for
 /// slices that a Computation should write.
 ///
-/// A variable that one rank alone updates (VariablePlacement) has its slots on that rank, which sends the new value to
-/// the others: the bytes that they would have computed. The sums of gradients are made on every rank.
+/// A variable that one rank alone updates (ReplicateOptions::Placement) has its slots on that rank, which sends the new
+/// value to the others: the bytes that they would have computed. The sums of gradients are made on every rank.
 ///
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.

@@ -89,8 +89,8 @@ class Strategy {
 
   /// COLL, blocking, in cross-replica or default context. Overwrites every sealed mirrored variable and the optimizer
   /// state with replica 0's, on all ranks, to recover from a failed step. A variable that one rank alone updates
-  /// (VariablePlacement) gets that rank's value. Sync-on-read variables keep their values, since each rank's is its
-  /// own. MismatchError if ranks have different pieces of optimizer state.
+  /// (ReplicateOptions::Placement) gets that rank's value. Sync-on-read variables keep their values, since each rank's
+  /// is its own. MismatchError if ranks have different pieces of optimizer state.
   void rebroadcast(Here here = Here::current());
 
   /// COLL, blocking, in cross-replica or default context. Proves, by comparing digests, that every sealed mirrored
@@ -99,10 +99,10 @@ class Strategy {
   /// all is well. Waits for all work on the device.
   ///
   /// Sync-on-read variables differ by nature and are skipped, except for those in `alike`, which the program keeps the
-  /// same everywhere. So is optimizer state that one rank alone holds (VariablePlacement). MismatchError if ranks have
-  /// different variables or different optimizer state. ContextError, on this rank alone and before the agreement, if
-  /// one in `alike` is another strategy's or has no memory. ReplicaContext::attest_at_end does the same during a step,
-  /// without an agreement of its own.
+  /// same everywhere. So is optimizer state that one rank alone holds (ReplicateOptions::Placement). MismatchError if
+  /// ranks have different variables or different optimizer state. ContextError, on this rank alone and before the
+  /// agreement, if one in `alike` is another strategy's or has no memory. ReplicaContext::attest_at_end does the same
+  /// during a step, without an agreement of its own.
   void attest(const std::vector<SyncOnReadVariable>& alike = {}, Here here = Here::current());
 
   /// COLL; blocks at its end, which is agreed. Calls `fn(context, …)` once on this rank, in replica context, with this
