@@ -12,7 +12,7 @@
 #include "strategy/reduced_leaves.hpp"
 #include "torch/replica.hpp"
 
-namespace lockstep::libtorch::nests {
+namespace lockstep::libtorch::detail {
 namespace {
 
 using lockstep::detail::Call;
@@ -199,4 +199,4 @@ std::vector<at::Tensor> received(ReplicaContext& context, const SharedList& sums
   return torch_tensors_of(sums.tensors, *make_torch_device(stream), stream);
 }
 
-}  // namespace lockstep::libtorch::nests
+}  // namespace lockstep::libtorch::detail

@@ -139,7 +139,7 @@ void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
 }
 
 ReplicatedModule::ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module,
-                                   const DataParallelOptions& options, Here here)
+                                   const ReplicatedModule::Options& options, Here here)
     : impl_{std::make_shared<Impl>(strategy, parts_of(std::move(module)), options, here)} {
   impl_->prepare();
 }
@@ -188,8 +188,8 @@ double ReplicatedModule::clip_norm(double largest) {
   return norm;
 }
 
-template <class Rules, class Options>
-ModuleOptimizer ReplicatedModule::make_optimizer(const Options& options, const Here& here) {
+template <class Rules>
+ModuleOptimizer ReplicatedModule::make_optimizer(const typename Rules::Options& options, const Here& here) {
   auto rules = std::make_unique<Rules>(options);
   const std::vector<Variable> all = variables();
   if (!all.empty()) rules->prepare(**all.front().state().strategy, all, here);

@@ -65,7 +65,7 @@ void require_usable(at::Device device, const NamedTensors& parameters, const Nam
   }
 }
 
-MirroredVariable create(Strategy& strategy, const DataParallelOptions& options, const std::string& name,
+MirroredVariable create(Strategy& strategy, const ReplicatedModule::Options& options, const std::string& name,
                         const at::Tensor& value, bool trainable, const Here& here) {
   return strategy.create_variable(
       {.name = options.name.empty() ? name : options.name + "." + name, .trainable = trainable},
@@ -189,7 +189,7 @@ void ModuleBuffer::write(const at::Tensor& value) const {
   (is_statistic || is_unversioned ? tensor.variable_data() : tensor).copy_(value);
 }
 
-ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options,
+ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const ReplicatedModule::Options& options,
                              const Here& here)
     : store{strategy.store()},
       replicas{strategy.num_replicas_in_sync()},

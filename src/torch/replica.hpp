@@ -111,7 +111,7 @@ class NonzeroFlags {
 };
 
 struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
-  Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options, const Here& here);
+  Impl(Strategy& strategy, ModuleParts module, const ReplicatedModule::Options& options, const Here& here);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();

@@ -134,8 +134,8 @@ ModuleParts parts_of(const jit::Module& module) {
 
 }  // namespace
 
-DataParallel<jit::Module>::DataParallel(Strategy& strategy, jit::Module module, const DataParallelOptions& options,
-                                        Here here)
+DataParallel<jit::Module>::DataParallel(Strategy& strategy, jit::Module module,
+                                        const ReplicatedModule::Options& options, Here here)
     : ReplicatedModule{[&] {
         ModuleParts parts = parts_of(module);
         if (module.named_parameters().size() == 0)
