@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/input/idx.hpp>
 #include <lockstep/input/labelled_data.hpp>
 
 #include "apps/image_files.hpp"
