@@ -4,6 +4,8 @@
 
 #include <lockstep/fit/fit.hpp>
 
+#include "base/element_count.hpp"
+
 namespace lockstep::bench {
 namespace {
 
@@ -47,7 +49,7 @@ StepRun::StepRun(Strategy strategy, PartClock& clock, const RandomSamples& sampl
       optimizer_{make_optimizer(options.model, kernels_for(strategy_, options))},
       timed_{*model_, clock} {
   if (!options.checkpoints.empty())
-    checkpoints_.emplace(strategy_, CheckpointOptions{.folder = options.checkpoints, .keep = 1});
+    checkpoints_.emplace(strategy_, CheckpointManager::Options{.folder = options.checkpoints, .keep = 1});
 }
 
 std::int64_t StepRun::parameters() const {

@@ -1,5 +1,7 @@
 #include "apps/lockstep-bench/timed_model.hpp"
 
+#include "reduce/declared_sums.hpp"
+
 namespace lockstep::bench {
 
 TimedModel::TimedModel(nn::Model& model, PartClock& clock) : model_{model}, clock_{clock} {

@@ -7,6 +7,7 @@
 #include <lockstep/nn/joint_model.hpp>
 
 #include "apps/lockstep-bench/part_clock.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep::bench {
 

@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/printable.hpp>
-#include <lockstep/control/tag.hpp>
 
 #include "apps/lockstep-inspect/comparison.hpp"
 #include "apps/lockstep-inspect/inspection.hpp"
 #include "apps/options/standard_output.hpp"
 #include "base/excerpt.hpp"
+#include "base/printable.hpp"
+#include "control/tag.hpp"
 
 namespace {
 

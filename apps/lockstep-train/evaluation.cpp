@@ -12,6 +12,7 @@
 #include "apps/lockstep-train/reports/progress.hpp"
 #include "apps/lockstep-train/saved/exported_weights.hpp"
 #include "apps/lockstep-train/trainer.hpp"
+#include "control/meeting_point.hpp"
 #include "fit/evaluation_pass.hpp"
 
 namespace lockstep {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "apps/lockstep-train/trainer.hpp"
+#include "base/printable.hpp"
 
 namespace lockstep {
 namespace {

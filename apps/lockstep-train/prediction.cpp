@@ -8,6 +8,7 @@
 
 #include "apps/lockstep-train/tasks/predictor.hpp"
 #include "apps/lockstep-train/trainer.hpp"
+#include "control/meeting_point.hpp"
 
 namespace lockstep {
 namespace {

@@ -5,13 +5,15 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/options/thread_check.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"
+#include "checkpoint/program_state.hpp"
+#include "control/meeting_point.hpp"
 
 namespace lockstep {
 namespace {
@@ -34,7 +36,7 @@ void Trainer::set_up(const std::function<void()>& work, Here here) {
   strategy_.run([&](ReplicaContext&) { work(); }, here);
 }
 
-void Trainer::complete_options(RestoredParts parts) {
+void Trainer::complete_options(CheckpointManager::Parts parts) {
   request_.saved = find_saved_model(strategy_, options_, parts);
   options_ = complete_by(request_.saved, options_);
 }
@@ -81,7 +83,7 @@ WeightsMetadata Trainer::take_initial_weights() {
 }
 
 Trainer::Restored Trainer::restore_model(const std::function<void()>& check) {
-  complete_options(RestoredParts::weights);
+  complete_options(CheckpointManager::Parts::weights);
   options_.optimizer = OptimizerKind::sgd;  // which needs the least memory
   options_.accumulate = 1;
   set_up([&] {
@@ -100,8 +102,8 @@ Trainer::Restored Trainer::restore_model(const std::function<void()>& check) {
   CheckpointManager checkpoints{strategy_,
                                 {.folder = newest ? options_.checkpoints : options_.resume.path,
                                  .training = model_facts(options_),
-                                 .restores = RestoredParts::weights}};
-  const std::optional<ResumedTraining> found =
+                                 .restores = CheckpointManager::Parts::weights}};
+  const std::optional<CheckpointManager::Resumed> found =
       newest ? checkpoints.resume_latest() : checkpoints.resume(options_.resume.path);
   if (!found) throw CheckpointError{fmt::format("checkpoint {}: there is none", options_.checkpoints.string())};
   return {found->checkpoint, found->step};

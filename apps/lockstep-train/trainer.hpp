@@ -24,6 +24,7 @@
 #include "apps/lockstep-train/reports/results.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "checkpoint/exclusive_use.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 
@@ -79,7 +80,7 @@ class Trainer {
   /// "the setup".
   void set_up(const std::function<void()>& work, Here here = Here::current());
   /// Takes empty options from the weights that `options_` name, or else the defaults.
-  void complete_options(RestoredParts parts);
+  void complete_options(CheckpointManager::Parts parts);
   /// In the setup. Makes the kernels and reads the data that `request_` asks for.
   void load();
   /// Makes the model, if all ranks have the same data and kernels.
@@ -96,7 +97,7 @@ class Trainer {
   /// of ranks cannot go on from the checkpoint that `options_` name.
   void hold_checkpoints();
   FitOptions fit_options() const;
-  CheckpointOptions checkpoint_options() const;
+  CheckpointManager::Options checkpoint_options() const;
   /// Goes on from the checkpoint that `options_` name, if there is one.
   void resume();
   /// The chief's reports. Those of other ranks say nothing.

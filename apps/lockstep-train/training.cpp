@@ -21,6 +21,8 @@
 #include "apps/lockstep-train/saved/training_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "apps/lockstep-train/trainer.hpp"
+#include "checkpoint/program_state.hpp"
+#include "control/meeting_point.hpp"
 #include "fit/frozen_variables.hpp"
 #include "fit/injected_fault.hpp"
 
@@ -105,7 +107,7 @@ FitOptions Trainer::fit_options() const {
 }
 
 /// Of a training without checkpoints, the manager serves to resume one.
-CheckpointOptions Trainer::checkpoint_options() const {
+CheckpointManager::Options Trainer::checkpoint_options() const {
   const BatchSchedule schedule{task_->samples().train.count(), fit_.global_batch};
   const TrainingFacts facts = training_facts(options_, fit_, task_->data_digest());
   const bool writes = !options_.checkpoints.empty();
@@ -119,7 +121,7 @@ CheckpointOptions Trainer::checkpoint_options() const {
                         const TrainingFacts& there) { return training_difference(there, facts, overrides); },
       .kernels = kernels_->fingerprint(),
       .metadata = metadata_of(task_->description(), task_->schema()),
-      .check = [](const ResumedTraining& resumed) { (void)fit_state_of(resumed); }};
+      .check = [](const CheckpointManager::Resumed& resumed) { (void)fit_state_of(resumed); }};
 }
 
 void Trainer::resume() {
@@ -128,7 +130,7 @@ void Trainer::resume() {
   strategy_.seal();
   optimizer_->prepare(strategy_, model_->variables());
   checkpoints_.emplace(strategy_, checkpoint_options());
-  std::optional<ResumedTraining> resumed;
+  std::optional<CheckpointManager::Resumed> resumed;
   switch (from.from) {
     case Resume::From::none:
       if (checkpoints_->has_checkpoints())
@@ -162,7 +164,7 @@ std::unique_ptr<Observer> Trainer::open_reports() {
 TrainingResult Trainer::train() {
   hold_checkpoints();
   request_.index_folder = index_folder(options_.checkpoints);
-  complete_options(RestoredParts::all);
+  complete_options(CheckpointManager::Parts::all);
   std::optional<InjectedFault> fault;
   set_up([&] {
     load();

@@ -12,21 +12,18 @@
 // call it without the others. README.md explains the other words: rank, replica, task, chief, node, shard.
 #pragma once
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/device_kind.hpp>
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/half.hpp>
+#include <lockstep/base/here.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/base/philox.hpp>
-#include <lockstep/base/printable.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/checkpoint/program_state.hpp>
 #include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/comm/communicator.hpp>
-#include <lockstep/control/tag.hpp>
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/estimator/batch_rows.hpp>
 #include <lockstep/estimator/estimator_spec.hpp>
 #include <lockstep/estimator/replicate_model_fn.hpp>
@@ -59,7 +56,6 @@
 #include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/runtime/runtime.hpp>

@@ -7,7 +7,11 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "device/devices.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/shared_values.hpp"
 #include "tensor/digest.hpp"
 

@@ -11,10 +11,13 @@
 
 #include <lockstep/checkpoint/weights.hpp>
 
+#include "base/digest.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/program_state.hpp"
 #include "checkpoint/strategy_values.hpp"
 #include "checkpoint/tensor_file.hpp"
+#include "control/tag.hpp"
 
 namespace lockstep {
 namespace {

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "control/tag.hpp"
+
 namespace lockstep {
 namespace {
 

@@ -6,9 +6,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
 
 #include "control/names.hpp"
+#include "control/tag.hpp"
 #include "control/tag_text.hpp"
 
 namespace lockstep {

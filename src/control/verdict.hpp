@@ -7,7 +7,8 @@
 #include <string>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/tag.hpp>
+
+#include "control/tag.hpp"
 
 namespace lockstep {
 

@@ -21,7 +21,7 @@ const Shape& shape_of(const RowTensors::value_type& tensor) {
 std::string describe(const RowTensors::value_type& tensor) {
   if (const auto* const dense = std::get_if<Tensor*>(&tensor)) return lockstep::describe((*dense)->view());
   const SparseTensor& sparse = *std::get<SparseTensor*>(tensor);
-  return fmt::format("sparse {}{}", name_of(sparse.values.dtype()), to_string(sparse.dense_shape));
+  return fmt::format("sparse {}{}", name_of(sparse.values.dtype()), lockstep::describe(sparse.dense_shape));
 }
 
 /// The number of rows of each dense tensor; nothing if there are none. A sparse one is cut by rows of its own.

@@ -116,9 +116,10 @@ void require_alike(const Place& place, const OutputOutline& one, const OutputOut
   const auto row_of = [](const OutputOutline& each) { return Shape(each.shape.begin() + 1, each.shape.end()); };
   if (one.dtype != other.dtype || one.device != other.device || row_of(one) != row_of(other))
     throw MismatchError{fmt::format("{} has rows of {}{}{} on one replica, and of {}{}{} on another", title_of(place),
-                                    lockstep::name_of(one.dtype), to_string(row_of(one)),
+                                    lockstep::name_of(one.dtype), lockstep::describe(row_of(one)),
                                     one.device == DeviceKind::cuda ? " on a GPU" : "", lockstep::name_of(other.dtype),
-                                    to_string(row_of(other)), other.device == DeviceKind::cuda ? " on a GPU" : "")};
+                                    lockstep::describe(row_of(other)),
+                                    other.device == DeviceKind::cuda ? " on a GPU" : "")};
 }
 
 /// What any rank has; of what several have, the lowest rank's.

@@ -7,6 +7,7 @@
 #include <lockstep/estimator/replicate_model_fn.hpp>
 
 #include "cluster/counted.hpp"
+#include "control/tag.hpp"
 #include "estimator/batch_split.hpp"
 #include "estimator/tower_call.hpp"
 

@@ -18,7 +18,7 @@ void require_step_counter(const Variable& counter, ReplicaContext& context, cons
       counter.dtype() != DType::i64 || counter.state().synchronization != VariableSynchronization::on_write)
     throw InvalidArgument{fmt::format("{}the global step {} is {}{}; expected a mirrored variable of {}, i64[]",
                                       detail::Call{detail::apply_call, here}.text(), counter.label(),
-                                      name_of(counter.dtype()), to_string(counter.shape()), context.strategy().name())};
+                                      name_of(counter.dtype()), describe(counter.shape()), context.strategy().name())};
   (void)counter.local(here);
 }
 

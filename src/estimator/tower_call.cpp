@@ -5,13 +5,16 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "control/channel.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "control/verdict.hpp"
 #include "estimator/gathered_outputs.hpp"
 #include "reduce/arithmetic.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "tensor/shared_parts.hpp"
 
@@ -41,7 +44,7 @@ std::string list_of(std::span<const TowerGradient> gradients) {
   std::string list;
   for (const TowerGradient& each : gradients)
     list += fmt::format("{}{} {}{}", list.empty() ? "" : ", ", each.variable.label(),
-                        lockstep::name_of(each.variable.dtype()), to_string(each.variable.shape()));
+                        lockstep::name_of(each.variable.dtype()), lockstep::describe(each.variable.shape()));
   return list.empty() ? "no variables" : list;
 }
 
@@ -49,7 +52,7 @@ std::string list_of(const EvalMetric& metric) {
   std::string list;
   for (const SyncOnReadVariable& each : metric.accumulators)
     list += fmt::format("{}{} {}{}", list.empty() ? "" : ", ", each.label(), lockstep::name_of(each.dtype()),
-                        to_string(each.shape()));
+                        lockstep::describe(each.shape()));
   return list;
 }
 
@@ -171,8 +174,8 @@ SyncOnReadVariable TowerCall::accumulator(const std::string& name, const Shape& 
   if (const auto* const made = find(model_.accumulators, name)) {
     if (made->shape() != shape || made->dtype() != dtype)
       throw InvalidArgument{fmt::format("Tower::accumulator: '{}' is {}{}; asked for {}{}", name,
-                                        lockstep::name_of(made->dtype()), to_string(made->shape()),
-                                        lockstep::name_of(dtype), to_string(shape))};
+                                        lockstep::name_of(made->dtype()), lockstep::describe(made->shape()),
+                                        lockstep::name_of(dtype), lockstep::describe(shape))};
     return *made;
   }
   const SyncOnReadVariable accumulator = context_.strategy().create_sync_on_read(

@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/feed/dataset_iterator.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep::detail {

@@ -14,6 +14,8 @@
 #include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/nn/joint_model.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "fit/accumulation.hpp"
 #include "fit/evaluation_pass.hpp"
 #include "fit/frozen_variables.hpp"
@@ -22,6 +24,7 @@
 #include "fit/rank_shards.hpp"
 #include "fit/shard_threads.hpp"
 #include "input/sample_order.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep {
 namespace {
@@ -162,7 +165,7 @@ class Fit {
   EvaluationPass evaluation_;
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
-  SumList sums_on_the_way_;                        ///< that it makes over the ranks
+  GradientComputation::Sums sums_on_the_way_;      ///< that it makes over the ranks
   bool diverged_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "reduce/arithmetic.hpp"
+#include "reduce/declared_sums.hpp"
 #include "reduce/fixed_order_sum.hpp"
 
 namespace lockstep {

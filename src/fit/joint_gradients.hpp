@@ -9,7 +9,6 @@
 #include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/nn/joint_model.hpp>
 #include <lockstep/optim/optimizer.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
 
 #include "fit/rank_shards.hpp"
 #include "nn/shard_sums.hpp"
@@ -43,7 +42,7 @@ class JointGradients {
   JointGradients(nn::JointModel& model, const nn::GradientBuffer& sum, RankShards& shards);
 
   /// The sums that a step makes over the ranks on its way.
-  const SumList& sums() const { return sums_; }
+  const GradientComputation::Sums& sums() const { return sums_; }
 
   /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`, where all are ready at the
   /// end. Returns their labels, losses and right answers.
@@ -53,7 +52,7 @@ class JointGradients {
  private:
   nn::JointModel& model_;
   RankShards& shards_;
-  SumList sums_;
+  GradientComputation::Sums sums_;
   ShardBuffers of_shards_;
   std::optional<ShardBuffers>
       of_micro_batch_;  ///< for micro-batches after the first; empty if a shard is one micro-batch

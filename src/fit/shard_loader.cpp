@@ -2,6 +2,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "device/device.hpp"
+
 namespace lockstep {
 
 ShardLoader::ShardLoader(const SampleSource& source, std::int64_t capacity, std::int64_t shards, Stream& stream,

@@ -10,6 +10,8 @@
 #include <lockstep/input/batch.hpp>
 #include <lockstep/input/sample_source.hpp>
 
+#include "device/device.hpp"
+
 namespace lockstep {
 
 /// Memory for the batches of several shards at a time. On the host, the model reads them where they are assembled. For

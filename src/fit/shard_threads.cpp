@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/log.hpp>
-#include <lockstep/control/meeting_point.hpp>
 
+#include "control/meeting_point.hpp"
 #include "reduce/arithmetic.hpp"
 #include "strategy/context_stack.hpp"
 #include "tensor/shared_parts.hpp"

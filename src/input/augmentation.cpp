@@ -38,7 +38,7 @@ AugmentedSamples::AugmentedSamples(const SampleSource& images, const Shape& samp
     : images_{images}, augmentation_{augmentation}, seed_{seed} {
   if (sample.size() != 2 && sample.size() != 3)
     throw InvalidArgument{
-        fmt::format("images {}; expected [rows, columns] or [rows, columns, channels]", to_string(sample))};
+        fmt::format("images {}; expected [rows, columns] or [rows, columns, channels]", describe(sample))};
   if (augmentation.crop < 0)
     throw InvalidArgument{fmt::format("a crop of {} pixels; expected 0 or more", augmentation.crop)};
   rows_ = sample[0];

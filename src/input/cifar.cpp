@@ -10,6 +10,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "input/failure.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/schema_names.hpp"

@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "base/excerpt.hpp"
 #include "input/csv_header.hpp"
 #include "input/csv_labels.hpp"

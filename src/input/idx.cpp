@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/idx.hpp>
 
+#include "base/digest.hpp"
 #include "input/failure.hpp"
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"

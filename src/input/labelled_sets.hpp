@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/schema.hpp>
 
+#include "base/digest.hpp"
 #include "input/fixed_array.hpp"
 #include "input/number_rows.hpp"
 

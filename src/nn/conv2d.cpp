@@ -4,6 +4,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/initial_values.hpp"
 #include "nn/layer_checks.hpp"

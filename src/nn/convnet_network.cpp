@@ -8,8 +8,10 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -11,11 +11,11 @@
 
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/nn/dense.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "nn/conv2d.hpp"
 #include "nn/dropout.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep::nn {
 

@@ -5,6 +5,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
 
+#include "base/element_count.hpp"
+
 namespace lockstep::nn {
 namespace {
 

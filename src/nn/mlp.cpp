@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/mlp.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
 #include "nn/shard_plan.hpp"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <lockstep/base/half.hpp>
+#include <lockstep/base/dtype.hpp>
 
 #include "nn/shard_checks.hpp"
 

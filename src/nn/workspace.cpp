@@ -2,6 +2,10 @@
 
 #include <lockstep/nn/workspace.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
+#include "device/device.hpp"
+
 namespace lockstep::nn {
 
 TensorView Workspace::take(Shape shape, DType dtype) {

@@ -52,7 +52,7 @@ double number_of(DType dtype, std::uint32_t high, std::uint32_t low) {
 
 template <class T>
 Tensor numbers(const RandomStream& stream, Shape shape) {
-  const Tensor made = Tensor::uninitialised(dtype_of<T>, std::move(shape));
+  const Tensor made = Tensor::uninitialised(detail::dtype_of<T>, std::move(shape));
   std::vector<std::uint32_t> words(2 * static_cast<std::size_t>(made.count()));
   stream.words(0, words);
   const std::span<T> elements = made.view().elements<T>();

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/element_type.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "reduce/message_plan.hpp"
 
 namespace lockstep::detail {

@@ -6,8 +6,10 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/strategy/variable_store.hpp>
+
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep::detail {
 

@@ -11,13 +11,21 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
+#include "device/device.hpp"
 #include "optim/live_optimizers.hpp"
 #include "optim/optimizer_guard.hpp"
 #include "optim/plan.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "strategy/step_counter.hpp"
 
 namespace lockstep {
 namespace {
+
+SumList list_of(const GradientComputation::Sums& sums) {
+  return {sums.dtype, sums.counts};
+}
 
 /// The options that stay the same from step to step: ", momentum 0.9, weight decay 0.01".
 std::string settings_of(const std::string& own, double weight_decay, std::optional<double> clip_norm) {
@@ -170,7 +178,7 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
 /// Where one rank alone has updated variables, the others get their values from it. A rank waits for those under
 /// `covered`, if that is given.
 void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
-                              MeetingPoint::Covered* covered) {
+                              Covered* covered) {
   const Plan& plan = *plan_;
   if (plan.held_values().empty()) return step(divisor, rows);
   std::exception_ptr failure;
@@ -186,6 +194,10 @@ void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> r
   for (const detail::RangeUpdate& each : plan.updates())
     if (!each.range.is_held_by(plan.rank())) each.range.values_changed();
   if (failure) std::rethrow_exception(failure);
+}
+
+void AgreedStep::all_reduce(const TensorView& tensor) {
+  sums_.all_reduce(tensor);
 }
 
 void AgreedStep::ready(const Variable& variable) {
@@ -208,11 +220,12 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
 /// Lets the ranks compute what they have agreed on. If that fails here, takes part in the sums that the others wait
 /// for.
 void Optimizer::compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group,
-                                 CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+                                 CrossDeviceOps& reductions, Covered& covered) {
   StepSums& sums = *request.sums;
   Stream& stream = plan.store().stream();
   const std::vector<GradientBucket> buckets = plan.buckets(reductions.packing());
-  DeclaredSums declared{reductions, request.computation->sums, stream, buckets, &covered};
+  const SumList on_the_way = list_of(request.computation->sums);
+  DeclaredSums declared{reductions, on_the_way, stream, buckets, &covered};
   std::exception_ptr failure;
   try {
     AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared};
@@ -251,7 +264,7 @@ std::string Optimizer::text_of(const Plan& plan, const Request& request, std::st
   if (request.statistics.count() > 0) how += fmt::format(" with {} statistics", request.statistics.count());
   if (request.computation) how += ", agreed first";
   if (request.computation && !request.computation->sums.counts.empty())
-    how += fmt::format(", with {}", describe(request.computation->sums));
+    how += fmt::format(", with {}", describe(list_of(request.computation->sums)));
   if (!request.what_follows.empty()) how += fmt::format(", then {}", request.what_follows);
   const std::string name = places_->name_in(plan.store());
   const std::int64_t steps = plan.store().counted(detail::step_counter(name));
@@ -280,7 +293,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   if (request.computation)
     return context.declared_step(
         batch,
-        [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+        [&](CrossDeviceOps& reductions, Covered& covered) {
           compute_and_step(plan, request, context.strategy().group(), reductions, covered);
         },
         here);

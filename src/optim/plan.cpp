@@ -6,9 +6,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/shared_parts.hpp"
 
@@ -24,7 +26,7 @@ std::string list_of(std::span<const Gradient> gradients) {
   std::string list;
   for (const auto& [value, variable] : gradients)
     list += fmt::format("{}{} {}{}{}", list.empty() ? "" : ", ", variable.label(), name_of(variable.dtype()),
-                        to_string(variable.shape()), value.slices() ? " by slices" : "");
+                        describe(variable.shape()), value.slices() ? " by slices" : "");
   return list;
 }
 
@@ -32,7 +34,7 @@ std::string list_of(std::span<const Gradient> gradients) {
 std::string describe(const GradientValue& gradient) {
   const IndexedSlices* const slices = gradient.slices();
   if (!slices) return describe(gradient.view());
-  return fmt::format("slices {} of {}", describe(slices->values.view()), to_string(slices->dense_shape));
+  return fmt::format("slices {} of {}", describe(slices->values.view()), lockstep::describe(slices->dense_shape));
 }
 
 void require_no_duplicates(const detail::Call& call, std::span<const Variable> variables) {
@@ -65,7 +67,7 @@ void detail::require_applicable(const Call& call, Strategy& strategy, const Vari
     throw InvalidArgument{fmt::format("{}variable {} is not trainable", call.text(), variable.label())};
   if (variable.dtype() != DType::f32 && variable.dtype() != DType::f64)
     throw InvalidArgument{fmt::format("{}variable {} is {}{}; expected f32 or f64", call.text(), variable.label(),
-                                      name_of(variable.dtype()), to_string(variable.shape()))};
+                                      name_of(variable.dtype()), describe(variable.shape()))};
 }
 
 void detail::require_applicable(const Call& call, Strategy& strategy, std::span<const Variable> variables) {

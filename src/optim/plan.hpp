@@ -14,6 +14,8 @@
 
 #include "optim/gradient_pieces.hpp"
 #include "optim/row_sums.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "strategy/context_stack.hpp"
 
 namespace lockstep {

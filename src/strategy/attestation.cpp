@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
 #include "control/names.hpp"
 #include "strategy/context_stack.hpp"
 #include "tensor/digest.hpp"

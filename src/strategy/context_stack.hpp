@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/extended.hpp>
 

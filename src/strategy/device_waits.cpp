@@ -7,6 +7,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+
 namespace lockstep::detail {
 namespace {
 

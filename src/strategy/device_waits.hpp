@@ -8,10 +8,12 @@
 #include <string>
 #include <thread>
 
-#include <lockstep/control/meeting_point.hpp>
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/strategy/replica_group.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "device/device.hpp"
 #include "device/host_wait.hpp"
 #include "device/poll_clock.hpp"
 

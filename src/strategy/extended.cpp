@@ -6,6 +6,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/extended.hpp>
 
+#include "control/tag.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"

@@ -3,6 +3,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/multi_step.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {

@@ -6,7 +6,13 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "comm/communicator.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "strategy/attestation.hpp"
 #include "strategy/colocation.hpp"
 #include "strategy/context_stack.hpp"
@@ -103,6 +109,10 @@ void Strategy::require_not_captured(const Here& here) {
         detail::Call{"merge_call, or another collective", here}.text() +
         "this rank's stream is being captured into a CUDA graph, and a graph that is launched again does not meet the "
         "other ranks; end the capture first"};
+}
+
+void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
+  agree(kind, here, text, {});
 }
 
 void Strategy::agree(TagKind kind, const Here& here, std::string_view text, const Comparison& comparison) {

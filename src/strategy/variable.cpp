@@ -8,6 +8,7 @@
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/dispatch.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/reduced_leaves.hpp"
@@ -120,7 +121,7 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
   const detail::Call call{call_name(assignment), here};
   if (value.shape() != variable.shape() || value.dtype() != variable.dtype())
     throw InvalidArgument{fmt::format("{}variable {} is {}{}; it cannot take {}", call.text(), variable.label(),
-                                      name_of(variable.dtype()), to_string(variable.shape()), describe(value.view()))};
+                                      name_of(variable.dtype()), describe(variable.shape()), describe(value.view()))};
   (void)variable.local(here);  // ContextError before it has memory
   const detail::Frame* const frame = detail::current_frame();
   if (frame && !frame->strategy().extended().variable_created_in_scope(variable))

@@ -7,7 +7,10 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
 #include "control/tag_text.hpp"
+#include "device/device.hpp"
 #include "tensor/convert.hpp"
 
 namespace lockstep {
@@ -123,6 +126,10 @@ std::vector<std::size_t> VariableStore::gradient_bytes() const {
   for (const auto& segment : layout().made)
     if (segment->trainable) bytes.push_back(static_cast<std::size_t>(segment->count) * size_of(segment->dtype));
   return bytes;
+}
+
+std::vector<TensorView> VariableStore::seal() {
+  return seal(std::vector<Buffer>{});
 }
 
 std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {

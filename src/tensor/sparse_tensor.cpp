@@ -7,6 +7,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/tensor/sparse_tensor.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
+
 namespace lockstep {
 
 void require_valid(const SparseTensor& tensor) {
@@ -18,13 +21,13 @@ void require_valid(const SparseTensor& tensor) {
     throw InvalidArgument{
         fmt::format("a sparse {} of values {} at indices {}: expected a dense shape of one or more extents, values [n] "
                     "and i64 indices [n, extents] on one device",
-                    to_string(tensor.dense_shape), describe(values), describe(indices))};
+                    describe(tensor.dense_shape), describe(values), describe(indices))};
   const auto numbers = indices.to_vector<std::int64_t>();
   for (auto index = numbers.begin(); index != numbers.end(); index += dimensions)
     for (std::int64_t i = 0; i < dimensions; ++i)
       if (index[i] < 0 || index[i] >= tensor.dense_shape[static_cast<std::size_t>(i)])
         throw InvalidArgument{fmt::format("index [{}] is outside of a sparse {}",
-                                          fmt::join(index, index + dimensions, ", "), to_string(tensor.dense_shape))};
+                                          fmt::join(index, index + dimensions, ", "), describe(tensor.dense_shape))};
 }
 
 SparseTensor piece_of(const SparseTensor& whole, int piece, int pieces, Stream& stream) {

@@ -5,6 +5,10 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
+#include "device/device.hpp"
+
 namespace lockstep {
 
 TensorView::TensorView(std::byte* data, Shape shape, DType dtype, DeviceKind device)
@@ -18,8 +22,16 @@ TensorView TensorView::slice(std::int64_t first, std::int64_t count) const {
 
 TensorView TensorView::reshaped(Shape shape) const {
   if (element_count(shape) != count_)
-    throw InvalidArgument{fmt::format("{} cannot take the shape {}", describe(*this), to_string(shape))};
+    throw InvalidArgument{fmt::format("{} cannot take the shape {}", describe(*this), describe(shape))};
   return {data_, std::move(shape), dtype_, device_};
+}
+
+std::size_t TensorView::bytes() const {
+  return static_cast<std::size_t>(count_) * size_of(dtype_);
+}
+
+void TensorView::read(void* to) const {
+  read_device(device_, to, data_, bytes());
 }
 
 void TensorView::require_type(DType wanted) const {
@@ -34,7 +46,7 @@ void TensorView::require_host(DType wanted) const {
 }
 
 std::string describe(const TensorView& view) {
-  return fmt::format("{}{}", name_of(view.dtype()), to_string(view.shape()));
+  return fmt::format("{}{}", name_of(view.dtype()), describe(view.shape()));
 }
 
 void copy(const TensorView& from, const TensorView& to, Stream& stream) {
@@ -92,7 +104,7 @@ Tensor Tensor::on_host(const TensorView& view) {
 Tensor Tensor::from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape) {
   if (static_cast<std::size_t>(element_count(shape)) * size_of(dtype) != bytes.size())
     throw InvalidArgument{fmt::format("{} values of {} cannot fill the shape {}", bytes.size() / size_of(dtype),
-                                      name_of(dtype), to_string(shape))};
+                                      name_of(dtype), describe(shape))};
   Tensor made = uninitialised(dtype, std::move(shape));
   if (!bytes.empty()) std::memcpy(made.view().data(), bytes.data(), bytes.size());
   return made;

@@ -9,6 +9,8 @@
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/torch/collectives.hpp>
 
+#include "device/device.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "torch/replica.hpp"
 

@@ -13,6 +13,8 @@
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/declared_sums.hpp"
 #include "reduce/fixed_order_sum.hpp"
 #include "strategy/context_stack.hpp"
 

@@ -7,6 +7,8 @@
 
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "reduce/fixed_order_sum.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/step.hpp"

@@ -17,6 +17,7 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "base/element_type.hpp"
 #include "optim/gradient_pieces.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/module_parts.hpp"

@@ -5,9 +5,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
 #include "torch/replica.hpp"
 #include "torch/sparse_rows.hpp"
 

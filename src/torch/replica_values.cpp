@@ -30,7 +30,7 @@ std::string type_and_shape(const at::Tensor& tensor) {
   const auto dtype = libtorch::dtype_of(tensor.scalar_type());
   return fmt::format("{}{}{}", tensor.is_sparse() ? "sparse " : "",
                      dtype ? name_of(*dtype) : c10::toString(tensor.scalar_type()),
-                     to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()}));
+                     describe(Shape{tensor.sizes().begin(), tensor.sizes().end()}));
 }
 
 class ModuleGuest final : public lockstep::detail::StoreGuest {

@@ -6,10 +6,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/torch/replicated_optimizer.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "control/tag_text.hpp"
 #include "strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
@@ -113,7 +116,7 @@ void ReplicatedOptimizer::State::hold(const at::Tensor& tensor, std::size_t grou
     throw InvalidArgument{fmt::format(
         "{} in group {} of a {} is no parameter of the modules that were named",
         owner ? fmt::format("{} of {}", owner->label, owner->module->label)
-              : fmt::format("a tensor of shape {}", to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()})),
+              : fmt::format("a tensor of shape {}", describe(Shape{tensor.sizes().begin(), tensor.sizes().end()})),
         group, class_)};
   }
   if (std::ranges::find(parameters_, found->second, &HeldParameter::name) != parameters_.end())

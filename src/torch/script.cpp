@@ -14,6 +14,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/script.hpp>
 
+#include "control/meeting_point.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {

@@ -10,6 +10,11 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/shards.hpp>
 
+#include "base/element_type.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -264,10 +269,7 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
   if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
   const ReplicatedModule::Impl::Busy busy{modules_};
   context_.declared_step(
-      text,
-      [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
-        reduce(on_the_way, compute, reductions, covered);
-      },
+      text, [&](CrossDeviceOps& reductions, Covered& covered) { reduce(on_the_way, compute, reductions, covered); },
       here_);
   if (failures_ > 0) {
     // Every rank is here, so those that did not fail hear of it before their programs go on.
@@ -279,7 +281,7 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
 }
 
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
-                  CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+                  CrossDeviceOps& reductions, Covered& covered) {
   const std::vector<GradientBucket> messages = buckets(reductions.packing());
   ReplicaGroup& group = context_.strategy().group();
   DeclaredSums sums{reductions, on_the_way, stream_, messages, &covered};

@@ -10,10 +10,14 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
+#include "base/digest.hpp"
+#include "base/element_type.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/joint_shards.hpp"

@@ -19,6 +19,8 @@
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timed_model.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "base/element_count.hpp"
+#include "reduce/declared_sums.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;

@@ -12,6 +12,7 @@
 
 #include "apps/lockstep-inspect/comparison.hpp"
 #include "apps/lockstep-inspect/inspection.hpp"
+#include "checkpoint/program_state.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
 

@@ -10,13 +10,14 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
-#include <lockstep/base/printable.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/schema.hpp>
 #include <lockstep/ops/kernels.hpp>
 
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-train/options/command_line.hpp"
+#include "base/log_settings.hpp"
+#include "base/printable.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "cluster/cluster_spec.hpp"

@@ -20,6 +20,8 @@
 #include <lockstep/input/text.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/tensor_file.hpp"

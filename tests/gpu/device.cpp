@@ -1,4 +1,6 @@
 // Streams, events and memory of a GPU.
+#include "device/device.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <set>

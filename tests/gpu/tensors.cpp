@@ -12,7 +12,7 @@ TEMPLATE_TEST_CASE("tensors go to a GPU and back", "", float, double, std::int32
     for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<TestType>(i * 3 + 1));
     const Tensor there = Tensor::copy_of(Tensor::from(values, {count}).view(), gpu().stream);
     CHECK(there.view().device() == DeviceKind::cuda);
-    CHECK(there.dtype() == dtype_of<TestType>);
+    CHECK(there.dtype() == detail::dtype_of<TestType>);
     CHECK(there.to_vector<TestType>() == values);
     const Tensor back = Tensor::on_host(there.view());
     CHECK(back.view().device() == DeviceKind::cpu);

@@ -16,6 +16,7 @@
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "apps/options/option_values.hpp"
+#include "base/exit_code.hpp"
 
 namespace {
 

@@ -9,6 +9,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

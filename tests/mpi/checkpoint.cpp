@@ -12,6 +12,7 @@
 #include <lockstep/checkpoint/checkpoint.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "shared_folder.hpp"
 #include "support/job.hpp"
 #include "support/ranks.hpp"

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/tensor/dlpack.hpp>
 
+#include "reduce/cross_device_ops.hpp"
 #include "support/ranks.hpp"
 #include "tensor/dlpack_abi.hpp"
 

@@ -15,6 +15,8 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
 #include "fit/injected_fault.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"

@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/feed/dataset_iterator.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -77,7 +78,7 @@ std::string text_of(const Samples& samples) {
   }
   add(samples.rows.values);
   add(samples.rows.indices);
-  return text + to_string(samples.rows.dense_shape) + ", " + std::to_string(samples.ids.size()) + " ids, '" +
+  return text + describe(samples.rows.dense_shape) + ", " + std::to_string(samples.ids.size()) + " ids, '" +
          samples.origin + "'";
 }
 

@@ -9,6 +9,9 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -49,7 +52,7 @@ std::vector<float> sum(DeclaredSums& ranks, Stream& stream, std::vector<float> v
   return Tensor::on_host(tensor.view()).to_vector<float>();
 }
 
-const SumList two_sums{.dtype = DType::f32, .counts = {1, 2}};
+const GradientComputation::Sums two_sums{.dtype = DType::f32, .counts = {1, 2}};
 
 /// What a rank has after each of the two sums is in its gradient. Throws before sum number `fails_before`, if that is
 /// one of them, or behind the second.
@@ -63,7 +66,9 @@ GradientComputation two_sums_of(JointProgram& program, int fails_before = 3) {
             fail_before(0);
             const float first = sum(ranks, program.stream(), {mine}).at(0);
             fail_before(1);
-            const float second = sum(ranks, program.stream(), {0, first * mine}).at(1);
+            const Tensor last = Tensor::copy_of(Tensor::from<float>({0, first * mine}, {2}).view(), program.stream());
+            step.all_reduce(last.view());
+            const float second = last.to_vector<float>().at(1);
             fail_before(2);
             program.write({second, mine});
             step.ready(program.w);
@@ -200,7 +205,7 @@ TEST_CASE("a rank that makes fewer sums than declared, or other ones, fails alon
 TEST_CASE("ranks that declare other sums, or none, disagree before the first one") {
   if (ranks() == 1) return;
   JointProgram program;
-  const auto step = [&](const SumList& odd) {
+  const auto step = [&](const GradientComputation::Sums& odd) {
     return mismatch_of([&] {
       program.step({[](AgreedStep&) -> StepSums { throw std::logic_error{"computed"}; }, odd_one() ? odd : two_sums});
     });

@@ -8,6 +8,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "control/meeting_point.hpp"
+#include "device/device.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -13,6 +13,7 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
@@ -128,7 +129,7 @@ TEST_CASE("a checkpoint with optimizer state is refused where nothing is prepare
 TEST_CASE("a checkpoint in which optimizers count together restores, and each goes on from its count") {
   const QuietLog quiet;
   const SharedFolder folder;
-  const auto options = [&] { return CheckpointOptions{.folder = folder / "checkpoints"}; };
+  const auto options = [&] { return CheckpointManager::Options{.folder = folder / "checkpoints"}; };
   {
     StatefulProgram earlier;
     {

@@ -15,6 +15,7 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "base/element_count.hpp"
 #include "mpi/shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
@@ -211,7 +212,8 @@ TEST_CASE("a checkpoint of weights alone leaves the owner's state as it is") {
   const auto continued = [&](VariablePlacement placement) {
     Training training{placement};
     training.train(0, 2);
-    CheckpointManager checkpoints{training.strategy, {.folder = folder / "all", .restores = RestoredParts::weights}};
+    CheckpointManager checkpoints{training.strategy,
+                                  {.folder = folder / "all", .restores = CheckpointManager::Parts::weights}};
     checkpoints.save(2);
     checkpoints.finish();
     training.train(2, 3);

@@ -15,6 +15,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/feed/distribute.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -16,6 +16,7 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "mpi/shared_folder.hpp"
 #include "mpi/tower_program.hpp"
 #include "support/ranks.hpp"

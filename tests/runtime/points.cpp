@@ -145,10 +145,11 @@ int main(int argc, char** argv) {
       [] {
         point("options");
         if (culprit.fault == "late") throw ConfigError{"wrong on purpose"};
-        return RuntimeOptions{.device = "cpu",
-                              .reductions = {.around = collective},
-                              .stall_timeout = stall_timeout(),
-                              .on_stall = culprit.fault == "observed" ? OnStall::observe : OnStall::end};
+        return RuntimeOptions{
+            .device = "cpu",
+            .reductions = {.around = collective},
+            .stall_timeout = stall_timeout(),
+            .on_stall = culprit.fault == "observed" ? RuntimeOptions::OnStall::observe : RuntimeOptions::OnStall::end};
       },
       train);
   point("last way");

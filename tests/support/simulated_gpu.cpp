@@ -27,12 +27,16 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/device_kind.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "base/log_settings.hpp"
+#include "comm/communicator.hpp"
 #include "device/cuda.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "device/host_wait.hpp"
 #include "ops/backends.hpp"

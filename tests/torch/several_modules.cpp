@@ -8,6 +8,7 @@
 
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "control/meeting_point.hpp"
 #include "torch_modules.hpp"
 
 using namespace lockstep;

@@ -14,6 +14,8 @@
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "support/ranks.hpp"
 #include "torch/sparse_rows.hpp"
 #include "torch_modules.hpp"
@@ -358,7 +360,7 @@ TEST_CASE("a message that is too long for one collective travels in parts") {
     strategy.run([&](ReplicaContext& context) {
       context.declared_step(
           "rows",
-          [&](CrossDeviceOps& reductions, MeetingPoint::Covered&) {
+          [&](CrossDeviceOps& reductions, Covered&) {
             for (const std::int64_t most : {1000, 24, 8}) {
               const auto rows = message.gather(reductions, std::span{&table, 1}, bytes, most);
               REQUIRE(rows.size() == 1);

@@ -8,9 +8,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/digest.hpp>
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
+#include "control/tag.hpp"
 #include "control/tag_text.hpp"
 #include "control/verdict.hpp"
 

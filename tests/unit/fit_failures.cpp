@@ -10,6 +10,7 @@
 
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "fit_models.hpp"
 #include "strategy/local_group.hpp"
 

@@ -9,12 +9,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/philox.hpp>
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/sim/sim.hpp>
+
+#include "base/digest.hpp"
 
 using namespace lockstep;
 

@@ -253,7 +253,7 @@ TEST_CASE("samples of another shape, or scaled in another way, are refused, and 
   const auto refused = [&](const std::string& content) -> std::string {
     const std::string file = folder.write("x.npy", content);
     try {
-      return to_string(load_unlabelled_data(file, by(model)).sample);
+      return describe(load_unlabelled_data(file, by(model)).sample);
     } catch (const ConfigError& error) {
       return std::string{error.what()}.substr(file.size());
     }

@@ -6,11 +6,12 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/philox.hpp>
 #include <lockstep/nn/mlp.hpp>
 
+#include "base/digest.hpp"
 #include "nn/initial_values.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"

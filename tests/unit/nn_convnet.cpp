@@ -11,6 +11,7 @@
 #include <lockstep/nn/convnet.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "base/element_count.hpp"
 #include "convnet_support.hpp"
 #include "ops/reference/reference.hpp"
 #include "reduce/fixed_order_sum.hpp"
@@ -48,7 +49,7 @@ std::string text(const ConvnetOptions& options) {
 std::vector<std::string> variables_of(const Convnet& model) {
   std::vector<std::string> made;
   for (const Variable& variable : model.variables())
-    made.push_back(std::string{variable.name()} + ' ' + to_string(variable.shape()));
+    made.push_back(std::string{variable.name()} + ' ' + describe(variable.shape()));
   return made;
 }
 

@@ -7,10 +7,10 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 
 #include "comm/backends.hpp"
 #include "convnet_support.hpp"
+#include "reduce/declared_sums.hpp"
 #include "reduce/implementations.hpp"
 
 using namespace lockstep;

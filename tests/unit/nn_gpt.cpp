@@ -11,6 +11,7 @@
 #include <lockstep/nn/gpt.hpp>
 
 #include "comm/backends.hpp"
+#include "device/device.hpp"
 #include "gpt_support.hpp"
 #include "naive_gpt.hpp"
 #include "nn/initial_values.hpp"

@@ -13,6 +13,7 @@
 #include <lockstep/nn/transformer_block.hpp>
 #include <lockstep/nn/workspace.hpp>
 
+#include "device/device.hpp"
 #include "nn/initial_values.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"

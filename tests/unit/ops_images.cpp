@@ -13,6 +13,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "base/element_count.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;
@@ -50,7 +51,7 @@ struct Case {
   Shape x() const { return {images, height, width, inputs}; }
   Shape weight() const { return {kernel_height, kernel_width, inputs, outputs}; }
   Shape y() const { return {images, height - kernel_height + 1, width - kernel_width + 1, outputs}; }
-  std::string text() const { return to_string(x()) + " * " + to_string(weight()); }
+  std::string text() const { return describe(x()) + " * " + describe(weight()); }
 };
 
 const std::vector<Case> cases{{1, 3, 3, 1, 3, 3, 1},  {2, 5, 4, 3, 3, 3, 2},   {3, 6, 7, 2, 1, 2, 5},
@@ -284,7 +285,7 @@ TEST_CASE("max-pooling takes the largest of four, and gives its gradient to the 
   for (const auto& kernels : all_kernels())
     for (const DType dtype : image_types)
       for (const Shape& shape : {Shape{2, 4, 6, 3}, Shape{1, 5, 7, 16}, Shape{3, 2, 3, 1}, Shape{2, 1, 4, 2}}) {
-        CAPTURE(kernels->name(), name_of(dtype), to_string(shape));
+        CAPTURE(kernels->name(), name_of(dtype), describe(shape));
         const Shape pooled{shape[0], shape[1] / 2, shape[2] / 2, shape[3]};
         const Tensor x = integers(dtype, shape, 1), dy = integers(dtype, pooled, 2);  // with many equal values
         Grid of_x{x}, of_dy{dy}, expected_y{pooled}, expected_dx{shape};

@@ -27,7 +27,7 @@ TEST_CASE("linear has the bits of a product, a bias and an activation, one after
     for (const DType dtype : {DType::f32, DType::f64})
       for (const auto activation : {Activation::none, Activation::relu})
         for (const Shape& sizes : {Shape{1, 1, 1}, Shape{5, 3, 7}, Shape{33, 100, 10}, Shape{64, 784, 48}}) {
-          CAPTURE(kernels->name(), name_of(dtype), activation == Activation::relu, to_string(sizes));
+          CAPTURE(kernels->name(), name_of(dtype), activation == Activation::relu, describe(sizes));
           const Tensor x = noise(dtype, {sizes[0], sizes[1]}, 1);
           const Tensor weight = noise(dtype, {sizes[1], sizes[2]}, 2);
           const Tensor bias = noise(dtype, {sizes[2]}, 3);

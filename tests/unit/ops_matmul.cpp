@@ -11,6 +11,7 @@
 
 #include <lockstep/ops/kernels.hpp>
 
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "ops_support.hpp"
 

@@ -112,7 +112,7 @@ TEST_CASE("batch norm is what its definition says, in any number of dimensions")
   for (const auto& kernels : all_kernels())
     for (const DType dtype : types)
       for (const Shape& shape : {Shape{3, 4, 5, 6}, Shape{7, 3}, Shape{1, 3, 33}}) {
-        CAPTURE(kernels->name(), name_of(dtype), to_string(shape));
+        CAPTURE(kernels->name(), name_of(dtype), describe(shape));
         const Tensor x = noise(dtype, shape, 1);
         const Tensor gamma = noise(dtype, {shape.back()}, 2), beta = noise(dtype, {shape.back()}, 3);
         const Tensor y = filled(dtype, shape, not_a_number);

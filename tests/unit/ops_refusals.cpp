@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "base/element_count.hpp"
 #include "ops/with_type.hpp"
 #include "ops_support.hpp"
 

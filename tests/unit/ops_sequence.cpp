@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "device/device.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

@@ -12,6 +12,7 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
 #include "not_finite.hpp"
 #include "strategy/local_group.hpp"

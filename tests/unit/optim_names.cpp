@@ -12,6 +12,7 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;

@@ -14,6 +14,8 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/element_count.hpp"
+#include "control/meeting_point.hpp"
 #include "not_finite.hpp"
 #include "strategy/local_group.hpp"
 

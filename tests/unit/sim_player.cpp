@@ -7,6 +7,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
+#include "sim/virtual_time.hpp"
 #include "sim_program.hpp"
 
 namespace lockstep::test {

@@ -4,6 +4,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/exit_code.hpp"
 #include "strategy/attestation.hpp"
 #include "strategy/local_group.hpp"
 

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
 #include "strategy_support.hpp"
 
 using namespace lockstep;

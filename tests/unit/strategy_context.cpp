@@ -12,6 +12,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy_support.hpp"
 
 using namespace lockstep;

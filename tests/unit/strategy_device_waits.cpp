@@ -10,7 +10,11 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/exit_code.hpp"
 #include "control/exceptions.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "device/device.hpp"
 #include "strategy/device_waits.hpp"
 #include "support/child_process.hpp"
 #include "support/forwarding_stream.hpp"

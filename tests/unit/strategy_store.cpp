@@ -11,6 +11,8 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "comm/backends.hpp"
+#include "control/meeting_point.hpp"
+#include "device/device.hpp"
 #include "strategy/local_group.hpp"
 #include "support/forwarding_stream.hpp"
 

@@ -5,6 +5,7 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include "device/cuda.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "device/gpu_absence.hpp"
 

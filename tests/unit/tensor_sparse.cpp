@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <lockstep/base/dtype.hpp>
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/half.hpp>
 #include <lockstep/tensor/sparse_tensor.hpp>
 
 using namespace lockstep;

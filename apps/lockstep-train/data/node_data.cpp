@@ -11,12 +11,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
 #include "device/shared_memory.hpp"
 
 namespace lockstep {

@@ -38,8 +38,9 @@ std::chrono::duration<double> parse_timeout(const std::string& option, const std
   return timeout;
 }
 
-OnStall parse_on_stall(const std::string& option, const std::string& text) {
-  return parse_choice<OnStall>(option, text, {{"end", OnStall::end}, {"observe", OnStall::observe}});
+RuntimeOptions::OnStall parse_on_stall(const std::string& option, const std::string& text) {
+  return parse_choice<RuntimeOptions::OnStall>(
+      option, text, {{"end", RuntimeOptions::OnStall::end}, {"observe", RuntimeOptions::OnStall::observe}});
 }
 
 }  // namespace

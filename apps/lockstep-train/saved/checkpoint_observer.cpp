@@ -40,7 +40,7 @@ void CheckpointObserver::save(const FitState& state, std::optional<double> loss)
   saved_ = state.steps;
 }
 
-FitState fit_state_of(const ResumedTraining& resumed) {
+FitState fit_state_of(const CheckpointManager::Resumed& resumed) {
   const auto state = resumed.state.find(fit_state_name);
   if (state == resumed.state.end()) return {.steps = resumed.step};
   FitState fit = parse_fit_state(state->second);

@@ -40,6 +40,6 @@ class CheckpointObserver final : public Observer {
 };
 
 /// Where a training that goes on continues. Error if its state is not that of its step.
-FitState fit_state_of(const ResumedTraining& resumed);
+FitState fit_state_of(const CheckpointManager::Resumed& resumed);
 
 }  // namespace lockstep

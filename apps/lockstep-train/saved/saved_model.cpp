@@ -14,6 +14,7 @@
 #include <lockstep/checkpoint/weights.hpp>
 
 #include "base/excerpt.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 namespace {
@@ -181,12 +182,14 @@ std::optional<SavedModel> initial(SavedModel saved, const TrainingOptions& optio
 
 }  // namespace
 
-std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options, RestoredParts parts) {
+std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options,
+                                           CheckpointManager::Parts parts) {
   std::filesystem::path from = first_place(options);
   std::optional<WeightsMetadata> metadata = from.empty() ? std::nullopt : read_weights_metadata(strategy, from);
-  const bool begins_anew = !metadata && parts == RestoredParts::all;
+  const bool begins_anew = !metadata && parts == CheckpointManager::Parts::all;
   // Before data are read in another way than the training reads them.
-  if (!from.empty() && !metadata && (options.resume.from == Resume::From::path || parts == RestoredParts::weights))
+  if (!from.empty() && !metadata &&
+      (options.resume.from == Resume::From::path || parts == CheckpointManager::Parts::weights))
     throw CheckpointError{fmt::format("checkpoint {}: there is none", from.string())};
   if (const auto& [file, match] = options.initial_weights; !metadata && !file.empty()) {
     from = file;

@@ -8,6 +8,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/shards.hpp>
 
+#include "checkpoint/program_state.hpp"
+
 namespace lockstep {
 
 std::optional<int> shards_in(const TrainingFacts& training) {

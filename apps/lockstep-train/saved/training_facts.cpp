@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
+
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 namespace {

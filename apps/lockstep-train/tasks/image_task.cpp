@@ -19,6 +19,7 @@
 #include "apps/lockstep-train/data/loaded_data.hpp"
 #include "apps/lockstep-train/data/scale_hint.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
+#include "base/element_count.hpp"
 
 namespace lockstep {
 namespace {

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <utility>
 
-#include <lockstep/base/printable.hpp>
 #include <lockstep/nn/generate.hpp>
 
+#include "base/printable.hpp"
 #include "fit/rank_shards.hpp"
 
 namespace lockstep {

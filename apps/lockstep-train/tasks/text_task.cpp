@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/labelled_data.hpp>
@@ -18,6 +17,7 @@
 
 #include "apps/lockstep-train/data/loaded_data.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
+#include "base/digest.hpp"
 
 namespace lockstep {
 namespace {

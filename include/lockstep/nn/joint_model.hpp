@@ -6,7 +6,10 @@
 #include <vector>
 
 #include <lockstep/nn/model.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
+
+namespace lockstep {
+class DeclaredSums;
+}
 
 namespace lockstep::nn {
 

@@ -17,13 +17,15 @@
 
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/learning_rate.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
 namespace lockstep {
 
+class Covered;
+class CrossDeviceOps;
+class DeclaredSums;
 class ReplicaGroup;
 
 namespace detail {
@@ -86,7 +88,11 @@ class AgreedStep {
   /// gradient in this step, or whose gradient was ready before.
   void ready(const Variable& variable);
 
-  /// GradientComputation::sums, over the ranks. Make each of them once, in their order.
+  /// COLL. Makes the next of GradientComputation::sums, in place. Make each of them once, in their order.
+  /// InvalidArgument, before anything is sent, for a tensor of another type or number of elements, or if none is left.
+  void all_reduce(const TensorView& tensor);
+
+  /// The same for library code.
   DeclaredSums& sums() { return sums_; }
 
  private:
@@ -101,8 +107,14 @@ class AgreedStep {
 /// How a rank computes its gradients after all ranks have agreed on the step. `compute` says of each variable when its
 /// gradient is ready, makes each of `sums`, and returns this rank's part of the StepSums.
 struct GradientComputation {
+  /// Sums over the ranks that the computation makes on its way: the number of elements of each, in order.
+  struct Sums {
+    DType dtype = DType::f32;
+    std::vector<std::int64_t> counts;
+  };
+
   std::function<StepSums(AgreedStep&)> compute;
-  SumList sums = {};
+  Sums sums = {};
 };
 
 /// Applies gradients to the mirrored variables they belong to.
@@ -291,10 +303,10 @@ class Optimizer {
   void reduce_and_step(const Plan& plan, const Request& request, std::vector<IndexedSlices>& slices,
                        CrossDeviceOps& reductions);
   void compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group, CrossDeviceOps& reductions,
-                        MeetingPoint::Covered& covered);
+                        Covered& covered);
   void prepare_slots(const FlatRange& range, int rank) const;
   void step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
-                     MeetingPoint::Covered* covered = nullptr);
+                     Covered* covered = nullptr);
   void step(double divisor, std::span<const detail::RowSums> rows = {});
   double clip_factor();
 

@@ -2,7 +2,7 @@
 // replica context (inside run, and outside everything, in the default context). Each thread has its own stack of them.
 #pragma once
 
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 
 namespace lockstep {
 

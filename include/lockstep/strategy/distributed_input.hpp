@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/values/locality.hpp>
 
 namespace lockstep {

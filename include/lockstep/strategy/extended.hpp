@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/colocation.hpp>
 #include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
@@ -79,8 +79,9 @@ struct OneReplica {
 ///
 /// Reductions and broadcasts are agreed: every rank throws MismatchError if operations, shapes or types differ, or if
 /// one rank's tensors are on the host and another's on a GPU. The mean of integers and malformed slices
-/// (`require_reducible`) are an InvalidArgument before any communication. A method that blocks returns when the ranks
-/// have agreed. A result on the host is complete by then; a result on a GPU is enqueued on Strategy::stream().
+/// (their parts do not fit together, or an index is no row) are an InvalidArgument before any communication. A method
+/// that blocks returns when the ranks have agreed. A result on the host is complete by then; a result on a GPU is
+/// enqueued on Strategy::stream().
 class StrategyExtended {
  public:
   StrategyExtended(const StrategyExtended&) = delete;

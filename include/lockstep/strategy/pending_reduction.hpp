@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/values/nest.hpp>
 
 namespace lockstep {

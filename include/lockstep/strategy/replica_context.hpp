@@ -12,10 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
-#include <lockstep/control/meeting_point.hpp>
-#include <lockstep/control/tag.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
+#include <lockstep/base/here.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/pending_reduction.hpp>
 #include <lockstep/strategy/signature.hpp>
 #include <lockstep/strategy/variable.hpp>
@@ -24,6 +22,8 @@
 
 namespace lockstep {
 
+class Covered;
+class CrossDeviceOps;
 class Strategy;
 class StrategyExtended;
 
@@ -142,9 +142,9 @@ class ReplicaContext {
                       Here here = Here::current());
 
   /// COLL, blocking. The same for library code that reduces in the middle of a computation: agrees, and calls `fn` in
-  /// replica context. Until that returns, any other agreement is a ContextError on this rank (MeetingPoint::Covered).
+  /// replica context. Until that returns, any other agreement is a ContextError on this rank.
   /// `fn` must make the reductions even if the computation fails, and throw its exception after them.
-  void declared_step(std::string_view batch, const std::function<void(CrossDeviceOps&, MeetingPoint::Covered&)>& fn,
+  void declared_step(std::string_view batch, const std::function<void(CrossDeviceOps&, Covered&)>& fn,
                      Here here = Here::current());
 
  private:

@@ -10,11 +10,14 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
-#include <lockstep/control/meeting_point.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
 
 namespace lockstep {
+
+class Communicator;
+class ControlChannel;
+class CrossDeviceOps;
+class MeetingPoint;
 
 namespace detail {
 class DeviceWaits;
@@ -67,14 +70,14 @@ class ReplicaGroup {
   void forbid_threads() { may_start_threads_ = false; }
   bool may_start_threads() const { return may_start_threads_; }
 
-  int rank() const { return data_->rank(); }
-  int size() const { return data_->size(); }
+  int rank() const;
+  int size() const;
 
   /// The control plane: every agreement of the process.
-  MeetingPoint& meeting() { return meeting_; }
+  MeetingPoint& meeting() { return *meeting_; }
 
   /// COLL. Makes a strategy's reductions, on both planes. The reductions never throw: a failure ends the job.
-  /// InvalidArgument for options that `require_valid` refuses.
+  /// InvalidArgument for invalid options (ReductionOptions).
   std::unique_ptr<CrossDeviceOps> make_reductions(const ReductionOptions& options);
 
   /// The data plane for host memory.
@@ -101,7 +104,7 @@ class ReplicaGroup {
 
   std::unique_ptr<Communicator> data_;
   std::vector<std::string> device_names_;
-  MeetingPoint meeting_;
+  std::unique_ptr<MeetingPoint> meeting_;
   EndJob end_job_;
   std::vector<int> node_of_rank_;
   std::unique_ptr<Stream> compute_;

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/comparable.hpp>
 #include <lockstep/values/parts.hpp>
@@ -22,7 +21,7 @@ std::string comparable_text(double value);
 std::string comparable_text(long long value);
 std::string comparable_text(std::string_view value);
 std::string comparable_text(const Tensor& value);
-std::string comparable_digest(std::string_view type, std::uint64_t digest);
+std::string comparable_bytes(std::span<const std::byte> value);
 
 /// The texts of several values as one, in brackets, so that the boundaries between them are compared too.
 std::string comparable_list(const std::vector<std::string>& texts);
@@ -52,7 +51,7 @@ std::string comparable(const T& value) {
     }
     return comparable_list(texts);
   } else {
-    return comparable_digest("value", digest_of(std::as_bytes(std::span{&value, 1})));
+    return comparable_bytes(std::as_bytes(std::span{&value, 1}));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,6 +26,13 @@
 
 namespace lockstep {
 
+class CrossDeviceOps;
+
+namespace detail {
+struct Comparison;
+enum class TagKind : std::uint8_t;
+}  // namespace detail
+
 /// A function that `run` can call with arguments of the types T, each as replica code sees it (local_t).
 template <class Fn, class... T>
 concept ReplicaFunctionFor = std::invocable<Fn, ReplicaContext&, local_t<T>...>;
@@ -38,7 +46,7 @@ class Strategy {
   static Strategy& current();
 
   /// COLL, but not agreed (see `make_strategy`). Uses the ranks of `group`, which must outlive it. InvalidArgument for
-  /// options that `require_valid` refuses.
+  /// invalid options (ReductionOptions).
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
   /// Open scopes, runs and replica contexts follow the strategy to its new address. The reference that a merge function
@@ -202,9 +210,10 @@ class Strategy {
   /// graph. For library code that enqueues work before it meets the other ranks.
   void require_not_captured(const Here& here = Here::current());
 
-  /// COLL, blocking, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
+  /// COLL, blocking, in any context. For library code: one agreement in this strategy's name.
   /// ContextError, before any communication, while the stream is being captured into a CUDA graph.
-  void agree(TagKind kind, const Here& here, std::string_view text, const Comparison& comparison = {});
+  void agree(detail::TagKind kind, const Here& here, std::string_view text);
+  void agree(detail::TagKind kind, const Here& here, std::string_view text, const detail::Comparison& comparison);
 
   /// LOCAL, in any context. What this process holds of `value`: one component, even if the value is the same on all
   /// ranks or known to this one only.
@@ -278,8 +287,8 @@ class Strategy {
 };
 
 /// COLL, agreed, blocking. Makes a strategy, with a store of its own, on the ranks of `group`, which must outlive it.
-/// MismatchError if the ranks' options differ; InvalidArgument, before any agreement, for options that `require_valid`
-/// refuses. The functions among the options are not compared.
+/// MismatchError if the ranks' options differ; InvalidArgument, before any agreement, for invalid ones
+/// (ReductionOptions). The functions among the options are not compared.
 Strategy make_strategy(ReplicaGroup& group, const ReductionOptions& reductions = {}, Here here = Here::current());
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "device/cuda/native.hpp"
+#include "device/device.hpp"
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/arithmetic_variables.hpp"

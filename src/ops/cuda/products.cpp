@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "device/cuda/native.hpp"
+#include "device/device.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

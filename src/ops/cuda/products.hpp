@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "device/device.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/column_major.hpp"
 #include "ops/cuda/cublas.hpp"

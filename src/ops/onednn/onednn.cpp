@@ -74,7 +74,7 @@ class NarrowBlocks {
                                 .b_stride = b.stride,
                                 .transpose_b = transpose_b,
                                 .c_stride = c.stride,
-                                .result = dtype_of<C>,
+                                .result = detail::dtype_of<C>,
                                 .scale = scale};
     products_.multiply(product, a.data, b.data, nullptr, c.data);
   }

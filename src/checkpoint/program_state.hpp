@@ -4,14 +4,12 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
-#include <vector>
+
+#include <lockstep/checkpoint/checkpoint_manager.hpp>
 
 namespace lockstep {
 
-/// Describes a training run: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. The first fact that differs is the one
-/// that a message names.
-using TrainingFacts = std::vector<std::pair<std::string, std::string>>;
+using TrainingFacts = CheckpointManager::Facts;
 
 /// The loss that a training had at a checkpoint.
 struct CheckpointLoss {
@@ -20,8 +18,7 @@ struct CheckpointLoss {
   bool operator==(const CheckpointLoss&) const = default;
 };
 
-/// What a program keeps besides its variables.
-using ProgramState = std::map<std::string, std::string>;
+using ProgramState = CheckpointManager::State;
 
 /// Named texts in UTF-8 about a program's weights, for other programs that use them. The name "writer" is
 /// lockstep's own.

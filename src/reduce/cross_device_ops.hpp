@@ -9,12 +9,15 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/values.hpp>
 
+#include "comm/communicator.hpp"
+
 namespace lockstep {
+
+using Packing = ReductionOptions::Packing;
 
 /// LOCAL, before any communication. InvalidArgument if `op` is not a ReduceOp or is not defined for `dtype`: the mean
 /// of integers is not an integer. Sums of integers wrap around.

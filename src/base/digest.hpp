@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -32,8 +31,5 @@ class Digest {
 /// The digest of one piece of memory.
 std::uint64_t digest_of(std::span<const std::byte> bytes);
 std::uint64_t digest_of(std::string_view text);
-
-/// 16 lower-case hexadecimal digits.
-std::string to_hex(std::uint64_t digest);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/control/tag.hpp>
+#include "control/tag.hpp"
 
 namespace lockstep {
 
@@ -35,14 +35,49 @@ struct AgreedFailure {
 /// channel; must return the same verdict everywhere. `names[r]` is how messages call rank r.
 using Diagnosis = std::function<Verdict(ControlChannel& channel, std::span<const std::string> names)>;
 
-/// A digest of what this rank holds and expects the others to hold. 0 means that nothing is compared.
+namespace detail {
+
+/// A digest of what this rank holds and expects the others to hold. 0 means that nothing is compared. In `detail`, as
+/// public headers declare it.
 struct Comparison {
   std::uint64_t digest = 0;
   Diagnosis diagnose = {};
 };
 
+}  // namespace detail
+
+using detail::Comparison;
+
 /// The ranks' answers to two questions that an agreement may carry.
 using Answers = std::array<bool, 2>;
+
+class MeetingPoint;
+
+/// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. While it lives,
+/// every agreement throws ContextError before any communication: this rank would wait where no other comes.
+class [[nodiscard]] Covered {
+ public:
+  Covered(const Covered&) = delete;
+  Covered& operator=(const Covered&) = delete;
+  ~Covered();
+
+  /// Rethrows the first such error, in case the program caught it.
+  void require_no_agreement() const;
+
+  /// COLL. Calls `sum`, in which this rank waits for the others. Until it returns, a rank that does not come in time
+  /// is late. Sums are numbered from 1.
+  template <class Sum>
+  void wait_in(Sum&& sum);
+
+ private:
+  friend class MeetingPoint;
+  explicit Covered(MeetingPoint& meeting);
+
+  MeetingPoint& meeting_;
+  Tag sum_;
+  std::exception_ptr refused_;
+  int exceptions_ = std::uncaught_exceptions();
+};
 
 /// All agreements of a process, whichever strategy asks, form one sequence on one channel. This is how library code
 /// keeps a collective from hanging:
@@ -94,36 +129,7 @@ class MeetingPoint {
   /// empty, messages say that the failure came after the last agreement.
   [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
 
-  /// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. While it lives,
-  /// every agreement throws ContextError before any communication: this rank would wait where no other comes.
-  class [[nodiscard]] Covered {
-   public:
-    Covered(const Covered&) = delete;
-    Covered& operator=(const Covered&) = delete;
-    ~Covered();
-
-    /// Rethrows the first such error, in case the program caught it.
-    void require_no_agreement() const;
-
-    /// COLL. Calls `sum`, in which this rank waits for the others. Until it returns, a rank that does not come in time
-    /// is late. Sums are numbered from 1.
-    template <class Sum>
-    void wait_in(Sum&& sum) {
-      ++sum_.count;
-      meeting_.enter_sum(sum_);
-      std::forward<Sum>(sum)();
-      meeting_.leave_sum();
-    }
-
-   private:
-    friend class MeetingPoint;
-    explicit Covered(MeetingPoint& meeting);
-
-    MeetingPoint& meeting_;
-    Tag sum_;
-    std::exception_ptr refused_;
-    int exceptions_ = std::uncaught_exceptions();
-  };
+  /// LOCAL. See Covered.
   Covered cover() { return Covered{*this}; }
 
   /// LOCAL, directly after an agreement that covers `sum`. Every rank makes `sum` once, before anything else that the
@@ -255,6 +261,7 @@ class MeetingPoint {
   const Tag* sum() const { return sum_; }
 
  private:
+  friend class Covered;
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
   Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
   void enter_after_last();
@@ -294,5 +301,13 @@ class MeetingPoint {
   std::function<bool()> asks_to_stop_ = [] { return false; };
   bool stop_requested_ = false;  ///< by any rank, agreed
 };
+
+template <class Sum>
+void Covered::wait_in(Sum&& sum) {
+  ++sum_.count;
+  meeting_.enter_sum(sum_);
+  std::forward<Sum>(sum)();
+  meeting_.leave_sum();
+}
 
 }  // namespace lockstep

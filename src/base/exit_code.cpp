@@ -1,4 +1,4 @@
-#include <lockstep/base/error.hpp>
+#include "base/exit_code.hpp"
 
 namespace lockstep {
 

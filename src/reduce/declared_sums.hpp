@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/control/meeting_point.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
+#include "comm/communicator.hpp"
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
 
 namespace lockstep {
 
@@ -37,7 +38,7 @@ class DeclaredSums {
   /// from bucket to bucket; that of the last one is the number of gradients. If `covered` is null, the watchdog does
   /// not see these waits.
   DeclaredSums(CrossDeviceOps& reductions, const SumList& list, Stream& stream,
-               std::span<const GradientBucket> buckets = {}, MeetingPoint::Covered* covered = nullptr);
+               std::span<const GradientBucket> buckets = {}, Covered* covered = nullptr);
 
   /// COLL, as CrossDeviceOps::all_reduce. Makes the next sum of the list, in place. InvalidArgument, before anything is
   /// sent, for a tensor of another type or number of elements, or if no sum is left.
@@ -67,7 +68,7 @@ class DeclaredSums {
   const SumList& list_;
   Stream& stream_;
   std::span<const GradientBucket> buckets_;
-  MeetingPoint::Covered* covered_;
+  Covered* covered_;
   std::size_t made_ = 0;      ///< of the list
   std::vector<bool> ready_;   ///< by piece
   std::size_t complete_ = 0;  ///< pieces that are ready with all before them

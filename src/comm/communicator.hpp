@@ -16,12 +16,9 @@
 
 #include <lockstep/tensor/tensor.hpp>
 
+#include "device/device.hpp"
+
 namespace lockstep {
-
-enum class ReduceOp : std::uint8_t { sum, mean };
-
-/// "sum" or "mean".
-std::string_view name_of(ReduceOp op);
 
 /// How a flat tensor is cut into one slice per rank: slice r is [bounds[r], bounds[r + 1]). There are size() + 1
 /// numbers, ascending from 0 to the tensor's element count; equal neighbours make an empty slice. The same on every

@@ -3,16 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <string_view>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/here.hpp>
 
 namespace lockstep {
 
-using Here = std::source_location;
+namespace detail {
 
+// In `detail`, as public headers declare it.
 enum class TagKind : std::uint8_t {
   start,      ///< starting the job; `text` is compared
   create,     ///< creating a variable, or a strategy
@@ -33,16 +34,11 @@ enum class TagKind : std::uint8_t {
   sum,        ///< no agreement: a sum that an earlier one covers, numbered by `count`
   open_sum,   ///< no agreement: the sum of an all_reduce_async
 };
-inline constexpr std::size_t tag_kinds = static_cast<std::size_t>(TagKind::open_sum) + 1;
 
-/// What an outermost run is to the user.
-enum class RunKind : std::uint8_t {
-  step,
-  evaluation,  ///< of the model as it is after a step
-  setup,       ///< before the first step: reads data, makes the model
-  sample,      ///< a text that the model writes; its step is the one before, or 0 if that is not known
-  prediction,  ///< without training
-};
+}  // namespace detail
+
+using detail::TagKind;
+inline constexpr std::size_t tag_kinds = static_cast<std::size_t>(TagKind::open_sum) + 1;
 
 /// Where in the training a rank is, as its user counts.
 struct Position {

@@ -7,14 +7,10 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
+
+#include <lockstep/device/stream.hpp>
 
 namespace lockstep {
-
-enum class DeviceKind : std::uint8_t { cpu, cuda };
-
-/// "cpu" or "cuda".
-const char* name_of(DeviceKind kind);
 
 /// Owns memory on one device and releases it when destroyed. Move-only. Aligned to `alignment` bytes.
 class Buffer {
@@ -67,47 +63,6 @@ class Event {
   void synchronize();
 };
 
-/// An ordered queue of work on one device, and the memory that this work uses. On the host, every operation is done
-/// when its call returns. For a GPU's work, only `synchronize` blocks the host.
-class Stream {
- public:
-  virtual ~Stream() = default;
-
-  /// The kind of this stream's device.
-  virtual DeviceKind kind() const = 0;
-
-  /// Uninitialised memory of the device, for work enqueued on this stream from here on. The release is ordered as well:
-  /// work enqueued here before the buffer's destruction may still use it. The buffer may outlive the stream, but not
-  /// the device. Zero bytes are a valid size. DeviceError if there is not enough memory.
-  virtual Buffer allocate(std::size_t bytes) = 0;
-
-  /// Zeroed, pinned host memory. This stream copies to and from it without a second copy and without involving the
-  /// host. It must not be released before those copies are done. DeviceError if there is not enough memory.
-  virtual Buffer allocate_pinned(std::size_t bytes) = 0;
-
-  /// Enqueues a copy. Each range is memory of the device or of the host, and must live until the copy is done; a host
-  /// range that is not pinned (allocate_pinned) may be released when this returns. The ranges must not overlap.
-  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
-
-  /// Enqueues zeroing of device memory.
-  virtual void fill_zero(void* to, std::size_t bytes) = 0;
-
-  /// An event after everything enqueued so far.
-  virtual std::unique_ptr<Event> record() = 0;
-
-  /// Work enqueued from here on starts after `event`, which may be destroyed once this returns.
-  virtual void wait(const Event& event) = 0;
-
-  /// Blocks the host until everything enqueued so far is done. DeviceError if any of it failed.
-  virtual void synchronize() = 0;
-
-  /// A new stream of the same device, for work beside that of this one.
-  virtual std::unique_ptr<Stream> make_sibling() = 0;
-
-  /// Whether work enqueued here is being recorded (into a CUDA graph) instead of executed. False on the host.
-  virtual bool is_capturing() const = 0;
-};
-
 /// One device of this process. Outlives every Stream, Event and Buffer made by it.
 class Device {
  public:
@@ -121,9 +76,6 @@ class Device {
   /// A new stream of this device.
   virtual std::unique_ptr<Stream> make_stream() = 0;
 };
-
-/// A stream of the CPU. It has no state, so the whole process shares one.
-Stream& host_stream();
 
 /// Blocks until all work of this process on its device of `kind` is done, then copies from that device's memory to the
 /// host's.
