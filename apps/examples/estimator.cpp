@@ -55,9 +55,7 @@ struct Classifier {
     const SyncOnReadVariable correct = tower.accumulator("correct"), samples = tower.accumulator("samples");
     correct.assign_add(Tensor::scalar(static_cast<double>(loss.correct)));
     samples.assign_add(Tensor::scalar(static_cast<double>(rows)));
-    const auto ratio = [](std::span<const Tensor> sums) {
-      return sums[0].view().elements<double>()[0] / sums[1].view().elements<double>()[0];
-    };
+    const auto ratio = [](std::span<const Tensor> sums) { return sums[0].item<double>() / sums[1].item<double>(); };
     return {.loss = Tensor::scalar(loss.loss_sum), .eval_metrics = {{"accuracy", {{correct, samples}, ratio}}}};
   }
 };
@@ -71,7 +69,7 @@ void run(Runtime& runtime, const char* directory) {
   };
   double loss = 0, accuracy = 0;
   for (std::int64_t step = 0; step < data.train.count() / batch_rows; ++step)
-    loss = call(data.train, step, Mode::train).loss->view().elements<double>()[0] / batch_rows;
+    loss = call(data.train, step, Mode::train).loss->item<double>() / batch_rows;
   for (std::int64_t number = 0; number < data.test.count() / batch_rows; ++number)
     accuracy = call(data.test, number, Mode::evaluate).metrics.at("accuracy");  // of all batches so far
   const Tensor logits = call(data.test, 0, Mode::predict).predictions.at("logits");

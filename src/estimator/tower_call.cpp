@@ -225,7 +225,7 @@ std::vector<Gradient> TowerCall::complete(std::span<const TowerGradient> gradien
       complete.push_back({*value, variable});
     } else if (dense > 0) {
       complete.push_back(gradients_in_store(strategy.store(), {variable}).front());
-      fill_zero(complete.back().value.view(), strategy.stream());
+      complete.back().value.view().fill_zero(strategy.stream());
     } else if (sparse > 0) {
       complete.push_back({no_rows_of(variable), variable});
     }

@@ -44,8 +44,8 @@ std::vector<ops::BatchLoss> Convnet::Network::train(const Pass& pass) {
 void Convnet::Network::clear_empty_shards(const Pass& pass) const {
   for (const Shard& shard : pass.shards) {
     if (shard.batch.samples > 0) continue;
-    for (const Variable& variable : variables_) fill_zero(shard.gradients->of(variable), stream_);
-    fill_zero(shard.room.statistics.view(), stream_);
+    for (const Variable& variable : variables_) shard.gradients->of(variable).fill_zero(stream_);
+    shard.room.statistics.view().fill_zero(stream_);
   }
 }
 

@@ -94,7 +94,7 @@ ops::BatchLoss Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, con
   require_fit(shard);
   if (shard.samples == 0) {
     // The sum of the padding's zeros, whose signs could differ if they were products by zero.
-    for (const Variable& variable : variables_) fill_zero(gradients.of(variable), stream_);
+    for (const Variable& variable : variables_) gradients.of(variable).fill_zero(stream_);
     return {};
   }
   const TensorView tokens = shard.inputs.view();

@@ -84,7 +84,7 @@ void GradientBuffer::zero_padding() const {
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const std::int64_t begin = offset_of(variables[i]) - layout_->first + element_count(variables[i].shape());
     const std::int64_t end = i + 1 < variables.size() ? offset_of(variables[i + 1]) - layout_->first : count();
-    fill_zero(flat_.slice(begin, end - begin), *stream_);
+    flat_.slice(begin, end - begin).fill_zero(*stream_);
   }
 }
 

@@ -71,7 +71,7 @@ void DeclaredSums::make_the_rest() {
   while (made_ < list_.counts.size()) all_reduce(Tensor::zeros(list_.dtype, {list_.counts[made_]}, stream_).view());
   while (started_.size() < buckets_.size()) {
     const TensorView& memory = buckets_[started_.size()].memory;
-    fill_zero(memory, stream_);
+    memory.fill_zero(stream_);
     started_.push_back(reductions_.start(memory));
   }
 }

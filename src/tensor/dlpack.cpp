@@ -126,11 +126,13 @@ Tensor from_dlpack(DLManagedTensorVersioned* managed) {
   return take_over(managed);
 }
 
+template <>
 DLManagedTensor* to_dlpack(const Tensor& tensor) {
   return &(new Exported<DLManagedTensor>{tensor})->managed;
 }
 
-DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor) {
+template <>
+DLManagedTensorVersioned* to_dlpack(const Tensor& tensor) {
   DLManagedTensorVersioned* const managed = &(new Exported<DLManagedTensorVersioned>{tensor})->managed;
   managed->major = 1;
   return managed;

@@ -26,6 +26,10 @@ void TensorView::require_type(DType wanted) const {
   if (dtype_ != wanted) throw InvalidArgument{fmt::format("{} was read as {}", describe(*this), name_of(wanted))};
 }
 
+void TensorView::require_one() const {
+  if (count_ != 1) throw InvalidArgument{fmt::format("{} has {} elements; expected one", describe(*this), count_)};
+}
+
 void TensorView::require_host(DType wanted) const {
   require_type(wanted);
   if (device_ != DeviceKind::cpu)
@@ -47,11 +51,11 @@ void copy(const TensorView& from, const TensorView& to, Stream& stream) {
   if (from.data() != to.data()) stream.copy(to.data(), from.data(), from.bytes());
 }
 
-void fill_zero(const TensorView& view, Stream& stream) {
-  if (view.device() != stream.kind())
+void TensorView::fill_zero(Stream& stream) const {
+  if (device_ != stream.kind())
     throw InvalidArgument{fmt::format("{} is in the memory of a {} device; a stream of a {} device cannot clear it",
-                                      describe(view), name_of(view.device()), name_of(stream.kind()))};
-  stream.fill_zero(view.data(), view.bytes());
+                                      describe(*this), name_of(device_), name_of(stream.kind()))};
+  stream.fill_zero(data_, bytes());
 }
 
 Tensor::Tensor(std::shared_ptr<const Buffer> buffer, TensorView view)
@@ -59,7 +63,7 @@ Tensor::Tensor(std::shared_ptr<const Buffer> buffer, TensorView view)
 
 Tensor Tensor::zeros(DType dtype, Shape shape, Stream& stream) {
   Tensor made = uninitialised(dtype, std::move(shape), stream);
-  fill_zero(made.view(), stream);
+  made.view().fill_zero(stream);
   return made;
 }
 
@@ -98,7 +102,7 @@ Tensor Tensor::from_bytes(std::span<const std::byte> bytes, DType dtype, Shape s
   return made;
 }
 
-Tensor stack(std::span<const Tensor> rows) {
+Tensor Tensor::stack(std::span<const Tensor> rows) {
   if (rows.empty()) throw InvalidArgument{"0 tensors to stack; expected 1 or more"};
   const TensorView first = rows.front().view();
   Shape shape = first.shape();
@@ -110,7 +114,7 @@ Tensor stack(std::span<const Tensor> rows) {
       throw InvalidArgument{fmt::format("cannot stack {} in the memory of a {} device; expected the host's",
                                         describe(row.view()), name_of(row.device()))};
   }
-  const Tensor made = Tensor::uninitialised(first.dtype(), std::move(shape));
+  const Tensor made = uninitialised(first.dtype(), std::move(shape));
   std::byte* to = made.view().data();
   for (const Tensor& row : rows) {
     if (first.bytes() == 0) break;

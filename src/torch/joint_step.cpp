@@ -20,7 +20,7 @@ class ShardGradients {
   /// All arguments must outlive this object.
   ShardGradients(const TensorView& sum, int shards, Stream& stream) : sum_{sum}, shards_{shards}, stream_{stream} {
     if (shards > 1) memory_ = Tensor::zeros(sum.dtype(), {shards * sum.count()}, stream);
-    if (shards == 1) fill_zero(sum, stream);
+    if (shards == 1) sum.fill_zero(stream);
   }
 
   TensorView of(std::int64_t shard) const {

@@ -123,7 +123,7 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
       if (const Parameter& each = modules_[module]->parameters[parameter]; each.if_kept.has) {
         modules_[module]->bring_home(parameter);
       } else {
-        fill_zero(modules_[module]->store.gradient(each.variable), stream_);
+        modules_[module]->store.gradient(each.variable).fill_zero(stream_);
       }
   for (const Trained& each : trained_)
     if (!is_sent[each.number]) send(each.number);
@@ -163,7 +163,7 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
     std::vector<TensorView> places;
     for (FixedOrderAccumulator& each : gradients) {
       places.push_back(each.next());
-      fill_zero(places.back(), stream_);
+      places.back().fill_zero(stream_);
     }
     device().torch_follows();
     const LoneShard lone;

@@ -181,7 +181,7 @@ TEST_CASE("a group is there when this rank's work is done, and asks no other ran
   strategy.seal();
   const auto before = strategy.group().meeting().meetings();
   const auto after_some_work = [&] {
-    fill_zero(variable.local(), strategy.stream());
+    variable.local().fill_zero(strategy.stream());
     return strategy.stream().record();
   };
   auto work = after_some_work();

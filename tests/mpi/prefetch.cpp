@@ -85,7 +85,8 @@ TEST_CASE("batches drawn ahead are the same as without, on the rank's device", "
   const Tensor array = Tensor::from(rows, {std::ssize(rows)});
   const Dataset<Tensor> dataset = [&] {
     return [&, i = 0]() mutable {
-      return i < 5 ? std::optional{stack(std::vector(ranks(), Tensor::scalar(static_cast<float>(i++))))} : std::nullopt;
+      return i < 5 ? std::optional{Tensor::stack(std::vector(ranks(), Tensor::scalar(static_cast<float>(i++))))}
+                   : std::nullopt;
     };
   };
   using Named = std::map<std::string, std::vector<Tensor>>;

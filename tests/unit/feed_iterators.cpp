@@ -200,7 +200,8 @@ TEST_CASE("a vector of tensors is columns, and its rows are stacked by who asks 
   auto columns = make_array_iterator(Strategy::current(), list, {.global_batch_size = 2, .shuffle_seed = {}});
   CHECK(columns.next()->local().at(1).to_vector<std::int32_t>() == std::vector<std::int32_t>{3, 4});
   CHECK_FALSE(columns.next());
-  auto rows = make_array_iterator(Strategy::current(), stack(list), {.global_batch_size = 1, .shuffle_seed = {}});
+  auto rows =
+      make_array_iterator(Strategy::current(), Tensor::stack(list), {.global_batch_size = 1, .shuffle_seed = {}});
   CHECK(rows.next()->local().to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 2});
   CHECK(rows.next()->local().shape() == Shape{1, 2});
 }

@@ -40,7 +40,7 @@ class TermwiseKernels : public ReferenceKernels {
       const std::int64_t columns = view.shape()[1];
       return view.slice(i * columns, columns).reshaped({1, columns});
     };
-    fill_zero(c);
+    c.fill_zero();
     const Tensor term = Tensor::zeros(c.dtype(), c.shape());
     for (const Factors& each : factors)
       for (std::int64_t i = 0; i < each.a.shape()[0]; ++i) {

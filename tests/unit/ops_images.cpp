@@ -225,7 +225,7 @@ TEST_CASE("images whose gradient is zero add nothing to those of a convolution's
     for (const DType dtype : image_types) {
       CAPTURE(kernels->name(), name_of(dtype));
       const Tensor x = integers(dtype, three.x(), 1), dy = integers(dtype, three.y(), 2);
-      fill_zero(dy.view().slice(element_count(two.y()), dy.count() - element_count(two.y())));
+      dy.view().slice(element_count(two.y()), dy.count() - element_count(two.y())).fill_zero();
       const auto first = [](const Tensor& tensor, const Shape& shape) {
         return tensor.view().slice(0, element_count(shape)).reshaped(shape);
       };

@@ -47,6 +47,20 @@ class TensorView {
     return values;
   }
 
+  /// The value of the only element. Blocks as to_vector. InvalidArgument unless T is the element type and there is one
+  /// element, whatever the number of dimensions.
+  template <Element T>
+  T item() const {
+    require_type(dtype_of<T>);
+    require_one();
+    T value{};
+    read_device(device_, &value, data_, sizeof value);
+    return value;
+  }
+
+  /// Enqueues zeroing of all elements. InvalidArgument unless the view is in memory of the stream's device.
+  void fill_zero(Stream& stream = host_stream()) const;
+
   /// Elements [first, first + count) as a one-dimensional view. InvalidArgument if they are not all in this one.
   TensorView slice(std::int64_t first, std::int64_t count) const;
 
@@ -55,6 +69,7 @@ class TensorView {
 
  private:
   void require_type(DType wanted) const;
+  void require_one() const;
   void require_host(DType wanted) const;
 
   std::byte* data_ = nullptr;
@@ -70,9 +85,6 @@ std::string describe(const TensorView& view);
 /// Enqueues a copy of the elements. InvalidArgument unless both views have the same shape and type and each is in
 /// memory of the stream's device or of the host. For lifetimes, see Stream::copy.
 void copy(const TensorView& from, const TensorView& to, Stream& stream = host_stream());
-
-/// Enqueues zeroing of all elements. InvalidArgument unless the view is in memory of the stream's device.
-void fill_zero(const TensorView& view, Stream& stream = host_stream());
 
 /// A tensor that shares ownership of its memory: copies refer to the same elements.
 class Tensor {
@@ -113,9 +125,19 @@ class Tensor {
   /// A copy of `view` in host memory. Blocks until all work of the view's device is done.
   static Tensor on_host(const TensorView& view);
 
+  /// Rows as one tensor: n tensors of one shape and type become one of shape [n, …] in new memory of the host.
+  /// InvalidArgument if there are none, if their shapes or types differ, or if one is in the memory of a GPU (copy it
+  /// first, by Tensor::on_host).
+  static Tensor stack(std::span<const Tensor> rows);
+
+  /// As TensorView::to_vector and TensorView::item.
   template <Element T>
   std::vector<T> to_vector() const {
     return view_.to_vector<T>();
+  }
+  template <Element T>
+  T item() const {
+    return view_.item<T>();
   }
   const Shape& shape() const { return view_.shape(); }
   DType dtype() const { return view_.dtype(); }
@@ -134,10 +156,5 @@ class Tensor {
   std::shared_ptr<const Buffer> buffer_;
   TensorView view_;
 };
-
-/// Rows as one tensor: n tensors of one shape and type become one of shape [n, …] in new memory of the host.
-/// InvalidArgument if there are none, if their shapes or types differ, or if one is in the memory of a GPU (copy it
-/// first, by Tensor::on_host).
-Tensor stack(std::span<const Tensor> rows);
 
 }  // namespace lockstep

@@ -211,14 +211,14 @@ class CudaKernels final : public Kernels {
     if (call.c.count() == 0) return true;
     if (call.sizes.k > 0) return products_.multiply(call, epilogue);
     if (epilogue != cuda::Epilogue::none) return false;
-    fill_zero(call.c, stream_);
+    call.c.fill_zero(stream_);
     return true;
   }
 
   BatchLoss cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
                           const TensorView* d_logits) const {
     if (samples == 0) {
-      if (d_logits) fill_zero(*d_logits, stream_);
+      if (d_logits) d_logits->fill_zero(stream_);
       return {};
     }
     const Buffer answer = stream_.allocate(sizeof(cuda::SoftmaxAnswer));
