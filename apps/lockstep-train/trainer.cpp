@@ -31,7 +31,7 @@ Trainer::Trainer(Strategy& strategy, std::string device, TrainingOptions options
 void Trainer::set_up(const std::function<void()>& work, Here here) {
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
   strategy_.set_step(0, RunKind::setup);
-  strategy_.run([&](ReplicaContext&) { work(); }, here);
+  strategy_.run([&](ReplicaContext&) { work(); }, {}, here);
 }
 
 void Trainer::complete_options(RestoredParts parts) {

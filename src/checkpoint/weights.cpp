@@ -118,7 +118,7 @@ LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path
   return {file, taken, rest, metadata};
 }
 
-std::uint64_t weights_digest(const VariableList& variables) {
+std::uint64_t weights_digest(const detail::VariableList& variables) {
   static_assert(std::endian::native == std::endian::little, "the digest is of little-endian bytes");
   Digest digest;
   for (const Variable& variable : variables) {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/strategy/object_bytes.hpp>
+#include <lockstep/strategy/host_values.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep::detail {

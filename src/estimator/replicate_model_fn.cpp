@@ -68,7 +68,7 @@ EstimatorSpec ReplicatedTowers::call(Mode mode, const Batch& batch,
         TowerCall call{*state_, context, mode, here};
         spec = call.finish(model_fn);
       },
-      here);
+      {}, here);
   return spec;
 }
 

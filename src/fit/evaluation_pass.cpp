@@ -108,7 +108,7 @@ void EvaluationPass::run(EvaluationReport& report, Observer& observer, const Her
     parts = std::get<0>(sums).to_vector<double>();
     correct = std::get<1>(sums);
   };
-  strategy_.run(evaluate_shards, here);
+  strategy_.run(evaluate_shards, {}, here);
   Sums total;
   for (std::size_t i = 0; i < parts.size(); ++i) total.of[i % Sums::lanes] += parts[i];
   const double weight = total.of[Sums::weight];

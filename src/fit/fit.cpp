@@ -219,7 +219,7 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
   };
-  strategy_.run(replica_step, here_);
+  strategy_.run(replica_step, {}, here_);
   return sums;
 }
 

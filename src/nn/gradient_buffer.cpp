@@ -12,7 +12,7 @@ std::int64_t offset_of(const Variable& variable) {
   return variable.state().offset;
 }
 
-FlatRange single_range(const VariableStore& store, std::span<const Variable> variables) {
+VariableStore::FlatRange single_range(const VariableStore& store, std::span<const Variable> variables) {
   if (variables.empty()) throw InvalidArgument{"a gradient buffer for no variables"};
   for (const Variable& variable : variables) (void)store.gradient(variable);  // trainable and sealed
   const auto ranges = store.ranges(variables);
@@ -28,7 +28,7 @@ FlatRange single_range(const VariableStore& store, std::span<const Variable> var
 
 GradientBuffer::GradientBuffer(const VariableStore& store, std::span<const Variable> variables)
     : stream_{&store.stream()} {
-  const FlatRange range = single_range(store, variables);
+  const VariableStore::FlatRange range = single_range(store, variables);
   Layout layout{{variables.begin(), variables.end()}, range.first};
   std::ranges::sort(layout.variables, {}, offset_of);
   flat_ = range.gradients;

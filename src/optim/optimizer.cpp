@@ -56,13 +56,13 @@ void require_samples(const detail::Call& call, const StepSums& sums) {
 }
 
 /// Elements [first, first + count) of `range`.
-FlatRange part_of(const FlatRange& range, std::int64_t first, std::int64_t count) {
+VariableStore::FlatRange part_of(const VariableStore::FlatRange& range, std::int64_t first, std::int64_t count) {
   return {range.values.slice(first, count), range.gradients.slice(first, count), range.segment, range.first + first};
 }
 
 }  // namespace
 
-std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables, Here here) {
+std::vector<Gradient> gradients_in_store(const VariableStore& store, const detail::VariableList& variables, Here here) {
   std::vector<Gradient> gradients;
   for (const Variable& variable : variables) {
     const TensorView home = store.gradient(variable, here);
@@ -85,19 +85,19 @@ Optimizer::Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels)
 
 Optimizer::~Optimizer() = default;
 
-void Optimizer::prepare(Strategy& strategy, const VariableList& variables, Here here) const {
+void Optimizer::prepare(Strategy& strategy, const detail::VariableList& variables, Here here) const {
   const detail::Call call{"prepare", here};
   const std::vector<Variable> list{variables.begin(), variables.end()};
   for (const Variable& variable : list) detail::require_applicable(call, strategy, variable);
-  const std::vector<FlatRange> ranges = strategy.store().ranges(list, here);
+  const std::vector<VariableStore::FlatRange> ranges = strategy.store().ranges(list, here);
   places_->enter(strategy.store(), call);
   places_->keep(strategy.store(), list, slots(), call);
-  for (const FlatRange& range : ranges) prepare_slots(range, strategy.group().rank());
+  for (const VariableStore::FlatRange& range : ranges) prepare_slots(range, strategy.group().rank());
   (void)strategy.store().counter(places_->counter_in(strategy.store()));
 }
 
 /// Makes the slots of `range`, or notes what another rank makes.
-void Optimizer::prepare_slots(const FlatRange& range, int rank) const {
+void Optimizer::prepare_slots(const VariableStore::FlatRange& range, int rank) const {
   for (const std::string_view slot : slots()) {
     if (range.is_held_by(rank)) {
       (void)range.slot(slot);
@@ -155,7 +155,8 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
     } else if (each.slices && !each.decayed && keeps_zero_gradients()) {
       const detail::RowSums& named = rows[*each.slices];
       for (const detail::RowRun& run : named.runs) {
-        const FlatRange rows_of_run = part_of(each.range, run.first * named.row_size, run.count * named.row_size);
+        const VariableStore::FlatRange rows_of_run =
+            part_of(each.range, run.first * named.row_size, run.count * named.row_size);
         update(*kernels_, rows_of_run, step);
         rows_of_run.values_changed();
       }

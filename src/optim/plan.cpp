@@ -83,7 +83,7 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, d
   for (const Variable& variable : variables_) homes_.push_back(store_->gradient(variable, here));
   ranges_ = store_->ranges(variables_, here);
   pieces_ = detail::GradientPieces{*store_, those(dense_), here};
-  for (const FlatRange& range : ranges_)
+  for (const VariableStore::FlatRange& range : ranges_)
     if (range.segment->holder) held_values_[*range.segment->holder].push_back(range.values);
   list_ = list_of(gradients);
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
@@ -111,7 +111,8 @@ void Optimizer::Plan::require_fit(const detail::Call& call, std::span<const Grad
     // Copying in the order of the list would read what an earlier copy overwrote.
     const TensorView value = slices ? slices->values.view() : gradient.view();
     if ((slices || value.data() != home.data()) &&
-        std::ranges::any_of(ranges_, [&](const FlatRange& range) { return overlap(value, range.gradients); }))
+        std::ranges::any_of(ranges_,
+                            [&](const VariableStore::FlatRange& range) { return overlap(value, range.gradients); }))
       throw InvalidArgument{
           fmt::format("{}the gradient of variable {} lies in the store, but where {} gradient belongs", call.text(),
                       variables_[i].label(), slices ? "a dense" : "another variable's")};
@@ -178,21 +179,22 @@ std::vector<Variable> Optimizer::Plan::those(std::span<const std::size_t> number
 /// Variables that were sealed one by one, such as those of towers, are as many ranges.
 void Optimizer::Plan::plan_sums() {
   std::vector<TensorView> small;
-  for (const FlatRange& range : pieces_.ranges())
+  for (const VariableStore::FlatRange& range : pieces_.ranges())
     if (range.gradients.bytes() <= small_range_bytes) small.push_back(range.gradients);
   if (!small.empty()) dense_sums_.push_back(std::move(small));
-  for (const FlatRange& range : pieces_.ranges())
+  for (const VariableStore::FlatRange& range : pieces_.ranges())
     if (range.gradients.bytes() > small_range_bytes) dense_sums_.push_back({range.gradients});
 }
 
 void Optimizer::Plan::plan_updates(detail::Decay decay) {
   const auto add = [&](std::span<const Variable> variables, bool decayed) {
-    for (const FlatRange& range : store_->ranges(variables)) updates_.push_back({range, decayed});
+    for (const VariableStore::FlatRange& range : store_->ranges(variables)) updates_.push_back({range, decayed});
   };
   for (std::size_t i = 0; i < sparse_.size(); ++i) {
     const Variable& variable = variables_[sparse_[i]];
     const bool decayed = decay == detail::Decay::some && is_decayed(variable);
-    for (const FlatRange& range : store_->ranges({&variable, 1})) updates_.push_back({range, decayed, i});
+    for (const VariableStore::FlatRange& range : store_->ranges({&variable, 1}))
+      updates_.push_back({range, decayed, i});
   }
   std::vector<Variable> some = those(dense_);
   if (decay == detail::Decay::none) return add(some, false);

@@ -372,7 +372,7 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   if (shares_gpu(place) && group->rank() == 0)
     log::warning("ranks of this node share a GPU and take turns there: for tests, not for speed");
   auto compute = device->make_stream();
-  DevicePatience patience{.stall_timeout = options.stall_timeout};
+  detail::DevicePatience patience{.stall_timeout = options.stall_timeout};
   if (options.on_stall == OnStall::observe) patience.on_stall = warn_of_stall;
   if (group->size() == 1) {
     // A rank alone has nobody to talk to: NCCL would take seconds to start, for nothing.

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include <lockstep/control/tag.hpp>
-#include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/extended.hpp>
+#include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep::detail {
 

@@ -59,7 +59,7 @@ class Shown {
 
 }  // namespace
 
-DeviceWaits::DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, DevicePatience patience,
+DeviceWaits::DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, detail::DevicePatience patience,
                          EndJob end_job, std::shared_ptr<PollClock> clock)
     : meeting_{meeting},
       compute_{compute},

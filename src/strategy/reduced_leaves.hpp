@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/cross_device_ops.hpp>
-#include <lockstep/values/nest.hpp>
+#include <lockstep/values/leaves.hpp>
 
 #include "strategy/context_stack.hpp"
 

@@ -127,7 +127,7 @@ int ReplicaGroup::ranks_of_node() const {
 }
 
 void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                                    DevicePatience patience) {
+                                    detail::DevicePatience patience) {
   compute_ = std::move(compute);
   device_data_ = std::move(data);
   to_abort_ = device_data_.get();

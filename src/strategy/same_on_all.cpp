@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/strategy/same_on_all.hpp>
+#include <lockstep/strategy/host_values.hpp>
 
 #include "tensor/digest.hpp"
 

@@ -202,7 +202,7 @@ void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this, {"rebroadcast", here});
   detail::bring_home(*this, here);
   std::string text = "rebroadcast";
-  for (const OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
+  for (const VariableStore::OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
   agree(TagKind::seal, here, text);
   // Other libraries may write and read the variables on streams of their own.
   synchronize_device(stream().kind());
@@ -237,12 +237,12 @@ bool Strategy::stop_requested() const {
   return core_->group.meeting().stop_requested();
 }
 
-void Strategy::run_replica(const std::optional<Here>& place, const std::function<std::string(ReplicaContext&)>& fn) {
+void Strategy::run_replica(const Here& place, const std::function<std::string(ReplicaContext&)>& fn) {
   detail::require_cross_replica(*this, {"run", place});
   MeetingPoint& meeting = core_->group.meeting();
   const int id = core_->id;  // `fn` may move this strategy
   const Here here = Here::current();
-  if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(place.value_or(Here{}));
+  if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(place);
   meeting.enter_run(place);
   std::string result;
   std::optional<detail::Attestation> attestation;

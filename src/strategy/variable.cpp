@@ -88,7 +88,7 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
                     "variable {} has none",
                     call.text(), variable.label())};
   if (aggregation == VariableAggregation::mean) detail::require_reducible(call, ReduceOp::mean, value.dtype());
-  replica_context()->merge_call(
+  ReplicaContext::current()->merge_call(
       [&](Strategy& strategy, const Variable&, const PerReplica<Tensor>& values) {
         StrategyExtended& extended = strategy.extended();
         const Mirrored<Tensor> merged = [&] {
@@ -101,7 +101,8 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
           return extended.broadcast_to(values, here);
         }();
         extended.update(
-            variable, [&](const Variable& component, const Tensor& one) { apply(assignment, one, component); }, merged);
+            variable, [&](const Variable& component, const Tensor& one) { apply(assignment, one, component); },
+            args(merged), here);
       },
       args(variable, value), here);  // the ranks agree on the variable too
 }

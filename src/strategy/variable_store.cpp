@@ -8,6 +8,7 @@
 #include <lockstep/strategy/variable_store.hpp>
 
 #include "control/tag_text.hpp"
+#include "strategy/store_guest.hpp"
 #include "tensor/convert.hpp"
 
 namespace lockstep {
@@ -66,13 +67,13 @@ void detail::WorkingCopy::refresh(const TensorView& values, std::int64_t first) 
   if (fresh_) convert(values, copy_.view().slice(first, values.count()));
 }
 
-TensorView FlatRange::slot(std::string_view name) const {
+TensorView VariableStore::FlatRange::slot(std::string_view name) const {
   Tensor& slot = segment->slots[std::string{name}];
   if (slot.count() != segment->count) slot = Tensor::zeros(segment->dtype, {segment->count}, *segment->stream);
   return slot.view().slice(first, values.count());
 }
 
-void FlatRange::note_slot(std::string_view name) const {
+void VariableStore::FlatRange::note_slot(std::string_view name) const {
   segment->slots.try_emplace(std::string{name});
 }
 
@@ -215,7 +216,7 @@ void VariableStore::written() const {
   for (const auto& guest : guests()) guest->take_over();
 }
 
-std::vector<OptimizerState> VariableStore::optimizer_state() const {
+std::vector<VariableStore::OptimizerState> VariableStore::optimizer_state() const {
   std::vector<OptimizerState> all;
   for (const auto& variable : variables_) {
     if (!variable->segment) continue;
@@ -252,7 +253,7 @@ TensorView VariableStore::gradient(const Variable& variable, Here here) const {
   return state.segment->gradients.view().slice(state.offset, element_count(state.shape)).reshaped(state.shape);
 }
 
-std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables, Here here) const {
+std::vector<VariableStore::FlatRange> VariableStore::ranges(std::span<const Variable> variables, Here here) const {
   std::vector<const VariableState*> order;
   for (const Variable& variable : variables) {
     require_sealed(variable.state(), here);

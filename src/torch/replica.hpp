@@ -18,6 +18,7 @@
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "optim/gradient_pieces.hpp"
+#include "strategy/store_guest.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/module_parts.hpp"
 #include "torch/torch_device.hpp"

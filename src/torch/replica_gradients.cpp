@@ -165,7 +165,8 @@ void ReplicatedModule::Impl::update_trained() {
     }
   }
   pieces = lockstep::detail::GradientPieces{store, variables, Here::current()};
-  for (const FlatRange& range : pieces.ranges()) flat.push_back(tensor_of(range.gradients, variables.front()));
+  for (const VariableStore::FlatRange& range : pieces.ranges())
+    flat.push_back(tensor_of(range.gradients, variables.front()));
   text = fmt::format("{}: {} of {} parameters train (digest {}){}, {} buffers", label, trained.size() + tables.size(),
                      parameters.size(), to_hex(digest_of(names)),
                      frozen.empty() ? "" : fmt::format(", {} frozen", first_names(frozen)), buffers.size());

@@ -11,6 +11,7 @@
 #include <lockstep/torch/replicated_optimizer.hpp>
 
 #include "control/tag_text.hpp"
+#include "strategy/store_guest.hpp"
 #include "strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
 #include "torch/replica.hpp"
@@ -62,7 +63,7 @@ class ReplicatedOptimizer::State final : public lockstep::detail::StoreGuest {
 
   void bring_values_home() override {}
   void bring_state_home() override;
-  std::vector<OptimizerState> state() override;
+  std::vector<VariableStore::OptimizerState> state() override;
   void take_over() override;
 
   /// What the ranks compare.
@@ -203,8 +204,8 @@ void ReplicatedOptimizer::State::look_at(HeldParameter& parameter) {
   parameter.slots = std::move(slots);
 }
 
-std::vector<OptimizerState> ReplicatedOptimizer::State::state() {
-  std::vector<OptimizerState> all;
+std::vector<VariableStore::OptimizerState> ReplicatedOptimizer::State::state() {
+  std::vector<VariableStore::OptimizerState> all;
   for (std::vector<HeldOption>& options : options_)
     for (HeldOption& each : options) all.push_back({each.name, scalar_view(each.value)});
   for (HeldParameter& each : parameters_) {
@@ -246,7 +247,7 @@ void ReplicatedOptimizer::State::take_over() {
 
 std::string ReplicatedOptimizer::State::text() {
   std::string names;
-  for (const OptimizerState& each : state()) names += each.name + ",";
+  for (const VariableStore::OptimizerState& each : state()) names += each.name + ",";
   return fmt::format("ReplicatedOptimizer of a {} with {} parameters (digest {})", class_, parameters_.size(),
                      to_hex(digest_of(names)));
 }

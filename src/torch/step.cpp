@@ -186,7 +186,7 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
 std::vector<TensorView> Step::gradient_ranges() const {
   std::vector<TensorView> ranges;
   for (const ReplicatedModule::Impl* const module : modules_)
-    for (const FlatRange& range : module->pieces.ranges()) ranges.push_back(range.gradients);
+    for (const VariableStore::FlatRange& range : module->pieces.ranges()) ranges.push_back(range.gradients);
   return ranges;
 }
 

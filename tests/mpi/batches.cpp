@@ -128,7 +128,7 @@ TEST_CASE("variables are given in braces, whatever their types, or as a list of 
   extended.update_non_slot({two.w}, [&] { ++calls; });
   extended.update_non_slot({two.w, counter}, [&] { ++calls; });
   extended.update_non_slot(
-      mirrored, [&](int by) { calls += by; }, 10);
+      mirrored, [&](int by) { calls += by; }, args(10));
   CHECK(calls == 12);
   const std::vector<std::string> own = extended.non_slot_devices({two.w});
   CHECK(own.size() == 1);

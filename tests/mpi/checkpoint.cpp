@@ -313,7 +313,7 @@ TEST_CASE("variables that asked for one name are saved and restored apart, with 
   strategy.seal();
   const Sgd sgd{{.learning_rate = 1, .momentum = 0.9}};
   sgd.prepare(strategy, variables);
-  const std::vector<OptimizerState> state = strategy.store().optimizer_state();
+  const std::vector<VariableStore::OptimizerState> state = strategy.store().optimizer_state();
   const auto fill = [&](float first) {
     for (int i = 0; i < 4; ++i) {
       put(strategy, variables[i], Tensor::scalar(first + static_cast<float>(i)));

@@ -50,7 +50,7 @@ class Told final : public Observer {
 
   std::int64_t steps = 0;  ///< that went well
   std::int64_t drifted_in = 0;
-  Drift drift;
+  DriftError::Drift drift;
 
  private:
   std::function<void(std::int64_t)> after_step_;
@@ -120,7 +120,7 @@ std::string check_found(const Run& run, std::int64_t found) {
   CHECK_FALSE(words.empty());
   REQUIRE_FALSE(told.drift.values.empty());
   CHECK(told.drift.blamed == (ranks() > 2 ? std::vector{run.fault->rank} : std::vector<int>{}));
-  const DriftedValue& first = told.drift.values.front();
+  const DriftError::Value& first = told.drift.values.front();
   const auto digest_of = [&](int replica) { return first.digests.at(static_cast<std::size_t>(replica)); };
   for (int replica = 0; replica < ranks(); ++replica) {
     const int other = (run.fault->rank + 1) % ranks();

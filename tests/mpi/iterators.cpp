@@ -111,7 +111,7 @@ TEST_CASE("an input function is called once on each rank, in the scope, with the
           "[A-29][A-30][F-11][F-14][F-19]") {
   Strategy strategy = runtime().make_strategy();
   int calls = 0, draws = 0;
-  const auto in_scope = [&] { return in_cross_replica_context() && &Strategy::current() == &strategy; };
+  const auto in_scope = [&] { return Strategy::in_cross_replica_context() && &Strategy::current() == &strategy; };
   const InputFn<Numbers> input_fn = [&](const InputContext& context) {
     ++calls;
     CHECK(in_scope());
@@ -126,11 +126,11 @@ TEST_CASE("an input function is called once on each rank, in the scope, with the
   auto iterator = make_input_fn_iterator(strategy, input_fn, InputReplicationMode::per_worker);
   CHECK(calls == 1);
   CHECK(draws == 0);
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   CHECK(iterator.next()->local() == Numbers{1});
   CHECK(iterator.next()->local() == Numbers{2});
   CHECK(calls == 1);
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
 
   const auto before = strategy.group().meeting().meetings();
   CHECK_THROWS_WITH(make_input_fn_iterator(strategy, input_fn, InputReplicationMode{7}),
@@ -339,7 +339,7 @@ TEST_CASE("iterators are made, asked and started in cross-replica context only",
   Calls calls;
   auto iterator = make_input_fn_iterator(strategy, batches(1, calls));
   const Tensor array = Tensor::zeros(DType::f32, {4});
-  const auto told = "Method requires being in cross-replica context, use replica_context()->merge_call()";
+  const auto told = "Method requires being in cross-replica context, use ReplicaContext::current()->merge_call()";
   strategy.run([&](ReplicaContext& context) {
     CHECK_THROWS_WITH(iterator.next(), Catch::EndsWith(told));
     CHECK_THROWS_WITH(iterator.initialize(), Catch::StartsWith("scope (iterators.cpp:") && Catch::EndsWith(told));

@@ -37,8 +37,8 @@ TEST_CASE("replica r of N takes items r, r + N, and so on, in cross-replica cont
     CAPTURE(count);
     std::vector<int> expected;
     for (int item = rank(); item < count; item += replicas) expected.push_back(10 * (item + 1));
-    const PerReplica<MapOutput<int>> mapped = strategy.extended().map(items(count), [&](int item) {
-      CHECK(in_cross_replica_context());
+    const PerReplica<detail::MapOutput<int>> mapped = strategy.extended().map(items(count), [&](int item) {
+      CHECK(Strategy::in_cross_replica_context());
       CHECK(&Strategy::current() == &strategy);
       return 10 * item;
     });
@@ -55,8 +55,8 @@ TEST_CASE("a mapped function gets what is mirrored as a plain value", "[H-14]") 
   Strategy& strategy = runtime().strategy();
   const Mirrored<int> mirrored = strategy.same_on_all(100);
   const auto add = [](int item, int one, const std::vector<int>& nest) { return item + one + nest.at(0); };
-  const PerReplica<MapOutput<int>> mapped =
-      strategy.extended().map(items(ranks()), add, mirrored, std::vector{mirrored});
+  const PerReplica<detail::MapOutput<int>> mapped =
+      strategy.extended().map(items(ranks()), add, args(mirrored, std::vector{mirrored}));
   CHECK(mapped.local().values() == std::vector<int>{rank() + 201});
 }
 

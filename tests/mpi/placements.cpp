@@ -92,7 +92,7 @@ class Failing final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const FlatRange&, const ops::UpdateStep&) override {
+  void update(const ops::Kernels&, const VariableStore::FlatRange&, const ops::UpdateStep&) override {
     if (rank() == on_) throw std::runtime_error{"on purpose"};
   }
 
@@ -125,7 +125,7 @@ TEST_CASE("every placement of variables ends in the same bytes, with the optimiz
     REQUIRE(state.size() == 2 * variables + 1);
     for (int k = 0; k < variables; ++k) {
       const int holder = holder_of(placement, k);
-      const OptimizerState& first_moment = state[2 * static_cast<std::size_t>(k)];
+      const VariableStore::OptimizerState& first_moment = state[2 * static_cast<std::size_t>(k)];
       CHECK(first_moment.name == "v" + std::to_string(k) + "@first_moment");
       CHECK((first_moment.value.data() != nullptr) == (holder == everyone || holder == rank()));
     }

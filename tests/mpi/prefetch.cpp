@@ -187,8 +187,8 @@ TEST_CASE("a source that is ahead has the strategy, and meets no other rank", "[
   int next = 0;
   const InputFn<int> input_fn = [&](const InputContext&) -> Source<int> {
     return [&]() -> std::optional<int> {
-      in_scope = in_scope && in_cross_replica_context() && &Strategy::current() == &strategy && !replica_context() &&
-                 Strategy::current().group().rank() == rank();
+      in_scope = in_scope && Strategy::in_cross_replica_context() && &Strategy::current() == &strategy &&
+                 !ReplicaContext::current() && Strategy::current().group().rank() == rank();
       ++next;
       if (next == 2) (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1});
       if (next == 3) strategy.run([](ReplicaContext&) {});

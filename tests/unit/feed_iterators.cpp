@@ -233,7 +233,7 @@ TEST_CASE("a thread that draws ahead for the default strategy has that of its pr
       Strategy::current(),
       [&](const InputContext&) {
         return [&, next = 0]() mutable -> std::optional<int> {
-          has_one = has_strategy() || !in_cross_replica_context();
+          has_one = Strategy::has_current() || !Strategy::in_cross_replica_context();
           return next < 50 ? std::optional{next++} : std::nullopt;
         };
       },

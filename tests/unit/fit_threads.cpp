@@ -198,8 +198,8 @@ TEST_CASE("what shards throw on several threads is thrown once, by the first of 
 TEST_CASE("threads work in the caller's context, where nothing can be done together") {
   std::array<ReplicaContext*, 2> seen{};
   ScriptedProgram program{2, [&](const ShardPlace& place) {
-                            seen[place.first_sample < 12 ? 0 : 1] = replica_context();
-                            if (place.first_sample == 21) (void)replica_context()->all_reduce(ReduceOp::sum, 1);
+                            seen[place.first_sample < 12 ? 0 : 1] = ReplicaContext::current();
+                            if (place.first_sample == 21) (void)ReplicaContext::current()->all_reduce(ReduceOp::sum, 1);
                           }};
   program.strategy.run([&](ReplicaContext& context) {
     CHECK_THROWS_WITH(

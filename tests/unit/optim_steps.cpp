@@ -139,7 +139,7 @@ class DecayRecorder final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const FlatRange& range, const ops::UpdateStep& step) override {
+  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override {
     decays.push_back(step.weight_decay);
     counts.push_back(range.values.count());
   }
@@ -147,7 +147,7 @@ class DecayRecorder final : public Optimizer {
 
 std::vector<std::string> state_of(Strategy& strategy) {
   std::vector<std::string> names;
-  for (const OptimizerState& state : strategy.store().optimizer_state()) names.push_back(state.name);
+  for (const VariableStore::OptimizerState& state : strategy.store().optimizer_state()) names.push_back(state.name);
   return names;
 }
 
@@ -337,7 +337,7 @@ TEST_CASE("an optimizer's state has a name for each variable, before the first s
   const std::vector<std::string> names{"w@first_moment", "w@second_moment", "b@first_moment", "b@second_moment",
                                        "optimizer@steps"};
   CHECK(state_of(program.strategy) == names);
-  for (const OptimizerState& state : program.strategy.store().optimizer_state())
+  for (const VariableStore::OptimizerState& state : program.strategy.store().optimizer_state())
     if (state.value.dtype() != DType::i64)
       for (const double each : in_double(state.value)) CHECK(each == 0);
   CHECK(program.strategy.store().optimizer_state()[1].value.shape() == Shape{2, 2});

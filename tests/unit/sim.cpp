@@ -161,13 +161,13 @@ TEST_CASE("each rank has a strategy, a context and a place of its own") {
     strategies.insert(&strategy);
     CHECK(strategy.num_replicas_in_sync() == 6);
     CHECK(strategy.group().rank() == rank);
-    CHECK_FALSE(has_strategy());
+    CHECK_FALSE(Strategy::has_current());
     const Scope scope = strategy.scope();
     sim::yield();
     CHECK(&Strategy::current() == &strategy);
     strategy.run([&](ReplicaContext& context) {
       sim::yield();
-      CHECK(replica_context() == &context);
+      CHECK(ReplicaContext::current() == &context);
       CHECK(context.replica_id_in_sync_group() == rank);
     });
   });

@@ -71,7 +71,7 @@ struct Ended : std::exception {
 };
 
 struct Rank {
-  explicit Rank(DevicePatience given = {.stall_timeout = Seconds{2}}) : patience{std::move(given)} {}
+  explicit Rank(detail::DevicePatience given = {.stall_timeout = Seconds{2}}) : patience{std::move(given)} {}
 
   test::Table table;
   test::Script script;
@@ -80,7 +80,7 @@ struct Rank {
   SteppedStream stream;
   std::shared_ptr<SteppedClock> clock = std::make_shared<SteppedClock>();
   ExitCode code = ExitCode::done;
-  DevicePatience patience;
+  detail::DevicePatience patience;
   DeviceWaits waits{meeting,
                     stream,
                     "gpu",

@@ -46,6 +46,6 @@ struct LoadedWeights {
 LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
 
 /// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.
-std::uint64_t weights_digest(const VariableList& variables);
+std::uint64_t weights_digest(const detail::VariableList& variables);
 
 }  // namespace lockstep

@@ -7,8 +7,8 @@
 
 #include <lockstep/tensor/sparse_tensor.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/values/leaves.hpp>
 #include <lockstep/values/nest.hpp>
-#include <lockstep/values/parts.hpp>
 
 namespace lockstep {
 namespace detail {

@@ -16,7 +16,7 @@
 #include <lockstep/feed/batch_tensors.hpp>
 #include <lockstep/feed/iterator.hpp>
 #include <lockstep/input/row_sequence.hpp>
-#include <lockstep/values/nest.hpp>
+#include <lockstep/values/leaves.hpp>
 
 namespace lockstep {
 
@@ -119,7 +119,7 @@ class ArrayReader {
 ///
 /// InvalidArgument if the replicas do not divide `global_batch_size`, a batch has more rows than that, or `dataset`
 /// returns no source. MismatchError if the ranks' batches differ in shape or type, or end at different steps.
-template <Reducible Batch>
+template <detail::Reducible Batch>
 DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Batch> dataset, DatasetOptions options,
                                                  Here here = Here::current()) {
   const auto start = [dataset = std::move(dataset), options, context = detail::input_context_of(strategy)] {
@@ -185,7 +185,7 @@ DistributedIterator<Element> make_element_iterator(Strategy& strategy, Dataset<E
 ///
 /// Shares the arrays' memory, which must not change while the iterator lives. InvalidArgument if the replicas do not
 /// divide `global_batch_size`, or if the arrays have no rows or different numbers of rows.
-template <Reducible Arrays>
+template <detail::Reducible Arrays>
 DistributedIterator<Arrays> make_array_iterator(Strategy& strategy, Arrays arrays, ArrayOptions options,
                                                 Here here = Here::current()) {
   const std::vector<detail::Leaf> leaves = detail::leaves_of(arrays);

@@ -141,9 +141,9 @@ class DistributedDataset {
 };
 
 /// COLL, blocking, one agreement, in cross-replica context. The batches of make_dataset_iterator as a range:
-///   for (const PerReplica<Batch>& batch : dataset) strategy.run(step, batch);
+///   for (const PerReplica<Batch>& batch : dataset) strategy.run(step, args(batch));
 /// Each loop starts over. Throws as make_dataset_iterator does.
-template <Reducible Batch>
+template <detail::Reducible Batch>
 DistributedDataset<Batch> distribute(Strategy& strategy, Dataset<Batch> dataset, DatasetOptions options,
                                      Here here = Here::current()) {
   return DistributedDataset<Batch>{make_dataset_iterator<Batch>(strategy, std::move(dataset), options, here)};

@@ -82,7 +82,7 @@ class DistributedIterator {
     extended_->agree_on_input(
         [&] {
           detail::require_prefetch(options_.prefetch_batches);
-          InputOffer iterator{.what = "an iterator over " + describe(), .end = options_.end};
+          detail::InputOffer iterator{.what = "an iterator over " + describe(), .end = options_.end};
           draw_ = make_draw();
           return iterator;
         },
@@ -106,9 +106,9 @@ class DistributedIterator {
   /// had drawn for that step are lost.
   std::optional<PerReplica<Batch>> next(Here here = Here::current()) {
     std::optional<Batch> own;
-    const InputAnswer answer = extended_->agree_on_input(
+    const detail::InputAnswer answer = extended_->agree_on_input(
         [&] {
-          InputOffer offer{.end = options_.end};
+          detail::InputOffer offer{.end = options_.end};
           if (draw_) own = draw_(offer.what);
           if (!own) draw_ = nullptr;
           offer.any = own.has_value();

@@ -27,7 +27,7 @@ class AdamW : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override;
-  void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) override;
+  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override;
 
  private:
   ops::AdamWMoments moments_;

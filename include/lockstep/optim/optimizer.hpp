@@ -62,7 +62,7 @@ struct Gradient {
 
 /// LOCAL. The gradient of each variable in the store. apply_gradients need not copy what is written there. ContextError
 /// before the variables are sealed, InvalidArgument for a variable that is not trainable.
-std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables,
+std::vector<Gradient> gradients_in_store(const VariableStore& store, const detail::VariableList& variables,
                                          Here here = Here::current());
 
 /// A list that apply_gradients takes: a vector, a span, or `{{gradient, w}, …}`.
@@ -162,7 +162,7 @@ class Optimizer {
   /// step. Steps do so themselves; this is for programs that restore a checkpoint, where every value needs its place.
   /// ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses, and for a
   /// name or a slot that another optimizer has.
-  void prepare(Strategy& strategy, const VariableList& variables, Here here = Here::current()) const;
+  void prepare(Strategy& strategy, const detail::VariableList& variables, Here here = Here::current()) const;
 
   /// LOCAL. Steps counted so far in `strategy` under this optimizer's name, which set the learning rate; before its
   /// first use there, under the name that it would get now. A call without variables, or with samples that weigh 0, is
@@ -261,7 +261,8 @@ class Optimizer {
 
   /// LOCAL. One step on the variables of `range`, in one pass. `range.gradients` holds the sum over the replicas;
   /// `step` says how to scale it. Must be a function of these and of the slots alone.
-  virtual void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) = 0;
+  virtual void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range,
+                      const ops::UpdateStep& step) = 0;
 
   /// Whether `update` changes nothing where the gradient is zero, without weight decay. If so, and if a variable's
   /// gradient is slices, `update` is called only for the rows that they name.
@@ -292,7 +293,7 @@ class Optimizer {
                        CrossDeviceOps& reductions);
   void compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group, CrossDeviceOps& reductions,
                         MeetingPoint::Covered& covered);
-  void prepare_slots(const FlatRange& range, int rank) const;
+  void prepare_slots(const VariableStore::FlatRange& range, int rank) const;
   void step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
                      MeetingPoint::Covered* covered = nullptr);
   void step(double divisor, std::span<const detail::RowSums> rows = {});

@@ -17,8 +17,8 @@
 namespace lockstep {
 
 namespace detail {
+
 class DeviceWaits;
-}
 
 /// How long the host waits for its GPU.
 struct DevicePatience {
@@ -27,6 +27,8 @@ struct DevicePatience {
   /// the host keeps waiting.
   std::function<void(const std::string& sentence)> on_stall = {};
 };
+
+}  // namespace detail
 
 /// One per process (one per simulated rank). Owns both planes; must outlive every strategy made on it.
 class ReplicaGroup {
@@ -54,7 +56,7 @@ class ReplicaGroup {
   /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU, and every wait of
   /// the host for it has a limit: a GPU that does not end its work in time ends the job with a StallError.
   void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                        DevicePatience patience = {});
+                        detail::DevicePatience patience = {});
 
   /// LOCAL, before the first strategy is made. One name for each replica; without it, all are "/device:CPU:0".
   void set_device_names(std::vector<std::string> names) { device_names_ = std::move(names); }

@@ -115,6 +115,8 @@ class SyncOnReadVariable : public Variable {
   Tensor read(Here here = Here::current()) const;
 };
 
+namespace detail {
+
 /// A range of handles of one type: a vector, a span, a view.
 template <class T>
 concept VariableRange =
@@ -137,4 +139,5 @@ class VariableList {
   std::vector<Variable> variables_;
 };
 
+}  // namespace detail
 }  // namespace lockstep

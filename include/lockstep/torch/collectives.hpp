@@ -13,9 +13,8 @@
 #include <c10/core/ScalarType.h>
 
 #include <lockstep/strategy/replica_context.hpp>
+#include <lockstep/values/leaves.hpp>
 #include <lockstep/values/nest.hpp>
-#include <lockstep/values/nested_struct.hpp>
-#include <lockstep/values/parts.hpp>
 
 namespace lockstep {
 namespace libtorch::nests {
@@ -26,7 +25,7 @@ inline constexpr bool is_tensor_nest = lockstep::detail::is_nest<T>([]<class Lea
 });
 template <class T>
 inline constexpr bool is_reducible_nest = lockstep::detail::is_nest<T>([]<class Leaf>() {
-  return std::same_as<Leaf, at::Tensor> || ReducibleNumber<Leaf>;
+  return std::same_as<Leaf, at::Tensor> || lockstep::detail::ReducibleNumber<Leaf>;
 });
 
 /// The leaves of a nest, a number as a tensor on the host, and how they are arranged.
