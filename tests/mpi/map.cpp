@@ -174,7 +174,7 @@ TEST_CASE("ranks that mapped different numbers of items learn it, and not by a w
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
 
-TEST_CASE("a group is there when this rank's work is done, and asks no other rank", "[A-40]") {
+TEST_CASE("synchronize returns when this rank's work is done, and asks no other rank", "[A-40]") {
   Strategy& strategy = runtime().strategy();
   const MirroredVariable variable =
       strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {64}); });
@@ -185,21 +185,24 @@ TEST_CASE("a group is there when this rank's work is done, and asks no other ran
     return strategy.stream().record();
   };
   auto work = after_some_work();
-  strategy.group(strategy.same_on_all(1), PerReplica<int>{2}, variable);
+  strategy.synchronize(strategy.same_on_all(1), PerReplica<int>{2}, variable);
   CHECK(work->done());
   work = after_some_work();
-  strategy.group(PerReplica<void>{});
+  strategy.synchronize(PerReplica<void>{});
+  CHECK(work->done());
+  work = after_some_work();
+  strategy.synchronize();
   CHECK(work->done());
   CHECK(strategy.group().meeting().meetings() == before + 1);  // of same_on_all
 }
 
-TEST_CASE("a group of one is the one", "[H-19]") {
+TEST_CASE("synchronize returns this rank's component of one value", "[H-19]") {
   Strategy& strategy = runtime().strategy();
-  CHECK(strategy.group(PerReplica<int>{rank()}) == rank());
-  CHECK(strategy.group(strategy.same_on_all(5)) == 5);
+  CHECK(strategy.synchronize(PerReplica<int>{rank()}) == rank());
+  CHECK(strategy.synchronize(strategy.same_on_all(5)) == 5);
   const MirroredVariable variable = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
-  CHECK(&strategy.group(variable).state() == &variable.state());
-  STATIC_REQUIRE(std::is_void_v<decltype(strategy.group(strategy.run([](ReplicaContext&) {})))>);
+  CHECK(&strategy.synchronize(variable).state() == &variable.state());
+  STATIC_REQUIRE(std::is_void_v<decltype(strategy.synchronize(strategy.run([](ReplicaContext&) {})))>);
 }
 
 TEST_CASE("a variable is its own container, on every rank and in update too; other values stand for themselves",

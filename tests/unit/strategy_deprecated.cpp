@@ -13,7 +13,7 @@ using namespace lockstep::test;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-TEST_CASE("arguments may still come without args") {
+TEST_CASE("arguments may still come without args, and group still synchronizes") {
   TwoStrategies f;
   Strategy& strategy = f.strategy;
   StrategyExtended& extended = strategy.extended();
@@ -31,6 +31,8 @@ TEST_CASE("arguments may still come without args") {
                 std::vector{1, 2}, [](int item, int more) { return item + more; }, 5)
             .local()
             .values() == std::vector{6, 7});
+  CHECK(strategy.group(PerReplica<int>{8}) == 8);
+  strategy.group(1, 2);
 }
 
 #pragma GCC diagnostic pop

@@ -236,13 +236,17 @@ class Strategy {
   /// LOCAL, blocking, in any context. Returns when all work that this rank has enqueued on its device is done. With one
   /// argument, returns this rank's component of it.
   template <class T>
-  detail::local_t<T> group(const T& value) {
-    stream().synchronize();
+  detail::local_t<T> synchronize(const T& value) {
+    synchronize();
     if constexpr (!std::is_void_v<detail::local_t<T>>) return detail::Locality<T>::to_local(value);
   }
-  template <class First, class Second, class... Rest>
-  void group(const First&, const Second&, const Rest&...) {
+  template <class... T>
+  void synchronize(const T&...) {
     stream().synchronize();
+  }
+  template <class First, class... Rest>
+  [[deprecated("write synchronize(...)")]] auto group(const First& first, const Rest&... rest) {
+    return synchronize(first, rest...);
   }
 
  private:
