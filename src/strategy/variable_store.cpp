@@ -309,6 +309,9 @@ bool Variable::trainable() const {
 VariableAggregation Variable::aggregation() const {
   return state_->aggregation;
 }
+std::optional<int> Variable::holder() const {
+  return state_->holder;
+}
 
 bool Variable::is_initialized() const {
   return state_->segment != nullptr;

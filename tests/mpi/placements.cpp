@@ -1,5 +1,6 @@
 // Variables that one rank alone updates: the same bytes as on every rank, also through a checkpoint.
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -125,6 +126,8 @@ TEST_CASE("every placement of variables ends in the same bytes, with the optimiz
     REQUIRE(state.size() == 2 * variables + 1);
     for (int k = 0; k < variables; ++k) {
       const int holder = holder_of(placement, k);
+      const std::optional<int> told = training.model.variables()[static_cast<std::size_t>(k)].holder();
+      CHECK(told.value_or(everyone) == holder);
       const VariableStore::OptimizerState& first_moment = state[2 * static_cast<std::size_t>(k)];
       CHECK(first_moment.name == "v" + std::to_string(k) + "@first_moment");
       CHECK((first_moment.value.data() != nullptr) == (holder == everyone || holder == rank()));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <ranges>
 #include <string>
 #include <string_view>
@@ -69,6 +70,10 @@ class Variable {
   TensorView for_reading(DType dtype, Here here = Here::current()) const;
 
   VariableAggregation aggregation() const;
+
+  /// LOCAL. The only replica that updates the variable and keeps its optimizer state
+  /// (VariablePlacement::round_robin). Nothing if every replica does.
+  std::optional<int> holder() const;
 
   /// Overwrites (adds to, subtracts from) the variable. Integers wrap around. InvalidArgument if the shape or type of
   /// `value` is not the variable's. ContextError before the variable is initialized and in another strategy's context.
